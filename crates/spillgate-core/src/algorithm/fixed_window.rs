@@ -1,0 +1,81 @@
+//! One counter for each window, anchored at the epoch or at the key's first hit.
+//!
+//! Admission bound for L per W: anchored at the epoch L * (ceil(s/W) + 1) in half-open
+//! intervals of length s (2L across an edge); at the first hit L * (floor(s/W) + 1), plus L - 1
+//! where s is no multiple of W.
+
+use crate::quota::MAX_UNITS;
+use crate::state::{Refusal, Usage};
+use crate::{Algorithm, Anchor, Quota, Reason, Receipt, Time, Wait};
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Window {
+    /// In nanoseconds since the epoch.
+    start: u64,
+    count: u64,
+}
+
+impl Window {
+    /// The window that counts at `now`: this one, also for times before it, or a new empty one.
+    fn at(&self, quota: &Quota, now: u64) -> Window {
+        let window_ns = quota.window_ns();
+        if self.count > 0 && now < self.start + window_ns {
+            return self.clone();
+        }
+        let start = match quota.algorithm() {
+            Algorithm::FixedWindow(Anchor::FirstHit) => now,
+            _ => now - now % window_ns,
+        };
+        Window { start, count: 0 }
+    }
+
+    fn add(&mut self, quota: &Quota, cost: u64, now: u64) {
+        *self = self.at(quota, now);
+        self.count = self.count.saturating_add(cost).min(MAX_UNITS);
+    }
+
+    pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
+        self.count > 0 && self.start <= now + quota.window_ns()
+    }
+
+    pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
+        let window = self.at(quota, now);
+        if window.count + cost <= quota.hard_capacity() {
+            return None;
+        }
+        Some((Reason::Exceeded, Wait::After(window.start + quota.window_ns() - now)))
+    }
+
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> (Receipt, u64) {
+        self.add(quota, cost, now);
+        (Receipt { at: Time::from_nanos(now.max(self.start)), mark: 0 }, 0)
+    }
+
+    pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
+        self.add(quota, cost, now);
+    }
+
+    pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
+        *self = self.at(quota, now);
+        let end = self.start + quota.window_ns();
+        let here = receipt.is_none_or(|r| (self.start..end).contains(&r.at.as_nanos()));
+        if here {
+            self.count = self.count.saturating_sub(cost);
+        }
+        self.count > 0
+    }
+
+    pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
+        let window = self.at(quota, now);
+        let end = window.start + quota.window_ns();
+        Usage {
+            remaining: quota.capacity().saturating_sub(window.count),
+            reset_after_ns: if window.count > 0 { end - now } else { 0 },
+            over: window.count > quota.capacity(),
+        }
+    }
+
+    pub(crate) fn expires_at(&self, quota: &Quota) -> u64 {
+        if self.count > 0 { self.start + quota.window_ns() } else { 0 }
+    }
+}

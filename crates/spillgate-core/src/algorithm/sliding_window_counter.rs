@@ -1,0 +1,156 @@
+//! The window as n segments of w = W/n, of which the oldest counts by the share of it that
+//! still lies in the window. n = 1 is the well-known weighted previous window.
+//!
+//! Admission bound: with n = 1, L + L*s/W; else
+//! L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+//!
+//! With e = how far `now` is into the newest segment, admitted are exactly the costs with
+//! `oldest * (w - e) + (rest + cost) * w <= L * w`, in integers: a floored share would admit
+//! one too many.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use crate::quota::MAX_UNITS;
+use crate::state::{Refusal, Usage};
+use crate::{Quota, Reason, Receipt, Time, Wait};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Segments {
+    /// Start of the newest segment, in nanoseconds since the epoch.
+    start: u64,
+    /// Units by segment, newest first: n that lie in the window, and the oldest.
+    counts: Box<[u64]>,
+}
+
+/// The window at one instant: what lies in it, as it was `shift` segments ago.
+struct View<'s> {
+    counts: &'s [u64],
+    shift: usize,
+    /// Start of the segment that the instant lies in.
+    start: u64,
+    /// How far the instant is into it.
+    elapsed: u64,
+}
+
+impl View<'_> {
+    /// Units in the oldest segment, and in all others, when `later` further segments have begun.
+    fn sums(&self, later: usize) -> (u128, u128) {
+        let segments = self.counts.len() - 1;
+        let shift = self.shift.saturating_add(later);
+        let oldest = segments.checked_sub(shift).map_or(0, |i| self.counts[i]);
+        let rest = self.counts.iter().take(segments.saturating_sub(shift)).map(|&c| u128::from(c)).sum();
+        (u128::from(oldest), rest)
+    }
+
+    /// What counts now, in units times w: the oldest segment by its share.
+    fn weighted(&self, segment_ns: u64) -> u128 {
+        let (oldest, rest) = self.sums(0);
+        oldest * u128::from(segment_ns - self.elapsed) + rest * u128::from(segment_ns)
+    }
+}
+
+impl Segments {
+    pub(crate) fn new(segments: u8) -> Segments {
+        Segments { start: 0, counts: vec![0; usize::from(segments) + 1].into_boxed_slice() }
+    }
+
+    pub(crate) fn segments(&self) -> u8 {
+        u8::try_from(self.counts.len() - 1).unwrap_or(u8::MAX)
+    }
+
+    /// The window at `now`; a late request counts as of the start of the newest segment.
+    fn view(&self, quota: &Quota, now: u64) -> View<'_> {
+        let (now, segment_ns) = (now.max(self.start), quota.interval_ns());
+        let start = now - now % segment_ns;
+        let shift = usize::try_from((start - self.start) / segment_ns).unwrap_or(usize::MAX);
+        View { counts: &self.counts, shift, start, elapsed: now - start }
+    }
+
+    fn add(&mut self, quota: &Quota, cost: u64, now: u64) {
+        self.advance(quota, now);
+        self.counts[0] = self.counts[0].saturating_add(cost).min(MAX_UNITS);
+    }
+
+    fn advance(&mut self, quota: &Quota, now: u64) {
+        let View { shift, start, .. } = self.view(quota, now);
+        let shift = shift.min(self.counts.len());
+        self.counts.rotate_right(shift);
+        self.counts[..shift].fill(0);
+        self.start = start;
+    }
+
+    pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
+        self.start <= now + quota.window_ns() && self.counts.iter().any(|&c| c > 0)
+    }
+
+    pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
+        let segment_ns = quota.interval_ns();
+        let view = self.view(quota, now);
+        let most = u128::from(quota.hard_capacity()) * u128::from(segment_ns);
+        if view.weighted(segment_ns) + u128::from(cost) * u128::from(segment_ns) <= most {
+            return None;
+        }
+        // The earliest instant at which it fits, segment by segment; all are empty at the end.
+        for later in 0..=self.counts.len() {
+            let (oldest, rest) = view.sums(later);
+            let Some(room) = u128::from(quota.hard_capacity()).checked_sub(rest + u128::from(cost)) else { continue };
+            let from = if later == 0 { view.elapsed } else { 0 };
+            let room_ns = room * u128::from(segment_ns);
+            let fits_at_ns = if oldest * u128::from(segment_ns - from) <= room_ns {
+                from
+            } else {
+                segment_ns - u64::try_from(room_ns / oldest).unwrap_or(segment_ns)
+            };
+            let at = view.start + later as u64 * segment_ns + fits_at_ns;
+            return Some((Reason::Exceeded, Wait::After(at - now)));
+        }
+        None
+    }
+
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> (Receipt, u64) {
+        self.add(quota, cost, now);
+        (Receipt { at: Time::from_nanos(now.max(self.start)), mark: 0 }, 0)
+    }
+
+    pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
+        self.add(quota, cost, now);
+    }
+
+    pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
+        self.advance(quota, now);
+        let segment_ns = quota.interval_ns();
+        let age = receipt.map_or(Some(0), |r| {
+            let at = r.at.as_nanos();
+            self.start.checked_sub(at - at % segment_ns).map(|ns| ns / segment_ns)
+        });
+        let index = age.and_then(|age| usize::try_from(age).ok());
+        if let Some(count) = index.and_then(|i| self.counts.get_mut(i)) {
+            *count = count.saturating_sub(cost);
+        }
+        self.counts.iter().any(|&c| c > 0)
+    }
+
+    pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
+        let segment_ns = u128::from(quota.interval_ns());
+        let used = self.view(quota, now).weighted(quota.interval_ns());
+        let capacity = u128::from(quota.capacity()) * segment_ns;
+        let remaining = capacity.saturating_sub(used) / segment_ns;
+        Usage {
+            remaining: u64::try_from(remaining).unwrap_or(u64::MAX),
+            reset_after_ns: self.expires_at(quota).saturating_sub(now),
+            over: used > capacity,
+        }
+    }
+
+    pub(crate) fn expires_at(&self, quota: &Quota) -> u64 {
+        let Some(newest) = self.counts.iter().position(|&c| c > 0) else { return 0 };
+        // Segments before the epoch cannot be told from those at it; both count as of the epoch.
+        let start = self.start.saturating_sub(newest as u64 * quota.interval_ns());
+        start + quota.window_ns() + quota.interval_ns()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.counts)
+    }
+}

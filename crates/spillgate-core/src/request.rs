@@ -1,0 +1,310 @@
+//! One request: several hits, decided all or nothing.
+
+use crate::decision::Source;
+use crate::{Decision, Denied, Quota, Reason, Receipt, State, Time, Verdict, Wait};
+
+/// The most hits one request can have.
+pub const MAX_HITS: usize = 256;
+
+/// What a hit asks of its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Take `cost` units if they fit; a cost of 0 is a look.
+    Take {
+        /// Units.
+        cost: u64,
+        /// The longest delay the caller can wait for its turn (`leaky_bucket`), in nanoseconds.
+        max_wait_ns: u64,
+    },
+    /// See what is left; refused only while more than the capacity is used.
+    Look,
+    /// Charge units that were used already; cannot be refused.
+    Force {
+        /// Units.
+        cost: u64,
+    },
+    /// Give units back: exactly where they were taken with a receipt, else the current
+    /// window, or the oldest entries. Releasing a lease is a refund with its receipt.
+    Refund {
+        /// Units.
+        cost: u64,
+        /// Of the take that is given back.
+        receipt: Option<Receipt>,
+    },
+    /// Let a lease live its full life again (`concurrency`).
+    Renew {
+        /// Of the take that got the lease.
+        receipt: Receipt,
+    },
+    /// Forget all that was used, and any penalty.
+    Reset,
+}
+
+impl Op {
+    /// A take that cannot wait: the usual question.
+    #[must_use]
+    pub const fn take(cost: u64) -> Op {
+        Op::Take { cost, max_wait_ns: 0 }
+    }
+
+    /// The kind of operation, without its operands.
+    #[must_use]
+    pub const fn kind(&self) -> OpKind {
+        match self {
+            Op::Take { cost: 0, .. } | Op::Look => OpKind::Look,
+            Op::Take { .. } => OpKind::Take,
+            Op::Force { .. } => OpKind::Force,
+            Op::Refund { .. } => OpKind::Refund,
+            Op::Renew { .. } => OpKind::Renew,
+            Op::Reset => OpKind::Reset,
+        }
+    }
+
+    const fn cost(&self) -> u64 {
+        match *self {
+            Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
+            Op::Look | Op::Renew { .. } | Op::Reset => 0,
+        }
+    }
+
+    /// The two operations as one, where they ask the same: costs added, saturating.
+    fn merged(self, other: Op) -> Option<Op> {
+        match (self, other) {
+            (Op::Take { cost: a, max_wait_ns }, Op::Take { cost: b, max_wait_ns: other }) if max_wait_ns == other => {
+                Some(Op::Take { cost: a.saturating_add(b), max_wait_ns })
+            }
+            (Op::Force { cost: a }, Op::Force { cost: b }) => Some(Op::Force { cost: a.saturating_add(b) }),
+            (Op::Refund { cost: a, receipt }, Op::Refund { cost: b, receipt: other }) if receipt == other => {
+                Some(Op::Refund { cost: a.saturating_add(b), receipt })
+            }
+            (a, b) if a == b => Some(a),
+            _ => None,
+        }
+    }
+}
+
+/// The kind of an [`Op`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum OpKind {
+    Take,
+    Look,
+    Force,
+    Refund,
+    Renew,
+    Reset,
+}
+
+/// How a hit's refusal counts in the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Binding {
+    /// A refusal refuses the request.
+    #[default]
+    Enforce,
+    /// Judged and charged, but never refuses.
+    Shadow,
+    /// Refuses only if every hit of this kind refuses.
+    Quota,
+}
+
+/// One question to one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit<'q> {
+    /// Who is counted: 128 bits of a secretly keyed hash.
+    pub key: u128,
+    /// How much in how long.
+    pub quota: &'q Quota,
+    /// What is asked.
+    pub op: Op,
+    /// How its refusal counts.
+    pub binding: Binding,
+}
+
+impl<'q> Hit<'q> {
+    /// A hit on `key`.
+    #[must_use]
+    pub const fn new(key: u128, quota: &'q Quota, op: Op, binding: Binding) -> Hit<'q> {
+        Hit { key, quota, op, binding }
+    }
+
+    /// Names the state this hit counts in: the key and the quota's
+    /// [identity](Quota::identity), so that a changed limit finds what was used.
+    #[must_use]
+    pub const fn state_key(&self) -> u128 {
+        self.key ^ self.quota.identity()
+    }
+
+    /// This hit and `other` as one, where they ask the same of the same limit.
+    ///
+    /// Hits are merged before a store sees them: one check, one charge, one decision for both.
+    #[must_use]
+    pub fn merged(&self, other: &Hit<'q>) -> Option<Hit<'q>> {
+        let same = self.key == other.key && self.binding == other.binding && self.quota == other.quota;
+        let op = if same { self.op.merged(other.op)? } else { return None };
+        Some(Hit { op, ..*self })
+    }
+}
+
+/// Decides all `hits` of one request at `now`: all are checked before any is charged.
+///
+/// `states` holds each state once; `state_of[i]` is the index of the state that `hits[i]` counts
+/// in. `decisions[i]` becomes the answer to `hits[i]`. This function *is* the meaning: a store
+/// only has to make it atomic.
+///
+/// What is charged: an allowed request charges its takes that fit; a take whose own limit
+/// refuses charges nothing, or min(cost, capacity) where that limit's refusals are
+/// [charged](Denied::Charged), and starts the limit's penalty, whatever the verdict. Forces and
+/// refunds always take effect, refunds last, so that they make no room in their own request.
+/// Takes that share a state are each checked with the sum of all takes on it; looks see the
+/// state before.
+///
+/// # Panics
+/// If the three slices of hits differ in length, or `state_of` points outside `states`.
+pub fn decide(
+    states: &mut [State],
+    state_of: &[usize],
+    hits: &[Hit<'_>],
+    now: Time,
+    decisions: &mut [Decision],
+) -> Verdict {
+    assert!(hits.len() == state_of.len() && hits.len() == decisions.len(), "one state and decision a hit");
+    for (hit, &state) in hits.iter().zip(state_of) {
+        states[state].adopt(hit.quota, now);
+    }
+    for (i, hit) in hits.iter().enumerate() {
+        let cost = cost_on_state(i, states.len(), state_of, hits);
+        decisions[i] = judge(&states[state_of[i]], hit, cost, now);
+    }
+    let mut verdict = verdict(hits, decisions, now);
+    for i in 0..hits.len() {
+        let cost = cost_on_state(i, states.len(), state_of, hits);
+        take_or_punish(&mut states[state_of[i]], &hits[i], cost, now, verdict.allowed, &mut decisions[i]);
+    }
+    for (hit, &state) in hits.iter().zip(state_of) {
+        if let Op::Force { cost } = hit.op {
+            states[state].force(hit.quota, cost, now);
+        }
+    }
+    for (i, hit) in hits.iter().enumerate() {
+        let state = &mut states[state_of[i]];
+        match hit.op {
+            Op::Refund { cost, receipt } => state.refund(hit.quota, cost, receipt, now),
+            Op::Renew { receipt } if decisions[i].allowed => state.renew(hit.quota, receipt, now),
+            Op::Reset => *state = State::default(),
+            _ => {}
+        }
+    }
+    for (i, hit) in hits.iter().enumerate() {
+        if hit.op.kind() != OpKind::Look {
+            report(&states[state_of[i]], hit, now, &mut decisions[i]);
+        }
+    }
+    settle(&mut verdict, hits, decisions);
+    verdict
+}
+
+/// What the takes on hit `i`'s state cost together; its own cost if it shares the state with none.
+fn cost_on_state(i: usize, states: usize, state_of: &[usize], hits: &[Hit<'_>]) -> u64 {
+    if states == hits.len() || hits[i].op.kind() != OpKind::Take {
+        return hits[i].op.cost();
+    }
+    let same = hits.iter().zip(state_of).filter(|(hit, state)| **state == state_of[i] && hit.op.kind() == OpKind::Take);
+    same.fold(0u64, |sum, (hit, _)| sum.saturating_add(hit.op.cost()))
+}
+
+fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
+    let mut decision = Decision { limit: hit.quota.capacity(), ..Decision::default() };
+    let refusal = match hit.op {
+        Op::Take { cost: 0, .. } | Op::Look => state.refusal(hit.quota, 0, u64::MAX, now),
+        Op::Take { max_wait_ns, .. } => state.refusal(hit.quota, cost, max_wait_ns, now),
+        Op::Renew { receipt } => state.renewal_refusal(hit.quota, receipt, now),
+        Op::Force { .. } if !hit.quota.supports(OpKind::Force) => Some((Reason::Unsupported, Wait::Never)),
+        Op::Force { .. } | Op::Refund { .. } | Op::Reset => None,
+    };
+    if let Some((reason, wait)) = refusal {
+        decision.allowed = false;
+        decision.reason = reason;
+        decision.retry_after = wait;
+    }
+    report(state, hit, now, &mut decision);
+    decision
+}
+
+/// Charges a take that fits if the request is allowed; charges and punishes one that does not.
+fn take_or_punish(
+    state: &mut State,
+    hit: &Hit<'_>,
+    cost_on_state: u64,
+    now: Time,
+    allowed: bool,
+    decision: &mut Decision,
+) {
+    let Op::Take { cost: 1.., max_wait_ns } = hit.op else { return };
+    let quota = hit.quota;
+    if decision.allowed {
+        if allowed {
+            let (receipt, delay_ns) = state.charge(quota, hit.op.cost(), now);
+            decision.receipt = Some(receipt);
+            decision.delay_ns = delay_ns;
+        }
+        return;
+    }
+    let charged = quota.denied() == Denied::Charged;
+    if charged {
+        state.force(quota, hit.op.cost().min(quota.capacity()), now);
+    }
+    if quota.penalty_ns() > 0 && (charged || decision.reason != Reason::Penalty) {
+        state.punish(quota, now);
+    }
+    if let Some((reason, wait)) = state.refusal(quota, cost_on_state, max_wait_ns, now) {
+        // A penalty that this very refusal started tells how long to wait, not why.
+        if decision.reason == Reason::Penalty || reason != Reason::Penalty {
+            decision.reason = reason;
+        }
+        decision.retry_after = wait;
+    }
+}
+
+/// Fills in what the state shows: what is left, when it is all back, whether the soft limit is passed.
+fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
+    let usage = state.usage(hit.quota, now);
+    decision.remaining = usage.remaining;
+    decision.reset_after_ns = usage.reset_after_ns;
+    decision.soft_over = decision.allowed && usage.over && hit.op.kind() == OpKind::Take;
+}
+
+/// Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
+fn verdict(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
+    let refused = |binding| hits.iter().zip(decisions).any(move |(h, d)| h.binding == binding && !d.allowed);
+    let quota_passes = hits.iter().zip(decisions).any(|(h, d)| h.binding == Binding::Quota && d.allowed);
+    let allowed = !refused(Binding::Enforce) && (quota_passes || !refused(Binding::Quota));
+    Verdict { allowed, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source: Source::Store }
+}
+
+/// Names the hit that binds, how long to wait, and the longest delay.
+fn settle(verdict: &mut Verdict, hits: &[Hit<'_>], decisions: &[Decision]) {
+    let all = || hits.iter().zip(decisions).enumerate();
+    if verdict.allowed {
+        let counted = all().filter(|(_, (h, _))| h.binding != Binding::Shadow);
+        verdict.binding = counted.min_by(|(_, (_, a)), (_, (_, b))| share(a, b)).map(|(i, _)| i);
+        verdict.delay_ns = decisions.iter().map(|d| d.delay_ns).max().unwrap_or(0);
+        return;
+    }
+    let refusing = |binding| all().filter(move |(_, (h, d))| h.binding == binding && !d.allowed);
+    let quota_passes = all().any(|(_, (h, d))| h.binding == Binding::Quota && d.allowed);
+    let quota = refusing(Binding::Quota).filter(|_| !quota_passes).min_by_key(|(_, (_, d))| d.retry_after);
+    let longest = refusing(Binding::Enforce).chain(quota).reduce(|a, b| {
+        let (later, tie) = (b.1.1.retry_after > a.1.1.retry_after, b.1.1.retry_after == a.1.1.retry_after);
+        if later || (tie && b.0 < a.0) { b } else { a }
+    });
+    if let Some((i, (_, decision))) = longest {
+        verdict.binding = Some(i);
+        verdict.retry_after = decision.retry_after;
+    }
+}
+
+/// Orders by remaining/limit, without dividing.
+fn share(a: &Decision, b: &Decision) -> core::cmp::Ordering {
+    let left = u128::from(a.remaining) * u128::from(b.limit.max(1));
+    left.cmp(&(u128::from(b.remaining) * u128::from(a.limit.max(1))))
+}

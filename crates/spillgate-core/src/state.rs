@@ -1,0 +1,204 @@
+//! What was used, of one key under one quota identity.
+
+use crate::algorithm::{Bucket, Leases, Log, Segments, Window};
+use crate::request::OpKind;
+use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
+
+/// What was used by one key: the default is a key that nobody has seen, and every state
+/// becomes equal to it with time.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct State {
+    body: Body,
+    /// Until when the key is shut out, in nanoseconds since the epoch; 0 = not at all.
+    penalty_until: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+enum Body {
+    #[default]
+    Empty,
+    Bucket(Bucket),
+    Window(Window),
+    Segments(Segments),
+    Log(Log),
+    Leases(Leases),
+}
+
+/// What a state shows to a caller.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// Whole units below the capacity.
+    pub(crate) remaining: u64,
+    /// Nanoseconds until the state equals none.
+    pub(crate) reset_after_ns: u64,
+    /// More than the capacity (the soft limit, where there is one) is used.
+    pub(crate) over: bool,
+}
+
+/// Why a take does not fit, and how long until it does.
+pub(crate) type Refusal = (Reason, Wait);
+
+macro_rules! on_body {
+    ($body:expr, $empty:expr, $it:ident => $does:expr) => {
+        match $body {
+            Body::Empty => $empty,
+            Body::Bucket($it) => $does,
+            Body::Window($it) => $does,
+            Body::Segments($it) => $does,
+            Body::Log($it) => $does,
+            Body::Leases($it) => $does,
+        }
+    };
+}
+
+impl Body {
+    /// The state of a key that nobody has seen, as its algorithm keeps it.
+    fn fresh(quota: &Quota) -> Body {
+        match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Body::Bucket(Bucket::new(quota)),
+            Algorithm::FixedWindow(_) => Body::Window(Window::default()),
+            Algorithm::SlidingWindowCounter { segments } => Body::Segments(Segments::new(segments)),
+            Algorithm::SlidingWindowLog => Body::Log(Log::default()),
+            Algorithm::Concurrency => Body::Leases(Leases::default()),
+        }
+    }
+
+    fn belongs_to(&self, quota: &Quota) -> bool {
+        match (self, quota.algorithm()) {
+            (Body::Empty, _)
+            | (Body::Bucket(_), Algorithm::TokenBucket | Algorithm::LeakyBucket)
+            | (Body::Window(_), Algorithm::FixedWindow(_))
+            | (Body::Log(_), Algorithm::SlidingWindowLog)
+            | (Body::Leases(_), Algorithm::Concurrency) => true,
+            (Body::Segments(s), Algorithm::SlidingWindowCounter { segments }) => s.segments() == segments,
+            _ => false,
+        }
+    }
+}
+
+impl State {
+    /// From when on this state equals none, in nanoseconds since the epoch.
+    #[must_use]
+    pub fn expires_at(&self, quota: &Quota) -> u64 {
+        on_body!(&self.body, 0, it => it.expires_at(quota)).max(self.penalty_until)
+    }
+
+    /// Bytes that the state owns on the heap.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match &self.body {
+            Body::Empty | Body::Bucket(_) | Body::Window(_) => 0,
+            Body::Segments(it) => it.heap_bytes(),
+            Body::Log(it) => it.heap_bytes(),
+            Body::Leases(it) => it.heap_bytes(),
+        }
+    }
+
+    /// Makes the state one of `quota` at `now`: a changed T converts the debt, a clock that was
+    /// set back clamps it. Kept whatever the verdict, so that a `retry_after` told now holds.
+    pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
+        if quota.limit() == 0 {
+            return;
+        }
+        let now = now.as_nanos();
+        let keep = self.body.belongs_to(quota) && on_body!(&mut self.body, true, it => it.adopt(quota, now));
+        if !keep {
+            self.body = Body::Empty;
+        }
+    }
+
+    /// Why `cost` more units do not fit now; `None` if they do. A cost of 0 is a look.
+    pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
+        let now = now.as_nanos();
+        let own = if cost > quota.hard_capacity() {
+            Some((Reason::CostAboveCapacity, Wait::Never))
+        } else if quota.limit() == 0 {
+            None
+        } else {
+            on_body!(&self.body, None, it => it.refusal(quota, cost, max_wait_ns, now))
+        };
+        let penalty_ns = self.penalty_left_ns(quota, now);
+        if penalty_ns == 0 {
+            return own;
+        }
+        match own {
+            Some((reason, wait)) if wait > Wait::After(penalty_ns) => Some((reason, wait)),
+            _ => Some((Reason::Penalty, Wait::After(penalty_ns))),
+        }
+    }
+
+    /// Takes `cost` units that fit; returns the receipt and the delay in nanoseconds.
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time) -> (Receipt, u64) {
+        let now = now.as_nanos();
+        on_body!(self.body_for(quota), (Receipt { at: Time::from_nanos(now), mark: 0 }, 0), it => it.charge(quota, cost, now))
+    }
+
+    /// Takes `cost` units whether they fit or not; counters saturate, debt is bounded.
+    pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: Time) {
+        if cost == 0 || quota.limit() == 0 || !quota.supports(OpKind::Force) {
+            return;
+        }
+        on_body!(self.body_for(quota), (), it => it.force(quota, cost, now.as_nanos()));
+    }
+
+    /// Gives `cost` units back; what has expired is gone anyway.
+    pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: Time) {
+        if cost == 0 || quota.limit() == 0 {
+            return;
+        }
+        let keep = on_body!(&mut self.body, true, it => it.refund(quota, cost, receipt, now.as_nanos()));
+        if !keep {
+            self.body = Body::Empty;
+        }
+    }
+
+    /// Why the lease of `receipt` cannot be renewed; `None` if it can.
+    pub(crate) fn renewal_refusal(&self, quota: &Quota, receipt: Receipt, now: Time) -> Option<Refusal> {
+        if !quota.supports(OpKind::Renew) {
+            return Some((Reason::Unsupported, Wait::Never));
+        }
+        match &self.body {
+            Body::Leases(leases) if leases.is_alive(receipt, now.as_nanos()) => None,
+            _ => Some((Reason::LeaseExpired, Wait::Never)),
+        }
+    }
+
+    /// Lets the lease of `receipt` live its full life from now on.
+    pub(crate) fn renew(&mut self, quota: &Quota, receipt: Receipt, now: Time) {
+        if let Body::Leases(leases) = &mut self.body {
+            leases.renew(quota, receipt, now.as_nanos());
+        }
+    }
+
+    /// Shuts the key out for the quota's penalty, never shorter than it is already.
+    pub(crate) fn punish(&mut self, quota: &Quota, now: Time) {
+        if quota.limit() > 0 {
+            self.penalty_until = self.penalty_until.max(now.as_nanos() + quota.penalty_ns());
+        }
+    }
+
+    /// What is left and when it is all back.
+    pub(crate) fn usage(&self, quota: &Quota, now: Time) -> Usage {
+        if quota.limit() == 0 {
+            return Usage::default();
+        }
+        let now = now.as_nanos();
+        let none = Usage { remaining: quota.capacity(), ..Usage::default() };
+        let usage = on_body!(&self.body, none, it => it.usage(quota, now));
+        match self.penalty_left_ns(quota, now) {
+            0 => usage,
+            left => Usage { remaining: 0, reset_after_ns: usage.reset_after_ns.max(left), ..usage },
+        }
+    }
+
+    fn penalty_left_ns(&self, quota: &Quota, now: u64) -> u64 {
+        if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now) }
+    }
+
+    fn body_for(&mut self, quota: &Quota) -> &mut Body {
+        if matches!(self.body, Body::Empty) {
+            self.body = Body::fresh(quota);
+        }
+        &mut self.body
+    }
+}

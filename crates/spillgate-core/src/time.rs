@@ -1,0 +1,52 @@
+//! A point in time, as whole nanoseconds since the Unix epoch.
+
+use core::fmt;
+use core::time::Duration;
+
+/// Nanoseconds since the Unix epoch, from 0 to [`Time::MAX`] (the year 2262).
+///
+/// The upper bound leaves room above it: a state may lie up to 2^62 ns in the future
+/// ([`crate::Quota`] sees to that), and the sum still fits 64 bits, so that no comparison
+/// of times can wrap.
+///
+/// ```
+/// use spillgate_core::Time;
+/// use core::time::Duration;
+/// let t = Time::from_nanos(1_000);
+/// assert_eq!(t.after(Duration::from_nanos(500)).as_nanos(), 1_500);
+/// assert_eq!(Time::from_nanos(u64::MAX), Time::MAX);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(u64);
+
+impl Time {
+    /// The epoch itself.
+    pub const EPOCH: Time = Time(0);
+    /// The latest time that can be told.
+    pub const MAX: Time = Time(i64::MAX as u64);
+
+    /// The time `nanos` nanoseconds after the epoch; later than [`Time::MAX`] becomes that.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Time {
+        if nanos > Time::MAX.0 { Time::MAX } else { Time(nanos) }
+    }
+
+    /// Whole nanoseconds since the epoch.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This time moved later by `duration`, at most [`Time::MAX`].
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Time {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Time::from_nanos(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ns", self.0)
+    }
+}
