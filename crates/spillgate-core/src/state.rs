@@ -77,6 +77,14 @@ impl Body {
 }
 
 impl State {
+    /// The state of a `token_bucket` or `leaky_bucket` from what a store keeps of it: when all
+    /// debt is paid, and the T that the debt is counted in. A store outside this process
+    /// checks and charges by itself, and has the kernel work out the answer from the state before.
+    #[must_use]
+    pub fn from_bucket(debt_paid_at: Time, interval_ns: u64) -> State {
+        State { body: Body::Bucket(Bucket::from_raw(debt_paid_at.as_nanos(), interval_ns)), penalty_until: 0 }
+    }
+
     /// From when on this state equals none, in nanoseconds since the epoch.
     #[must_use]
     pub fn expires_at(&self, quota: &Quota) -> u64 {

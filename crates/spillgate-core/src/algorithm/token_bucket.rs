@@ -20,7 +20,11 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub(crate) fn new(quota: &Quota) -> Bucket {
-        Bucket { tat: 0, interval_ns: quota.interval_ns() }
+        Bucket::from_raw(0, quota.interval_ns())
+    }
+
+    pub(crate) fn from_raw(tat: u64, interval_ns: u64) -> Bucket {
+        Bucket { tat, interval_ns }
     }
 
     /// What is owed at `now` in nanoseconds of `quota`'s T: converted (rounded up) when T has

@@ -1,0 +1,141 @@
+//! The store against the kernel, its bounds, and threads.
+
+use std::time::Duration;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(secs: u64) -> Time {
+    Time::from_nanos(secs * 1_000_000_000)
+}
+
+fn store(max_keys: usize, on_full: OnFull) -> MemoryStore {
+    MemoryStore::new(MemoryOptions { max_keys, on_full, ..MemoryOptions::default() })
+}
+
+fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
+    let mut decisions = [Decision::default()];
+    let hit = Hit::new(key, quota, Op::take(1), Binding::Enforce);
+    let verdict = store.decide_now(now, &[hit], &mut decisions).expect("one hit is well formed");
+    assert_eq!(verdict.allowed, decisions[0].allowed);
+    decisions[0]
+}
+
+#[test]
+fn a_full_store_refuses_new_keys_and_keeps_the_old_ones() {
+    let quota = Quota::token_bucket(2, SECOND).build().expect("valid");
+    let store = store(3, OnFull::Deny);
+    for key in 0..3 {
+        assert!(take(&store, key, &quota, at(1)).allowed);
+    }
+    let shut = take(&store, 3, &quota, at(1));
+    assert!(!shut.allowed);
+    assert_eq!((shut.reason, shut.retry_after), (Reason::StoreFull, Wait::Unknown));
+    assert_eq!(take(&store, 0, &quota, at(1)).remaining, 0, "known keys are still counted");
+    assert_eq!(store.len(), 3);
+    assert!(take(&store, 3, &quota, at(3)).allowed, "expired states make room");
+    assert!(store.len() <= 3);
+}
+
+#[test]
+fn a_full_store_that_allows_counts_nothing() {
+    let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let store = store(1, OnFull::Allow);
+    assert!(take(&store, 0, &quota, at(1)).allowed);
+    for _ in 0..5 {
+        assert!(take(&store, 1, &quota, at(1)).allowed);
+    }
+    assert!(!take(&store, 0, &quota, at(1)).allowed, "known keys are still counted");
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn a_request_without_room_charges_none_of_its_limits() {
+    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let store = store(1, OnFull::Deny);
+    assert_eq!(take(&store, 0, &quota, at(1)).remaining, 1);
+    let hits = [0, 1].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
+    let mut decisions = [Decision::default(); 2];
+    let verdict = store.decide_now(at(1), &hits, &mut decisions).expect("well formed");
+    assert!(!verdict.allowed);
+    assert_eq!(verdict.binding, Some(1));
+    assert_eq!(take(&store, 0, &quota, at(1)).remaining, 0, "the first limit had not been charged");
+}
+
+#[test]
+fn the_bytes_of_logs_are_bounded() {
+    let quota = Quota::sliding_window_log(60_000, SECOND).build().expect("valid");
+    let store = MemoryStore::new(MemoryOptions { max_keys: 100, max_heap_bytes: 4096, on_full: OnFull::Deny });
+    let refused = (0..60_000u64).find(|i| {
+        let now = Time::from_nanos(1_000_000_000 + i);
+        !take(&store, u128::from(i % 7) << 1, &quota, now).allowed
+    });
+    assert!(refused.is_some_and(|i| i > 50), "the bound was met at {refused:?}");
+    let bytes: usize = store.shards.iter().map(|shard| shard.lock().heap_bytes()).sum();
+    assert!(bytes <= 2 * 4096, "{bytes} bytes");
+}
+
+#[test]
+fn states_that_expired_are_forgotten_as_new_keys_come() {
+    let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let store = store(1_000_000, OnFull::Deny);
+    for key in 0..10_000u128 {
+        take(&store, key << 60, &quota, Time::from_nanos(key as u64 * 10_000_000));
+    }
+    assert!(store.len() < 2_000, "{} states are held after 10,000 keys of which 100 live", store.len());
+}
+
+#[test]
+fn threads_on_one_key_admit_exactly_the_limit() {
+    let quotas = [
+        Quota::token_bucket(1000, Duration::from_secs(3600)).build().expect("valid"),
+        Quota::fixed_window(1000, Duration::from_secs(3600)).build().expect("valid"),
+        Quota::sliding_window_log(1000, Duration::from_secs(3600)).build().expect("valid"),
+        Quota::sliding_window_counter(1000, Duration::from_secs(3600)).segments(6).build().expect("valid"),
+        Quota::concurrency(1000).build().expect("valid"),
+    ];
+    for quota in &quotas {
+        let store = store(100_000, OnFull::Deny);
+        let admitted: usize = std::thread::scope(|scope| {
+            let worker = || (0..1000).filter(|_| take(&store, 42, quota, at(7200)).allowed).count();
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().map(|w| w.join().expect("a worker ends")).sum()
+        });
+        assert_eq!(admitted, 1000, "{:?}", quota.algorithm());
+    }
+}
+
+#[test]
+fn requests_that_lock_the_same_shards_in_any_order_do_not_deadlock() {
+    let quota = Quota::fixed_window(1_000_000, SECOND).build().expect("valid");
+    let store = store(1_000_000, OnFull::Deny);
+    std::thread::scope(|scope| {
+        for worker in 0..4u128 {
+            let (store, quota) = (&store, &quota);
+            scope.spawn(move || {
+                for round in 0..2000u128 {
+                    let key = |i: u128| ((i * 7 + worker * round) % 64) << 64;
+                    let hits = [3, 1, 2, 0].map(|i| Hit::new(key(i), quota, Op::take(1), Binding::Enforce));
+                    let mut decisions = [Decision::default(); 4];
+                    store.decide_now(at(1), &hits, &mut decisions).expect("well formed");
+                }
+            });
+        }
+    });
+    let mut total = 0;
+    for key in 0..64u128 {
+        total += 1_000_000 - take(&store, key << 64, &quota, at(1)).remaining - 1;
+    }
+    assert_eq!(total, 4 * 2000 * 4, "every unit was counted once");
+}
+
+#[test]
+fn malformed_requests_are_errors() {
+    let quota = Quota::per_second(1).build().expect("valid");
+    let store = store(10, OnFull::Deny);
+    let hits = vec![Hit::new(1, &quota, Op::take(1), Binding::Enforce); MAX_HITS + 1];
+    assert!(store.decide_now(at(1), &hits, &mut vec![Decision::default(); MAX_HITS + 1]).is_err());
+    assert!(store.decide_now(at(1), &hits[..2], &mut [Decision::default()]).is_err());
+    assert!(store.decide_now(at(1), &[], &mut []).expect("no hits").allowed);
+}
