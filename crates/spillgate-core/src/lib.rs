@@ -32,6 +32,8 @@
 extern crate alloc;
 
 mod algorithm;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod decision;
 mod quota;
 mod request;

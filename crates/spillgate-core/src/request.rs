@@ -172,13 +172,12 @@ pub fn decide(
         states[state].adopt(hit.quota, now);
     }
     for (i, hit) in hits.iter().enumerate() {
-        let cost = cost_on_state(i, states.len(), state_of, hits);
+        let cost = cost_on_state(i, state_of, hits);
         decisions[i] = judge(&states[state_of[i]], hit, cost, now);
     }
     let mut verdict = verdict(hits, decisions, now);
     for i in 0..hits.len() {
-        let cost = cost_on_state(i, states.len(), state_of, hits);
-        take_or_punish(&mut states[state_of[i]], &hits[i], cost, now, verdict.allowed, &mut decisions[i]);
+        take_or_punish(&mut states[state_of[i]], &hits[i], now, verdict.allowed, &mut decisions[i]);
     }
     for (hit, &state) in hits.iter().zip(state_of) {
         if let Op::Force { cost } = hit.op {
@@ -195,8 +194,13 @@ pub fn decide(
         }
     }
     for (i, hit) in hits.iter().enumerate() {
+        let state = &states[state_of[i]];
+        if !decisions[i].allowed {
+            let cost = cost_on_state(i, state_of, hits);
+            retell(state, hit, cost, now, &mut decisions[i]);
+        }
         if hit.op.kind() != OpKind::Look {
-            report(&states[state_of[i]], hit, now, &mut decisions[i]);
+            report(state, hit, now, &mut decisions[i]);
         }
     }
     settle(&mut verdict, hits, decisions);
@@ -204,8 +208,8 @@ pub fn decide(
 }
 
 /// What the takes on hit `i`'s state cost together; its own cost if it shares the state with none.
-fn cost_on_state(i: usize, states: usize, state_of: &[usize], hits: &[Hit<'_>]) -> u64 {
-    if states == hits.len() || hits[i].op.kind() != OpKind::Take {
+fn cost_on_state(i: usize, state_of: &[usize], hits: &[Hit<'_>]) -> u64 {
+    if hits.len() == 1 || hits[i].op.kind() != OpKind::Take {
         return hits[i].op.cost();
     }
     let same = hits.iter().zip(state_of).filter(|(hit, state)| **state == state_of[i] && hit.op.kind() == OpKind::Take);
@@ -214,49 +218,50 @@ fn cost_on_state(i: usize, states: usize, state_of: &[usize], hits: &[Hit<'_>]) 
 
 fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
     let mut decision = Decision { limit: hit.quota.capacity(), ..Decision::default() };
-    let refusal = match hit.op {
-        Op::Take { cost: 0, .. } | Op::Look => state.refusal(hit.quota, 0, u64::MAX, now),
-        Op::Take { max_wait_ns, .. } => state.refusal(hit.quota, cost, max_wait_ns, now),
-        Op::Renew { receipt } => state.renewal_refusal(hit.quota, receipt, now),
-        Op::Force { .. } if !hit.quota.supports(OpKind::Force) => Some((Reason::Unsupported, Wait::Never)),
-        Op::Force { .. } | Op::Refund { .. } | Op::Reset => None,
-    };
-    if let Some((reason, wait)) = refusal {
+    if let Some((reason, wait)) = refusal(state, hit, cost, now) {
         decision.allowed = false;
         decision.reason = reason;
         decision.retry_after = wait;
+    } else if hit.op.kind() == OpKind::Take {
+        // Before any take is charged: all takes of a request on one queue have the same turn.
+        decision.delay_ns = state.delay_ns(hit.quota, now);
     }
     report(state, hit, now, &mut decision);
     decision
 }
 
+fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<(Reason, Wait)> {
+    match hit.op {
+        Op::Take { cost: 0, .. } | Op::Look => state.refusal(hit.quota, 0, u64::MAX, now),
+        Op::Take { max_wait_ns, .. } => state.refusal(hit.quota, cost, max_wait_ns, now),
+        Op::Renew { receipt } => state.renewal_refusal(hit.quota, receipt, now),
+        Op::Force { .. } if !hit.quota.supports(OpKind::Force) => Some((Reason::Unsupported, Wait::Never)),
+        Op::Force { .. } | Op::Refund { .. } | Op::Reset => None,
+    }
+}
+
 /// Charges a take that fits if the request is allowed; charges and punishes one that does not.
-fn take_or_punish(
-    state: &mut State,
-    hit: &Hit<'_>,
-    cost_on_state: u64,
-    now: Time,
-    allowed: bool,
-    decision: &mut Decision,
-) {
-    let Op::Take { cost: 1.., max_wait_ns } = hit.op else { return };
-    let quota = hit.quota;
-    if decision.allowed {
-        if allowed {
-            let (receipt, delay_ns) = state.charge(quota, hit.op.cost(), now);
-            decision.receipt = Some(receipt);
-            decision.delay_ns = delay_ns;
+fn take_or_punish(state: &mut State, hit: &Hit<'_>, now: Time, request_allowed: bool, decision: &mut Decision) {
+    let (Op::Take { cost: cost @ 1.., .. }, quota) = (hit.op, hit.quota) else { return };
+    if decision.allowed && request_allowed {
+        decision.receipt = Some(state.charge(quota, cost, now));
+        decision.soft_over = state.usage(quota, now).over;
+    } else if decision.allowed {
+        decision.delay_ns = 0;
+    } else {
+        let charged = quota.denied() == Denied::Charged;
+        if charged {
+            state.force(quota, cost.min(quota.capacity()), now);
         }
-        return;
+        if charged || state.penalty_left_ns(quota, now) == 0 {
+            state.punish(quota, now);
+        }
     }
-    let charged = quota.denied() == Denied::Charged;
-    if charged {
-        state.force(quota, hit.op.cost().min(quota.capacity()), now);
-    }
-    if quota.penalty_ns() > 0 && (charged || decision.reason != Reason::Penalty) {
-        state.punish(quota, now);
-    }
-    if let Some((reason, wait)) = state.refusal(quota, cost_on_state, max_wait_ns, now) {
+}
+
+/// Tells the wait anew, now that the whole request has taken effect, so that it is exact.
+fn retell(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, decision: &mut Decision) {
+    if let Some((reason, wait)) = refusal(state, hit, cost_on_state, now) {
         // A penalty that this very refusal started tells how long to wait, not why.
         if decision.reason == Reason::Penalty || reason != Reason::Penalty {
             decision.reason = reason;
@@ -265,12 +270,11 @@ fn take_or_punish(
     }
 }
 
-/// Fills in what the state shows: what is left, when it is all back, whether the soft limit is passed.
+/// Fills in what the state shows: what is left, and when it is all back.
 fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-    decision.soft_over = decision.allowed && usage.over && hit.op.kind() == OpKind::Take;
 }
 
 /// Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
@@ -285,9 +289,9 @@ fn verdict(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
 fn settle(verdict: &mut Verdict, hits: &[Hit<'_>], decisions: &[Decision]) {
     let all = || hits.iter().zip(decisions).enumerate();
     if verdict.allowed {
-        let counted = all().filter(|(_, (h, _))| h.binding != Binding::Shadow);
-        verdict.binding = counted.min_by(|(_, (_, a)), (_, (_, b))| share(a, b)).map(|(i, _)| i);
-        verdict.delay_ns = decisions.iter().map(|d| d.delay_ns).max().unwrap_or(0);
+        let counted = || all().filter(|(_, (h, _))| h.binding != Binding::Shadow);
+        verdict.binding = counted().min_by(|(_, (_, a)), (_, (_, b))| share(a, b)).map(|(i, _)| i);
+        verdict.delay_ns = counted().map(|(_, (_, d))| d.delay_ns).max().unwrap_or(0);
         return;
     }
     let refusing = |binding| all().filter(move |(_, (h, d))| h.binding == binding && !d.allowed);

@@ -117,13 +117,12 @@ impl State {
 
     /// Why `cost` more units do not fit now; `None` if they do. A cost of 0 is a look.
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
-        let now = now.as_nanos();
         let own = if cost > quota.hard_capacity() {
             Some((Reason::CostAboveCapacity, Wait::Never))
         } else if quota.limit() == 0 {
             None
         } else {
-            on_body!(&self.body, None, it => it.refusal(quota, cost, max_wait_ns, now))
+            on_body!(&self.body, None, it => it.refusal(quota, cost, max_wait_ns, now.as_nanos()))
         };
         let penalty_ns = self.penalty_left_ns(quota, now);
         if penalty_ns == 0 {
@@ -135,10 +134,18 @@ impl State {
         }
     }
 
-    /// Takes `cost` units that fit; returns the receipt and the delay in nanoseconds.
-    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time) -> (Receipt, u64) {
-        let now = now.as_nanos();
-        on_body!(self.body_for(quota), (Receipt { at: Time::from_nanos(now), mark: 0 }, 0), it => it.charge(quota, cost, now))
+    /// How long a take that fits now waits for its turn (`leaky_bucket`), else 0.
+    pub(crate) fn delay_ns(&self, quota: &Quota, now: Time) -> u64 {
+        match &self.body {
+            Body::Bucket(bucket) => bucket.delay_ns(quota, now.as_nanos()),
+            _ => 0,
+        }
+    }
+
+    /// Takes `cost` units that fit; returns the receipt.
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time) -> Receipt {
+        let none = Receipt { at: now, mark: 0 };
+        on_body!(self.body_for(quota), none, it => it.charge(quota, cost, now.as_nanos()))
     }
 
     /// Takes `cost` units whether they fit or not; counters saturate, debt is bounded.
@@ -180,7 +187,7 @@ impl State {
 
     /// Shuts the key out for the quota's penalty, never shorter than it is already.
     pub(crate) fn punish(&mut self, quota: &Quota, now: Time) {
-        if quota.limit() > 0 {
+        if quota.limit() > 0 && quota.penalty_ns() > 0 {
             self.penalty_until = self.penalty_until.max(now.as_nanos() + quota.penalty_ns());
         }
     }
@@ -190,17 +197,17 @@ impl State {
         if quota.limit() == 0 {
             return Usage::default();
         }
-        let now = now.as_nanos();
         let none = Usage { remaining: quota.capacity(), ..Usage::default() };
-        let usage = on_body!(&self.body, none, it => it.usage(quota, now));
+        let usage = on_body!(&self.body, none, it => it.usage(quota, now.as_nanos()));
         match self.penalty_left_ns(quota, now) {
             0 => usage,
             left => Usage { remaining: 0, reset_after_ns: usage.reset_after_ns.max(left), ..usage },
         }
     }
 
-    fn penalty_left_ns(&self, quota: &Quota, now: u64) -> u64 {
-        if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now) }
+    /// How long the key stays shut out, in nanoseconds.
+    pub(crate) fn penalty_left_ns(&self, quota: &Quota, now: Time) -> u64 {
+        if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now.as_nanos()) }
     }
 
     fn body_for(&mut self, quota: &Quota) -> &mut Body {

@@ -38,11 +38,11 @@ impl Leases {
     }
 
     /// The id is the time in nanoseconds, or the next free number after it.
-    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> (Receipt, u64) {
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         self.leases.retain(|l| l.expires_at > now);
         self.last_id = now.max(self.last_id.saturating_add(1));
         self.leases.push(Lease { id: self.last_id, places: cost, expires_at: now + quota.lease_ns() });
-        (Receipt { at: Time::from_nanos(now), mark: self.last_id }, 0)
+        Receipt { at: Time::from_nanos(now), mark: self.last_id }
     }
 
     /// No such operation: a place that is held has a lease ([`Quota::supports`]).

@@ -108,9 +108,9 @@ impl Segments {
         None
     }
 
-    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> (Receipt, u64) {
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         self.add(quota, cost, now);
-        (Receipt { at: Time::from_nanos(now.max(self.start)), mark: 0 }, 0)
+        Receipt { at: Time::from_nanos(now.max(self.start)), mark: 0 }
     }
 
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {

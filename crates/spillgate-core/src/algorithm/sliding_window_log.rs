@@ -82,9 +82,9 @@ impl Log {
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))
     }
 
-    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> (Receipt, u64) {
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         let at = self.add(quota, cost, now);
-        (Receipt { at: Time::from_nanos(at), mark: 0 }, 0)
+        Receipt { at: Time::from_nanos(at), mark: 0 }
     }
 
     /// Keeps the newest (hard capacity + 1) units: enough to refuse, and bounded.

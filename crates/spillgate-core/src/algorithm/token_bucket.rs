@@ -62,12 +62,15 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> (Receipt, u64) {
+    pub(crate) fn delay_ns(&self, quota: &Quota, now: u64) -> u64 {
+        if quota.algorithm() == Algorithm::LeakyBucket { self.debt(quota, now) } else { 0 }
+    }
+
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         let debt = self.debt(quota, now);
         let tat = now + debt + cost * quota.interval_ns();
         self.set(quota, tat);
-        let delay_ns = if quota.algorithm() == Algorithm::LeakyBucket { debt } else { 0 };
-        (Receipt { at: Time::from_nanos(now), mark: tat }, delay_ns)
+        Receipt { at: Time::from_nanos(now), mark: tat }
     }
 
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {

@@ -1,0 +1,28 @@
+# Each target is one line; `make` alone lists them.
+RULES ?= examples/quickstart.yaml
+MINUTES ?= 10
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+run: ## Serve RULES (default: the quick start)
+	cargo run --release -- serve $(RULES)
+test: ## Set up what is missing, then format, lint and all tests
+	scripts/test.sh
+soak: ## Random input at every parser and store for MINUTES (default 10)
+	scripts/soak.sh $(MINUTES)
+bench: ## Measure against the limits and peers; writes bench/RESULTS.md
+	scripts/show-1.6.sh
+show-1.1: ## A fresh clone serves, and passes `make test`
+	scripts/show-1.1.sh
+show-1.2: ## A real Envoy refuses by spillgate's word, and outlives it
+	scripts/show-1.2.sh
+show-1.3: ## An independent Python gRPC client gets every answer right
+	scripts/show-1.3.sh
+show-1.4: ## The reference server's examples answer as there; 60 broken files
+	scripts/show-1.4.sh
+show-1.5: ## Hostile input: no panic, no hang, honest clients served
+	scripts/show-1.5.sh
+show-1.6: ## Decisions a second against servers that do nothing
+	scripts/show-1.6.sh
+
+.PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6

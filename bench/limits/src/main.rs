@@ -1,0 +1,65 @@
+//! Servers that do nothing but answer: the limit of each protocol stack on the machine at hand.
+//!
+//! usage: `limits tonic|h2|h2-inline|axum|hyper|resp|raw-h2|raw-http|raw-resp ADDRESS`
+//!
+//! `tonic` and `axum` decode the same request and answer the same message as spillgate does for a rule that
+//! allows, so that a ratio to them is the price of deciding. `RT=current` runs everything on one current-thread
+//! runtime, otherwise tokio's default runtime serves.
+
+mod answer;
+mod axum_server;
+mod h2_server;
+mod hyper_server;
+mod raw;
+mod resp;
+mod tonic_server;
+
+use std::error::Error;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpStream};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [server, address] = arguments.as_slice() else { return Err("usage: limits SERVER ADDRESS".into()) };
+    let address = address.parse()?;
+    match server.as_str() {
+        "raw-h2" => return raw::serve::<raw::h2::State>(address, raw::h2::replies),
+        "raw-http" => return raw::serve(address, raw::http::replies),
+        "raw-resp" => return raw::serve(address, raw::resp_replies),
+        _ => {}
+    }
+    let current = std::env::var("RT").as_deref() == Ok("current");
+    let mut runtime = match current {
+        true => tokio::runtime::Builder::new_current_thread(),
+        false => tokio::runtime::Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build()?.block_on(serve(server, address))
+}
+
+async fn serve(server: &str, address: SocketAddr) -> Outcome {
+    match server {
+        "tonic" => tonic_server::serve(address).await,
+        "axum" => axum_server::serve(TcpListener::bind(address).await?).await,
+        "h2" => each(address, h2_server::serve_spawning).await,
+        "h2-inline" => each(address, h2_server::serve_inline).await,
+        "hyper" => each(address, hyper_server::serve).await,
+        "resp" => each(address, resp::serve).await,
+        other => Err(format!("no server {other:?}").into()),
+    }
+}
+
+/// Serves every connection in a task of its own.
+async fn each<F>(address: SocketAddr, serve: fn(TcpStream) -> F) -> Outcome
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::spawn(serve(stream));
+    }
+}

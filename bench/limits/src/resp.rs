@@ -1,0 +1,53 @@
+//! RESP2 on tokio: every command is answered `+PONG`.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const PONG: &[u8] = b"+PONG\r\n";
+
+pub(crate) async fn serve(mut stream: TcpStream) {
+    let (mut input, mut output) = (Vec::with_capacity(1 << 16), Vec::new());
+    let mut scratch = vec![0u8; 1 << 16];
+    loop {
+        match stream.read(&mut scratch).await {
+            Ok(0) | Err(_) => return,
+            Ok(n) => input.extend_from_slice(&scratch[..n]),
+        }
+        let used = frames(&input, &mut output);
+        input.drain(..used);
+        if stream.write_all(&output).await.is_err() {
+            return;
+        }
+        output.clear();
+    }
+}
+
+/// Answers whole commands at the front of `input`; returns how many bytes they were.
+pub(crate) fn frames(input: &[u8], output: &mut Vec<u8>) -> usize {
+    let mut used = 0;
+    while let Some(len) = command_len(&input[used..]) {
+        used += len;
+        output.extend_from_slice(PONG);
+    }
+    used
+}
+
+/// The length of the array of bulk strings, or the inline command, at the front of `input`, if it is whole.
+fn command_len(input: &[u8]) -> Option<usize> {
+    if *input.first()? != b'*' {
+        return input.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+    }
+    let mut at = 0;
+    for _ in 0..number(input, &mut at)? {
+        at += number(input, &mut at)? + 2;
+    }
+    (at <= input.len()).then_some(at)
+}
+
+/// The number of the line at `at` (after its type byte), which moves behind the line.
+fn number(input: &[u8], at: &mut usize) -> Option<usize> {
+    let line = input.get(*at + 1..)?;
+    let len = line.windows(2).position(|pair| pair == b"\r\n")?;
+    *at += 1 + len + 2;
+    std::str::from_utf8(&line[..len]).ok()?.parse().ok()
+}

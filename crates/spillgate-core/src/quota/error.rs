@@ -1,0 +1,96 @@
+//! What can be wrong with a quota.
+
+use core::fmt;
+
+/// What is wrong with a quota, and what would be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// A field is above what can be counted exactly.
+    TooLarge {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest value that works.
+        max: u64,
+    },
+    /// A duration is zero or longer than 2^62 ns.
+    Span {
+        /// The field.
+        field: &'static str,
+    },
+    /// Rounding T up to whole nanoseconds would cost more than a thousandth of the limit.
+    Inexact {
+        /// The limit asked for.
+        limit: u64,
+        /// The nearest exact limit below.
+        below: u64,
+        /// The nearest exact limit above, if there is one.
+        above: Option<u64>,
+    },
+    /// Twice capacity * T is longer than 2^62 ns.
+    TooDeep {
+        /// The hard capacity.
+        capacity: u64,
+        /// T in nanoseconds.
+        interval_ns: u64,
+    },
+    /// A burst of 0 with a limit above 0.
+    NoBurst,
+    /// Segments out of 1 to 128.
+    Segments {
+        /// What was asked for.
+        segments: u8,
+    },
+    /// W is not a whole number of nanoseconds times the segments.
+    Indivisible {
+        /// W in nanoseconds.
+        window_ns: u64,
+        /// The segments.
+        segments: u8,
+    },
+    /// The option belongs to another algorithm.
+    NotFor {
+        /// The option.
+        field: &'static str,
+        /// The algorithm chosen.
+        algorithm: &'static str,
+    },
+}
+
+impl fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            QuotaError::TooLarge { field, value, max } => {
+                write!(f, "{field} is {value}, but at most {max} can be counted exactly here")
+            }
+            QuotaError::Span { field } => {
+                write!(f, "{field} has to be longer than 0 and at most 146 years")
+            }
+            QuotaError::Inexact { limit, below, above } => {
+                write!(f, "a limit of {limit} in this window is no whole number of nanoseconds apart; use {below}")?;
+                above.map_or(Ok(()), |above| write!(f, " or {above}"))
+            }
+            QuotaError::TooDeep { capacity, interval_ns } => {
+                write!(
+                    f,
+                    "a capacity of {capacity} at one unit every {interval_ns} ns takes over 73 years to refill; lower it or shorten the window"
+                )
+            }
+            QuotaError::NoBurst => f.write_str("burst has to be at least 1; to refuse everything, set the limit to 0"),
+            QuotaError::Segments { segments } => write!(f, "segments is {segments}; it has to be 1 to 128"),
+            QuotaError::Indivisible { window_ns, segments } => {
+                write!(
+                    f,
+                    "a window of {window_ns} ns cannot be cut into {segments} equal segments; choose a number that divides it"
+                )
+            }
+            QuotaError::NotFor { field, algorithm } => {
+                write!(f, "{field} is no option of {algorithm}; remove it or choose another algorithm")
+            }
+        }
+    }
+}
+
+impl core::error::Error for QuotaError {}

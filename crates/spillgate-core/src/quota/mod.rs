@@ -1,0 +1,265 @@
+//! How much in how long, and by which algorithm.
+
+mod builder;
+mod error;
+
+use core::time::Duration;
+
+use crate::request::OpKind;
+
+pub use builder::QuotaBuilder;
+pub use error::QuotaError;
+
+/// The most units a quota or a counter can hold: 2^53 - 1, the largest integer that a Redis
+/// script (whose numbers are doubles) counts exactly. Counters saturate here in every store.
+pub const MAX_UNITS: u64 = (1 << 53) - 1;
+
+/// The longest window, lease, penalty or twofold depth of a bucket: 2^62 ns (146 years).
+pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
+
+/// The most entries of a log and places of a concurrency limit; both keep a record for each.
+pub(crate) const MAX_RECORDS: u64 = 65_536;
+
+/// How a quota counts. `as_str` gives the name used in rules files.
+///
+/// The bound f(s) is the most that is admitted in any closed interval of length s, for limit L
+/// per window W, emission interval T = ceil(W/L). `tests/properties.rs` holds each bound over
+/// random traces and `tests/traces/` reaches it with a worst case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Tokens flow in at 1/T up to the burst B; GCRA and the leaky bucket as a meter are the
+    /// same machine. f(s) = B + s/T.
+    TokenBucket,
+    /// One counter a window. Anchored at the epoch: f(s) = L * (ceil(s/W) + 1), half-open;
+    /// at the first hit: L * (floor(s/W) + 1), plus L - 1 unless W divides s.
+    FixedWindow(Anchor),
+    /// Every admitted unit is remembered for W. f(s) = L * (floor(s/W) + 1): exact.
+    SlidingWindowLog,
+    /// n segments of w = W/n, the oldest weighted. With n = 1: f(s) = L + L*s/W, else
+    /// L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+    SlidingWindowCounter {
+        /// How many sub-windows, 1 to 128; W has to be divisible by it.
+        segments: u8,
+    },
+    /// A queue of Q places that leaves at 1/T: admitted *after a delay*.
+    /// Leaving: f(s) = largest cost + s/T; entering: Q + 1 + s/T.
+    LeakyBucket,
+    /// At most N unexpired leases at any time.
+    Concurrency,
+}
+
+impl Algorithm {
+    /// The name in rules files and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Algorithm::TokenBucket => "token_bucket",
+            Algorithm::FixedWindow(_) => "fixed_window",
+            Algorithm::SlidingWindowLog => "sliding_window_log",
+            Algorithm::SlidingWindowCounter { .. } => "sliding_window_counter",
+            Algorithm::LeakyBucket => "leaky_bucket",
+            Algorithm::Concurrency => "concurrency",
+        }
+    }
+}
+
+/// Where a fixed window starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Anchor {
+    /// At multiples of W since the Unix epoch.
+    #[default]
+    Epoch,
+    /// At the key's first hit after the last window ended.
+    FirstHit,
+}
+
+/// What a refused take costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Denied {
+    /// Nothing.
+    #[default]
+    Free,
+    /// As much as an admitted one (at most the capacity), so that hammering keeps the key out.
+    Charged,
+}
+
+/// How much in how long, and by which algorithm: checked once when built, then only read.
+///
+/// ```
+/// use spillgate_core::Quota;
+/// let quota = Quota::per_second(60).burst(10).build()?; // sixty a second, ten at once
+/// assert_eq!(quota.capacity(), 10);
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    algorithm: Algorithm,
+    limit: u64,
+    window_ns: u64,
+    capacity: u64,
+    hard_capacity: u64,
+    /// T of the buckets, w of the segments, W of the other windows; 0 for concurrency or L = 0.
+    interval_ns: u64,
+    lease_ns: u64,
+    penalty_ns: u64,
+    denied: Denied,
+    identity: u128,
+}
+
+impl Quota {
+    /// `limit` units each second by token bucket.
+    #[must_use]
+    pub const fn per_second(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(1))
+    }
+
+    /// `limit` units each minute by token bucket.
+    #[must_use]
+    pub const fn per_minute(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(60))
+    }
+
+    /// `limit` units each hour by token bucket.
+    #[must_use]
+    pub const fn per_hour(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(3600))
+    }
+
+    /// `limit` units each day by token bucket.
+    #[must_use]
+    pub const fn per_day(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(86_400))
+    }
+
+    /// `limit` units each `window` by token bucket; the burst is the limit unless set.
+    #[must_use]
+    pub const fn token_bucket(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
+    }
+
+    /// `limit` units in each fixed window, anchored at the epoch unless set.
+    #[must_use]
+    pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::FixedWindow(Anchor::Epoch), limit, window)
+    }
+
+    /// `limit` units in any window, exactly; at most 65,536.
+    #[must_use]
+    pub const fn sliding_window_log(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)
+    }
+
+    /// `limit` units in any window, by counters of which the oldest is weighted.
+    #[must_use]
+    pub const fn sliding_window_counter(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
+    }
+
+    /// A queue that lets `limit` units out each `window`; as many places unless set.
+    #[must_use]
+    pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
+    }
+
+    /// At most `limit` leases at a time; each lives 30 s unless set, released or renewed.
+    #[must_use]
+    pub const fn concurrency(limit: u64) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::Concurrency, limit, Duration::ZERO)
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// L: units each window (places of a concurrency limit).
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// W in nanoseconds; 0 for concurrency.
+    #[must_use]
+    pub const fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
+    /// The capacity in units: B of a bucket, Q + 1 of a queue, else L.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The capacity that is enforced: floor(capacity * (1 + soft share)).
+    #[must_use]
+    pub const fn hard_capacity(&self) -> u64 {
+        self.hard_capacity
+    }
+
+    /// T of the buckets, w of the segments, W of other windows, in nanoseconds.
+    #[must_use]
+    pub const fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    /// The life of a lease in nanoseconds (`concurrency`), else 0.
+    #[must_use]
+    pub const fn lease_ns(&self) -> u64 {
+        self.lease_ns
+    }
+
+    /// How long a refused key stays shut out, in nanoseconds; 0 = not at all.
+    #[must_use]
+    pub const fn penalty_ns(&self) -> u64 {
+        self.penalty_ns
+    }
+
+    /// What a refused take costs.
+    #[must_use]
+    pub const fn denied(&self) -> Denied {
+        self.denied
+    }
+
+    /// Whether the algorithm has the operation: leases are not forced, and only they are renewed.
+    #[must_use]
+    pub const fn supports(&self, op: OpKind) -> bool {
+        let concurrency = matches!(self.algorithm, Algorithm::Concurrency);
+        match op {
+            OpKind::Force => !concurrency,
+            OpKind::Renew => concurrency,
+            OpKind::Take | OpKind::Look | OpKind::Refund | OpKind::Reset => true,
+        }
+    }
+
+    /// What tells this quota's states from those of another quota on the same key: the
+    /// algorithm with its anchor and segments, and W. Never the limit or the burst, so that a
+    /// changed limit finds what was used. 128 well mixed bits.
+    #[must_use]
+    pub const fn identity(&self) -> u128 {
+        self.identity
+    }
+}
+
+fn identity(algorithm: Algorithm, window_ns: u64) -> u128 {
+    let tag = match algorithm {
+        Algorithm::TokenBucket => 1,
+        Algorithm::FixedWindow(Anchor::Epoch) => 2,
+        Algorithm::FixedWindow(Anchor::FirstHit) => 3,
+        Algorithm::SlidingWindowLog => 4,
+        Algorithm::SlidingWindowCounter { segments } => 0x100 + u64::from(segments),
+        Algorithm::LeakyBucket => 5,
+        Algorithm::Concurrency => 6,
+    };
+    let high = mix(mix(window_ns).wrapping_add(tag));
+    let low = mix(high ^ mix(tag));
+    (u128::from(high) << 64) | u128::from(low)
+}
+
+/// The finaliser of `SplitMix64` (Steele, Lea and Flood, 2014): a bijection on 64 bits.
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

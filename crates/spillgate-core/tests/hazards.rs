@@ -1,0 +1,319 @@
+//! Mistakes that limiters are known to make, one test each, named after the mistake. The first
+//! part is the arithmetic that goes wrong, the second what was seen in other limiters.
+
+mod support;
+
+use std::time::Duration;
+
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Hit, MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Time, Verdict,
+    Wait, decide,
+};
+use support::{DAY_NS, ask, ask_copy, take};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn every_algorithm() -> Vec<Algorithm> {
+    vec![
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow(Anchor::Epoch),
+        Algorithm::FixedWindow(Anchor::FirstHit),
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter { segments: 1 },
+        Algorithm::SlidingWindowCounter { segments: 10 },
+    ]
+}
+
+fn quota(algorithm: Algorithm, limit: u64, window: Duration) -> Quota {
+    QuotaBuilder::new(algorithm, limit, window).build().expect("a quota")
+}
+
+fn per_second(limit: u64) -> QuotaBuilder {
+    Quota::per_second(limit)
+}
+
+fn decide_on(states: &mut [State], hits: &[Hit<'_>], now: u64) -> (Verdict, Vec<Decision>) {
+    let state_of: Vec<usize> = (0..hits.len()).collect();
+    let mut decisions = vec![Decision::default(); hits.len()];
+    let verdict = decide(states, &state_of, hits, Time::from_nanos(now), &mut decisions);
+    (verdict, decisions)
+}
+
+// ---- arithmetic ----
+
+#[test]
+fn t_is_rounded_up_and_never_zero() {
+    assert_eq!(per_second(3).build().expect("3/s").interval_ns(), 333_333_334);
+    let too_fast = per_second(2_000_000_000).build().expect_err("2e9/s would be unlimited");
+    assert_eq!(too_fast, QuotaError::Inexact { limit: 2_000_000_000, below: 1_001_000_000, above: None });
+    assert_eq!(per_second(1_001_000_000).build().expect("one a nanosecond").interval_ns(), 1);
+}
+
+#[test]
+fn a_thousandth_is_the_most_that_rounding_may_cost() {
+    assert!(per_second(1_000_000).build().is_ok());
+    // T would be 334 ns, which serves 2,994,011 a second.
+    let error = per_second(3_000_000).build().expect_err("two thousandths");
+    assert_eq!(error, QuotaError::Inexact { limit: 3_000_000, below: 2_997_005, above: Some(3_003_004) });
+    assert!(per_second(2_997_005).build().is_ok() && per_second(3_003_004).build().is_ok());
+}
+
+#[test]
+fn extremes_are_refused_at_load_or_saturate() {
+    for algorithm in every_algorithm() {
+        let build = |limit, window| QuotaBuilder::new(algorithm, limit, Duration::from_nanos(window)).build();
+        assert!(build(u64::MAX, SECOND_NS).is_err() && build(MAX_UNITS + 1, SECOND_NS).is_err());
+        assert_eq!(build(1, 0), Err(QuotaError::Span { field: "window" }), "a unit of 0 kills nothing");
+        assert_eq!(build(1, u64::MAX), Err(QuotaError::Span { field: "window" }));
+        let longest = build(1, (1 << 60) / 30 * 30).expect("1 in 36 years");
+        let mut state = State::default();
+        assert!(ask(&mut state, &longest, take(1), u64::MAX).allowed);
+        assert!(!ask(&mut state, &longest, take(longest.capacity()), u64::MAX).allowed);
+        ask(&mut state, &longest, Op::Force { cost: u64::MAX }, u64::MAX);
+        ask(&mut state, &longest, Op::Force { cost: u64::MAX }, u64::MAX);
+        assert_eq!(ask(&mut state, &longest, take(u64::MAX), u64::MAX).retry_after, Wait::Never);
+        ask(&mut state, &longest, Op::Refund { cost: u64::MAX, receipt: None }, u64::MAX);
+    }
+    let deep = per_second(1).burst(MAX_UNITS).build().expect_err("285 million years deep");
+    assert!(matches!(deep, QuotaError::TooDeep { .. }), "{deep}");
+}
+
+#[test]
+fn counters_stay_exact_as_doubles_do() {
+    // 2^53 - 1: a script whose numbers are doubles counts the same.
+    let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), MAX_UNITS, Duration::from_secs(1));
+    let mut state = State::default();
+    assert_eq!(ask(&mut state, &quota, take(MAX_UNITS - 1), 0).remaining, 1);
+    assert_eq!(ask(&mut state, &quota, Op::Force { cost: u64::MAX }, 0).remaining, 0);
+    assert_eq!(ask(&mut state, &quota, Op::Refund { cost: 5, receipt: None }, 0).remaining, 5);
+}
+
+#[test]
+fn a_bucket_that_is_polled_fast_does_not_starve() {
+    // Polled every microsecond, 1 per 10 ms: floor(elapsed * rate) would be 0 for ever.
+    let quota = per_second(100).burst(1).build().expect("100/s");
+    let mut state = State::default();
+    let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
+    assert_eq!(admitted, 5);
+}
+
+#[test]
+fn waits_are_rounded_up_and_what_is_left_down() {
+    let quota = per_second(3).build().expect("3/s");
+    let mut state = State::default();
+    ask(&mut state, &quota, take(3), 0);
+    let refused = ask(&mut state, &quota, take(1), SECOND_NS / 3 - 1);
+    assert_eq!(refused.retry_after, Wait::After(2));
+    assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
+    assert_eq!(ask(&mut state, &quota, Op::Look, 666_666_667).remaining, 1, "1.99 units are 1");
+    // The window index is that of Euclid: the last nanosecond of a window is not in the next.
+    let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
+    let mut state = State::default();
+    assert_eq!(ask(&mut state, &fixed, take(1), 899_999_999).reset_after_ns, 1);
+    assert_eq!(ask(&mut state, &fixed, take(1), 900_000_000).reset_after_ns, 300_000_000);
+}
+
+#[test]
+fn after_any_idle_time_the_burst_is_b_and_never_b_and_one() {
+    for idle_ns in [0, 1, 99, 100, 101, SECOND_NS, 365 * DAY_NS] {
+        for algorithm in every_algorithm() {
+            let quota = quota(algorithm, 10, Duration::from_micros(1));
+            let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + idle_ns + 2_000);
+            ask(&mut state, &quota, take(1), now - idle_ns - 2_000);
+            let look = ask(&mut state, &quota, Op::Look, now);
+            assert_eq!((look.remaining, look.limit), (quota.capacity(), quota.capacity()), "{algorithm:?}");
+            let admitted = (0..20).filter(|_| ask(&mut state, &quota, take(1), now).allowed).count() as u64;
+            assert_eq!(admitted, quota.capacity(), "{algorithm:?} after {idle_ns} ns");
+        }
+    }
+}
+
+#[test]
+fn the_first_of_two_limits_is_not_charged_when_the_second_refuses() {
+    let [wide, narrow] = [100, 1].map(|limit| per_second(limit).build().expect("a quota"));
+    let mut states = [State::default(), State::default()];
+    let hits = [Hit::new(1, &wide, take(1), Binding::Enforce), Hit::new(1, &narrow, take(1), Binding::Enforce)];
+    assert!(decide_on(&mut states, &hits, 0).0.allowed);
+    for _ in 0..50 {
+        let (verdict, decisions) = decide_on(&mut states, &hits, 0);
+        assert_eq!((verdict.allowed, verdict.binding), (false, Some(1)));
+        assert_eq!(decisions[0].remaining, 99);
+    }
+}
+
+#[test]
+fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
+    let quota = per_second(10).build().expect("10/s");
+    let hit = |cost, binding| Hit::new(1, &quota, take(cost), binding);
+    let merged = hit(6, Binding::Enforce).merged(&hit(5, Binding::Enforce)).expect("the same question");
+    assert_eq!(merged.op, take(11));
+    assert_eq!(
+        hit(u64::MAX, Binding::Enforce).merged(&hit(5, Binding::Enforce)).expect("saturates").op,
+        take(u64::MAX)
+    );
+    assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
+
+    // Not merged, since they bind differently; however many states the caller has at hand.
+    let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
+    for states in 1..4 {
+        let mut states = vec![State::default(); states];
+        let mut decisions = [Decision::default(); 2];
+        let verdict = decide(&mut states, &[0, 0], &hits, Time::EPOCH, &mut decisions);
+        assert!(!verdict.allowed && decisions.iter().all(|d| !d.allowed && d.remaining == 10));
+    }
+}
+
+#[test]
+fn a_quota_change_neither_forgives_nor_multiplies_debt() {
+    let [slow, fast] = [10, 1_000].map(|limit| per_second(limit).build().expect("a quota"));
+    let mut state = State::default();
+    ask(&mut state, &slow, take(10), 0);
+    assert_eq!(ask(&mut state, &fast, Op::Look, 0).remaining, 990, "ten units, not a second's worth");
+    assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
+    // There and back a hundred times: no more than rounding, and never less debt.
+    for _ in 0..100 {
+        ask(&mut state, &fast, Op::Look, 0);
+        ask(&mut state, &slow, Op::Look, 0);
+    }
+    assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
+}
+
+// ---- seen in other limiters ----
+
+#[test]
+fn sixty_per_second_is_not_one_per_sixty_seconds() {
+    let quota = per_second(60).build().expect("60/s");
+    assert_eq!((quota.limit(), quota.window_ns(), quota.capacity()), (60, SECOND_NS, 60));
+    let mut state = State::default();
+    let admitted = (0..1_000).filter(|ms| ask(&mut state, &quota, take(1), ms * 1_000_000).allowed).count();
+    assert_eq!(admitted, 60 + 59);
+}
+
+#[test]
+fn a_burst_of_ten_admits_ten_at_once_and_not_seventeen() {
+    let quota = per_second(17).burst(10).build().expect("17/s");
+    let mut state = State::default();
+    assert_eq!((0..30).filter(|_| ask(&mut state, &quota, take(1), SECOND_NS).allowed).count(), 10);
+}
+
+#[test]
+fn a_refused_caller_is_never_told_to_retry_in_zero_seconds() {
+    for algorithm in every_algorithm() {
+        let quota = quota(algorithm, 1, Duration::from_nanos(10));
+        let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS);
+        while ask(&mut state, &quota, take(1), now).allowed {}
+        for later in 0..10 {
+            let decision = ask_copy(&state, &quota, take(1), now + later);
+            if !decision.allowed {
+                assert!(decision.retry_after.secs_ceil() >= Some(1) && decision.retry_after.millis_ceil() >= Some(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn refusals_are_free_unless_charging_was_asked_for() {
+    for algorithm in every_algorithm() {
+        let quota = quota(algorithm, 5, Duration::from_secs(1));
+        let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS);
+        while ask(&mut state, &quota, take(1), now).allowed {}
+        let before = state.clone();
+        for cost in [1, 2, u64::MAX] {
+            assert!(!ask(&mut state, &quota, take(cost), now).allowed);
+        }
+        assert_eq!(before, state, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn quotas_of_other_windows_and_kinds_share_no_counter() {
+    let quotas: Vec<Quota> = every_algorithm()
+        .into_iter()
+        .flat_map(|a| [1, 60, 3600].map(|seconds| quota(a, 5, Duration::from_secs(seconds))))
+        .collect();
+    let keys: std::collections::BTreeSet<u128> =
+        quotas.iter().map(|q| Hit::new(7, q, Op::Look, Binding::Enforce).state_key()).collect();
+    assert_eq!(keys.len(), quotas.len());
+}
+
+#[test]
+fn one_per_minute_polled_every_119_seconds_grants_every_time() {
+    let quota = Quota::per_minute(1).build().expect("1/min");
+    let mut state = State::default();
+    assert!((0..1_000).all(|poll| ask(&mut state, &quota, take(1), poll * 119 * SECOND_NS).allowed));
+}
+
+#[test]
+fn a_thousand_tokens_are_a_thousand_in_each_of_a_thousand_runs() {
+    let quota = per_second(1_000).build().expect("1000/s");
+    for run in 0..1_000u64 {
+        let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + run * 1_234_567);
+        assert_eq!(ask(&mut state, &quota, take(1_000), now).remaining, 0);
+        assert!(!ask(&mut state, &quota, take(1), now).allowed);
+        assert_eq!(ask(&mut state, &quota, take(1_000), now + SECOND_NS).remaining, 0);
+    }
+}
+
+#[test]
+fn a_window_is_as_long_as_asked_and_not_a_whole_second() {
+    // Whole-second scores admitted ten at limit 5 in 44 ms, across the edge of a second.
+    let quota = Quota::sliding_window_log(5, Duration::from_millis(1_000)).build().expect("a log");
+    let mut state = State::default();
+    let start = 1_770_000_000 * SECOND_NS - 22_000_000;
+    assert_eq!((0..44).filter(|ms| ask(&mut state, &quota, take(1), start + ms * 1_000_000).allowed).count(), 5);
+}
+
+#[test]
+fn two_requests_at_one_instant_are_two() {
+    for algorithm in every_algorithm() {
+        let quota = quota(algorithm, 5, Duration::from_secs(1));
+        let mut state = State::default();
+        let left: Vec<u64> = (0..3).map(|_| ask(&mut state, &quota, take(1), SECOND_NS).remaining).collect();
+        assert_eq!(left, [1, 2, 3].map(|taken| quota.capacity() - taken), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_mismatched_window_index_does_not_reset_the_count() {
+    // Two servers whose clocks differ by a nanosecond at an edge: 200 of 200 were let through at limit 5.
+    for algorithm in every_algorithm() {
+        let quota = quota(algorithm, 5, Duration::from_secs(1));
+        let mut state = State::default();
+        let late = |i: u64| 1_770_000_000 * SECOND_NS - i % 2;
+        let admitted = (0..200).filter(|i| ask(&mut state, &quota, take(1), late(*i)).allowed).count() as u64;
+        assert_eq!(admitted, quota.capacity(), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_state_is_bounded_and_ends() {
+    for algorithm in every_algorithm() {
+        let quota = quota(algorithm, 50, Duration::from_secs(1));
+        let (mut state, start) = (State::default(), 1_770_000_000 * SECOND_NS);
+        for i in 0..5_000 {
+            ask(&mut state, &quota, Op::Force { cost: 1 + i % 3 }, start + i * 100_000);
+            ask(&mut state, &quota, take(1), start + i * 100_000);
+        }
+        assert!(state.heap_bytes() <= 128 * 16 + 64, "{algorithm:?}: {} bytes", state.heap_bytes());
+        let end = start + 4_999 * 100_000;
+        assert!(state.expires_at(&quota) <= end + 3 * SECOND_NS, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_lease_id_is_never_given_twice() {
+    let quota = Quota::concurrency(3).lease(Duration::from_secs(5)).build().expect("places");
+    let (mut state, mut ids) = (State::default(), std::collections::BTreeSet::new());
+    let mut holders = std::collections::VecDeque::new();
+    // The clock stands, steps back, and goes on; holders release in between.
+    for at in [10, 10, 10, 9, 9, 3, 3, 3, 11, 11, 30, 30] {
+        if let Some(receipt) = ask(&mut state, &quota, take(1), at * SECOND_NS).receipt {
+            assert!(ids.insert(receipt.mark), "{receipt:?}");
+            holders.push_back(receipt);
+        } else if let Some(receipt) = holders.pop_front() {
+            ask(&mut state, &quota, Op::Refund { cost: 1, receipt: Some(receipt) }, at * SECOND_NS);
+        }
+    }
+    assert!(ids.len() >= 6);
+}

@@ -1,0 +1,297 @@
+//! Whole requests: several hits, several quotas on one state, and everything at its extremes.
+
+mod support;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillgate_core::conformance::Reference;
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_UNITS, Op, OpKind, Quota, QuotaBuilder, QuotaError, Receipt,
+    State, Time, Wait, decide,
+};
+use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, plain_quotas, quotas_with_extras, take};
+use support::{windows_ns, within_bound};
+
+const NOW: u64 = 1_770_000_000_123_456_789;
+
+fn bindings() -> impl Strategy<Value = Binding> {
+    prop_oneof![2 => Just(Binding::Enforce), 1 => Just(Binding::Shadow), 1 => Just(Binding::Quota)]
+}
+
+fn any_quotas() -> impl Strategy<Value = Quota> {
+    let places = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("places"));
+    prop_oneof![3 => plain_quotas(), 3 => quotas_with_extras(), 1 => places]
+}
+
+/// A hit with a state of its own: quota, what was taken before, operation, binding.
+fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
+    let used = prop::collection::vec(costs(), 0..4);
+    prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
+}
+
+fn op_of(kind: u8, cost: u64) -> Op {
+    match kind {
+        0 => Op::Look,
+        1 => Op::Force { cost },
+        2 => Op::Refund { cost, receipt: None },
+        3 => Op::Reset,
+        _ => take(cost),
+    }
+}
+
+/// The verdict as DESIGN.md tells it, from the decisions: allowed, wait.
+fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
+    let refusing = |binding| {
+        let both = decisions.iter().zip(bindings);
+        both.filter(move |(d, b)| **b == binding && !d.allowed).map(|(d, _)| d.retry_after).collect::<Vec<_>>()
+    };
+    let (enforcing, quota) = (refusing(Binding::Enforce), refusing(Binding::Quota));
+    let quota_hits = bindings.iter().filter(|b| **b == Binding::Quota).count();
+    let quota_refuses = quota_hits > 0 && quota.len() == quota_hits;
+    let shortest = quota.into_iter().min().filter(|_| quota_refuses);
+    let longest = enforcing.iter().copied().max();
+    (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
+}
+
+/// A quota and another that counts in the same state, with other limits.
+fn quota_pairs() -> impl Strategy<Value = (Quota, Quota)> {
+    let numbers = (1..=60u64, 1..=60u64, 1..=30u64, 1..=30u64);
+    (support::algorithms(), windows_ns(), numbers).prop_filter_map("no such pair", |(a, w, (l1, l2, d1, d2))| {
+        Some((builder(a, l1, w, d1).build().ok()?, builder(a, l2, w, d2).build().ok()?))
+    })
+}
+
+fn extreme_numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(2),
+        Just(MAX_UNITS - 1),
+        Just(MAX_UNITS),
+        Just(MAX_UNITS + 1),
+        Just(65_536),
+        Just(65_537),
+        Just(u64::MAX - 1),
+        Just(u64::MAX),
+        Just(1 << 62),
+        Just((1 << 62) + 1),
+        Just((1 << 63) - 1),
+        Just(1 << 63),
+        any::<u64>(),
+        0..100u64,
+    ]
+}
+
+fn extreme_quotas() -> impl Strategy<Value = Quota> {
+    let algorithm = prop_oneof![
+        4 => support::algorithms(),
+        1 => Just(Algorithm::Concurrency),
+    ];
+    let numbers = (extreme_numbers(), extreme_numbers(), extreme_numbers(), extreme_numbers(), extreme_numbers());
+    (algorithm, numbers, any::<u32>(), any::<bool>(), 0..4u8).prop_filter_map(
+        "no such quota",
+        |(algorithm, (limit, window, depth, lease, penalty), soft, charged, plain)| {
+            // Without options that most often make it impossible, three times out of four.
+            let (soft, penalty) = if plain > 0 { (0, 0) } else { (soft, penalty) };
+            let window = if limit == MAX_UNITS { 1 << 62 } else { window };
+            let duration = Duration::from_nanos;
+            let mut builder = QuotaBuilder::new(algorithm, limit, duration(window)).soft_ppm(soft);
+            builder = match algorithm {
+                Algorithm::TokenBucket => builder.burst(if plain == 1 { depth } else { 1 }),
+                Algorithm::LeakyBucket => builder.queue(if plain == 1 { depth } else { 1 }),
+                Algorithm::Concurrency => builder.lease(duration(lease)),
+                _ => builder,
+            };
+            let denied = if charged && algorithm != Algorithm::Concurrency { Denied::Charged } else { Denied::Free };
+            builder.penalty(duration(penalty)).denied(denied).build().ok()
+        },
+    )
+}
+
+fn extreme_receipts() -> impl Strategy<Value = Receipt> {
+    (extreme_numbers(), extreme_numbers()).prop_map(|(at, mark)| Receipt { at: Time::from_nanos(at), mark })
+}
+
+fn extreme_ops() -> impl Strategy<Value = Op> {
+    let refund = (extreme_numbers(), prop::option::of(extreme_receipts()));
+    let take = (extreme_numbers(), extreme_numbers()).prop_map(|(cost, max_wait_ns)| Op::Take { cost, max_wait_ns });
+    prop_oneof![
+        4 => take,
+        1 => Just(Op::Look),
+        2 => extreme_numbers().prop_map(|cost| Op::Force { cost }),
+        2 => refund.prop_map(|(cost, receipt)| Op::Refund { cost, receipt }),
+        1 => extreme_receipts().prop_map(|receipt| Op::Renew { receipt }),
+        1 => Just(Op::Reset),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    /// All or nothing: with states of their own, hits decide as they would alone, and are charged as the table says.
+    #[test]
+    fn hits_are_judged_alone_and_charged_together(hits in hits_alone()) {
+        let mut states = vec![State::default(); hits.len()];
+        let mut asked = Vec::new();
+        for (state, (quota, used, cost, kind, binding)) in states.iter_mut().zip(&hits) {
+            for cost in used {
+                let remaining = ask_copy(state, quota, Op::Look, NOW).remaining;
+                ask(state, quota, take(cost.units(quota, remaining)), NOW);
+            }
+            let remaining = ask_copy(state, quota, Op::Look, NOW).remaining;
+            asked.push(Hit::new(1, quota, op_of(*kind, cost.units(quota, remaining)), *binding));
+            ask(state, quota, Op::Look, NOW);
+        }
+        let untouched = states.clone();
+        let state_of: Vec<usize> = (0..hits.len()).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = decide(&mut states, &state_of, &asked, Time::from_nanos(NOW), &mut decisions);
+
+        let bindings: Vec<Binding> = asked.iter().map(|h| h.binding).collect();
+        let (allowed, wait) = verdict_of(&decisions, &bindings);
+        prop_assert_eq!((verdict.allowed, verdict.retry_after), (allowed, wait));
+        if let Some(binding) = verdict.binding {
+            prop_assert_eq!(verdict.allowed || verdict.retry_after == decisions[binding].retry_after, true);
+        }
+        for (i, hit) in asked.iter().enumerate() {
+            let mut alone = untouched[i].clone();
+            let expected = ask(&mut alone, hit.quota, hit.op, NOW);
+            prop_assert_eq!(decisions[i].allowed, expected.allowed);
+            prop_assert_eq!(decisions[i].retry_after, expected.retry_after);
+            if hit.op.kind() == OpKind::Take && expected.allowed && !verdict.allowed {
+                prop_assert_eq!(&states[i], &untouched[i], "not charged for a refused request");
+                prop_assert_eq!((decisions[i].receipt, decisions[i].delay_ns), (None, 0));
+            } else {
+                prop_assert_eq!(&states[i], &alone);
+                prop_assert_eq!(decisions[i], expected);
+            }
+        }
+    }
+
+    /// Takes of one request on one state, whatever their bindings, keep the bound together, and the waits that
+    /// they are told are exact.
+    #[test]
+    fn hits_on_one_state_keep_the_bound(
+        quota in plain_quotas(),
+        requests in prop::collection::vec((gaps(), prop::collection::vec((costs(), bindings()), 1..4)), 1..20),
+    ) {
+        let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
+        let mut admitted: Vec<(u64, u64)> = Vec::new();
+        for (gap, takes) in requests {
+            now = Gap::after(gap, &quota, now, wait_ns);
+            let remaining = ask_copy(&state, &quota, Op::Look, now).remaining;
+            let op = |cost: Cost| take(cost.units(&quota, remaining));
+            let hits: Vec<Hit<'_>> = takes.iter().map(|(cost, b)| Hit::new(1, &quota, op(*cost), *b)).collect();
+            let mut decisions = vec![Decision::default(); hits.len()];
+            let state_of = vec![0; hits.len()];
+            let now = Time::from_nanos(now);
+            decide(std::slice::from_mut(&mut state), &state_of, &hits, now, &mut decisions);
+            for (hit, decision) in hits.iter().zip(&decisions) {
+                let Op::Take { cost, .. } = hit.op else { continue };
+                if decision.receipt.is_some() {
+                    admitted.push((now.as_nanos(), cost));
+                } else if let Wait::After(ns @ 1..) = decision.retry_after {
+                    wait_ns = ns;
+                    prop_assert!(ask_copy(&state, &quota, hit.op, now.as_nanos() + ns).allowed, "alone, when told");
+                }
+            }
+        }
+        for i in 0..admitted.len() {
+            let mut sum = 0;
+            for (at, cost) in &admitted[i..] {
+                sum += u128::from(*cost);
+                prop_assert!(within_bound(&quota, at - admitted[i].0, sum), "{sum} from {i} to {at}");
+            }
+        }
+    }
+
+    /// A change of limit or burst keeps what was used, there and back.
+    #[test]
+    fn a_quota_change_neither_forgives_nor_multiplies((old, new) in quota_pairs(), cost in costs()) {
+        let mut state = State::default();
+        let used = cost.units(&old, old.capacity()).min(old.capacity());
+        prop_assert!(ask(&mut state, &old, take(used), NOW).allowed);
+        let look = ask(&mut state, &new, Op::Look, NOW);
+        prop_assert_eq!(look.remaining, new.capacity().saturating_sub(used));
+        prop_assert_eq!(look.allowed, used <= new.capacity());
+        // A bucket's debt is kept up to twice the capacity, the clamp that also bounds a clock that steps back.
+        let bucket = matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let kept = if bucket { used.min(2 * new.capacity()) } else { used };
+        prop_assert_eq!(ask(&mut state, &old, Op::Look, NOW).remaining, old.capacity() - kept);
+    }
+
+    /// Any integer in any field of any operation on any quota at any time: an answer, no panic.
+    #[test]
+    fn extremes_are_answered(
+        quotas in prop::collection::vec(extreme_quotas(), 1..4),
+        requests in prop::collection::vec((extreme_numbers(), prop::collection::vec(
+            (0..4usize, extreme_ops(), bindings()), 1..5)), 1..12),
+    ) {
+        let mut store = Reference::default();
+        let mut receipt = None;
+        for (at, hits) in requests {
+            let now = Time::from_nanos(at);
+            let hits: Vec<Hit<'_>> = hits.iter().map(|(quota, op, binding)| {
+                let op = match (*op, receipt) {
+                    (Op::Refund { cost, receipt: Some(_) }, Some(last)) => Op::Refund { cost, receipt: Some(last) },
+                    (Op::Renew { .. }, Some(last)) => Op::Renew { receipt: last },
+                    (op, _) => op,
+                };
+                Hit::new(1, &quotas[quota % quotas.len()], op, *binding)
+            }).collect();
+            let mut decisions = vec![Decision::default(); hits.len()];
+            let verdict = store.decide(now, &hits, &mut decisions);
+            prop_assert!(verdict.binding.is_some() || hits.iter().all(|h| h.binding == Binding::Shadow));
+            for (hit, decision) in hits.iter().zip(&decisions) {
+                prop_assert_eq!(decision.limit, hit.quota.capacity());
+                prop_assert!(decision.remaining <= decision.limit);
+                prop_assert_eq!(decision.allowed, decision.retry_after == Wait::NONE);
+                receipt = decision.receipt.or(receipt);
+            }
+        }
+    }
+
+    /// A quota that cannot be exact says which neighbours are, and there is none between.
+    #[test]
+    fn an_inexact_limit_is_told_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
+        let quota = |limit| Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
+        if let Err(QuotaError::Inexact { below, above, .. }) = quota(limit) {
+            prop_assert!(below < limit && quota(below).is_ok(), "{below} below {limit} in {window}");
+            for between in (below + 1..limit).rev().take(50).chain((below + 1..limit).take(50)) {
+                prop_assert!(quota(between).is_err(), "{between} is nearer below {limit} in {window}");
+            }
+            if let Some(above) = above {
+                prop_assert!(limit < above && quota(above).is_ok(), "{above} above {limit} in {window}");
+                for between in (limit..above).take(50).chain((limit..above).rev().take(50)) {
+                    prop_assert!(quota(between).is_err(), "{between} is nearer above {limit} in {window}");
+                }
+            }
+        }
+    }
+}
+
+/// The two anchors and every number of segments are states of their own; limits and bursts are not.
+#[test]
+fn identity_is_algorithm_and_window_and_nothing_else() {
+    let window = Duration::from_secs(3600);
+    let mut seen = std::collections::BTreeMap::new();
+    let mut algorithms = vec![
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::SlidingWindowLog,
+        Algorithm::Concurrency,
+        Algorithm::FixedWindow(Anchor::Epoch),
+        Algorithm::FixedWindow(Anchor::FirstHit),
+    ];
+    let divides = |n: &u8| window.as_nanos().is_multiple_of(u128::from(*n));
+    algorithms.extend((1..=128).filter(divides).map(|segments| Algorithm::SlidingWindowCounter { segments }));
+    for algorithm in algorithms {
+        for window in [window, window * 2] {
+            let quota = |limit| QuotaBuilder::new(algorithm, limit, window).build().expect("a quota");
+            assert_eq!(quota(5).identity(), quota(50).identity());
+            let other = seen.insert(quota(5).identity(), (algorithm, window));
+            assert!(other.is_none() || algorithm == Algorithm::Concurrency, "{algorithm:?} and {other:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What the property tests share: quotas, adversarial event lists, and the bounds of each algorithm.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide};
+
+pub(crate) const DAY_NS: u64 = 86_400_000_000_000;
+
+/// One request with one hit.
+pub(crate) fn ask(state: &mut State, quota: &Quota, op: Op, now: u64) -> Decision {
+    let hits = [Hit::new(1, quota, op, Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    let verdict = decide(std::slice::from_mut(state), &[0], &hits, Time::from_nanos(now), &mut decisions);
+    assert_eq!(verdict.allowed, decisions[0].allowed);
+    assert_eq!(verdict.retry_after, decisions[0].retry_after);
+    decisions[0]
+}
+
+/// The same question without its consequences.
+pub(crate) fn ask_copy(state: &State, quota: &Quota, op: Op, now: u64) -> Decision {
+    ask(&mut state.clone(), quota, op, now)
+}
+
+/// A take by somebody who can wait for ever.
+pub(crate) fn take(cost: u64) -> Op {
+    Op::Take { cost, max_wait_ns: u64::MAX }
+}
+
+/// Whether `sum` units admitted within a closed interval of `s` ns keep the algorithm's bound f(s).
+pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
+    let (l, w, t) = (quota.hard_capacity().into(), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
+    let s = u128::from(s);
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => sum.saturating_sub(l) * t <= s,
+        Algorithm::FixedWindow(Anchor::Epoch) => sum <= l * (s.div_ceil(w) + 1),
+        Algorithm::FixedWindow(Anchor::FirstHit) => sum <= l * (s / w + 1) + if s % w > 0 { l - 1 } else { 0 },
+        Algorithm::SlidingWindowLog => sum <= l * (s / w + 1),
+        Algorithm::SlidingWindowCounter { .. } => sum * t <= l * (t * (1 + s / w) + (s % w + t).saturating_sub(w)),
+        Algorithm::Concurrency => sum <= l,
+    }
+}
+
+pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![
+        Just(Algorithm::TokenBucket),
+        Just(Algorithm::FixedWindow(Anchor::Epoch)),
+        Just(Algorithm::FixedWindow(Anchor::FirstHit)),
+        Just(Algorithm::SlidingWindowLog),
+        Just(Algorithm::SlidingWindowCounter { segments: 1 }),
+        prop_oneof![2..=6u8, Just(60), Just(128)].prop_map(|segments| Algorithm::SlidingWindowCounter { segments }),
+        Just(Algorithm::LeakyBucket),
+    ]
+}
+
+/// Windows from a nanosecond to a year, whole seconds or not.
+pub(crate) fn windows_ns() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        1..100u64,
+        Just(300_000_000),
+        Just(1_000_000_000),
+        Just(1_000_000_007),
+        Just(DAY_NS),
+        Just(365 * DAY_NS),
+        1..1_000_000_000_000u64,
+    ]
+}
+
+/// A quota builder for `algorithm`, with the window made divisible and a small burst or queue.
+pub(crate) fn builder(algorithm: Algorithm, limit: u64, window_ns: u64, depth: u64) -> QuotaBuilder {
+    let segments = if let Algorithm::SlidingWindowCounter { segments } = algorithm { segments.into() } else { 1 };
+    let window_ns = (window_ns / segments).max(1) * segments;
+    let limit = if algorithm == Algorithm::SlidingWindowLog { limit.min(50_000) } else { limit };
+    let builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(window_ns));
+    match algorithm {
+        Algorithm::TokenBucket if depth > 0 => builder.burst(depth),
+        Algorithm::LeakyBucket => builder.queue(depth),
+        _ => builder,
+    }
+}
+
+/// Quotas of every algorithm with time, from 1 a year to 10 M/s, without extras.
+pub(crate) fn plain_quotas() -> impl Strategy<Value = Quota> {
+    let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
+    (algorithms(), limits, windows_ns(), prop_oneof![Just(0), 1..30u64])
+        .prop_filter_map("no such quota", |(a, limit, w, depth)| builder(a, limit, w, depth).build().ok())
+}
+
+/// The same with soft limits, charged refusals and penalties.
+pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
+    let extras = (prop_oneof![Just(0), Just(200_000), Just(1_500_000u32)], any::<bool>(), 0..3u64);
+    (algorithms(), 1..=50u64, windows_ns(), 0..30u64, extras).prop_filter_map(
+        "no such quota",
+        |(algorithm, limit, window_ns, depth, (soft_ppm, charged, penalty))| {
+            let denied = if charged { Denied::Charged } else { Denied::Free };
+            let penalty = Duration::from_nanos(penalty * window_ns / 2);
+            let builder = builder(algorithm, limit, window_ns, depth).soft_ppm(soft_ppm);
+            builder.denied(denied).penalty(penalty).build().ok()
+        },
+    )
+}
+
+/// How long after the event before: aimed at the edges of the quota.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Gap {
+    Ns(u64),
+    /// T of a bucket, a segment, or W; and this many nanoseconds more.
+    Interval(i64),
+    /// W, and this many nanoseconds more.
+    Window(i64),
+    /// Up to the next multiple of the interval since the epoch, and this many nanoseconds more.
+    Edge(i64),
+    /// So many thousandths of W.
+    Share(u64),
+    /// As long as the last refusal said, and this many nanoseconds more.
+    Retry(i64),
+}
+
+impl Gap {
+    pub(crate) fn after(self, quota: &Quota, now: u64, last_wait_ns: u64) -> u64 {
+        let (span, extra) = match self {
+            Gap::Ns(ns) => (ns, 0),
+            Gap::Interval(extra) => (quota.interval_ns(), extra),
+            Gap::Window(extra) => (quota.window_ns(), extra),
+            Gap::Edge(extra) => (quota.interval_ns() - now % quota.interval_ns(), extra),
+            Gap::Share(share) => ((u128::from(quota.window_ns()) * u128::from(share) / 1000) as u64, 0),
+            Gap::Retry(extra) => (last_wait_ns, extra),
+        };
+        now + span.saturating_add_signed(extra)
+    }
+}
+
+pub(crate) fn gaps() -> impl Strategy<Value = Gap> {
+    prop_oneof![
+        3 => Just(Gap::Ns(0)),
+        1 => (1..5u64).prop_map(Gap::Ns),
+        2 => (-1..=1i64).prop_map(Gap::Interval),
+        1 => (-1..=1i64).prop_map(Gap::Window),
+        2 => (-1..=1i64).prop_map(Gap::Edge),
+        2 => (1..1000u64).prop_map(Gap::Share),
+        1 => (1000..5000u64).prop_map(Gap::Share),
+        3 => (-1..=1i64).prop_map(Gap::Retry),
+    ]
+}
+
+/// What is asked for, by what is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cost {
+    One,
+    Remaining,
+    RemainingAndOne,
+    /// So many thousandths of the capacity, at least 1.
+    Share(u64),
+}
+
+impl Cost {
+    pub(crate) fn units(self, quota: &Quota, remaining: u64) -> u64 {
+        match self {
+            Cost::One => 1,
+            Cost::Remaining => remaining.max(1),
+            Cost::RemainingAndOne => remaining + 1,
+            Cost::Share(share) => ((u128::from(quota.capacity()) * u128::from(share) / 1000) as u64).max(1),
+        }
+    }
+}
+
+pub(crate) fn costs() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        2 => Just(Cost::One),
+        3 => Just(Cost::Remaining),
+        1 => Just(Cost::RemainingAndOne),
+        2 => (1..=1000u64).prop_map(Cost::Share),
+    ]
+}
+
+/// Where a list of events starts: the epoch, today, and near the end of time.
+pub(crate) fn starts_ns() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        Just(0),
+        Just(1_770_000_000_000_000_000),
+        0..1_000_000_000_000u64,
+        Just((1 << 63) - 1 - 200 * 365 * DAY_NS)
+    ]
+}
+
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, max_local_rejects: 1_000_000, ..ProptestConfig::default() }
+}

@@ -1,0 +1,138 @@
+//! The operators' listener: metrics, the rules as loaded, and resetting what was counted.
+//!
+//! With a token every path but the health checks wants it (`Authorization: Bearer ...`). Without
+//! one everybody who reaches the listener may read, and only this machine may write.
+
+mod reset;
+mod rules;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use spillgate::{Clock, SystemClock};
+
+use crate::listener::Peer;
+use crate::protocol::http::lease::same;
+use crate::protocol::http::problem::Problem;
+use crate::protocol::http::{health, wrong_method};
+use crate::service::Service;
+
+/// Bytes of a request's body; a reset names a few descriptors.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// What the metrics are written in; the registry's encoder follows OpenMetrics.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What every handler needs; cheap to clone.
+#[derive(Debug)]
+pub struct AdminState<C: Clock = SystemClock> {
+    service: Arc<Service<C>>,
+    token: Option<Arc<Token>>,
+}
+
+impl<C: Clock> Clone for AdminState<C> {
+    fn clone(&self) -> Self {
+        AdminState { service: Arc::clone(&self.service), token: self.token.clone() }
+    }
+}
+
+struct Token(String);
+
+impl std::fmt::Debug for Token {
+    /// Does not tell the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// The token is empty: everybody would have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the admin token is empty; write one into its file, such as 32 random characters")]
+pub struct EmptyToken;
+
+impl<C: Clock> AdminState<C> {
+    /// What lets operators see into `service`; `token` is the text of the token's file.
+    ///
+    /// # Errors
+    /// The token is empty or blank.
+    pub fn new(service: Arc<Service<C>>, token: Option<&str>) -> Result<AdminState<C>, EmptyToken> {
+        let token = match token.map(str::trim) {
+            Some("") => return Err(EmptyToken),
+            token => token.map(|token| Arc::new(Token(token.to_owned()))),
+        };
+        Ok(AdminState { service, token })
+    }
+}
+
+/// All paths of the admin listener.
+pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
+    let health = health(Arc::clone(&state.service));
+    Router::new()
+        .route("/metrics", get(metrics::<C>))
+        .route("/rules", get(rules::rules::<C>))
+        .route("/reset", post(reset::reset::<C>))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(from_fn_with_state(state.clone(), authorize::<C>))
+        .with_state(state)
+        .merge(health.method_not_allowed_fallback(wrong_method))
+}
+
+async fn metrics<C: Clock>(State(state): State<AdminState<C>>) -> Response {
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], state.service.encode_metrics()).into_response()
+}
+
+async fn unknown_path(uri: Uri) -> Problem {
+    let help = "there are GET /metrics, /rules, /healthz, /readyz, and POST /reset";
+    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
+}
+
+async fn authorize<C: Clock>(State(state): State<AdminState<C>>, request: Request, next: Next) -> Response {
+    let permitted = match &state.token {
+        Some(token) => bearer(&request, token),
+        None => local(&request),
+    };
+    match permitted {
+        Ok(()) => next.run(request).await,
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => {
+            ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn bearer(request: &Request, token: &Token) -> Result<(), Problem> {
+    let given = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes()).and_then(|value| {
+        let (scheme, given) = value.split_at_checked("Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| given.trim_ascii())
+    });
+    if given.is_some_and(|given| same(given, token.0.as_bytes())) {
+        return Ok(());
+    }
+    let detail = "the admin token is missing or wrong";
+    Err(Problem::new(StatusCode::UNAUTHORIZED, detail, "send `Authorization: Bearer` and the text of admin_token_file"))
+}
+
+/// Without a token: reading is free, writing is for this machine, and not for web pages that a
+/// browser on this machine happens to show.
+fn local(request: &Request) -> Result<(), Problem> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let on_this_machine = match request.extensions().get::<ConnectInfo<Peer>>() {
+        Some(ConnectInfo(Peer::Tcp(address))) => address.ip().to_canonical().is_loopback(),
+        Some(ConnectInfo(Peer::Unix)) => true,
+        None => false,
+    };
+    if on_this_machine && !request.headers().contains_key(header::ORIGIN) {
+        return Ok(());
+    }
+    let detail = "without an admin token only this machine may write, and no web page";
+    Err(Problem::new(StatusCode::FORBIDDEN, detail, "set `admin_token_file` and send its text as bearer token"))
+}

@@ -1,0 +1,385 @@
+//! The command line as plain data. Flags for settings come from the table of keys.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::settings::{DURATION_MEND, KEYS, Key, Shape, duration};
+
+/// What to do.
+#[derive(Debug)]
+pub enum Verb {
+    Serve(Serve),
+    Validate(Validate),
+    Check(Check),
+    Schema,
+}
+
+/// `spillgate serve`
+#[derive(Debug)]
+pub struct Serve {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub flags: Vec<(&'static Key, Vec<String>)>,
+    pub show_settings: bool,
+    pub json: bool,
+}
+
+/// `spillgate validate`
+#[derive(Debug)]
+pub struct Validate {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub deny_warnings: bool,
+    pub json: bool,
+}
+
+/// `spillgate check`
+#[derive(Debug)]
+pub struct Check {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub domain: String,
+    pub descriptors: Vec<Entries>,
+    pub cost: u64,
+    pub times: u32,
+    /// Since the start of the virtual clock, never going back.
+    pub at: Vec<Duration>,
+    pub wait: Duration,
+    pub json: bool,
+}
+
+/// The entries of one descriptor, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entries(pub Vec<(String, String)>);
+
+/// The most questions that one `check` asks.
+pub const MAX_ASKS: usize = 10_000;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done; for check: every question was allowed
+  1  the answer is no: check was refused, or validate --deny-warnings found warnings
+  2  a wrong command line, setting or rule; nothing was started
+  3  serve could not serve: an address in use, no permission, a failed worker";
+
+/// Reads the command line; without arguments there is nothing to do but help.
+///
+/// # Errors
+/// What clap has to say, help included; it knows its own exit code.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap::Error> {
+    let matches = command().try_get_matches_from(arguments)?;
+    match matches.subcommand() {
+        Some(("serve", m)) => Ok(Verb::Serve(serve(m))),
+        Some(("validate", m)) => Ok(Verb::Validate(Validate {
+            config: m.get_one("config").cloned(),
+            rules: paths(m),
+            deny_warnings: m.get_flag("deny-warnings"),
+            json: m.get_flag("json"),
+        })),
+        Some(("check", m)) => check(m).map(Verb::Check),
+        _ => Ok(Verb::Schema),
+    }
+}
+
+/// The whole command line, for parsing and for help.
+#[must_use]
+pub fn command() -> Command {
+    Command::new("spillgate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Decides, for every request, whether it may pass now")
+        .after_help(format!(
+            "Start here:\n  spillgate serve rules.yaml        serve what a rules file says\n  \
+             spillgate validate rules.yaml     find what is wrong in it\n  \
+             spillgate check rules.yaml --domain api --descriptor user_id=7   ask it without a server\n\n\
+             `spillgate COMMAND --help` has examples.\n\n{EXIT_CODES}"
+        ))
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(serve_command())
+        .subcommand(validate_command())
+        .subcommand(check_command())
+        .subcommand(Command::new("schema").about("Print the JSON Schema of rules files, for editors").after_help(
+            "Examples:\n  spillgate schema > rules.schema.json\n  \
+                 and at the top of a rules file: # yaml-language-server: $schema=./rules.schema.json",
+        ))
+}
+
+fn serve_command() -> Command {
+    let command = Command::new("serve")
+        .about("Serve decisions over gRPC (Envoy RLS v3) and HTTP")
+        .long_about(
+            "Serve decisions over gRPC (Envoy RLS v3) and HTTP.\n\n\
+             A setting is taken from its flag, else from its variable, else from the settings file, else from its \
+             default. In a settings file the key is the flag with dots and underscores, shown after it in brackets. \
+             Relative paths in a settings file start at its folder.",
+        )
+        .after_help(format!(
+            "Examples:\n  spillgate serve rules.yaml\n  spillgate serve --config spillgate.yaml\n  \
+             spillgate serve rules/ --http unix:/run/spillgate.sock --grpc off\n  \
+             SPILLGATE_GRPC=0.0.0.0:9081 spillgate serve rules.yaml --memory-max-keys 1M\n\n\
+             Signals:\n  SIGTERM, SIGINT  stop listening, answer what is in flight, end; a second one ends at once\n  \
+             SIGHUP           read the rules again: all files or none\n\n{EXIT_CODES}"
+        ))
+        .arg(rules_argument())
+        .arg(config_argument("Settings file (YAML)"))
+        .arg(json_argument("Print one line of JSON in place of the start-up text"))
+        .arg(
+            Arg::new("show-settings")
+                .long("show-settings")
+                .action(ArgAction::SetTrue)
+                .help("Print every setting and who set it, and end"),
+        );
+    KEYS.iter().fold(command, |command, key| command.arg(setting(key)))
+}
+
+fn setting(key: &'static Key) -> Arg {
+    let default = if key.default.is_empty() { String::new() } else { format!(" [default: {}]", key.default) };
+    let help = match key.built {
+        true => format!("{}{default} [env: {}] [key: {}]", key.help, key.variable(), key.path),
+        false => format!("This version has {} [env: {}] [key: {}]", key.help, key.variable(), key.path),
+    };
+    let arg = Arg::new(key.path).long(key.flag()).value_name(key.value).help(help).help_heading(heading(key));
+    match key.shape {
+        Shape::One | Shape::Yaml => arg.action(ArgAction::Set),
+        Shape::List => arg.action(ArgAction::Append),
+        Shape::Switch => {
+            let words = PossibleValuesParser::new(["true", "false"]);
+            arg.num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(words)
+                .hide_possible_values(true)
+        }
+    }
+}
+
+fn heading(key: &Key) -> &'static str {
+    match key.path.split_once('.') {
+        _ if !key.built => "Not in this version (an error if set)",
+        Some(("store" | "memory", _)) => "Store",
+        Some(("forward_auth", _)) => "Forward-auth",
+        Some(("allow", _)) => "Who may mint quota",
+        Some(("limits", _)) => "Bounds on clients",
+        _ => "Settings",
+    }
+}
+
+fn validate_command() -> Command {
+    Command::new("validate")
+        .about("Find what is wrong in rules and settings files")
+        .after_help(format!(
+            "Examples:\n  spillgate validate rules.yaml\n  spillgate validate rules/ --deny-warnings\n  \
+             spillgate validate --config spillgate.yaml --json\n\n{EXIT_CODES}"
+        ))
+        .arg(rules_argument())
+        .arg(config_argument("Settings file to validate too; its rules are read if none are given"))
+        .arg(
+            Arg::new("deny-warnings")
+                .long("deny-warnings")
+                .action(ArgAction::SetTrue)
+                .help("End with exit code 1 if there are warnings"),
+        )
+        .arg(json_argument("Print one line of JSON: errors and warnings with file, line and column"))
+}
+
+fn check_command() -> Command {
+    Command::new("check")
+        .about("Ask rules without a server, on a virtual clock, and explain the answers")
+        .long_about(
+            "Ask rules without a server, on a virtual clock, and explain the answers.\n\n\
+             The clock starts at the edge of every window (0s), and nothing was used before.",
+        )
+        .after_help(format!(
+            "Descriptors are written KEY=VALUE, with commas between entries. The first = ends the key. A comma in a \
+             value is written \\, and a backslash \\\\; a = in a key is written \\=.\n\n\
+             Examples:\n  spillgate check rules.yaml --domain api --descriptor user_id=7\n  \
+             spillgate check rules.yaml --domain api --descriptor user_id=7,path=/x --times 12\n  \
+             spillgate check rules.yaml --domain api --descriptor user_id=7 --at 0s,100ms,1s --cost 3\n  \
+             spillgate check rules.yaml --domain api --descriptor 'tags=a\\,b' --descriptor tenant=t1\n\n{EXIT_CODES}"
+        ))
+        .arg(rules_argument())
+        .arg(config_argument("Settings file; its rules are read if none are given"))
+        .arg(Arg::new("domain").long("domain").short('d').value_name("NAME").required(true).help("Domain to ask"))
+        .arg(
+            Arg::new("descriptor")
+                .long("descriptor")
+                .short('e')
+                .value_name("KEY=VALUE,...")
+                .action(ArgAction::Append)
+                .required(true)
+                .value_parser(entries)
+                .help("One descriptor; repeat it for a request with several"),
+        )
+        .arg(
+            Arg::new("cost")
+                .long("cost")
+                .value_name("UNITS")
+                .default_value("1")
+                .value_parser(value_parser!(u64))
+                .help("Units that each question takes; 0 looks without taking"),
+        )
+        .arg(
+            Arg::new("times")
+                .long("times")
+                .short('n')
+                .value_name("COUNT")
+                .default_value("1")
+                .value_parser(value_parser!(u32).range(1..=10_000))
+                .help("Questions at each time of --at"),
+        )
+        .arg(
+            Arg::new("at")
+                .long("at")
+                .value_name("TIMES")
+                .default_value("0s")
+                .value_delimiter(',')
+                .value_parser(instant)
+                .help("When to ask, since the clock's start, with commas between: 0s,100ms,1m"),
+        )
+        .arg(
+            Arg::new("wait")
+                .long("wait")
+                .value_name("DURATION")
+                .default_value("0s")
+                .value_parser(instant)
+                .help("The longest delay the caller accepts (leaky_bucket)"),
+        )
+        .arg(json_argument("Print one line of JSON"))
+}
+
+fn rules_argument() -> Arg {
+    Arg::new("RULES")
+        .action(ArgAction::Append)
+        .value_parser(value_parser!(PathBuf))
+        .help("Rules files, or folders of *.yaml and *.yml")
+}
+
+fn config_argument(help: &'static str) -> Arg {
+    Arg::new("config").long("config").short('c').value_name("FILE").value_parser(value_parser!(PathBuf)).help(help)
+}
+
+fn json_argument(help: &'static str) -> Arg {
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help(help)
+}
+
+fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
+    matches.get_many("RULES").into_iter().flatten().cloned().collect()
+}
+
+fn serve(matches: &ArgMatches) -> Serve {
+    let given = |key: &&Key| matches.value_source(key.path) == Some(clap::parser::ValueSource::CommandLine);
+    let values = |key: &Key| matches.get_many::<String>(key.path).into_iter().flatten().cloned().collect();
+    Serve {
+        config: matches.get_one("config").cloned(),
+        rules: paths(matches),
+        flags: KEYS.iter().filter(given).map(|key| (key, values(key))).collect(),
+        show_settings: matches.get_flag("show-settings"),
+        json: matches.get_flag("json"),
+    }
+}
+
+fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
+    let at: Vec<Duration> = matches.get_many("at").into_iter().flatten().copied().collect();
+    let times = matches.get_one("times").copied().unwrap_or(1);
+    let mut command = check_command();
+    if !at.is_sorted() {
+        let why = "--at goes back in time: write its times in rising order";
+        return Err(command.error(clap::error::ErrorKind::ValueValidation, why));
+    }
+    if at.len().saturating_mul(times as usize) > MAX_ASKS {
+        let why = format!("--times for each of --at makes more than {MAX_ASKS} questions: ask fewer");
+        return Err(command.error(clap::error::ErrorKind::ValueValidation, why));
+    }
+    Ok(Check {
+        config: matches.get_one("config").cloned(),
+        rules: paths(matches),
+        domain: matches.get_one("domain").cloned().unwrap_or_default(),
+        descriptors: matches.get_many("descriptor").into_iter().flatten().cloned().collect(),
+        cost: matches.get_one("cost").copied().unwrap_or(1),
+        times,
+        at,
+        wait: matches.get_one("wait").copied().unwrap_or_default(),
+        json: matches.get_flag("json"),
+    })
+}
+
+fn instant(text: &str) -> Result<Duration, String> {
+    duration(text).ok_or_else(|| DURATION_MEND.to_owned())
+}
+
+/// `user_id=7,path=/x`: entries between commas, `\` makes the next character plain.
+fn entries(text: &str) -> Result<Entries, String> {
+    let mut entries = Vec::new();
+    let (mut key, mut part) = (None, String::new());
+    let mut characters = text.chars();
+    loop {
+        match characters.next() {
+            Some('\\') => match characters.next() {
+                Some(plain @ (',' | '=' | '\\')) => part.push(plain),
+                _ => return Err(r"a backslash stands before `,`, `=` or `\` only; write \\ for itself".to_owned()),
+            },
+            Some('=') if key.is_none() => key = Some(std::mem::take(&mut part)),
+            Some(',') | None if key.is_none() => {
+                return Err(format!("`{part}` has no value: write KEY=VALUE (a comma in a value is written `\\,`)"));
+            }
+            end @ (Some(',') | None) => {
+                let key = key.take().unwrap_or_default();
+                if key.is_empty() {
+                    return Err("an entry has no key: write KEY=VALUE".to_owned());
+                }
+                entries.push((key, std::mem::take(&mut part)));
+                if end.is_none() {
+                    return Ok(Entries(entries));
+                }
+            }
+            Some(other) => part.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Vec<(String, String)> {
+        entries(text).expect(text).0
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn descriptors_express_commas_equals_signs_and_backslashes() {
+        assert_eq!(read("user_id=7,path=/x"), pairs(&[("user_id", "7"), ("path", "/x")]));
+        assert_eq!(read(r"tags=a\,b,q=x=y"), pairs(&[("tags", "a,b"), ("q", "x=y")]));
+        assert_eq!(read(r"a\=b=c\\d\=,e="), pairs(&[("a=b", r"c\d="), ("e", "")]));
+        assert_eq!(read("name=grüße 🙂"), pairs(&[("name", "grüße 🙂")]));
+    }
+
+    #[test]
+    fn descriptors_that_cannot_be_meant_are_errors() {
+        for text in ["", "user_id", "a=1,b", "a=1,", "=7", r"a=\n", "a=\\"] {
+            assert!(entries(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn serve_help_documents_every_key() {
+        let help = serve_command().render_long_help().to_string();
+        for key in KEYS {
+            let flag = |after| help.contains(&format!("--{}{after}", key.flag()));
+            assert!(flag(" <") || flag("[="), "{}", key.flag());
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&format!("[env: {}] [key: {}]", key.variable(), key.path)), "{}", key.path);
+        }
+    }
+}

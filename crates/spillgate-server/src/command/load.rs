@@ -1,0 +1,112 @@
+//! From paths to settings and rules: where the commands read files.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use spillgate::rules::{Rules, read_files};
+
+use super::terminal::{Terminal, finding, one_line};
+use crate::settings::{Key, Resolved, SettingsFile, Sources, resolve};
+
+/// No settings file needs more; a larger one is something else.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Everything that is wrong, each with its place and its mend; never empty.
+#[derive(Debug)]
+pub(super) struct Problems(pub(super) Vec<Box<dyn Diagnostic + Send + Sync>>);
+
+impl Problems {
+    /// Tells them all on standard error, or on standard output as one line of JSON.
+    pub(super) fn tell(&self, json: bool, terminal: &mut Terminal) {
+        if json {
+            let errors: Vec<_> = self.0.iter().map(|problem| finding(&**problem)).collect();
+            terminal.json(&serde_json::json!({"ok": false, "errors": errors}));
+            return;
+        }
+        for problem in &self.0 {
+            terminal.report(&**problem);
+        }
+    }
+
+    /// One line each, for logs.
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|problem| one_line(&**problem))
+    }
+}
+
+/// Something wrong that stands in no file.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(super) struct Trouble {
+    message: String,
+    help: String,
+}
+
+impl Trouble {
+    pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Trouble {
+        Trouble { message: message.into(), help: help.into() }
+    }
+}
+
+impl Diagnostic for Trouble {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.help))
+    }
+}
+
+impl From<Trouble> for Problems {
+    fn from(trouble: Trouble) -> Problems {
+        Problems(vec![Box::new(trouble)])
+    }
+}
+
+/// The settings of a file, the environment and flags together.
+pub(super) fn settings(
+    config: Option<&Path>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Resolved, Problems> {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let sources = Sources {
+        file: config.map(settings_file).transpose()?,
+        environment: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
+        flags: flags.to_vec(),
+        arguments: arguments.to_vec(),
+    };
+    resolve(&sources).map_err(|errors| Problems(errors.into_iter().map(|error| Box::new(error) as _).collect()))
+}
+
+fn settings_file(path: &Path) -> Result<SettingsFile, Trouble> {
+    let name = path.display().to_string();
+    let unread = |error: std::io::Error| {
+        Trouble::new(
+            format!("the settings file {name} cannot be read: {error}"),
+            "check the path after --config and its permissions",
+        )
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(unread)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let help = "is it a settings file? rules files are given as arguments or under `rules:`";
+        return Err(Trouble::new(format!("the settings file {name} is larger than 1 MiB"), help));
+    }
+    Ok(SettingsFile { name, text })
+}
+
+/// All rules of `paths`, or none; and how many files they were.
+pub(super) fn rules(paths: &[PathBuf]) -> Result<(Rules, usize), Problems> {
+    if paths.is_empty() {
+        let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
+        return Err(Trouble::new("no rules were given", help).into());
+    }
+    let files = read_files(paths).map_err(|error| Problems(vec![Box::new(error)]))?;
+    let parsed = Rules::parse(&files);
+    match parsed {
+        Ok(rules) => Ok((rules, files.len())),
+        Err(errors) => Err(Problems(errors.iter().map(|error| Box::new(error.clone()) as _).collect())),
+    }
+}

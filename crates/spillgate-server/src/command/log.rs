@@ -1,0 +1,29 @@
+//! Log lines to standard error.
+
+use std::io::stderr;
+use std::panic::{self, PanicHookInfo};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::settings::{LogFormat, Settings};
+
+/// Sends what is logged, and every panic, to standard error.
+pub(super) fn start(settings: &Settings, colour: bool) {
+    let filter = EnvFilter::builder().parse_lossy(&settings.log_level);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colour);
+    // A second subscriber in one process is refused; the first goes on.
+    let _ = match settings.log_format {
+        LogFormat::Text => lines.with_target(false).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+    panic::set_hook(Box::new(log_panic));
+}
+
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    let payload = info.payload();
+    let why = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let why = why.unwrap_or("no text");
+    tracing::error!(thread = thread.name().unwrap_or("?"), place, "panic: {why}");
+}

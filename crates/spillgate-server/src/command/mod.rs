@@ -1,0 +1,42 @@
+//! The verbs of the command line: the only places that wire things together.
+
+mod announce;
+mod check;
+mod explain;
+mod load;
+mod log;
+mod serve;
+mod show;
+mod signals;
+mod table;
+mod terminal;
+mod validate;
+
+use std::process::ExitCode;
+
+use crate::cli::Verb;
+use terminal::Terminal;
+
+/// All is well; for `check`: every question was allowed.
+pub const OK: u8 = 0;
+/// The answer is no.
+pub const NO: u8 = 1;
+/// A wrong command line, setting or rule.
+pub const WRONG: u8 = 2;
+/// It was right but could not be served.
+pub const UNSERVED: u8 = 3;
+
+/// Does what was asked; returns when it is done.
+pub fn run(verb: &Verb) -> ExitCode {
+    let mut terminal = Terminal::new();
+    let code = match verb {
+        Verb::Serve(serve) => serve::run(serve, &mut terminal),
+        Verb::Validate(validate) => validate::run(validate, &mut terminal),
+        Verb::Check(check) => check::run(check, &mut terminal),
+        Verb::Schema => {
+            terminal.print(spillgate::rules::SCHEMA);
+            OK
+        }
+    };
+    ExitCode::from(code)
+}

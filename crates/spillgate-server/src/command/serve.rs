@@ -1,0 +1,179 @@
+//! `spillgate serve`: settings, rules, limiter, service, listeners; then signals until the end.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use spillgate::rules::Rules;
+use spillgate::{Limiter, MemoryOptions, MemoryStore, OnFull};
+
+use super::announce::{self, Loaded};
+use super::load::{self, Problems, Trouble};
+use super::signals::Signals;
+use super::terminal::Terminal;
+use super::{OK, UNSERVED, WRONG, log};
+use crate::admin::{self, AdminState};
+use crate::cli::Serve;
+use crate::listener::{App, Server};
+use crate::metrics::Metrics;
+use crate::protocol::grpc::Grpc;
+use crate::protocol::http::{HttpOptions, HttpState, router};
+use crate::service::{Backend, Bounds, Service, ServiceOptions};
+use crate::settings::{self, Listen, Settings, Store};
+
+/// Why there is no server.
+enum Failure {
+    /// What was asked is wrong.
+    Wrong(Problems),
+    /// It was right, and cannot be had.
+    Unserved(Problems),
+}
+
+pub(super) fn run(serve: &Serve, terminal: &mut Terminal) -> u8 {
+    let (problems, code) = match start(serve, terminal) {
+        Ok(code) => return code,
+        Err(Failure::Wrong(problems)) => (problems, WRONG),
+        Err(Failure::Unserved(problems)) => (problems, UNSERVED),
+    };
+    problems.tell(serve.json, terminal);
+    code
+}
+
+fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
+    let resolved = load::settings(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Wrong)?;
+    if serve.show_settings {
+        announce::settings(&resolved, serve.json, terminal);
+        return Ok(OK);
+    }
+    let settings = resolved.settings;
+    let (rules, files) = load::rules(&settings.rules).map_err(Failure::Wrong)?;
+    let token = admin_token(&settings).map_err(|trouble| Failure::Wrong(trouble.into()))?;
+    log::start(&settings, terminal.err_colour());
+    let loaded = Loaded::of(&rules, files);
+    let service = service(&settings, rules);
+    let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
+    let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
+    let signals = Signals::new().map_err(|error| unserved(no_resources(&error)))?;
+    let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
+    signals.follow(Arc::clone(&service), running.handle(), settings.rules.clone()).map_err(unserved)?;
+    announce::ready(&settings, &listening, &loaded, serve.json, terminal);
+    match running.wait() {
+        Ok(drained) if drained.connections_cut > 0 => {
+            tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");
+            Ok(OK)
+        }
+        Ok(_) => {
+            tracing::info!("drained");
+            Ok(OK)
+        }
+        Err(died) => {
+            // Not one thread less: whoever restarts us has to see that we are gone.
+            tracing::error!("{died}");
+            Ok(UNSERVED)
+        }
+    }
+}
+
+fn unserved(trouble: Trouble) -> Failure {
+    Failure::Unserved(trouble.into())
+}
+
+pub(super) fn no_resources(error: &io::Error) -> Trouble {
+    let help = "raise the bounds on open files and threads (ulimit -n, ulimit -u)";
+    Trouble::new(format!("the system refuses what a server needs: {error}"), help)
+}
+
+/// The bearer token of the admin listener.
+fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
+    let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
+    let unread = |error: io::Error| {
+        let help = "check `admin_token_file` and the file's permissions";
+        Trouble::new(format!("the admin token {} cannot be read: {error}", path.display()), help)
+    };
+    let text = std::fs::read_to_string(path).map_err(unread)?;
+    let token = text.trim();
+    if token.is_empty() || token.len() > 4096 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let help = "put one line of 1 to 4096 printable characters without spaces into it, such as `openssl rand -hex 32` prints";
+        return Err(Trouble::new(format!("{} holds no token", path.display()), help));
+    }
+    Ok(Some(token.to_owned()))
+}
+
+fn service(settings: &Settings, rules: Rules) -> Arc<Service> {
+    let Store::Memory = settings.store;
+    let options = MemoryOptions {
+        max_keys: settings.memory.max_keys,
+        max_heap_bytes: settings.memory.max_heap,
+        on_full: match settings.memory.on_full {
+            settings::OnFull::Deny => OnFull::Deny,
+            settings::OnFull::Allow => OnFull::Allow,
+        },
+    };
+    let limiter = Limiter::new(Backend::Memory(MemoryStore::new(options)));
+    let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
+    Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
+}
+
+/// Binds all listeners; says where each listens.
+fn bind(
+    settings: &Settings,
+    service: &Arc<Service>,
+    token: Option<String>,
+    server: &mut Server,
+) -> Result<Vec<(&'static str, Listen)>, Trouble> {
+    let unbuilt = |error: &dyn std::fmt::Display| Trouble::new(error.to_string(), "correct the settings");
+    let mut listening = Vec::new();
+    let mut open = |name, listen: &Listen, app| -> Result<(), Trouble> {
+        let address = server.bind(listen, app).map_err(|error| unbound(name, listen, &error))?;
+        listening.push((name, address));
+        Ok(())
+    };
+    if let Some(listen) = &settings.http {
+        let state = HttpState::new(Arc::clone(service), HttpOptions::from(settings)).map_err(|e| unbuilt(&e))?;
+        open("http", listen, App::Http(router(state)))?;
+    }
+    if let Some(listen) = &settings.grpc {
+        let grpc = Grpc::new(Arc::clone(service), settings.allow.grpc, settings.limits.body);
+        open("grpc", listen, App::Grpc(grpc.map_err(|e| unbuilt(&e))?))?;
+    }
+    if let Some(listen) = &settings.admin {
+        let state = AdminState::new(Arc::clone(service), token.as_deref()).map_err(|e| unbuilt(&e))?;
+        open("admin", listen, App::Http(admin::router(state)))?;
+    }
+    Ok(listening)
+}
+
+/// Why an address cannot be listened on, and what helps.
+fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Trouble {
+    let choose = format!("choose another with --{name}");
+    let (why, help) = match (error.kind(), listen) {
+        (ErrorKind::AddrInUse, Listen::Tcp(address)) => {
+            let port = address.port();
+            (
+                "the address is in use".to_owned(),
+                format!("end what listens there (`ss -ltnp sport = :{port}` shows it), or {choose}"),
+            )
+        }
+        (ErrorKind::AddrInUse, Listen::Unix(_)) => {
+            ("another process listens there".to_owned(), format!("end it, or {choose}"))
+        }
+        (ErrorKind::AddrNotAvailable, _) => {
+            let help = format!("0.0.0.0 listens on every address there is; or {choose}");
+            ("this machine has no such address".to_owned(), help)
+        }
+        (ErrorKind::PermissionDenied, Listen::Tcp(_)) => {
+            let help = format!("ports below 1024 need CAP_NET_BIND_SERVICE; or {choose}");
+            ("no permission".to_owned(), help)
+        }
+        (ErrorKind::PermissionDenied, Listen::Unix(_)) => {
+            ("no permission".to_owned(), format!("make the folder writable for this user, or {choose}"))
+        }
+        (ErrorKind::NotFound, Listen::Unix(_)) => {
+            ("its folder does not exist".to_owned(), format!("create the folder, or {choose}"))
+        }
+        (ErrorKind::AlreadyExists, Listen::Unix(_)) => {
+            ("a file that is no socket stands there".to_owned(), format!("move the file away, or {choose}"))
+        }
+        _ => (error.to_string(), choose),
+    };
+    Trouble::new(format!("{name} cannot listen on {listen}: {why}"), help)
+}

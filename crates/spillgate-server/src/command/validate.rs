@@ -1,0 +1,61 @@
+//! `spillgate validate`: what is wrong in rules and settings files.
+
+use spillgate::rules::{Rules, Warning};
+
+use super::show::count;
+use super::terminal::{Terminal, Tone, finding, one_line};
+use super::{NO, OK, WRONG, load};
+use crate::cli::Validate;
+
+pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
+    let loaded = load::settings(validate.config.as_deref(), &validate.rules, &[])
+        .and_then(|resolved| load::rules(&resolved.settings.rules));
+    let (rules, files) = match loaded {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            problems.tell(validate.json, terminal);
+            if !validate.json {
+                terminal.complain(&format!("\n{}", count(problems.0.len(), "error")));
+            }
+            return WRONG;
+        }
+    };
+    let (notes, warnings): (Vec<&Warning>, Vec<&Warning>) = rules.warnings().iter().partition(|w| w.is_note());
+    let code = if validate.deny_warnings && !warnings.is_empty() { NO } else { OK };
+    if validate.json {
+        terminal.json(&summary(&rules, files, code));
+        return code;
+    }
+    for warning in &warnings {
+        terminal.report(*warning);
+    }
+    for note in &notes {
+        terminal.complain(&format!("note: {}", one_line(*note)));
+    }
+    let domains = rules.domains().count();
+    let mut text =
+        format!("{}: {}, {}", count(files, "file"), count(domains, "domain"), count(rules.rules().count(), "rule"));
+    if warnings.is_empty() {
+        text.push_str(&terminal.paint(Tone::Good, ", good"));
+    } else {
+        text.push_str(&terminal.paint(Tone::Warn, &format!(", {}", count(warnings.len(), "warning"))));
+    }
+    if !notes.is_empty() {
+        text.push_str(&format!(", {}", count(notes.len(), "note")));
+    }
+    terminal.print(&format!("{text}\n"));
+    code
+}
+
+fn summary(rules: &Rules, files: usize, code: u8) -> serde_json::Value {
+    let warnings: Vec<_> = rules.warnings().iter().map(|warning| finding(warning)).collect();
+    let domains: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
+    serde_json::json!({
+        "ok": code == OK,
+        "errors": [],
+        "warnings": warnings,
+        "files": files,
+        "domains": domains,
+        "rules": rules.rules().count(),
+    })
+}

@@ -1,0 +1,80 @@
+//! Runs the requests of an HTTP/2 connection inside the connection's own task.
+//!
+//! Hyper hands each request to an executor. Spawning them costs a task each; running them at once
+//! would flush each answer by itself, since hyper flushes between two requests. Here they
+//! wait until the connection has read all there is, run in a row, and leave in one write.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+
+type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The requests that one connection has read and not yet run.
+#[derive(Clone, Default)]
+pub(super) struct Batch(Arc<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    queue: Mutex<Vec<Request>>,
+    open: AtomicUsize,
+}
+
+/// One request counted as open.
+struct Open(Arc<Waiting>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<F> Executor<F> for Batch
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, request: F) {
+        self.0.open.fetch_add(1, Ordering::Relaxed);
+        let open = Open(Arc::clone(&self.0));
+        let counted = async move {
+            request.await;
+            drop(open);
+        };
+        self.0.queue.lock().push(Box::pin(counted));
+    }
+}
+
+impl Batch {
+    /// Requests whose answer is not all sent.
+    pub(super) fn open(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// Lets the connection read, runs what it read, and lets it write, until there is nothing more to read.
+    pub(super) fn poll<C: Future>(&self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+        let mut requests = Vec::new();
+        loop {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            mem::swap(&mut requests, &mut *self.0.queue.lock());
+            if requests.is_empty() {
+                // Keeps the room that the queue had grown to.
+                mem::swap(&mut requests, &mut *self.0.queue.lock());
+                return Poll::Pending;
+            }
+            for mut request in requests.drain(..) {
+                // Most are done at once. The others go on as tasks, whose first poll leaves their own waker.
+                if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                    tokio::spawn(request);
+                }
+            }
+        }
+    }
+}

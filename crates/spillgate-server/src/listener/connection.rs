@@ -1,0 +1,246 @@
+//! One connection, from its handshake to its end.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::extract::ConnectInfo;
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, interval, sleep_until};
+use tower::ServiceExt;
+
+use crate::metrics::{Closed, Metrics};
+use crate::protocol::grpc::{Grpc, GrpcConnection};
+
+use super::batch::Batch;
+use super::io::{Counted, TimedBody};
+use super::socket::Socket;
+use super::worker::Context;
+use super::{Accepted, App, Peer};
+
+/// Bytes of a client's first HTTP/2 words: the preface and an empty SETTINGS frame.
+const HTTP2_GREETING_BYTES: u64 = 24 + 9;
+/// All header fields of a request, as HTTP/2 counts them; Envoy's and nginx's own are far below.
+const HEADER_LIST_BYTES: u32 = 16 * 1024;
+/// Bytes of a body that are taken before the handler asks; messages are bounded on top of this.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all streams of a connection together, so that no client makes us hold more.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// Bytes of an HTTP/1 request's head.
+const HTTP1_HEAD_BYTES: usize = 32 * 1024;
+/// Is the peer still there? Asked by PING when it has been silent this long.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long a connection just accepted may take to send its first request while the server drains.
+const NEWBORN: Duration = Duration::from_secs(1);
+
+/// What the watch over a connection sees of it.
+#[derive(Default)]
+struct Activity {
+    bytes: Arc<AtomicU64>,
+    /// Requests that began.
+    begun: AtomicU64,
+    /// HTTP requests in the handler; HTTP/2 streams are counted by their [`Batch`] as well.
+    open: AtomicUsize,
+}
+
+/// An HTTP request in the handler.
+struct Open(Arc<Activity>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves one connection until it ends.
+pub(super) async fn serve(accepted: Accepted, context: Context) {
+    let Accepted { socket, peer, app, place } = accepted;
+    let closed = match socket {
+        Socket::Tcp(stream) => {
+            // Answers are small and wait for nobody; where the system refuses, they are only slower.
+            let _ = stream.set_nodelay(true);
+            match tokio::net::TcpStream::from_std(stream) {
+                Ok(stream) => serve_stream(stream, peer, &app, &context).await,
+                Err(_) => Some(Closed::Broken),
+            }
+        }
+        Socket::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
+            Ok(stream) => serve_stream(stream, peer, &app, &context).await,
+            Err(_) => Some(Closed::Broken),
+        },
+    };
+    if let Some(reason) = closed {
+        context.metrics.closed(reason).inc();
+    }
+    drop(place);
+}
+
+async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) -> Option<Closed>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::new(Activity::default());
+    let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
+    match app {
+        App::Grpc(grpc) => serve_grpc(io, grpc, &activity, context).await,
+        App::Http(router) => serve_http(io, peer, router, &activity, context).await,
+    }
+}
+
+async fn serve_grpc<I>(io: I, grpc: &Grpc, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (batch, limits) = (Batch::default(), &context.limits);
+    let (calls, receive) = (grpc.connection(), limits.receive);
+    let (seen, metrics) = (Arc::clone(activity), Arc::clone(&context.metrics));
+    let service = service_fn(move |request: Request<Incoming>| {
+        seen.begun.fetch_add(1, Ordering::Relaxed);
+        let answer = calls.clone().call(request.map(|body| TimedBody::new(body, receive)));
+        let metrics = Arc::clone(&metrics);
+        async move { Ok::<_, Infallible>(unless_panic(answer, &metrics).await.unwrap_or_else(GrpcConnection::failure)) }
+    });
+    let mut builder = http2::Builder::new(batch.clone());
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(HEADER_LIST_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(limits.receive);
+    let connection = pin!(builder.serve_connection(io, service));
+    watch_over(connection, &batch, activity, HTTP2_GREETING_BYTES, context).await
+}
+
+async fn serve_http<I>(
+    io: I,
+    peer: Peer,
+    router: &axum::Router,
+    activity: &Arc<Activity>,
+    context: &Context,
+) -> Option<Closed>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (batch, limits) = (Batch::default(), &context.limits);
+    let (router, receive) = (router.clone(), limits.receive);
+    let (seen, metrics) = (Arc::clone(activity), Arc::clone(&context.metrics));
+    let service = service_fn(move |request: Request<Incoming>| {
+        seen.begun.fetch_add(1, Ordering::Relaxed);
+        seen.open.fetch_add(1, Ordering::Relaxed);
+        let open = Open(Arc::clone(&seen));
+        let mut request = request.map(|body| TimedBody::new(body, receive));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let (answer, metrics) = (router.clone().oneshot(request), Arc::clone(&metrics));
+        async move {
+            let answered = unless_panic(answer, &metrics).await;
+            drop(open);
+            answered.unwrap_or_else(|| {
+                let mut failure = Response::new(axum::body::Body::empty());
+                *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                Ok(failure)
+            })
+        }
+    });
+    let mut builder = auto::Builder::new(batch.clone());
+    // The timer of HTTP/1 also runs while a kept connection waits for its next request.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(HTTP1_HEAD_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(HEADER_LIST_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(limits.receive);
+    let connection = pin!(builder.serve_connection(io, service));
+    // Whatever was sent, without a whole request it is not enough.
+    watch_over(connection, &batch, activity, u64::MAX, context).await
+}
+
+/// Runs a connection and ends it in time: one that never gets to its first request, one that
+/// asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
+///
+/// `greeting_bytes`: with fewer, and without a request, the client has not even begun.
+async fn watch_over<C>(
+    mut connection: Pin<&mut C>,
+    batch: &Batch,
+    activity: &Activity,
+    greeting_bytes: u64,
+    context: &Context,
+) -> Option<Closed>
+where
+    C: GracefulConnection,
+{
+    let (limits, mut drain) = (&context.limits, context.drain.clone());
+    let mut looks = interval((limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10)));
+    let born = Instant::now();
+    let (mut draining, mut drain_at) = (false, None);
+    let (mut begun, mut active_at, mut asked_to_end) = (0, born, None);
+    loop {
+        tokio::select! {
+            biased;
+            ended = poll_fn(|cx| batch.poll(connection.as_mut(), cx)) => {
+                return if ended.is_ok() { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
+            }
+            _ = drain.wait_for(|drain| *drain), if !draining => {
+                draining = true;
+                drain_at = Some(if activity.begun.load(Ordering::Relaxed) == 0 { born + NEWBORN } else { born });
+            }
+            () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
+                drain_at = None;
+                connection.as_mut().graceful_shutdown();
+            }
+            now = looks.tick() => {
+                let requests = activity.begun.load(Ordering::Relaxed);
+                let open = batch.open() + activity.open.load(Ordering::Relaxed);
+                if open > 0 || requests != begun {
+                    (begun, active_at, asked_to_end) = (requests, now, None);
+                } else if requests == 0
+                    && now >= born + limits.receive
+                    && activity.bytes.load(Ordering::Relaxed) < greeting_bytes
+                {
+                    return Some(Closed::Slow);
+                }
+                match asked_to_end {
+                    // It was told to go and has nothing left to wait for.
+                    Some(asked) if now >= asked + limits.receive => return Some(Closed::Idle),
+                    None if now >= active_at + limits.idle => {
+                        asked_to_end = Some(now);
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// What `answer` becomes; `None`, counted, if it panics. A panic ends one request and no other.
+async fn unless_panic<F: Future>(answer: F, metrics: &Metrics) -> Option<F::Output> {
+    let mut answer = pin!(answer);
+    let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => Poll::Ready(None),
+    });
+    let outcome = outcome.await;
+    if outcome.is_none() {
+        metrics.panics.inc();
+    }
+    outcome
+}

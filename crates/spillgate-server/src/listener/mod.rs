@@ -1,0 +1,277 @@
+//! Where connections come from and who serves them.
+//!
+//! One thread accepts; each accepted socket goes to the worker with the fewest connections and
+//! stays there. A worker is a thread with a runtime of its own: nothing of a connection ever
+//! crosses to another core, and its answers leave in one write for all that were read together.
+
+mod batch;
+mod connection;
+mod io;
+mod socket;
+mod worker;
+
+use std::fmt;
+use std::io as std_io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc as queue, watch};
+
+use crate::metrics::{Closed, Metrics};
+use crate::protocol::grpc::Grpc;
+use crate::settings::{Limits, Listen};
+
+use socket::{Bound, Socket, UnixFile};
+
+/// What a listener's connections speak.
+#[derive(Clone, Debug)]
+pub enum App {
+    /// gRPC over HTTP/2 without TLS.
+    Grpc(Grpc),
+    /// HTTP/1.1 or HTTP/2. Requests carry `axum::extract::ConnectInfo<Peer>`.
+    Http(axum::Router),
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A network address.
+    Tcp(SocketAddr),
+    /// A process on this machine that may open the socket.
+    Unix,
+}
+
+/// Listeners that are bound, before anything is served.
+#[derive(Debug)]
+pub struct Server {
+    limits: Limits,
+    workers: usize,
+    metrics: Arc<Metrics>,
+    bound: Vec<(Bound, App)>,
+}
+
+impl Server {
+    /// A server within `limits`, on `workers` threads: one for each core if `None`.
+    #[must_use]
+    pub fn new(limits: Limits, workers: Option<usize>, metrics: Arc<Metrics>) -> Server {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        Server { limits, workers: workers.unwrap_or_else(cores).max(1), metrics, bound: Vec::new() }
+    }
+
+    /// Binds `listen` to serve `app`; returns where it listens, with the port that was chosen for port 0.
+    ///
+    /// # Errors
+    /// The address is taken, not ours, or not permitted.
+    pub fn bind(&mut self, listen: &Listen, app: App) -> std_io::Result<Listen> {
+        let bound = Bound::new(listen)?;
+        let address = bound.address()?;
+        self.bound.push((bound, app));
+        Ok(address)
+    }
+
+    /// Serves all that is bound, on threads of its own, until it is told to [drain](Handle::drain).
+    ///
+    /// # Errors
+    /// The system refuses threads or descriptors.
+    pub fn start(self) -> std_io::Result<Running> {
+        let (exits, exited) = mpsc::channel();
+        let drain = watch::Sender::new(false);
+        let mut workers = Vec::with_capacity(self.workers);
+        for index in 0..self.workers {
+            let (sender, receiver) = queue::unbounded_channel();
+            let (runtime, context) = (runtime()?, worker::Context::new(self.limits, &self.metrics, &drain));
+            spawn(format!("worker-{index}"), exits.clone(), move || worker::run(&runtime, receiver, &context))?;
+            workers.push(Worker { sender, connections: Arc::default() });
+        }
+        let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
+        let shared = Shared { workers, bound: self.limits.connections, open: Arc::default(), metrics: self.metrics };
+        let (runtime, drained, bound) = (runtime()?, drain.subscribe(), self.bound);
+        spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, bound, shared, &drained))?;
+        let handle = Handle { drain: Arc::new(drain) };
+        Ok(Running { handle, exited, threads: self.workers + 1, _files: files })
+    }
+}
+
+/// Tells a running server to end.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    drain: Arc<watch::Sender<bool>>,
+}
+
+impl Handle {
+    /// No connection is accepted any more, and each one that is open ends once its requests in
+    /// flight are answered. What is still open after `limits.drain` is cut.
+    ///
+    /// Whoever answers health checks is to be told before.
+    pub fn drain(&self) {
+        self.drain.send_replace(true);
+    }
+}
+
+/// A server at work.
+#[derive(Debug)]
+pub struct Running {
+    handle: Handle,
+    exited: mpsc::Receiver<Exit>,
+    threads: usize,
+    /// Removed when the server ends.
+    _files: Vec<UnixFile>,
+}
+
+impl Running {
+    /// What ends it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Blocks until the server has drained.
+    ///
+    /// # Errors
+    /// A thread died: at once, since a server without it would look healthy and serve nobody.
+    pub fn wait(self) -> Result<Drained, ServeError> {
+        let mut drained = Drained { connections_cut: 0 };
+        for _ in 0..self.threads {
+            match self.exited.recv() {
+                Ok(Exit { outcome: Some(cut), .. }) => drained.connections_cut += cut,
+                Ok(Exit { thread, outcome: None }) => return Err(ServeError::ThreadDied { thread }),
+                Err(_) => break,
+            }
+        }
+        Ok(drained)
+    }
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still busy when the time to drain was up.
+    pub connections_cut: usize,
+}
+
+/// Why a server ended that was not told to.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A thread of the server panicked.
+    #[error("the thread {thread} died; see the panic above")]
+    ThreadDied {
+        /// Its name.
+        thread: String,
+    },
+}
+
+/// One worker as the acceptor sees it.
+struct Worker {
+    sender: queue::UnboundedSender<Accepted>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// What the acceptor knows.
+struct Shared {
+    workers: Vec<Worker>,
+    /// The most connections at once.
+    bound: usize,
+    open: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
+}
+
+impl Shared {
+    /// Hands a socket to the worker with the fewest connections; one too many is closed at once.
+    fn dispatch(&self, socket: Socket, peer: Peer, app: &App) {
+        let Some(worker) = self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed)) else {
+            return;
+        };
+        if self.open.load(Ordering::Relaxed) >= self.bound {
+            self.metrics.closed(Closed::Bound).inc();
+            return;
+        }
+        let place = Place {
+            counts: [Arc::clone(&self.open), Arc::clone(&worker.connections)],
+            metrics: Arc::clone(&self.metrics),
+        };
+        place.taken();
+        // A worker that is gone ends the server; the socket closes with it.
+        let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), place });
+    }
+}
+
+/// A connection on its way to its worker.
+struct Accepted {
+    socket: Socket,
+    peer: Peer,
+    app: App,
+    place: Place,
+}
+
+/// One of the places below the connection bound; given back when dropped.
+struct Place {
+    counts: [Arc<AtomicUsize>; 2],
+    metrics: Arc<Metrics>,
+}
+
+impl Place {
+    fn taken(&self) {
+        for count in &self.counts {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.metrics.connections.inc();
+        self.metrics.connections_accepted.inc();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for count in &self.counts {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.metrics.connections.dec();
+    }
+}
+
+/// How a thread ended: with the connections it had to cut, or by a panic.
+#[derive(Debug)]
+struct Exit {
+    thread: String,
+    outcome: Option<usize>,
+}
+
+/// Reports the end of its thread, however it ends.
+struct Report {
+    exits: mpsc::Sender<Exit>,
+    exit: Exit,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let exit = Exit { thread: std::mem::take(&mut self.exit.thread), outcome: self.exit.outcome };
+        // Nobody waits any more: then nobody needs to know.
+        let _ = self.exits.send(exit);
+    }
+}
+
+fn spawn(name: String, exits: mpsc::Sender<Exit>, work: impl FnOnce() -> usize + Send + 'static) -> std_io::Result<()> {
+    let mut report = Report { exits, exit: Exit { thread: name.clone(), outcome: None } };
+    thread::Builder::new().name(name).spawn(move || {
+        // All of the report comes along, so that it tells of a panic as well.
+        let report = &mut report;
+        report.exit.outcome = Some(work());
+    })?;
+    Ok(())
+}
+
+fn runtime() -> std_io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => write!(f, "{address}"),
+            Peer::Unix => f.write_str("unix"),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Sockets: binding and accepting, over TCP and Unix paths alike.
+
+use std::fs;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Type};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::settings::Listen;
+
+use super::{App, Peer, Shared};
+
+/// Connections that the kernel holds for us; it cuts the number to its own bound.
+const BACKLOG: i32 = 4096;
+
+/// How long to wait after an error that is not one connection's own, such as a process without
+/// file descriptors left: trying at once would only spin.
+const BACKOFF: Duration = Duration::from_millis(50);
+
+/// Who may open a Unix socket: its owner and group.
+const UNIX_MODE: u32 = 0o660;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// A socket that was accepted.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// The file of a Unix socket, removed when dropped.
+#[derive(Debug)]
+pub(super) struct UnixFile(PathBuf);
+
+impl Drop for UnixFile {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Bound {
+    pub(super) fn new(listen: &Listen) -> io::Result<Bound> {
+        match listen {
+            Listen::Tcp(address) => {
+                let socket = socket2::Socket::new(Domain::for_address(*address), Type::STREAM, Some(Protocol::TCP))?;
+                socket.set_reuse_address(true)?;
+                socket.set_nonblocking(true)?;
+                socket.bind(&(*address).into())?;
+                socket.listen(BACKLOG)?;
+                Ok(Bound::Tcp(socket.into()))
+            }
+            Listen::Unix(path) => {
+                remove_stale(path)?;
+                let listener = UnixListener::bind(path)?;
+                fs::set_permissions(path, fs::Permissions::from_mode(UNIX_MODE))?;
+                listener.set_nonblocking(true)?;
+                Ok(Bound::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    pub(super) fn address(&self) -> io::Result<Listen> {
+        match self {
+            Bound::Tcp(listener) => Ok(Listen::Tcp(listener.local_addr()?)),
+            Bound::Unix(_, path) => Ok(Listen::Unix(path.clone())),
+        }
+    }
+
+    pub(super) fn file(&self) -> Option<UnixFile> {
+        match self {
+            Bound::Tcp(_) => None,
+            Bound::Unix(_, path) => Some(UnixFile(path.clone())),
+        }
+    }
+}
+
+/// Removes the file that a dead server left; a live server's, or a file that is no socket, is an error.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another server listens there")),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+/// Accepts on all listeners until the server drains.
+pub(super) fn accept_all(
+    runtime: &Runtime,
+    bound: Vec<(Bound, App)>,
+    shared: Shared,
+    drain: &watch::Receiver<bool>,
+) -> usize {
+    let shared = std::sync::Arc::new(shared);
+    runtime.block_on(async {
+        let mut loops = JoinSet::new();
+        for (bound, app) in bound {
+            loops.spawn(accept_loop(bound, app, std::sync::Arc::clone(&shared), drain.clone()));
+        }
+        while let Some(ended) = loops.join_next().await {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
+        }
+    });
+    0
+}
+
+async fn accept_loop(bound: Bound, app: App, shared: std::sync::Arc<Shared>, mut drain: watch::Receiver<bool>) {
+    let acceptor = match Acceptor::new(bound) {
+        Ok(acceptor) => acceptor,
+        Err(error) => panic!("a bound listener cannot be watched: {error}"),
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = drain.wait_for(|drain| *drain) => break,
+            accepted = poll_fn(|cx| acceptor.poll_accept(cx)) => accepted,
+        };
+        match accepted {
+            Ok((socket, peer)) => shared.dispatch(socket, peer, &app),
+            Err(error) if is_of_connection(&error) => {}
+            Err(error) => {
+                shared.metrics.accept_errors.inc();
+                tracing::warn!(%error, "cannot accept connections");
+                tokio::time::sleep(BACKOFF).await;
+            }
+        }
+    }
+    // What the kernel has accepted already is served; closing the listener would reset it.
+    let mut cx = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Ok((socket, peer))) = acceptor.poll_accept(&mut cx) {
+        shared.dispatch(socket, peer, &app);
+    }
+}
+
+/// Errors of the connection that would have been accepted: the next one may be fine.
+fn is_of_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::ConnectionReset
+            | ErrorKind::Interrupted
+    )
+}
+
+enum Acceptor {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Acceptor {
+    fn new(bound: Bound) -> io::Result<Acceptor> {
+        match bound {
+            Bound::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Acceptor::Tcp),
+            Bound::Unix(listener, _) => tokio::net::UnixListener::from_std(listener).map(Acceptor::Unix),
+        }
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Socket, Peer)>> {
+        match self {
+            Acceptor::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
+                let (stream, peer) = accepted?;
+                Ok((Socket::Tcp(stream.into_std()?), Peer::Tcp(peer)))
+            }),
+            Acceptor::Unix(listener) => {
+                listener.poll_accept(cx).map(|accepted| Ok((Socket::Unix(accepted?.0.into_std()?), Peer::Unix)))
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A worker: a thread with a runtime of its own, and the connections that were handed to it.
+
+use std::sync::Arc;
+
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::metrics::{Closed, Metrics};
+use crate::settings::Limits;
+
+use super::{Accepted, connection};
+
+/// What a worker's connections share.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub(super) limits: Limits,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) drain: watch::Receiver<bool>,
+}
+
+impl Context {
+    pub(super) fn new(limits: Limits, metrics: &Arc<Metrics>, drain: &watch::Sender<bool>) -> Context {
+        Context { limits, metrics: Arc::clone(metrics), drain: drain.subscribe() }
+    }
+}
+
+/// Serves connections until the acceptor is gone, then until they have ended; returns how many had to be cut.
+pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accepted>, context: &Context) -> usize {
+    runtime.block_on(async {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                next = accepted.recv() => match next {
+                    Some(next) => drop(connections.spawn(connection::serve(next, context.clone()))),
+                    None => break,
+                },
+                Some(ended) = connections.join_next() => note(&ended, context),
+            }
+        }
+        let all = async {
+            while let Some(ended) = connections.join_next().await {
+                note(&ended, context);
+            }
+        };
+        if tokio::time::timeout(context.limits.drain, all).await.is_err() {
+            let cut = connections.len();
+            context.metrics.closed(Closed::Drained).inc_by(cut as u64);
+            connections.shutdown().await;
+            return cut;
+        }
+        0
+    })
+}
+
+/// A connection whose task panicked is lost, and only that one.
+fn note(ended: &Result<(), JoinError>, context: &Context) {
+    if ended.as_ref().is_err_and(JoinError::is_panic) {
+        context.metrics.panics.inc();
+    }
+}

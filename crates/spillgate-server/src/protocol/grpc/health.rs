@@ -1,0 +1,79 @@
+//! grpc.health.v1: says what the service's readiness is, and follows it.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::{Health as HealthApi, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::service::{Readiness, Service};
+
+/// The services that can be asked for: the whole server, and the one that matters.
+const NAMES: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+
+/// Answers health checks from the service's readiness.
+#[derive(Debug)]
+pub(super) struct Health {
+    service: Arc<Service>,
+}
+
+impl Health {
+    pub(super) fn server(service: Arc<Service>) -> HealthServer<Health> {
+        HealthServer::new(Health { service })
+    }
+}
+
+#[tonic::async_trait]
+impl HealthApi for Health {
+    type WatchStream = ReceiverStream<Result<HealthCheckResponse, Status>>;
+
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        if !NAMES.contains(&request.get_ref().service.as_str()) {
+            return Err(Status::not_found("no such service"));
+        }
+        Ok(Response::new(response(serving(self.service.readiness()))))
+    }
+
+    /// Tells the status now and at each change, and ends when the server drains: a stream that
+    /// stays open would hold the drain up.
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        if !NAMES.contains(&request.get_ref().service.as_str()) {
+            // The protocol wants an open stream here, since the service might come to be; ours never do.
+            let unknown = response(ServingStatus::ServiceUnknown);
+            sender.try_send(Ok(unknown)).map_err(|_| Status::internal("a new channel is full"))?;
+            return Ok(Response::new(ReceiverStream::new(receiver)));
+        }
+        let mut readiness = self.service.watch_readiness();
+        tokio::spawn(async move {
+            loop {
+                let now = *readiness.borrow_and_update();
+                if sender.send(Ok(response(serving(now)))).await.is_err() || now == Readiness::Draining {
+                    return;
+                }
+                let changed = tokio::select! {
+                    changed = readiness.changed() => changed.is_ok(),
+                    () = sender.closed() => false,
+                };
+                if !changed {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+fn serving(readiness: Readiness) -> ServingStatus {
+    match readiness {
+        Readiness::Ready => ServingStatus::Serving,
+        Readiness::Starting | Readiness::Draining => ServingStatus::NotServing,
+    }
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}

@@ -1,0 +1,103 @@
+//! gRPC: the rate limit service (RLS v3), health and reflection.
+
+mod health;
+mod rls;
+mod status;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::{BoxError, Service as _};
+
+use crate::service::Service;
+use crate::settings::Grants;
+
+use health::Health;
+use rls::RateLimits;
+
+/// What the compiler made of `proto/`.
+#[allow(clippy::all, missing_debug_implementations, unreachable_pub)]
+pub mod proto {
+    tonic::include_proto!("rls");
+
+    /// The wire's own description of itself, for reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rls.fds"));
+}
+
+use proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+
+/// The paths of the one method that has to be fast.
+const RLS_PREFIX: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
+
+/// Everything that one gRPC listener serves.
+#[derive(Clone, Debug)]
+pub struct Grpc {
+    service: Arc<Service>,
+    grants: Grants,
+    max_message_bytes: usize,
+    others: Routes,
+}
+
+/// The same for one connection, whose reference counts no other core touches.
+#[derive(Clone, Debug)]
+pub struct GrpcConnection {
+    rls: RateLimitServiceServer<RateLimits>,
+    others: Routes,
+}
+
+impl Grpc {
+    /// What serves `service` to callers who may do what `grants` says, in messages of at most `max_message_bytes`.
+    ///
+    /// # Errors
+    /// The descriptors compiled in cannot be read.
+    pub fn new(
+        service: Arc<Service>,
+        grants: Grants,
+        max_message_bytes: usize,
+    ) -> Result<Grpc, tonic_reflection::server::Error> {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let health = Health::server(Arc::clone(&service)).max_decoding_message_size(max_message_bytes);
+        let v1 = reflection().build_v1()?.max_decoding_message_size(max_message_bytes);
+        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(max_message_bytes);
+        let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
+        Ok(Grpc { service, grants, max_message_bytes, others })
+    }
+
+    /// What one connection calls.
+    #[must_use]
+    pub fn connection(&self) -> GrpcConnection {
+        let rls = RateLimitServiceServer::new(RateLimits::new(Arc::clone(&self.service), self.grants))
+            .max_decoding_message_size(self.max_message_bytes);
+        GrpcConnection { rls, others: self.others.clone() }
+    }
+}
+
+impl GrpcConnection {
+    /// Answers one call.
+    pub async fn call<B>(mut self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError> + Send,
+    {
+        let answered = if request.uri().path().starts_with(RLS_PREFIX) {
+            self.rls.call(request).await
+        } else {
+            self.others.call(request).await
+        };
+        answered.unwrap_or_else(|never| match never {})
+    }
+
+    /// What is answered to a call that panicked.
+    #[must_use]
+    pub fn failure() -> Response<Body> {
+        Status::internal("the server failed while it answered this call").into_http()
+    }
+}

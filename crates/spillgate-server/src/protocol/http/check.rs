@@ -1,0 +1,171 @@
+//! `POST /v1/check`: does the request with these descriptors pass?
+
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use smallvec::SmallVec;
+use spillgate::Clock;
+use spillgate::rules::{Action, Descriptor, Request};
+
+use crate::settings::{DURATION_MEND, duration};
+
+use super::answer::{Told, json};
+use super::json::{Entries, OneOrMany, Text, one_or_many};
+use super::problem::Problem;
+use super::{HttpState, MAX_WAIT, Received, received};
+
+const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
+
+/// The most checks in one body.
+const MAX_CHECKS: usize = 256;
+
+/// One check as it is sent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Check<'a> {
+    #[serde(borrow)]
+    pub(crate) domain: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) descriptors: Vec<Entries<'a>>,
+    /// 0 looks without taking.
+    #[serde(default = "one")]
+    cost: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+pub(super) async fn check<C: Clock + 'static>(
+    State(state): State<HttpState<C>>,
+    RawQuery(query): RawQuery,
+    body: Received,
+) -> Result<Response, Problem> {
+    let max_wait_ns = max_wait_ns(query.as_deref())?;
+    let body = received(body)?;
+    match one_or_many::<Check<'_>>(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
+        OneOrMany::One(check) => {
+            let (response, delay_ns) = judge(&state, &check, max_wait_ns, respond).await?;
+            hold(delay_ns).await;
+            Ok(response)
+        }
+        OneOrMany::Many(checks) => many(&state, &checks, max_wait_ns).await,
+    }
+}
+
+/// Answers a list with a list, each by itself: 200, and each item says whether it is allowed. An
+/// item that could not be judged is a problem object, and its status that of the response.
+async fn many<C: Clock>(state: &HttpState<C>, checks: &[Check<'_>], max_wait_ns: u64) -> Result<Response, Problem> {
+    if checks.len() > MAX_CHECKS {
+        return Err(Problem::bad_request(
+            format!("there are {} checks in one body", checks.len()),
+            format!("send at most {MAX_CHECKS} at once"),
+        ));
+    }
+    let (mut body, mut status, mut longest_ns) = (Vec::with_capacity(2 + checks.len() * 200), StatusCode::OK, 0);
+    body.push(b'[');
+    for (i, check) in checks.iter().enumerate() {
+        if i > 0 {
+            body.push(b',');
+        }
+        match judge(state, check, max_wait_ns, |state, told| item(state, told, &mut body)).await {
+            Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
+            Err(problem) => {
+                status = status.max(problem.status);
+                problem.write_json(&mut body);
+            }
+        }
+    }
+    body.push(b']');
+    hold(longest_ns).await;
+    Ok(json(status, body))
+}
+
+fn respond<C: Clock>(state: &HttpState<C>, told: &Told<'_>) -> Response {
+    let lease_id = state.lease_id(told);
+    told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref())
+}
+
+fn item<C: Clock>(state: &HttpState<C>, told: &Told<'_>, body: &mut Vec<u8>) {
+    told.write_json(None, state.lease_id(told).as_deref(), body);
+}
+
+/// Asks the service and hands what there is to tell to `write`; returns the delay beside it.
+async fn judge<C: Clock, R>(
+    state: &HttpState<C>,
+    check: &Check<'_>,
+    max_wait_ns: u64,
+    write: impl FnOnce(&HttpState<C>, &Told<'_>) -> R,
+) -> Result<(R, u64), Problem> {
+    let entries: SmallVec<[(&str, &str); 8]> = check.descriptors.iter().flat_map(Entries::iter).collect();
+    let mut rest = &entries[..];
+    let mut descriptors: SmallVec<[Descriptor<'_>; 4]> = SmallVec::with_capacity(check.descriptors.len());
+    for descriptor in &check.descriptors {
+        let (own, others) = rest.split_at(descriptor.iter().count());
+        rest = others;
+        descriptors.push(Descriptor { entries: own, action: Action::Take(check.cost), limit: None });
+    }
+    let request = Request { domain: &check.domain, descriptors: &descriptors, max_wait_ns };
+    let rules = state.0.service.rules();
+    let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
+    Ok((write(state, &Told::of(&answer)), answer.verdict.delay_ns))
+}
+
+/// Holds an allowed request until its turn. A caller that goes away meanwhile loses its turn.
+pub(super) async fn hold(delay_ns: u64) {
+    if delay_ns > 0 {
+        tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
+    }
+}
+
+/// `?wait=1s`: how long the caller can be held; 0 without it.
+pub(super) fn max_wait_ns(query: Option<&str>) -> Result<u64, Problem> {
+    let mut wait = None;
+    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if name != "wait" {
+            return Err(Problem::bad_request(
+                format!("unknown query parameter `{name}`"),
+                "there is only `wait`: ?wait=1s",
+            ));
+        }
+        let value = duration(value).ok_or_else(|| Problem::bad_request("`wait` is no duration", DURATION_MEND))?;
+        if wait.replace(value).is_some() {
+            return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
+        }
+        if value > MAX_WAIT {
+            let help = format!("wait at most {} s, or ask again after retry_after_ms", MAX_WAIT.as_secs());
+            return Err(Problem::bad_request("`wait` is too long", help));
+        }
+    }
+    Ok(wait.map_or(0, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_is_one_bounded_duration() {
+        let wait = |query| max_wait_ns(query).ok();
+        assert_eq!(wait(None), Some(0));
+        assert_eq!(wait(Some("")), Some(0));
+        assert_eq!(wait(Some("wait=1s")), Some(1_000_000_000));
+        assert_eq!(wait(Some("wait=60s")), Some(60_000_000_000));
+        for bad in [
+            "wait=61s",
+            "wait=",
+            "wait",
+            "wait=1",
+            "wait=-1s",
+            "wait=1s&wait=1s",
+            "wiat=1s",
+            "wait=99999999999999999999s",
+        ] {
+            assert_eq!(wait(Some(bad)), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Who asks: the address a request is counted by.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use axum::http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+
+use crate::listener::Peer;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The client's address: the socket's peer, or, as long as that is a trusted proxy, what it said
+/// of the address before it.
+///
+/// X-Forwarded-For is walked from the right, where each proxy adds its peer; what an untrusted
+/// one wrote is never looked at. An entry that is no address ends the walk at the proxy that
+/// passed it on. A peer on a Unix socket is on this machine: it counts as 127.0.0.1 and is
+/// trusted where `trusted` holds that. `None` is a peer that nobody knows, 0.0.0.0.
+pub(super) fn client_address(peer: Option<Peer>, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let mut address = match peer {
+        Some(Peer::Tcp(socket)) => unmapped(socket.ip()),
+        Some(Peer::Unix) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    let entries =
+        headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|value| value.as_bytes().rsplit(|b| *b == b','));
+    for entry in entries {
+        if !trusted.iter().any(|net| net.contains(&address)) {
+            break;
+        }
+        match parse_entry(entry) {
+            Some(before) => address = before,
+            None => break,
+        }
+    }
+    address
+}
+
+/// The text that an address is counted by: IPv4 as it is, IPv6 by its network of `ipv6_prefix`
+/// bits, since one client usually has the whole of that.
+pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
+    let mut text = String::with_capacity(48);
+    let written = match address {
+        IpAddr::V4(v4) => write!(text, "{v4}"),
+        IpAddr::V6(v6) if ipv6_prefix >= 128 => write!(text, "{v6}"),
+        IpAddr::V6(v6) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+            write!(text, "{}/{ipv6_prefix}", Ipv6Addr::from(u128::from(v6) & mask))
+        }
+    };
+    written.expect("writing to a string does not fail");
+    text
+}
+
+/// `::ffff:a.b.c.d` is a.b.c.d: masked as IPv6, the whole of IPv4 would be one client.
+fn unmapped(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// An address, also with a port, as some proxies write it: `192.0.2.7:4711`, `[2001:db8::7]:4711`.
+fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
+    let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
+    let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    let with_port = || entry.parse::<SocketAddr>().ok().map(|socket| socket.ip());
+    entry.parse::<IpAddr>().ok().or_else(with_port).or_else(bracketed).map(unmapped)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn client(peer: &str, forwarded: &[&str], trusted: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for value in forwarded {
+            headers.append(X_FORWARDED_FOR, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().unwrap()).collect();
+        let socket = || SocketAddr::new(peer.parse().unwrap(), 4711);
+        let peer = if peer == "unix" { Peer::Unix } else { Peer::Tcp(socket()) };
+        counted_by(client_address(Some(peer), &headers, &trusted), 64)
+    }
+
+    #[test]
+    fn a_peer_that_is_not_trusted_is_the_client_whatever_it_says() {
+        assert_eq!(client("198.51.100.9", &["203.0.113.1"], &[]), "198.51.100.9");
+        assert_eq!(client("198.51.100.9", &["203.0.113.1"], &["10.0.0.0/8"]), "198.51.100.9");
+    }
+
+    #[test]
+    fn the_walk_goes_from_the_right_through_trusted_proxies_only() {
+        let trusted = ["10.0.0.0/8", "2001:db8:aaaa::/48"];
+        let spoofed = "1.1.1.1, 203.0.113.7, 10.0.0.2";
+        assert_eq!(client("10.0.0.1", &[spoofed], &trusted), "203.0.113.7", "never the leftmost entry");
+        assert_eq!(
+            client("10.0.0.1", &["1.1.1.1", "203.0.113.7", "10.0.0.2"], &trusted),
+            "203.0.113.7",
+            "lines in order"
+        );
+        assert_eq!(
+            client("10.0.0.1", &["10.0.0.3, 2001:db8:aaaa::1"], &trusted),
+            "10.0.0.3",
+            "all trusted: the farthest"
+        );
+        assert_eq!(client("10.0.0.1", &[], &trusted), "10.0.0.1");
+    }
+
+    #[test]
+    fn an_entry_that_is_no_address_ends_the_walk_at_the_proxy_that_passed_it_on() {
+        let trusted = ["10.0.0.0/8"];
+        for junk in ["unknown", "", "10.0.0.256", "203.0.113.1;drop", "[::1", "_hidden", "\u{fffd}"] {
+            let list = format!("203.0.113.1, {junk}, 10.0.0.2");
+            assert_eq!(client("10.0.0.1", &[&list], &trusted), "10.0.0.2", "{junk:?}");
+            assert_eq!(client("10.0.0.1", &[junk], &trusted), "10.0.0.1", "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn ipv4_mapped_addresses_are_ipv4() {
+        assert_eq!(client("::ffff:198.51.100.9", &[], &[]), "198.51.100.9");
+        assert_eq!(client("::ffff:10.0.0.1", &["::ffff:203.0.113.7"], &["10.0.0.0/8"]), "203.0.113.7");
+        assert_ne!(client("::ffff:198.51.100.9", &[], &[]), client("::ffff:198.51.100.8", &[], &[]));
+    }
+
+    #[test]
+    fn ipv6_is_counted_by_network() {
+        assert_eq!(client("2001:db8:1:2:aaaa::1", &[], &[]), "2001:db8:1:2::/64");
+        assert_eq!(client("2001:db8:1:2:aaaa::1", &[], &[]), client("2001:db8:1:2:bbbb::2", &[], &[]));
+        assert_ne!(client("2001:db8:1:2::1", &[], &[]), client("2001:db8:1:3::1", &[], &[]));
+        let address = "2001:db8:1:2::1".parse().unwrap();
+        assert_eq!(counted_by(address, 128), "2001:db8:1:2::1");
+        assert_eq!(counted_by(address, 48), "2001:db8:1::/48");
+        assert_eq!(counted_by(address, 0), "::/0");
+    }
+
+    #[test]
+    fn entries_may_carry_ports() {
+        let trusted = ["10.0.0.0/8"];
+        assert_eq!(client("10.0.0.1", &["203.0.113.7:4711"], &trusted), "203.0.113.7");
+        assert_eq!(client("10.0.0.1", &["[2001:db8:1:2::7]:4711"], &trusted), "2001:db8:1:2::/64");
+        assert_eq!(client("10.0.0.1", &["[2001:db8:1:2::7]"], &trusted), "2001:db8:1:2::/64");
+    }
+
+    #[test]
+    fn a_unix_socket_is_this_machine() {
+        assert_eq!(client("unix", &["203.0.113.7"], &[]), "127.0.0.1");
+        assert_eq!(client("unix", &["203.0.113.7"], &["127.0.0.0/8"]), "203.0.113.7");
+    }
+}

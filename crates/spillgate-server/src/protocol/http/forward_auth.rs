@@ -1,0 +1,107 @@
+//! `GET /v1/forward-auth`: the sub-request of a proxy (nginx `auth_request`, Caddy `forward_auth`,
+//! Traefik ForwardAuth) becomes descriptors by the mapping in the settings.
+
+use std::borrow::Cow;
+
+use axum::extract::{ConnectInfo, Request as HttpRequest, State};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::Response;
+use smallvec::SmallVec;
+use spillgate::Clock;
+use spillgate::rules::{Action, Descriptor, Request};
+
+use crate::settings::{self, ValueSource};
+
+use super::answer::{Told, json};
+use super::client_address::{client_address, counted_by};
+use super::problem::Problem;
+use super::{HttpError, HttpState};
+use crate::listener::Peer;
+
+type Entries<'a> = SmallVec<[(&'a str, &'a str); 4]>;
+
+/// The mapping of the settings, ready to use.
+#[derive(Debug)]
+pub(super) struct ForwardAuth {
+    domain: Option<String>,
+    deny_status: StatusCode,
+    ipv6_prefix: u8,
+    descriptors: Vec<Vec<(String, Origin)>>,
+}
+
+#[derive(Debug)]
+enum Origin {
+    ClientIp,
+    Header(HeaderName),
+    Literal(String),
+}
+
+impl TryFrom<settings::ForwardAuth> for ForwardAuth {
+    type Error = HttpError;
+
+    fn try_from(wire: settings::ForwardAuth) -> Result<ForwardAuth, HttpError> {
+        let entry = |entry: settings::EntrySource| -> Result<_, HttpError> {
+            let from = match entry.from {
+                ValueSource::ClientIp => Origin::ClientIp,
+                ValueSource::Value(text) => Origin::Literal(text),
+                ValueSource::Header(name) => {
+                    Origin::Header(HeaderName::try_from(&name).map_err(|_| HttpError::HeaderName(name))?)
+                }
+            };
+            Ok((entry.key, from))
+        };
+        let descriptors = wire.descriptors.into_iter().map(|entries| entries.into_iter().map(entry).collect());
+        Ok(ForwardAuth {
+            domain: wire.domain,
+            deny_status: StatusCode::from_u16(wire.deny_status).map_err(|_| HttpError::DenyStatus(wire.deny_status))?,
+            ipv6_prefix: wire.ipv6_prefix,
+            descriptors: descriptors.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Origin {
+    fn value<'a>(&'a self, headers: &'a HeaderMap, client: &'a str) -> Option<Cow<'a, str>> {
+        match self {
+            Origin::ClientIp => Some(Cow::Borrowed(client)),
+            Origin::Literal(text) => Some(Cow::Borrowed(text)),
+            Origin::Header(name) => {
+                let mut lines = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+                let first = lines.next()?;
+                // Several lines of one field are one list (RFC 9110, section 5.2).
+                Some(lines.fold(first, |list, line| Cow::Owned(format!("{list}, {line}"))))
+            }
+        }
+    }
+}
+
+pub(super) async fn forward_auth<C: Clock + 'static>(
+    State(state): State<HttpState<C>>,
+    request: HttpRequest,
+) -> Result<Response, Problem> {
+    let auth = &state.0.forward_auth;
+    let Some(domain) = &auth.domain else {
+        let help = "set `forward_auth.domain` and `forward_auth.descriptors` in the settings";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "forward-auth is not configured", help));
+    };
+    let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|info| info.0);
+    let client = counted_by(client_address(peer, request.headers(), &state.0.trusted_proxies), auth.ipv6_prefix);
+    let values = values(auth, request.headers(), &client);
+    let entries: SmallVec<[Entries<'_>; 4]> =
+        values.iter().map(|entries| entries.iter().map(|(key, value)| (*key, &**value)).collect()).collect();
+    let descriptors: SmallVec<[Descriptor<'_>; 4]> =
+        entries.iter().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None }).collect();
+    if descriptors.is_empty() {
+        return Ok(json(StatusCode::OK, b"{}".to_vec()));
+    }
+    let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
+    let rules = state.0.service.rules();
+    let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
+    Ok(Told::of(&answer).respond(state.0.headers, auth.deny_status, None))
+}
+
+/// The entries of each descriptor whose header fields are all there.
+fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> Vec<Vec<(&'a str, Cow<'a, str>)>> {
+    let entry = |(key, from): &'a (String, Origin)| Some((key.as_str(), from.value(headers, client)?));
+    auth.descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect()
+}

@@ -1,0 +1,260 @@
+//! `POST /v1/hit`, whose limit comes with the call, and `/v1/release` and `/v1/renew` for leases.
+
+use std::time::Duration;
+
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
+use spillgate::headers::Policy;
+use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, Op, Quota, QuotaBuilder};
+
+use crate::service::{Service, ServiceError};
+
+use super::answer::{Told, json as respond};
+use super::check::{hold, max_wait_ns};
+use super::json::{self, Text};
+use super::lease::{Lease, is_leased};
+use super::problem::Problem;
+use super::{HttpState, Received, received};
+
+const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
+const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
+
+/// A hit as it is sent: who is counted, and by what limit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WireHit<'a> {
+    #[serde(borrow)]
+    bucket: Text<'a>,
+    #[serde(borrow)]
+    key: Text<'a>,
+    limit: u64,
+    window_ms: Option<u64>,
+    cost: Option<u64>,
+    algorithm: Option<AlgorithmName>,
+    burst: Option<u64>,
+    anchor: Option<AnchorName>,
+    denied: Option<DeniedName>,
+    penalty_ms: Option<u64>,
+    segments: Option<u8>,
+    queue: Option<u64>,
+    lease_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AlgorithmName {
+    #[serde(alias = "gcra")]
+    TokenBucket,
+    FixedWindow,
+    SlidingWindowLog,
+    SlidingWindowCounter,
+    LeakyBucket,
+    Concurrency,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AnchorName {
+    Epoch,
+    FirstHit,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DeniedName {
+    Free,
+    Charged,
+}
+
+impl<'a> WireHit<'a> {
+    /// Reads a body.
+    pub(crate) fn parse(body: &'a [u8]) -> Result<WireHit<'a>, Problem> {
+        json::object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))
+    }
+
+    /// The limit that came along.
+    pub(crate) fn quota(&self) -> Result<Quota, Problem> {
+        let algorithm = match self.algorithm.unwrap_or(AlgorithmName::SlidingWindowLog) {
+            AlgorithmName::TokenBucket => Algorithm::TokenBucket,
+            AlgorithmName::FixedWindow => Algorithm::FixedWindow(Anchor::Epoch),
+            AlgorithmName::SlidingWindowLog => Algorithm::SlidingWindowLog,
+            AlgorithmName::SlidingWindowCounter => Algorithm::SlidingWindowCounter { segments: 1 },
+            AlgorithmName::LeakyBucket => Algorithm::LeakyBucket,
+            AlgorithmName::Concurrency => Algorithm::Concurrency,
+        };
+        let help = "a limit is so many units each window_ms; concurrency has no window";
+        let window = match (self.window_ms, algorithm) {
+            (None, Algorithm::Concurrency) => Duration::ZERO,
+            (Some(_), Algorithm::Concurrency) => {
+                return Err(Problem::bad_request("window_ms is no option of concurrency", help));
+            }
+            (None, _) => return Err(Problem::bad_request("missing field `window_ms`", help)),
+            (Some(ms), _) => Duration::from_millis(ms),
+        };
+        let mut builder = QuotaBuilder::new(algorithm, self.limit, window);
+        if let Some(burst) = self.burst {
+            builder = builder.burst(burst);
+        }
+        if let Some(queue) = self.queue {
+            builder = builder.queue(queue);
+        }
+        if let Some(segments) = self.segments {
+            builder = builder.segments(segments);
+        }
+        if let Some(anchor) = self.anchor {
+            builder = builder.anchor(match anchor {
+                AnchorName::Epoch => Anchor::Epoch,
+                AnchorName::FirstHit => Anchor::FirstHit,
+            });
+        }
+        if let Some(DeniedName::Charged) = self.denied {
+            builder = builder.denied(Denied::Charged);
+        }
+        if let Some(ms) = self.penalty_ms {
+            builder = builder.penalty(Duration::from_millis(ms));
+        }
+        if let Some(ms) = self.lease_ms {
+            builder = builder.lease(Duration::from_millis(ms));
+        }
+        builder.build().map_err(|error| Problem::bad_request(format!("this is no limit: {error}"), ""))
+    }
+
+    /// Who is counted.
+    pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, Problem> {
+        let bounds = service.options().bounds;
+        if self.bucket.is_empty() {
+            return Err(Problem::bad_request("the bucket is empty", "name what is limited: \"login\""));
+        }
+        for (what, text, max) in [
+            ("bytes in the bucket", &self.bucket, bounds.key_bytes),
+            ("bytes in the key", &self.key, bounds.value_bytes),
+        ] {
+            if text.len() > max {
+                return Err(ServiceError::TooLarge { what, max }.into());
+            }
+        }
+        Ok(service.limiter().keys().start().part(self.bucket.as_bytes()).part(self.key.as_bytes()).finish())
+    }
+}
+
+pub(super) async fn hit<C: Clock + 'static>(
+    State(state): State<HttpState<C>>,
+    RawQuery(query): RawQuery,
+    body: Received,
+) -> Result<Response, Problem> {
+    let max_wait_ns = max_wait_ns(query.as_deref())?;
+    let body = received(body)?;
+    let wire = WireHit::parse(&body)?;
+    let (key, quota, cost) = (wire.key(&state.0.service)?, wire.quota()?, wire.cost.unwrap_or(1));
+    let mut decisions = [Decision::default()];
+    let hits = [Hit::new(key, &quota, Op::Take { cost, max_wait_ns }, Binding::Enforce)];
+    let verdict = state.0.service.hit(&hits, &mut decisions).await?;
+    let [decision] = decisions;
+    let lease = decision.receipt.filter(|_| is_leased(&quota));
+    let told = Told {
+        verdict,
+        policies: smallvec![Policy { name: Some(&wire.bucket), quota: &quota, decision: &decision }],
+        binding: Some(0),
+        shown: Some(&decision),
+        rule: None,
+        soft_over: decision.soft_over,
+        leases: lease.map(|receipt| Lease { key, quota: quota.clone(), places: cost, receipt }).into_iter().collect(),
+    };
+    let response = told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, state.lease_id(&told).as_deref());
+    hold(verdict.delay_ns).await;
+    Ok(response)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireLease<'a> {
+    #[serde(borrow)]
+    lease_id: Text<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct Released {
+    /// Places that were held and are free now.
+    released: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Renewed {
+    renewed: bool,
+    /// How long the lease lives from now on.
+    lease_ms: u64,
+}
+
+/// Gives the places of a lease back.
+pub(super) async fn release<C: Clock + 'static>(
+    State(state): State<HttpState<C>>,
+    body: Received,
+) -> Result<Response, Problem> {
+    let leases = leases(&state, &received(body)?)?;
+    // A renewal in the same request, judged before the refund takes effect, tells whether the
+    // lease still lived.
+    let hits: SmallVec<[Hit<'_>; 4]> = leases
+        .iter()
+        .flat_map(|Lease { key, quota, places, receipt }| {
+            let refund = Op::Refund { cost: *places, receipt: Some(*receipt) };
+            [Op::Renew { receipt: *receipt }, refund].map(|op| Hit::new(*key, quota, op, Binding::Shadow))
+        })
+        .collect();
+    let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+    state.0.service.hit(&hits, &mut decisions).await?;
+    let alive = leases.iter().zip(decisions.chunks(2)).filter(|(_, of_lease)| of_lease[0].allowed);
+    match alive.map(|(lease, _)| lease.places).reduce(u64::saturating_add) {
+        Some(released) => Ok(object(&Released { released })),
+        None => Err(gone("its places are free already")),
+    }
+}
+
+/// Lets a lease live its full life again.
+pub(super) async fn renew<C: Clock + 'static>(
+    State(state): State<HttpState<C>>,
+    body: Received,
+) -> Result<Response, Problem> {
+    let leases = leases(&state, &received(body)?)?;
+    let hit = |lease: &'_ Lease| (lease.key, Op::Renew { receipt: lease.receipt });
+    let hits: SmallVec<[Hit<'_>; 4]> = leases
+        .iter()
+        .map(|lease| {
+            let (key, op) = hit(lease);
+            Hit::new(key, &lease.quota, op, Binding::Shadow)
+        })
+        .collect();
+    let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+    state.0.service.hit(&hits, &mut decisions).await?;
+    if decisions.iter().any(|decision| !decision.allowed) {
+        return Err(gone("ask for a new one"));
+    }
+    let shortest_ns = leases.iter().map(|lease| lease.quota.lease_ns()).min().unwrap_or(0);
+    Ok(object(&Renewed { renewed: true, lease_ms: shortest_ns / 1_000_000 }))
+}
+
+fn leases<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Vec<Lease>, Problem> {
+    let wire: WireLease<'_> = json::object(body).map_err(|error| Problem::bad_json(&error, LEASE_EXAMPLE))?;
+    state.0.lease_key.open(&wire.lease_id).map_err(|_| {
+        let help = "send a lease_id as it was answered; one from before a restart of the server is void";
+        Problem::bad_request("this lease_id was not made by this server", help)
+    })
+}
+
+fn gone(help: &'static str) -> Problem {
+    Problem::new(StatusCode::GONE, "the lease has expired or was released", help)
+}
+
+fn object(members: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(members).expect("invariant: numbers become JSON in memory");
+    respond(StatusCode::OK, body)
+}
+
+impl<C: Clock> HttpState<C> {
+    /// What releases and renews the places that were taken, if any were.
+    pub(super) fn lease_id(&self, told: &Told<'_>) -> Option<String> {
+        (!told.leases.is_empty()).then(|| self.0.lease_key.sign(&told.leases))
+    }
+}

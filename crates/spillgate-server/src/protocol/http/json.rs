@@ -1,0 +1,219 @@
+//! JSON that is read strictly and without copying what need not be copied.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+
+/// A string that is borrowed from the body unless it holds escapes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// The entries of one descriptor, in written order: `{"user_id":"7"}`, or `[["user_id","7"]]`
+/// where a key stands twice.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Text<'a>); 2]>);
+
+impl Entries<'_> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<'a>(PhantomData<&'a ()>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for EntriesVisitor<'a> {
+            type Value = Entries<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(r#"a descriptor such as {"user_id":"7"} or [["user_id","7"]]"#)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'a>, A::Error> {
+                let mut entries = SmallVec::<[(Text<'a>, Text<'a>); 2]>::new();
+                while let Some(key) = map.next_key::<Text<'a>>()? {
+                    if entries.iter().any(|(other, _)| *other == key) {
+                        let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
+                        return Err(A::Error::custom(message));
+                    }
+                    // A longer list is refused later, by its number of entries; this keeps the
+                    // search for duplicates from growing with the square of what is sent.
+                    if entries.len() > MOST_MEMBERS {
+                        return Err(A::Error::custom("too many entries in one descriptor"));
+                    }
+                    entries.push((key, map.next_value()?));
+                }
+                Ok(Entries(entries))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Entries<'a>, A::Error> {
+                let mut entries = SmallVec::new();
+                while let Some(pair) = pairs.next_element::<(Text<'a>, Text<'a>)>()? {
+                    entries.push(pair);
+                }
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_any(EntriesVisitor(PhantomData))
+    }
+}
+
+/// More members than any sensible bound on entries.
+const MOST_MEMBERS: usize = 256;
+
+/// A `T` that is written as an object: derived readers take a list of values in the order of the
+/// fields too, which nobody means.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Object)
+    }
+}
+
+/// Reads one object.
+pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
+}
+
+/// One value, or a list of them.
+pub(crate) enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+/// Reads one object or a list of objects, told apart by the first character so that an error in
+/// either is told as it is.
+pub(crate) fn one_or_many<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<OneOrMany<T>, serde_json::Error> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first == Some(&b'[') {
+        let many: Vec<Object<T>> = serde_json::from_slice(body)?;
+        Ok(OneOrMany::Many(many.into_iter().map(|Object(object)| object).collect()))
+    } else {
+        object(body).map(OneOrMany::One)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(body: &str) -> Result<Vec<(String, String)>, String> {
+        let entries: Entries<'_> = serde_json::from_str(body).map_err(|error| error.to_string())?;
+        Ok(entries.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn members_keep_their_written_order() {
+        assert_eq!(entries(r#"{"b":"2","a":"1"}"#), Ok(pairs(&[("b", "2"), ("a", "1")])));
+        assert_eq!(entries(r#"[["b","2"],["a","1"],["b","3"]]"#), Ok(pairs(&[("b", "2"), ("a", "1"), ("b", "3")])));
+        assert_eq!(entries("{}"), Ok(vec![]));
+    }
+
+    #[test]
+    fn escapes_are_read() {
+        assert_eq!(entries(r#"{"a\n\u00e9":"\"\ud83e\udd80"}"#), Ok(pairs(&[("a\n\u{e9}", "\"\u{1F980}")])));
+    }
+
+    #[test]
+    fn what_is_no_descriptor_is_an_error_that_says_what_is() {
+        let bodies = [
+            (r#"{"a":1}"#, "expected a string"),
+            (r#"{"a":"1","a":"2"}"#, "duplicate field `a`"),
+            (r#"{"\u0061":"1","a":"2"}"#, "duplicate field `a`"),
+            (r#"[["a"]]"#, "invalid length 1"),
+            (r#"[["a","b","c"]]"#, "trailing characters"),
+            (r#""a=b""#, "expected a descriptor such as"),
+            (r#"{"a":"\ud800"}"#, "line 1 column"),
+        ];
+        for (body, expected) in bodies {
+            let error = entries(body).expect_err(body);
+            assert!(error.contains(expected), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn many_members_are_refused_before_they_cost_much() {
+        let members: Vec<String> = (0..10_000).map(|i| format!(r#""k{i}":"v""#)).collect();
+        let error = entries(&format!("{{{}}}", members.join(","))).expect_err("too many");
+        assert!(error.contains("too many entries"), "{error}");
+    }
+
+    #[test]
+    fn an_object_is_no_list_of_its_values() {
+        #[derive(Debug, serde::Deserialize)]
+        struct One<'a> {
+            #[serde(borrow)]
+            name: Text<'a>,
+        }
+        assert!(matches!(object::<One<'_>>(br#"{"name":"x"}"#), Ok(One { name: Text(Cow::Borrowed("x")) })));
+        for body in [&br#"["x"]"#[..], b"[]", b"7", b"null"] {
+            let error = object::<One<'_>>(body).expect_err("no object").to_string();
+            assert!(error.contains("expected an object"), "{error}");
+        }
+        assert!(one_or_many::<One<'_>>(br#"[["x"]]"#).is_err());
+    }
+
+    #[test]
+    fn only_strings_with_escapes_are_copied() {
+        let plain: Text<'_> = serde_json::from_str(r#""plain""#).unwrap();
+        assert!(matches!(plain.0, Cow::Borrowed("plain")));
+    }
+}

@@ -1,0 +1,160 @@
+//! Lease ids: all that is needed to release or renew the places of a `concurrency` limit, so that
+//! the server keeps no table of them.
+//!
+//! A token is base64url(version, leases, tag); the tag is a SipHash-2-4-128 over all before it
+//! with a secret of this process (or of the fleet), so that nobody else can make one or change
+//! one: a lease id is worth the places it holds.
+
+use std::hash::Hasher as _;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use spillgate::{Algorithm, MAX_HITS, Quota, Receipt, Time};
+
+const VERSION: u8 = 1;
+/// key 16, limit 8, lease 8, places 8, taken at 8, id 8
+const LEASE_BYTES: usize = 56;
+const TAG_BYTES: usize = 16;
+/// The longest token that is decoded: one lease for each hit that a request can have.
+const MAX_TOKEN_CHARS: usize = (1 + MAX_HITS * LEASE_BYTES + TAG_BYTES).div_ceil(3) * 4;
+
+/// Places that one limit gave out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) key: u128,
+    pub(crate) quota: Quota,
+    pub(crate) places: u64,
+    pub(crate) receipt: Receipt,
+}
+
+/// Signs lease ids and checks them.
+#[derive(Clone)]
+pub(crate) struct LeaseKey([u8; 16]);
+
+/// The token was not made here, or was altered, or is of another version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadLeaseId;
+
+impl LeaseKey {
+    /// A secret that ends with the process, as its leases in memory do.
+    pub(crate) fn random() -> Result<LeaseKey, getrandom::Error> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)?;
+        Ok(LeaseKey(secret))
+    }
+
+    /// The token of `leases`, at most [`MAX_HITS`] of them.
+    pub(crate) fn sign(&self, leases: &[Lease]) -> String {
+        let mut bytes = Vec::with_capacity(1 + leases.len() * LEASE_BYTES + TAG_BYTES);
+        bytes.push(VERSION);
+        for Lease { key, quota, places, receipt } in leases {
+            bytes.extend_from_slice(&key.to_be_bytes());
+            for word in [quota.hard_capacity(), quota.lease_ns(), *places, receipt.at.as_nanos(), receipt.mark] {
+                bytes.extend_from_slice(&word.to_be_bytes());
+            }
+        }
+        let tag = self.tag(&bytes);
+        bytes.extend_from_slice(&tag);
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// The leases of a token that was signed with this secret.
+    pub(crate) fn open(&self, token: &str) -> Result<Vec<Lease>, BadLeaseId> {
+        if token.len() > MAX_TOKEN_CHARS {
+            return Err(BadLeaseId);
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| BadLeaseId)?;
+        let (signed, tag) = bytes.split_last_chunk::<TAG_BYTES>().ok_or(BadLeaseId)?;
+        if !same(&self.tag(signed), tag) {
+            return Err(BadLeaseId);
+        }
+        let (&VERSION, leases) = signed.split_first().ok_or(BadLeaseId)? else { return Err(BadLeaseId) };
+        let (leases, []) = leases.as_chunks::<LEASE_BYTES>() else { return Err(BadLeaseId) };
+        leases.iter().map(read).collect()
+    }
+
+    fn tag(&self, bytes: &[u8]) -> [u8; TAG_BYTES] {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(bytes);
+        hasher.finish128().as_bytes()
+    }
+}
+
+impl std::fmt::Debug for LeaseKey {
+    /// Does not tell the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LeaseKey")
+    }
+}
+
+fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadLeaseId> {
+    let (key, words) = bytes.split_first_chunk::<16>().ok_or(BadLeaseId)?;
+    let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
+    let mut word = || words.next().ok_or(BadLeaseId);
+    let quota = Quota::concurrency(word()?).lease(Duration::from_nanos(word()?)).build().map_err(|_| BadLeaseId)?;
+    let places = word()?;
+    let receipt = Receipt { at: Time::from_nanos(word()?), mark: word()? };
+    Ok(Lease { key: u128::from_be_bytes(*key), quota, places, receipt })
+}
+
+/// Compares in a time that does not depend on where the two differ.
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+    let differ = a.iter().zip(b).fold(0, |differ, (a, b)| std::hint::black_box(differ | (a ^ b)));
+    a.len() == b.len() && differ == 0
+}
+
+/// Whether a take on `quota` is held until it is given back.
+pub(crate) fn is_leased(quota: &Quota) -> bool {
+    quota.algorithm() == Algorithm::Concurrency
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(places: u64) -> Lease {
+        let quota = Quota::concurrency(8).lease(Duration::from_secs(5)).build().unwrap();
+        Lease { key: 7 << 100, quota, places, receipt: Receipt { at: Time::from_nanos(5), mark: 9 } }
+    }
+
+    #[test]
+    fn what_is_signed_is_read_back() {
+        let key = LeaseKey::random().unwrap();
+        for leases in [vec![lease(1)], vec![lease(3), lease(u64::MAX)], vec![lease(1); MAX_HITS]] {
+            let token = key.sign(&leases);
+            assert_eq!(key.open(&token), Ok(leases));
+            assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)), "safe in a URL");
+        }
+    }
+
+    #[test]
+    fn no_altered_bit_is_accepted() {
+        let key = LeaseKey::random().unwrap();
+        let bytes = URL_SAFE_NO_PAD.decode(key.sign(&[lease(2)])).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut altered = bytes.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(key.open(&URL_SAFE_NO_PAD.encode(altered)), Err(BadLeaseId), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(key.open(&URL_SAFE_NO_PAD.encode(&bytes[..len])), Err(BadLeaseId), "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_others_and_junk_are_refused() {
+        let key = LeaseKey::random().unwrap();
+        let long = "A".repeat(MAX_TOKEN_CHARS + 1);
+        for junk in ["", "A", "=", "not a token", "\u{1F980}", &long, &LeaseKey::random().unwrap().sign(&[lease(1)])] {
+            assert_eq!(key.open(junk), Err(BadLeaseId), "{junk:.20}");
+        }
+    }
+
+    #[test]
+    fn comparing_looks_at_every_byte() {
+        assert!(same(b"", b"") && same(b"abc", b"abc"));
+        assert!(!same(b"abc", b"abd") && !same(b"abc", b"ab") && !same(b"", b"a"));
+    }
+}

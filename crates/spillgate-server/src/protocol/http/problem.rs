@@ -1,0 +1,128 @@
+//! Errors as a client sees them: `application/problem+json` (RFC 9457) that says what is wrong,
+//! where, and how to mend it.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use spillgate::StoreError;
+
+use crate::service::ServiceError;
+
+pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// An answer that is an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    detail: String,
+    help: Cow<'static, str>,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    help: &'a str,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
+        Problem { status, detail: detail.into(), help: help.into() }
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>, help: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, detail, help)
+    }
+
+    /// A body that is not the JSON asked for; `example` is one that would do.
+    pub(crate) fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
+        Problem::bad_request(
+            format!("the body is not what is read here: {error}"),
+            format!("send JSON such as {example}"),
+        )
+    }
+
+    /// Writes the problem object.
+    pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
+        let body = ProblemBody {
+            kind: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            help: &self.help,
+        };
+        serde_json::to_writer(out, &body).expect("invariant: strings and numbers become JSON in memory");
+    }
+}
+
+/// The one place where a service error becomes a status.
+///
+/// 4xx tells the client that asking again changes nothing; 503 that it may: nginx's `auth_request`
+/// turns both into its own 500, Caddy passes them on.
+impl From<ServiceError> for Problem {
+    fn from(error: ServiceError) -> Problem {
+        let detail = error.to_string();
+        match error {
+            ServiceError::BadRequest(_) => Problem::bad_request(detail, ""),
+            ServiceError::TooLarge { .. } => {
+                Problem::bad_request(detail, "send less; the bounds are under `limits` in the settings")
+            }
+            ServiceError::UnknownLimit => Problem::new(
+                StatusCode::NOT_FOUND,
+                detail,
+                "compare with the rules loaded: GET /rules on the admin listener",
+            ),
+            ServiceError::Forbidden(_) => {
+                Problem::new(StatusCode::FORBIDDEN, detail, "`allow.http` in the settings grants it")
+            }
+            ServiceError::Store(StoreError::Malformed(_)) => {
+                Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, "")
+            }
+            ServiceError::Store(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "ask again later"),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut body = Vec::with_capacity(256);
+        self.write_json(&mut body);
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, PROBLEM_JSON);
+        response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_service_error_has_its_status() {
+        let status = |error: ServiceError| Problem::from(error).status.as_u16();
+        assert_eq!(status(ServiceError::BadRequest("no domain".into())), 400);
+        assert_eq!(status(ServiceError::TooLarge { what: "entries", max: 1 }), 400);
+        assert_eq!(status(ServiceError::UnknownLimit), 404);
+        assert_eq!(status(ServiceError::Forbidden("no refunds")), 403);
+        assert_eq!(status(ServiceError::Store(StoreError::Unavailable("timed out".into()))), 503);
+        assert_eq!(status(ServiceError::Store(StoreError::Malformed("hits"))), 500);
+    }
+
+    #[test]
+    fn a_problem_is_json_with_its_members() {
+        let mut out = Vec::new();
+        Problem::bad_request("a \"quoted\"\nthing", "").write_json(&mut out);
+        let expected = r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"a \"quoted\"\nthing"}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

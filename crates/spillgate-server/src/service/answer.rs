@@ -1,0 +1,129 @@
+//! What the service answers: a verdict, and a status for each descriptor.
+
+use std::cmp::Ordering;
+
+use smallvec::SmallVec;
+use spillgate::rules::{Limit, Plan, Planned, Rule};
+use spillgate::{Binding, Decision, Hit, Source, Time, Verdict, Wait};
+
+/// The answer to one request.
+#[derive(Debug)]
+pub struct Answer<'p> {
+    /// Whether the request passes; under the global shadow it always does.
+    pub verdict: Verdict,
+    /// One for each descriptor, in their order.
+    pub statuses: SmallVec<[Status<'p>; 2]>,
+    plan: Plan<'p>,
+    decisions: SmallVec<[Decision; 4]>,
+}
+
+/// What became of one descriptor.
+#[derive(Clone, Debug)]
+pub struct Status<'p> {
+    /// One of its limits refuses, whether that counts or not.
+    pub over: bool,
+    /// One of its limits refuses and is not a shadow: what is shown as over the limit. Quota-mode
+    /// rules and the global shadow show it although the request may pass.
+    pub enforced_over: bool,
+    /// It passes without being counted.
+    pub unlimited: bool,
+    /// The rule that matched.
+    pub rule: Option<&'p Rule>,
+    /// The limit that binds: of those that refuse the one with the longest wait, else the one
+    /// with the least share left. `None` where nothing limits.
+    pub limit: Option<&'p Limit>,
+    /// The decision of that limit.
+    pub decision: Decision,
+}
+
+/// One limit of a descriptor with its question and its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'a, 'p> {
+    /// The limit.
+    pub limit: &'p Limit,
+    /// What was asked; its key and quota make a lease's name.
+    pub hit: &'a Hit<'p>,
+    /// What was answered.
+    pub decision: &'a Decision,
+}
+
+impl<'p> Answer<'p> {
+    pub(super) fn new(plan: Plan<'p>, decisions: SmallVec<[Decision; 4]>, verdict: Verdict) -> Answer<'p> {
+        let statuses = plan.descriptors.iter().map(|planned| status(planned, &decisions)).collect();
+        Answer { verdict, statuses, plan, decisions }
+    }
+
+    /// All limits of the descriptor at `index`, in their order; none if there is no such descriptor.
+    pub fn limits<'a>(&'a self, index: usize) -> impl Iterator<Item = Judged<'a, 'p>> {
+        let hits = self.plan.descriptors.get(index).map_or(&[][..], |planned| &planned.hits[..]);
+        hits.iter().map(|&(hit, limit)| Judged { limit, hit: &self.plan.hits[hit], decision: &self.decisions[hit] })
+    }
+
+    /// The limit that the verdict names, and the number of its descriptor.
+    pub fn binding(&self) -> Option<(usize, Judged<'_, 'p>)> {
+        let bound = self.verdict.binding?;
+        let mut planned = self.plan.descriptors.iter().enumerate();
+        planned.find_map(|(descriptor, planned)| {
+            let &(hit, limit) = planned.hits.iter().find(|(hit, _)| *hit == bound)?;
+            Some((descriptor, Judged { limit, hit: &self.plan.hits[hit], decision: &self.decisions[hit] }))
+        })
+    }
+}
+
+fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
+    let over = planned.hits.iter().any(|(hit, _)| !decisions[*hit].allowed);
+    let shown = planned
+        .hits
+        .iter()
+        .reduce(|shown, other| if tighter(&decisions[other.0], &decisions[shown.0]) { other } else { shown });
+    let shadow = planned.rule.is_some_and(|rule| rule.shadow_mode);
+    Status {
+        over,
+        enforced_over: over && !shadow,
+        unlimited: planned.unlimited,
+        rule: planned.rule,
+        limit: shown.map(|(_, limit)| *limit),
+        decision: shown.map_or_else(Decision::default, |(hit, _)| decisions[*hit]),
+    }
+}
+
+/// Whether `a` is what a caller has to know rather than `b`: a refusal before a pass, then the
+/// longer wait, or the smaller share left.
+fn tighter(a: &Decision, b: &Decision) -> bool {
+    match (a.allowed, b.allowed) {
+        (false, true) => true,
+        (true, false) => false,
+        (false, false) => a.retry_after > b.retry_after,
+        (true, true) => share(a, b) == Ordering::Less,
+    }
+}
+
+/// Orders by remaining/limit, without dividing.
+fn share(a: &Decision, b: &Decision) -> Ordering {
+    let left = u128::from(a.remaining) * u128::from(b.limit.max(1));
+    left.cmp(&(u128::from(b.remaining) * u128::from(a.limit.max(1))))
+}
+
+/// The verdict over hits that were decided one descriptor at a time (`compat: envoy`), by the
+/// same rules as over hits decided together.
+pub(super) fn combined(hits: &[Hit<'_>], decisions: &[Decision], now: Time, source: Source) -> Verdict {
+    let all = || hits.iter().zip(decisions).enumerate();
+    let refusing = |binding| all().filter(move |(_, (hit, decision))| hit.binding == binding && !decision.allowed);
+    let quota_passes = all().any(|(_, (hit, decision))| hit.binding == Binding::Quota && decision.allowed);
+    let quota = refusing(Binding::Quota).filter(|_| !quota_passes).min_by_key(|(_, (_, d))| d.retry_after);
+    let refusal = refusing(Binding::Enforce).chain(quota).reduce(|a, b| {
+        let order = b.1.1.retry_after.cmp(&a.1.1.retry_after).then(a.0.cmp(&b.0));
+        if order == Ordering::Greater { b } else { a }
+    });
+    let mut verdict = Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source };
+    if let Some((index, (_, decision))) = refusal {
+        verdict.allowed = false;
+        verdict.binding = Some(index);
+        verdict.retry_after = decision.retry_after;
+    } else {
+        let counted = all().filter(|(_, (hit, _))| hit.binding != Binding::Shadow);
+        verdict.binding = counted.min_by(|(_, (_, a)), (_, (_, b))| share(a, b)).map(|(index, _)| index);
+        verdict.delay_ns = decisions.iter().map(|decision| decision.delay_ns).max().unwrap_or(0);
+    }
+    verdict
+}

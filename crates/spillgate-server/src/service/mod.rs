@@ -1,0 +1,376 @@
+//! The one use case: a request comes in, an answer goes out. No wire types; every protocol calls
+//! this, and nothing else calls the limiter or writes decision metrics.
+
+mod answer;
+mod error;
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use smallvec::{SmallVec, smallvec};
+use spillgate::rules::{Action, Descriptor, Plan, Request, Rules};
+use spillgate::{
+    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, MemoryStore, Op, OpKind, Quota, Source, Store, StoreError,
+    SystemClock, Time, Verdict, Wait,
+};
+use tokio::sync::watch;
+
+use crate::metrics::{Metrics, Outcome, RuleCounters};
+use crate::settings::{Grants, Limits};
+
+pub use answer::{Answer, Judged, Status};
+pub use error::ServiceError;
+
+/// The store that was picked at the start.
+#[derive(Debug)]
+pub enum Backend {
+    /// State in this process.
+    Memory(MemoryStore),
+}
+
+impl Store for Backend {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        match self {
+            Backend::Memory(store) => store.supports(quota, op),
+        }
+    }
+
+    fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
+        match self {
+            Backend::Memory(store) => store.decide(now, hits, decisions),
+        }
+    }
+}
+
+/// What one request can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Descriptors of a request.
+    pub descriptors: usize,
+    /// Entries of a descriptor.
+    pub entries: usize,
+    /// Bytes of an entry's key, and of the domain.
+    pub key_bytes: usize,
+    /// Bytes of an entry's value.
+    pub value_bytes: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { descriptors: 32, entries: 16, key_bytes: 256, value_bytes: 1024 }
+    }
+}
+
+impl From<&Limits> for Bounds {
+    fn from(limits: &Limits) -> Self {
+        Bounds {
+            descriptors: limits.descriptors,
+            entries: limits.entries,
+            key_bytes: limits.key,
+            value_bytes: limits.value,
+        }
+    }
+}
+
+/// How a service behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceOptions {
+    /// Judge and count, never refuse.
+    pub shadow: bool,
+    /// What one request can hold.
+    pub bounds: Bounds,
+}
+
+/// Whether the server wants requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not yet.
+    Starting,
+    /// Yes.
+    Ready,
+    /// Not any more: it ends when the requests in flight are answered.
+    Draining,
+}
+
+/// The rules of one load, with their counters.
+#[derive(Debug)]
+pub struct Loaded {
+    rules: Rules,
+    counters: Box<[RuleCounters]>,
+}
+
+impl Deref for Loaded {
+    type Target = Rules;
+
+    fn deref(&self) -> &Rules {
+        &self.rules
+    }
+}
+
+/// Rules, limiter and counters behind one question.
+pub struct Service<C = SystemClock> {
+    loaded: ArcSwap<Loaded>,
+    limiter: Limiter<Backend, C>,
+    options: ServiceOptions,
+    metrics: Arc<Metrics>,
+    readiness: watch::Sender<Readiness>,
+}
+
+impl<C> fmt::Debug for Service<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// A service that is [ready](Readiness::Ready) at once: its rules are here and memory is.
+    #[must_use]
+    pub fn new(
+        rules: Rules,
+        limiter: Limiter<Backend, C>,
+        options: ServiceOptions,
+        metrics: Arc<Metrics>,
+    ) -> Service<C> {
+        let counters = metrics.for_rules(&rules);
+        Service {
+            loaded: ArcSwap::from_pointee(Loaded { rules, counters }),
+            limiter,
+            options,
+            metrics,
+            readiness: watch::Sender::new(Readiness::Ready),
+        }
+    }
+
+    /// The rules in force. An answer borrows them, so that a reload cannot pull them away.
+    pub fn rules(&self) -> Guard<Arc<Loaded>> {
+        self.loaded.load()
+    }
+
+    /// Puts other rules in force; requests that are being judged finish by the old ones.
+    pub fn replace_rules(&self, rules: Rules) {
+        let counters = self.metrics.for_rules(&rules);
+        self.loaded.store(Arc::new(Loaded { rules, counters }));
+        self.metrics.reloads.inc();
+    }
+
+    /// The limiter, for the admin listener and for keys of hits.
+    pub fn limiter(&self) -> &Limiter<Backend, C> {
+        &self.limiter
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// How it behaves.
+    pub fn options(&self) -> &ServiceOptions {
+        &self.options
+    }
+
+    /// Whether requests are wanted.
+    pub fn ready(&self) -> bool {
+        self.readiness() == Readiness::Ready
+    }
+
+    /// Whether requests are wanted, and if not, why.
+    pub fn readiness(&self) -> Readiness {
+        *self.readiness.borrow()
+    }
+
+    /// Tells watchers; once draining, nothing else can be said.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        self.readiness.send_if_modified(|now| {
+            let changes = *now != Readiness::Draining && *now != readiness;
+            if changes {
+                *now = readiness;
+            }
+            changes
+        });
+    }
+
+    /// Follows the readiness.
+    pub fn watch_readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.subscribe()
+    }
+
+    /// All metrics as OpenMetrics text.
+    pub fn encode_metrics(&self) -> String {
+        let Backend::Memory(store) = self.limiter.store();
+        self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
+        self.metrics.encode()
+    }
+
+    /// Judges one request by the rules in force; `grants` says what its listener may do beyond asking.
+    ///
+    /// # Errors
+    /// The request is malformed, beyond a bound or not allowed here, or the store failed.
+    /// A refusal is an answer.
+    pub async fn decide<'p>(
+        &self,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+        grants: Grants,
+    ) -> Result<Answer<'p>, ServiceError> {
+        self.admit(request, grants).map_err(|error| self.rejected(error))?;
+        let mut plan = loaded.rules.plan(self.limiter.keys(), request);
+        if plan.too_large {
+            return Err(self.rejected(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS }));
+        }
+        if self.options.shadow {
+            for hit in &mut plan.hits {
+                hit.binding = Binding::Shadow;
+            }
+        }
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+        let asked = if plan.separately {
+            self.ask_separately(&plan, &mut decisions).await
+        } else {
+            self.ask(&plan.hits, &mut decisions).await
+        };
+        let verdict = asked.map_err(|error| self.rejected(error))?;
+        let answer = Answer::new(plan, decisions, verdict);
+        self.count(loaded, request, &answer);
+        Ok(answer)
+    }
+
+    /// Asks for limits that the caller names itself; releases and renewals too.
+    ///
+    /// # Errors
+    /// There are too many hits, or the store failed.
+    pub async fn hit(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+        let asked = if self.options.shadow {
+            let watched: SmallVec<[Hit<'_>; 4]> =
+                hits.iter().map(|hit| Hit { binding: Binding::Shadow, ..*hit }).collect();
+            self.ask(&watched, decisions).await
+        } else {
+            self.ask(hits, decisions).await
+        };
+        let verdict = asked.map_err(|error| self.rejected(error))?;
+        self.count_verdict(&verdict);
+        Ok(verdict)
+    }
+
+    /// Forgets what was used under the rule that `entries` match in `domain`; says how many limits that were.
+    ///
+    /// # Errors
+    /// The request is malformed or beyond a bound, no limit matches, or the store failed.
+    pub async fn reset(&self, domain: &str, entries: &[(&str, &str)]) -> Result<usize, ServiceError> {
+        let loaded = self.rules();
+        let descriptors = [Descriptor { entries, action: Action::Take(0), limit: None }];
+        let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
+        self.admit(&request, Grants::default())?;
+        let mut plan = loaded.rules.plan(self.limiter.keys(), &request);
+        if plan.hits.is_empty() {
+            return Err(ServiceError::UnknownLimit);
+        }
+        for hit in &mut plan.hits {
+            hit.op = Op::Reset;
+        }
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+        self.ask(&plan.hits, &mut decisions).await?;
+        Ok(plan.hits.len())
+    }
+
+    /// Counts a request that was not judged; for protocols too, where they find out by themselves.
+    pub fn rejected(&self, error: ServiceError) -> ServiceError {
+        match error.rejection() {
+            Some(reason) => self.metrics.rejected(reason).inc(),
+            None => self.metrics.store_errors.inc(),
+        };
+        error
+    }
+
+    /// Checks everything that needs no rules.
+    fn admit(&self, request: &Request<'_>, grants: Grants) -> Result<(), ServiceError> {
+        let bounds = &self.options.bounds;
+        if request.domain.is_empty() {
+            return Err(ServiceError::BadRequest("the domain is empty".into()));
+        }
+        if request.descriptors.is_empty() {
+            return Err(ServiceError::BadRequest("there are no descriptors".into()));
+        }
+        within("bytes in the domain", request.domain.len(), bounds.key_bytes)?;
+        within("descriptors", request.descriptors.len(), bounds.descriptors)?;
+        for descriptor in request.descriptors {
+            within("entries in a descriptor", descriptor.entries.len(), bounds.entries)?;
+            for (key, value) in descriptor.entries {
+                within("bytes in an entry's key", key.len(), bounds.key_bytes)?;
+                within("bytes in an entry's value", value.len(), bounds.value_bytes)?;
+            }
+            if matches!(descriptor.action, Action::Refund(_)) && !grants.refund {
+                return Err(ServiceError::Forbidden("giving units back is not allowed on this listener"));
+            }
+            if descriptor.limit.is_some() && !grants.overriding {
+                return Err(ServiceError::Forbidden("bringing a limit along is not allowed on this listener"));
+            }
+        }
+        Ok(())
+    }
+
+    /// One question to the store, all or nothing.
+    async fn ask(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+        if hits.is_empty() {
+            let (now, source) = (self.limiter.now(), Source::Store);
+            return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
+        }
+        within("limits that match", hits.len(), MAX_HITS)?;
+        Ok(self.limiter.decide(hits, decisions).await?)
+    }
+
+    /// `compat: envoy`: each descriptor is judged and charged alone, in order.
+    async fn ask_separately(&self, plan: &Plan<'_>, decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+        let mut last = None;
+        for planned in &plan.descriptors {
+            let hits: SmallVec<[Hit<'_>; 4]> = planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
+            let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+            last = Some(self.ask(&hits, &mut own).await?);
+            for ((index, _), decision) in planned.hits.iter().zip(own) {
+                decisions[*index] = decision;
+            }
+        }
+        let (now, source) = last.map_or((self.limiter.now(), Source::Store), |verdict| (verdict.now, verdict.source));
+        Ok(answer::combined(&plan.hits, decisions, now, source))
+    }
+
+    fn count_verdict(&self, verdict: &Verdict) {
+        let counter = if verdict.allowed { &self.metrics.allowed } else { &self.metrics.refused };
+        counter.inc();
+    }
+
+    fn count(&self, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
+        self.count_verdict(&answer.verdict);
+        for (status, descriptor) in answer.statuses.iter().zip(request.descriptors) {
+            if matches!(descriptor.action, Action::Refund(_)) {
+                self.metrics.refunds.inc();
+            }
+            if descriptor.limit.is_some() {
+                self.metrics.overrides.inc();
+                continue;
+            }
+            let Some(counters) = status.rule.and_then(|rule| loaded.counters.get(rule.index())) else {
+                self.metrics.unmatched.inc();
+                continue;
+            };
+            let outcome = match (status.over, status.enforced_over && !self.options.shadow) {
+                (true, true) => Outcome::Refused,
+                (true, false) => Outcome::ShadowRefused,
+                (false, _) if status.decision.soft_over => Outcome::SoftOver,
+                (false, _) => Outcome::Allowed,
+            };
+            counters.of(outcome).inc();
+        }
+    }
+}
+
+fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {
+    if count > max { Err(ServiceError::TooLarge { what, max }) } else { Ok(()) }
+}

@@ -1,0 +1,228 @@
+//! The table of all keys: the one definition behind the file, the flags, the environment and `--help`.
+
+use super::values::Value;
+use super::yaml::Wrong;
+use super::{HeaderStyle, LogFormat, OnFull, Settings, Store};
+
+/// How a flag or a variable spells the value that a file writes as YAML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// One value.
+    One,
+    /// True or false; the flag alone means true.
+    Switch,
+    /// Values with commas between; the flag can be repeated.
+    List,
+    /// YAML, as in a file.
+    Yaml,
+}
+
+/// One key.
+#[derive(Debug)]
+pub struct Key {
+    /// As in a file, groups joined by dots: `limits.body`.
+    pub path: &'static str,
+    pub shape: Shape,
+    /// What stands for the value in `--help`.
+    pub value: &'static str,
+    /// As one would write it; empty where there is none.
+    pub default: &'static str,
+    pub help: &'static str,
+    /// False for what this version does not have: setting it is an error.
+    pub built: bool,
+    pub(super) apply: fn(&mut Settings, &Value<'_>) -> Result<(), Wrong>,
+}
+
+impl Key {
+    /// The flag without its dashes: `limits-body`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        match self.path {
+            "store.url" => "store".to_owned(),
+            path => path.replace(['.', '_'], "-"),
+        }
+    }
+
+    /// The environment variable: `SPILLGATE_LIMITS_BODY`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        match self.path {
+            "log_level" => "SPILLGATE_LOG".to_owned(),
+            _ => format!("SPILLGATE_{}", self.flag().replace('-', "_").to_ascii_uppercase()),
+        }
+    }
+}
+
+macro_rules! key {
+    ($path:literal, $shape:ident $value:literal, $default:literal, $help:literal, |$s:ident, $v:ident| $apply:expr) => {
+        Key {
+            path: $path,
+            shape: Shape::$shape,
+            value: $value,
+            default: $default,
+            help: $help,
+            built: true,
+            apply: |$s, $v| {
+                $apply;
+                Ok(())
+            },
+        }
+    };
+    ($path:literal, not yet: $what:literal) => {
+        Key {
+            path: $path,
+            shape: Shape::One,
+            value: "VALUE",
+            default: "",
+            help: $what,
+            built: false,
+            apply: |_, value| Err(not_yet(value, $what)),
+        }
+    };
+}
+
+/// Every key, in the order of `--help`.
+pub const KEYS: &[Key] = &[
+    key!("http", One "ADDRESS", "0.0.0.0:8080",
+        "Where HTTP is served: IP:PORT, unix:/path or off",
+        |s, v| s.http = v.listen()?),
+    key!("grpc", One "ADDRESS", "0.0.0.0:8081",
+        "Where gRPC (Envoy RLS v3) is served: IP:PORT, unix:/path or off",
+        |s, v| s.grpc = v.listen()?),
+    key!("admin", One "ADDRESS", "127.0.0.1:6070",
+        "Where metrics, rules and reset are served: IP:PORT, unix:/path or off",
+        |s, v| s.admin = v.listen()?),
+    key!("admin_token_file", One "FILE", "",
+        "File that holds the admin listener's bearer token; without one only loopback may write",
+        |s, v| s.admin_token_file = Some(v.path_buf()?)),
+    key!("rules", List "PATHS", "",
+        "Rules files, or folders of *.yaml and *.yml, besides those given as arguments",
+        |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
+    key!("shadow", Switch "BOOL", "false",
+        "Judge and count every request, but refuse none",
+        |s, v| s.shadow = v.bool()?),
+    key!("workers", One "COUNT", "auto",
+        "Threads that serve; auto is one for each core",
+        |s, v| s.workers = if v.text()? == "auto" { None } else { Some(as_usize(v.count(1..=1024)?)) }),
+    key!("log_level", One "FILTER", "info",
+        "What is logged: error, warn, info, debug, trace, or a filter such as info,spillgate=debug",
+        |s, v| s.log_level = v.log_filter()?),
+    key!("log_format", One "FORMAT", "text",
+        "How log lines are written to stderr: text or json",
+        |s, v| s.log_format = v.word(&[("text", LogFormat::Text), ("json", LogFormat::Json)])?),
+    key!("store.url", One "URL", "memory",
+        "Where state lives; this version has memory only",
+        |s, v| s.store = store(v)?),
+    key!("memory.max_keys", One "COUNT", "10M",
+        "The most keys that are counted at once",
+        |s, v| s.memory.max_keys = as_usize(v.count(1..=10_000_000_000)?)),
+    key!("memory.max_heap", One "SIZE", "1GiB",
+        "The most bytes that logs, segments and leases may take together",
+        |s, v| s.memory.max_heap = v.size(1 << 16..=1 << 50)?),
+    key!("memory.on_full", One "ANSWER", "deny",
+    "What a new key is told while the store is full: deny or allow",
+    |s, v| {
+        if v.text()? == "sketch" {
+            return Err(not_yet(v, "no sketch that counts on when the memory store is full (deny or allow)"));
+        }
+        s.memory.on_full = v.word(&[("deny", OnFull::Deny), ("allow", OnFull::Allow)])?;
+    }),
+    key!("headers", One "STYLE", "draft-11",
+    "Header fields of HTTP answers: draft-11, draft-06, x-ratelimit or off",
+    |s, v| {
+        s.headers = v.word(&[
+            ("draft-11", HeaderStyle::Draft11),
+            ("draft-06", HeaderStyle::Draft06),
+            ("x-ratelimit", HeaderStyle::XRateLimit),
+            ("off", HeaderStyle::Off),
+        ])?;
+    }),
+    key!("trusted_proxies", List "NETWORKS", "[]",
+        "Networks whose X-Forwarded-For is believed: 10.0.0.0/8",
+        |s, v| s.trusted_proxies = v.items()?.iter().map(Value::network).collect::<Result<_, _>>()?),
+    key!("forward_auth.domain", One "NAME", "",
+        "Domain whose rules /v1/forward-auth asks",
+        |s, v| s.forward_auth.domain = Some(v.string()?)),
+    key!("forward_auth.deny_status", One "STATUS", "429",
+        "Status of a forward-auth refusal (nginx wants 403)",
+        |s, v| s.forward_auth.deny_status = u16::try_from(v.count(400..=599)?).unwrap_or(429)),
+    key!("forward_auth.ipv6_prefix", One "BITS", "64",
+        "IPv6 clients are counted by networks of this many bits",
+        |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
+    key!("forward_auth.descriptors", Yaml "YAML", "[]",
+        "Descriptors of a forward-auth request: [[{key: remote_address, from: client_ip}]]; \
+         from is client_ip, header:NAME or value:TEXT",
+        |s, v| s.forward_auth.descriptors = v.descriptors()?),
+    key!("allow.grpc", List "GRANTS", "override",
+        "What gRPC clients may do beyond asking: override, refund",
+        |s, v| s.allow.grpc = v.grants()?),
+    key!("allow.http", List "GRANTS", "[]",
+        "What HTTP clients may do beyond asking: override, refund",
+        |s, v| s.allow.http = v.grants()?),
+    key!("limits.connections", One "COUNT", "10000",
+        "Connections at once, all listeners together",
+        |s, v| s.limits.connections = as_usize(v.count(1..=10_000_000)?)),
+    key!("limits.streams", One "COUNT", "1024",
+        "Requests in flight on one HTTP/2 connection",
+        |s, v| s.limits.streams = u32::try_from(v.count(1..=1_000_000)?).unwrap_or(1024)),
+    key!("limits.body", One "SIZE", "64KiB",
+        "Bytes of a request's body",
+        |s, v| s.limits.body = v.size(64..=1 << 30)?),
+    key!("limits.descriptors", One "COUNT", "32",
+        "Descriptors of a request",
+        |s, v| s.limits.descriptors = as_usize(v.count(1..=256)?)),
+    key!("limits.entries", One "COUNT", "16",
+        "Entries of a descriptor",
+        |s, v| s.limits.entries = as_usize(v.count(1..=256)?)),
+    key!("limits.key", One "SIZE", "256",
+        "Bytes of an entry's key",
+        |s, v| s.limits.key = v.size(1..=1 << 20)?),
+    key!("limits.value", One "SIZE", "1024",
+        "Bytes of an entry's value",
+        |s, v| s.limits.value = v.size(1..=1 << 20)?),
+    key!("limits.idle", One "DURATION", "5m",
+        "A connection that asks nothing for this long is closed",
+        |s, v| s.limits.idle = v.duration()?),
+    key!("limits.receive", One "DURATION", "10s",
+        "A request's header and body must be here within this time",
+        |s, v| s.limits.receive = v.duration()?),
+    key!("limits.drain", One "DURATION", "30s",
+        "Requests in flight have this long to end after SIGTERM or SIGINT",
+        |s, v| s.limits.drain = v.duration()?),
+    key!("resp", One "ADDRESS", "off",
+        "The Redis protocol; this version has none, so off is the only value",
+        |_s, v| if v.listen()?.is_some() { return Err(not_yet(v, "no Redis protocol (RESP)")) }),
+    key!("store.deadline", not yet: "no store but memory, so nothing to wait for"),
+    key!("store.expected_nodes", not yet: "no store but memory, so no other nodes"),
+    key!("store.key_secret_file", not yet: "no store but memory, whose secret is drawn at every start"),
+    key!("store.scripts", not yet: "no store but memory, so no scripts"),
+    key!("store.log", not yet: "no store but memory, so no choice of how it keeps logs"),
+    key!("store.fixed_window", not yet: "no store but memory, so no choice of how it counts windows"),
+    key!("memory.snapshot.path", not yet: "no snapshots: counts start anew with the process"),
+    key!("memory.snapshot.every", not yet: "no snapshots: counts start anew with the process"),
+    key!("tls.cert", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
+    key!("tls.key", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
+    key!("tls.client_ca", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
+];
+
+fn not_yet(value: &Value<'_>, what: &str) -> Wrong {
+    let message = format!("`{}`: this version has {what}", value.path);
+    Wrong::new(&value.node.span, message, format!("take `{}` out of the settings", value.path))
+        .labelled("not in this version")
+}
+
+fn store(value: &Value<'_>) -> Result<Store, Wrong> {
+    const LATER: [&str; 5] = ["redis:", "rediss:", "redis-cluster:", "redis-sentinel:", "unix:"];
+    match value.text()? {
+        "memory" => Ok(Store::Memory),
+        url if LATER.iter().any(|scheme| url.starts_with(scheme)) => {
+            let message = "this version has no store but memory: no Redis, no Valkey";
+            Err(Wrong::new(&value.node.span, message, "write `memory`").labelled("not in this version"))
+        }
+        other => Err(Wrong::new(&value.node.span, format!("`{other}` is not a store"), "write `memory`")),
+    }
+}
+
+fn as_usize(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,357 @@
+//! Flags over environment over file over defaults.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::error::{SettingsError, Source};
+use super::keys::{KEYS, Key, Shape};
+use super::values::{Value, nearest};
+use super::yaml::{self, Kind, Name, Node, Wrong};
+use super::{Allow, ForwardAuth, Grants, HeaderStyle, Limits, Listen, LogFormat, Memory, OnFull, Settings, Store};
+
+/// A settings file as read.
+#[derive(Debug, Clone)]
+pub struct SettingsFile {
+    pub name: String,
+    pub text: String,
+}
+
+/// All that was said about settings, by whom.
+#[derive(Debug, Default)]
+pub struct Sources {
+    pub file: Option<SettingsFile>,
+    /// The process's environment; what does not start with `SPILLGATE_` is passed over.
+    pub environment: Vec<(String, String)>,
+    /// Keys given as flags, with the values of each.
+    pub flags: Vec<(&'static Key, Vec<String>)>,
+    /// Rules given as arguments; they stand beside `--rules` and in place of all other `rules`.
+    pub arguments: Vec<PathBuf>,
+}
+
+/// Who set a key, for listings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File,
+    Environment,
+    Flag,
+}
+
+impl Origin {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Origin::Default => "default",
+            Origin::File => "file",
+            Origin::Environment => "environment",
+            Origin::Flag => "flag",
+        }
+    }
+}
+
+/// The settings, and for each key who set it and to what.
+#[derive(Debug)]
+pub struct Resolved {
+    pub settings: Settings,
+    pub origins: BTreeMap<&'static str, (Origin, String)>,
+}
+
+/// Makes settings of all sources.
+///
+/// # Errors
+/// Every setting that is wrong, each with its place and its mend.
+pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<SettingsError>> {
+    let mut resolver = Resolver::new();
+    if let Some(file) = &sources.file {
+        resolver.file(file);
+    }
+    resolver.environment(&sources.environment);
+    for (key, values) in &sources.flags {
+        resolver.spelled(key, values, Origin::Flag, &format!("--{}", key.flag()), "the command line");
+    }
+    resolver.arguments(&sources.arguments);
+    resolver.agree();
+    if !resolver.errors.is_empty() {
+        return Err(resolver.errors);
+    }
+    let origins = resolver.set.into_iter().map(|(path, set)| (path, (set.origin, set.text))).collect();
+    Ok(Resolved { settings: resolver.settings, origins })
+}
+
+/// Where a key got its value.
+struct Set {
+    origin: Origin,
+    text: String,
+    place: Option<(Source, Node)>,
+}
+
+struct Resolver {
+    settings: Settings,
+    set: BTreeMap<&'static str, Set>,
+    errors: Vec<SettingsError>,
+}
+
+impl Resolver {
+    fn new() -> Resolver {
+        let mut resolver = Resolver { settings: blank(), set: BTreeMap::new(), errors: Vec::new() };
+        for key in KEYS {
+            if !key.default.is_empty() {
+                resolver.spelled(key, &[key.default.to_owned()], Origin::Default, key.path, "the defaults");
+            }
+        }
+        resolver
+    }
+
+    fn file(&mut self, file: &SettingsFile) {
+        let source = Source::new(&file.name, file.text.clone());
+        let folder = Path::new(&file.name).parent().map(Path::to_path_buf).unwrap_or_default();
+        match yaml::parse(&file.text) {
+            Ok(None) => {}
+            Ok(Some(Node { kind: Kind::Map(members), .. })) => self.group("", &members, &source, &file.text, &folder),
+            Ok(Some(node)) => {
+                let wrong = Wrong::new(
+                    &node.span,
+                    "a settings file is a list of `key: value` lines",
+                    "begin with `http: 0.0.0.0:8080`",
+                );
+                self.errors.push(SettingsError::new(&source, wrong));
+            }
+            Err(wrong) => self.errors.push(SettingsError::new(&source, wrong)),
+        }
+    }
+
+    fn group(&mut self, prefix: &str, members: &[(Name, Node)], source: &Source, text: &str, folder: &Path) {
+        for (name, node) in members {
+            let path = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+            if let Some(key) = KEYS.iter().find(|key| key.path == path) {
+                let shown = text.get(node.span.clone()).unwrap_or_default().to_owned();
+                self.apply(key, node, Origin::File, shown, source, folder);
+                continue;
+            }
+            let inner: Vec<_> = KEYS.iter().filter_map(|key| key.path.strip_prefix(&path)?.strip_prefix('.')).collect();
+            let wrong = match &node.kind {
+                _ if inner.is_empty() => unknown(prefix, name),
+                // A group whose keys are all commented out.
+                Kind::Scalar(text) if text.is_empty() => continue,
+                Kind::Map(members) => {
+                    self.group(&path, members, source, text, folder);
+                    continue;
+                }
+                _ => {
+                    let help = format!("write `{}: {{{}: ...}}`; its keys: {}", name.text, inner[0], inner.join(", "));
+                    Wrong::new(&node.span, format!("`{path}` is a group of keys, not a value"), help)
+                }
+            };
+            self.errors.push(SettingsError::new(source, wrong));
+        }
+    }
+
+    fn environment(&mut self, environment: &[(String, String)]) {
+        for (variable, value) in environment.iter().filter(|(variable, _)| variable.starts_with("SPILLGATE_")) {
+            // An empty variable is what a shell or a container makes of an unset one.
+            if value.is_empty() {
+                continue;
+            }
+            if let Some(key) = KEYS.iter().find(|key| key.variable() == *variable) {
+                self.spelled(key, std::slice::from_ref(value), Origin::Environment, variable, "the environment");
+                continue;
+            }
+            // Others may use the prefix too (Kubernetes does for a service of this name), so only
+            // what looks like a slip is an error.
+            let variables: Vec<_> = KEYS.iter().map(Key::variable).collect();
+            if let Some(near) = nearest_variable(variable, &variables) {
+                let source = Source::new("the environment", format!("{variable}={value}"));
+                let wrong = Wrong::new(
+                    &(0..variable.len()),
+                    format!("unknown variable `{variable}`"),
+                    format!("did you mean `{near}`?"),
+                );
+                self.errors.push(SettingsError::new(&source, wrong.labelled("no such variable")));
+            }
+        }
+    }
+
+    fn arguments(&mut self, arguments: &[PathBuf]) {
+        if arguments.is_empty() {
+            return;
+        }
+        let beside = self.set.get("rules").is_some_and(|set| set.origin == Origin::Flag);
+        let rules = std::mem::take(&mut self.settings.rules);
+        self.settings.rules = arguments.iter().cloned().chain(rules.into_iter().filter(|_| beside)).collect();
+        let text: Vec<_> = self.settings.rules.iter().map(|path| path.display().to_string()).collect();
+        self.set.insert("rules", Set { origin: Origin::Flag, text: text.join(","), place: None });
+    }
+
+    /// A value written in a flag, a variable or the table: as the key's shape says.
+    fn spelled(&mut self, key: &'static Key, values: &[String], origin: Origin, name: &str, place: &str) {
+        let between = if origin == Origin::Flag { ' ' } else { '=' };
+        let text = format!("{name}{between}{}", values.join(","));
+        let start = name.len() + 1;
+        let source = Source::new(place, text.clone());
+        let node = match (key.shape, &text[start..]) {
+            (Shape::Yaml, yaml) => match yaml::parse(yaml) {
+                Ok(node) => shifted(node.unwrap_or(Node { kind: Kind::Scalar(String::new()), span: 0..0 }), start),
+                Err(mut wrong) => {
+                    wrong.span = wrong.span.start + start..wrong.span.end + start;
+                    self.errors.push(SettingsError::new(&source, wrong));
+                    return;
+                }
+            },
+            (Shape::List, "[]") => Node { kind: Kind::List(Vec::new()), span: start..text.len() },
+            (Shape::List, list) => split_list(list, start),
+            (Shape::One | Shape::Switch, one) => Node { kind: Kind::Scalar(one.to_owned()), span: start..text.len() },
+        };
+        self.apply(key, &node, origin, text[start..].to_owned(), &source, Path::new(""));
+    }
+
+    fn apply(&mut self, key: &'static Key, node: &Node, origin: Origin, text: String, source: &Source, folder: &Path) {
+        match (key.apply)(&mut self.settings, &Value { node, path: key.path, folder }) {
+            Ok(()) => {
+                let place = (origin != Origin::Default).then(|| (source.clone(), node.clone()));
+                self.set.insert(key.path, Set { origin, text, place });
+            }
+            Err(wrong) => self.errors.push(SettingsError::new(source, wrong)),
+        }
+    }
+
+    /// What is wrong between keys that are right alone.
+    fn agree(&mut self) {
+        let s = &self.settings;
+        let listeners = [("http", &s.http), ("grpc", &s.grpc), ("admin", &s.admin)];
+        let mut found: Vec<(&str, String, &str)> = Vec::new();
+        if s.http.is_none() && s.grpc.is_none() {
+            found.push((
+                "http",
+                "http and grpc are both off: nothing would be served".into(),
+                "give one of them an address",
+            ));
+        }
+        for (i, (name, listen)) in listeners.iter().enumerate() {
+            let twin = listeners[..i].iter().find(|(_, other)| clash(listen.as_ref(), other.as_ref()));
+            if let (Some(listen), Some((other, _))) = (listen, twin) {
+                // Blame the one that somebody wrote.
+                let (blamed, kept) = if self.is_written(name) { (name, other) } else { (other, name) };
+                let message = format!("`{blamed}` and `{kept}` want the same address, {listen}");
+                found.push((*blamed, message, "give each listener its own port, or switch one off"));
+            }
+        }
+        let auth = &s.forward_auth;
+        if auth.domain.is_some() && auth.descriptors.is_empty() {
+            let help = "set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]";
+            found.push(("forward_auth.domain", "forward_auth has a domain but no descriptors".to_owned(), help));
+        }
+        if auth.domain.is_none() && !auth.descriptors.is_empty() {
+            let help = "set `forward_auth.domain` to the domain whose rules are to be asked";
+            found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
+        }
+        for (path, message, help) in found {
+            self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
+                Some((source, node)) => SettingsError::new(source, Wrong::new(&node.span, message, help)),
+                None => SettingsError::nowhere(message, help),
+            });
+        }
+    }
+
+    fn is_written(&self, path: &str) -> bool {
+        self.set.get(path).is_some_and(|set| set.origin != Origin::Default)
+    }
+}
+
+/// Whether two listeners cannot both have their address.
+fn clash(a: Option<&Listen>, b: Option<&Listen>) -> bool {
+    match (a, b) {
+        (Some(Listen::Tcp(a)), Some(Listen::Tcp(b))) => {
+            let same_ip = a.ip() == b.ip()
+                || (a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified()));
+            a.port() != 0 && a.port() == b.port() && same_ip
+        }
+        (Some(Listen::Unix(a)), Some(Listen::Unix(b))) => a == b,
+        _ => false,
+    }
+}
+
+fn unknown(prefix: &str, name: &Name) -> Wrong {
+    let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
+    let siblings = || {
+        let inside = KEYS.iter().filter(|key| prefix.is_empty() || key.path.starts_with(&format!("{prefix}.")));
+        inside.filter_map(|key| key.path.split('.').nth(depth))
+    };
+    let elsewhere = KEYS.iter().find(|key| key.path == name.text || key.path.ends_with(&format!(".{}", name.text)));
+    let help = match (nearest(&name.text, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, Some(Some((group, key)))) => format!("`{key}` belongs under `{}:`", group.replace('.', ": ")),
+        (None, Some(None)) => format!("`{}` belongs at the top of the file, not under `{prefix}:`", name.text),
+        (None, None) => {
+            let mut names: Vec<_> = siblings().collect();
+            names.dedup();
+            format!("the keys here are: {}", names.join(", "))
+        }
+    };
+    let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+    Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key")
+}
+
+fn nearest_variable<'k>(variable: &str, known: &'k [String]) -> Option<&'k str> {
+    let bare = |name: &'k str| name.strip_prefix("SPILLGATE_").unwrap_or(name);
+    let text = variable.strip_prefix("SPILLGATE_")?;
+    let near = nearest(text, known.iter().map(|name| bare(name)))?;
+    known.iter().map(String::as_str).find(|name| bare(name) == near)
+}
+
+fn split_list(text: &str, start: usize) -> Node {
+    let mut at = start;
+    let mut items = Vec::new();
+    for part in text.split(',') {
+        items.push(Node { kind: Kind::Scalar(part.to_owned()), span: at..at + part.len() });
+        at += part.len() + 1;
+    }
+    Node { kind: Kind::List(items), span: start..start + text.len() }
+}
+
+fn shifted(node: Node, by: usize) -> Node {
+    let kind = match node.kind {
+        Kind::Scalar(text) => Kind::Scalar(text),
+        Kind::List(items) => Kind::List(items.into_iter().map(|item| shifted(item, by)).collect()),
+        Kind::Map(members) => {
+            let member = |(name, node): (Name, Node)| {
+                (Name { span: name.span.start + by..name.span.end + by, ..name }, shifted(node, by))
+            };
+            Kind::Map(members.into_iter().map(member).collect())
+        }
+    };
+    Node { kind, span: node.span.start + by..node.span.end + by }
+}
+
+/// What the table's defaults are then written over.
+fn blank() -> Settings {
+    Settings {
+        http: None,
+        grpc: None,
+        admin: None,
+        admin_token_file: None,
+        rules: Vec::<PathBuf>::new(),
+        shadow: false,
+        workers: None,
+        log_level: String::new(),
+        log_format: LogFormat::Text,
+        store: Store::Memory,
+        memory: Memory { max_keys: 0, max_heap: 0, on_full: OnFull::Deny },
+        headers: HeaderStyle::Off,
+        trusted_proxies: Vec::new(),
+        forward_auth: ForwardAuth { domain: None, deny_status: 0, ipv6_prefix: 0, descriptors: Vec::new() },
+        allow: Allow { grpc: Grants::default(), http: Grants::default() },
+        limits: Limits {
+            connections: 0,
+            streams: 0,
+            body: 0,
+            descriptors: 0,
+            entries: 0,
+            key: 0,
+            value: 0,
+            idle: Duration::ZERO,
+            receive: Duration::ZERO,
+            drain: Duration::ZERO,
+        },
+    }
+}

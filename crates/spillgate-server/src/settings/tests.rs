@@ -1,0 +1,287 @@
+use std::net::{Ipv4Addr, SocketAddr};
+
+use miette::Diagnostic;
+
+use super::*;
+
+fn from_file(text: &str) -> Result<Settings, Vec<SettingsError>> {
+    let file = SettingsFile { name: "conf/spillgate.yaml".to_owned(), text: text.to_owned() };
+    resolve(&Sources { file: Some(file), ..Sources::default() }).map(|resolved| resolved.settings)
+}
+
+fn key(path: &str) -> &'static Key {
+    KEYS.iter().find(|key| key.path == path).expect(path)
+}
+
+/// `line:column message; help` of each error.
+fn errors(text: &str) -> Vec<String> {
+    let errors = from_file(text).expect_err(text);
+    let place = |error: &SettingsError| -> Option<String> {
+        let label = error.labels()?.next()?;
+        let found = error.source_code()?.read_span(label.inner(), 0, 0).ok()?;
+        Some(format!("{}:{}", found.line() + 1, found.column() + 1))
+    };
+    let help = |error: &SettingsError| error.help().map(|help| help.to_string()).unwrap_or_default();
+    errors.iter().map(|e| format!("{} {e}; {}", place(e).unwrap_or_default(), help(e))).collect()
+}
+
+fn tcp(port: u16) -> Option<Listen> {
+    Some(Listen::Tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
+}
+
+#[test]
+fn defaults_are_the_documented_ones() {
+    let settings = resolve(&Sources::default()).expect("defaults").settings;
+    assert_eq!(settings.http, tcp(8080));
+    assert_eq!(settings.grpc, tcp(8081));
+    assert_eq!(settings.admin, Some(Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 6070)))));
+    assert_eq!((settings.workers, settings.shadow, settings.log_level.as_str()), (None, false, "info"));
+    assert_eq!((settings.memory.max_keys, settings.memory.on_full), (10_000_000, OnFull::Deny));
+    assert_eq!(settings.headers, HeaderStyle::Draft11);
+    assert_eq!(settings.allow.grpc, Grants { overriding: true, refund: false });
+    assert_eq!(settings.allow.http, Grants::default());
+    let limits = settings.limits;
+    assert_eq!((limits.connections, limits.body, limits.descriptors), (10_000, 64 << 10, 32));
+    assert_eq!((limits.entries, limits.key, limits.value), (16, 256, 1024));
+}
+
+#[test]
+fn every_default_of_the_table_is_applied() {
+    let origins = resolve(&Sources::default()).expect("defaults").origins;
+    for key in KEYS {
+        assert_eq!(origins.contains_key(key.path), !key.default.is_empty(), "{}", key.path);
+    }
+}
+
+#[test]
+fn flags_and_variables_have_names_of_their_own() {
+    let mut names: Vec<_> = KEYS.iter().flat_map(|key| [key.flag(), key.variable()]).collect();
+    names.sort();
+    let count = names.len();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert_eq!(key("memory.max_keys").flag(), "memory-max-keys");
+    assert_eq!((key("store.url").flag().as_str(), key("store.url").variable().as_str()), ("store", "SPILLGATE_STORE"));
+    assert_eq!(key("limits.body").variable(), "SPILLGATE_LIMITS_BODY");
+    assert_eq!(key("log_level").variable(), "SPILLGATE_LOG");
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+    let file = || Some(SettingsFile { name: "f".into(), text: "http: 0.0.0.0:1\nlimits: {body: 1MiB}".into() });
+    let environment = || vec![("SPILLGATE_HTTP".to_owned(), "0.0.0.0:2".to_owned()), ("HOME".into(), "/".into())];
+    let flags = || vec![(key("http"), vec!["0.0.0.0:3".to_owned()])];
+    let http = |sources: Sources| {
+        let resolved = resolve(&sources).expect("valid");
+        (resolved.settings.http, resolved.origins["http"].0)
+    };
+    assert_eq!(http(Sources::default()), (tcp(8080), Origin::Default));
+    assert_eq!(http(Sources { file: file(), ..Sources::default() }), (tcp(1), Origin::File));
+    let both = Sources { file: file(), environment: environment(), ..Sources::default() };
+    assert_eq!(http(both), (tcp(2), Origin::Environment));
+    let all = Sources { file: file(), environment: environment(), flags: flags(), ..Sources::default() };
+    assert_eq!(resolve(&all).expect("valid").settings.limits.body, 1 << 20, "other keys keep their source");
+    assert_eq!(http(all), (tcp(3), Origin::Flag));
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let text = "
+http: unix:run/http.sock      # relative to the folder of the file
+grpc: '[::1]:8081'
+admin: off
+admin_token_file: /etc/token
+rules: [rules/, more.yaml]
+shadow: on
+workers: 2
+store: {url: memory}
+memory: {max_keys: 500k, max_heap: 64MiB, on_full: allow}
+headers: x-ratelimit
+trusted_proxies: [10.1.2.3/8, fd00::/8, 192.0.2.1]
+forward_auth:
+  domain: web
+  deny_status: 403
+  descriptors:
+    - [{key: remote_address, from: client_ip}, {key: path, from: 'header:X-Forwarded-Uri'}]
+    - [{key: generic_key, from: 'value:login'}]
+allow: {grpc: [override, refund], http: []}
+limits:
+  drain: 500ms
+resp: off
+tls:
+";
+    let settings = from_file(text).expect("valid");
+    assert_eq!(settings.http, Some(Listen::Unix("conf/run/http.sock".into())));
+    assert_eq!(settings.admin, None);
+    assert_eq!(settings.rules, ["conf/rules/", "conf/more.yaml"].map(PathBuf::from));
+    assert_eq!(settings.admin_token_file, Some("/etc/token".into()));
+    assert!(settings.shadow);
+    assert_eq!(settings.memory, Memory { max_keys: 500_000, max_heap: 64 << 20, on_full: OnFull::Allow });
+    let networks: Vec<_> = settings.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(networks, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
+    let entry = |key: &str, from| EntrySource { key: key.to_owned(), from };
+    let path = ValueSource::Header("x-forwarded-uri".to_owned());
+    assert_eq!(
+        settings.forward_auth.descriptors,
+        [
+            vec![entry("remote_address", ValueSource::ClientIp), entry("path", path)],
+            vec![entry("generic_key", ValueSource::Value("login".to_owned()))]
+        ]
+    );
+    assert!(settings.allow.grpc.refund && settings.allow.grpc.overriding);
+    assert_eq!(settings.limits.drain, Duration::from_millis(500));
+}
+
+#[test]
+fn lists_and_yaml_are_spelled_in_variables_and_flags() {
+    let environment = vec![
+        ("SPILLGATE_TRUSTED_PROXIES".to_owned(), "10.0.0.0/8,fd00::/8".to_owned()),
+        ("SPILLGATE_ALLOW_GRPC".to_owned(), "[]".to_owned()),
+        ("SPILLGATE_FORWARD_AUTH_DESCRIPTORS".to_owned(), "[[{key: a, from: client_ip}]]".to_owned()),
+        ("SPILLGATE_HTTP".to_owned(), String::new()),
+    ];
+    let flags = vec![
+        (key("forward_auth.domain"), vec!["web".to_owned()]),
+        (key("rules"), vec!["a.yaml".to_owned(), "b,c".to_owned()]),
+    ];
+    let sources = Sources { environment, flags, arguments: vec!["x,y.yaml".into()], ..Sources::default() };
+    let settings = resolve(&sources).expect("valid").settings;
+    assert_eq!(settings.trusted_proxies.len(), 2);
+    assert_eq!(settings.allow.grpc, Grants::default());
+    assert_eq!(settings.forward_auth.descriptors.len(), 1);
+    assert_eq!(settings.http, tcp(8080), "an empty variable is none");
+    assert_eq!(settings.rules, ["x,y.yaml", "a.yaml", "b", "c"].map(PathBuf::from));
+}
+
+#[test]
+fn arguments_stand_in_place_of_the_rules_of_files_and_variables() {
+    let file = Some(SettingsFile { name: "f".into(), text: "rules: [a]".into() });
+    let sources = Sources { file, arguments: vec!["b".into()], ..Sources::default() };
+    assert_eq!(resolve(&sources).expect("valid").settings.rules, [PathBuf::from("b")]);
+}
+
+#[test]
+fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
+    let cases = [
+        ("htpp: off", "1:1 unknown key `htpp`; did you mean `http`?"),
+        ("limits:\n  boddy: 1", "2:3 unknown key `limits.boddy`; did you mean `body`?"),
+        ("max_keys: 5", "1:1 unknown key `max_keys`; `max_keys` belongs under `memory:`"),
+        (
+            "limits: {shadow: true}",
+            "1:10 unknown key `limits.shadow`; `shadow` belongs at the top of the file, not under `limits:`",
+        ),
+        ("allow: {everything: true}", "1:9 unknown key `allow.everything`; the keys here are: grpc, http"),
+        ("http: off\nhttp: off", "2:1 `http` stands here twice; keep one; the first is on line 1"),
+        (
+            "limits: 5",
+            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, body, descriptors, entries, key, value, idle, receive, drain",
+        ),
+        ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
+        ("http: &a off\ngrpc: *a", "2:7 aliases are not read here; write the value out in place of the alias"),
+        ("http: off\n---\ngrpc: off", "2:1 a second YAML document; keep one document a file: remove this `---`"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(errors(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn wrong_values_are_named_with_their_place_and_their_mend() {
+    let cases = [
+        (
+            "http: 8080",
+            "1:7 `8080` is not an address to listen on; write 127.0.0.1:8080 for this machine only, or 0.0.0.0:8080 for every interface",
+        ),
+        (
+            "http: localhost:80",
+            "1:7 `localhost:80` is not an address to listen on; names are not looked up: write 127.0.0.1:80",
+        ),
+        ("http: 'unix:'", "1:7 `unix:` without a path; write the socket's path: unix:/run/spillgate.sock"),
+        ("http:", "1:5 `http` has no value; give it one, or leave the key out to get the default"),
+        ("http: [a]", "1:7 `http` is one value, not a list; take the brackets or dashes away"),
+        (
+            "limits: {drain: 30}",
+            "1:17 `30` is not a duration; write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m",
+        ),
+        ("limits: {drain: 0s}", "1:17 `0s` is out of range for `limits.drain`; choose 1ns to 365d"),
+        ("limits: {body: 64KB2}", "1:16 `64KB2` is not a value of `limits.body`; write bytes: 1024, 64KiB, 1MiB"),
+        ("limits: {descriptors: 0}", "1:23 `0` is out of range for `limits.descriptors`; choose 1 to 256"),
+        ("memory: {max_keys: 99999999999G}", "1:20 `99999999999G` is too large; write a whole number: 500, 10k, 10M"),
+        ("headers: draft-10", "1:10 `draft-10` is not a value of `headers`; write `draft-11`"),
+        (
+            "trusted_proxies: [10.0.0.0/33]",
+            "1:19 `10.0.0.0/33` is not a network; write it with its length: 10.0.0.0/8, fd00::/8",
+        ),
+        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `true` or `false`"),
+        ("allow: {http: [refunds]}", "1:16 `refunds` is not a value of `allow.http`; write `refund`"),
+        (
+            "forward_auth: {domain: web}",
+            "1:24 forward_auth has a domain but no descriptors; set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]",
+        ),
+        (
+            "http: off\ngrpc: off",
+            "1:7 http and grpc are both off: nothing would be served; give one of them an address",
+        ),
+        (
+            "grpc: 127.0.0.1:8080",
+            "1:7 `grpc` and `http` want the same address, 127.0.0.1:8080; give each listener its own port, or switch one off",
+        ),
+        (
+            "log_level: verbose",
+            "1:12 `verbose` is not a log level; write error, warn, info, debug or trace, or a filter such as info,spillgate=debug",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(errors(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_built_is_said_plainly() {
+    let cases = [
+        ("store: {url: 'redis://h'}", "this version has no store but memory: no Redis, no Valkey"),
+        ("tls: {cert: a}", "`tls.cert`: this version has no TLS"),
+        ("resp: 0.0.0.0:6379", "`resp`: this version has no Redis protocol (RESP)"),
+        ("memory: {snapshot: {path: a}}", "`memory.snapshot.path`: this version has no snapshots"),
+        ("memory: {on_full: sketch}", "`memory.on_full`: this version has no sketch"),
+        ("store: {deadline: 10ms}", "`store.deadline`: this version has no store but memory"),
+    ];
+    for (text, expected) in cases {
+        let found = errors(text);
+        assert!(found.len() == 1 && found[0].contains(expected), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn all_errors_of_a_file_are_told_at_once() {
+    assert_eq!(errors("htpp: off\nshadow: maybe\nlimits: {body: x}").len(), 3);
+}
+
+#[test]
+fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
+    let with = |name: &str| resolve(&Sources { environment: vec![(name.into(), "x".into())], ..Sources::default() });
+    let found = with("SPILLGATE_HTPP").expect_err("a slip");
+    assert_eq!(found[0].to_string(), "unknown variable `SPILLGATE_HTPP`");
+    assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some("did you mean `SPILLGATE_HTTP`?"));
+    for name in ["SPILLGATE_SERVICE_HOST", "SPILLGATE_PORT_8080_TCP_ADDR", "SPILLGATE_PORT", "SPILLGATE_RELEASE"] {
+        assert!(with(name).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let mut texts: Vec<String> =
+        ["{", "[", "a: [", "\t", "'", "\"\\", "? a", "&a", "*a", "!!x", "---\n---", "\u{feff}http: off"]
+            .map(str::to_owned)
+            .into();
+    texts.push("[".repeat(100_000));
+    texts.push("{a: ".repeat(10_000));
+    texts.push(format!("{}: 1", "ü".repeat(10_000)));
+    texts.push("forward_auth: {descriptors: [[{key: ü, from: 'header:ü'}]]}".to_owned());
+    for text in &texts {
+        let _ = from_file(text);
+        let environment = vec![("SPILLGATE_FORWARD_AUTH_DESCRIPTORS".to_owned(), text.clone())];
+        let _ = resolve(&Sources { environment, ..Sources::default() });
+    }
+    assert!(from_file(&texts[0]).is_err());
+}

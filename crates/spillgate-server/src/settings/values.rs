@@ -1,0 +1,310 @@
+//! What the text of a value means: addresses, durations, sizes, counts, words.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::yaml::{Kind, Node, Wrong};
+use super::{EntrySource, Grants, Listen, ValueSource};
+
+/// A value on its way into the settings.
+pub(super) struct Value<'v> {
+    pub(super) node: &'v Node,
+    /// The key as written in a file: `limits.body`.
+    pub(super) path: &'v str,
+    /// Relative paths start here.
+    pub(super) folder: &'v Path,
+}
+
+/// How a duration is written.
+pub const DURATION_MEND: &str = "write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m";
+
+type Read<T> = Result<T, Wrong>;
+
+impl<'v> Value<'v> {
+    fn of(&self, node: &'v Node) -> Value<'v> {
+        Value { node, ..*self }
+    }
+
+    fn wrong(&self, message: impl Into<String>, help: impl Into<String>) -> Wrong {
+        Wrong::new(&self.node.span, message, help)
+    }
+
+    /// The text of a single value, which must not be empty.
+    pub(super) fn text(&self) -> Read<&'v str> {
+        let (what, mend) = match &self.node.kind {
+            Kind::Scalar(text) if !text.trim().is_empty() => return Ok(text.trim()),
+            Kind::Scalar(_) => ("has no value", "give it one, or leave the key out to get the default"),
+            Kind::List(_) => ("is one value, not a list", "take the brackets or dashes away"),
+            Kind::Map(_) => ("is one value, not a group of keys", "write the value right after the colon"),
+        };
+        Err(self.wrong(format!("`{}` {what}", self.path), mend))
+    }
+
+    /// The members of a list; a single value is a list of one.
+    pub(super) fn items(&self) -> Read<Vec<Value<'v>>> {
+        match &self.node.kind {
+            Kind::List(items) => Ok(items.iter().map(|item| self.of(item)).collect()),
+            Kind::Scalar(text) if text.trim().is_empty() => {
+                Err(self.wrong(format!("`{}` has no value", self.path), "write a list: `[a, b]`, or `[]` for none"))
+            }
+            Kind::Scalar(_) => Ok(vec![self.of(self.node)]),
+            Kind::Map(_) => {
+                Err(self.wrong(format!("`{}` is a list, not a group of keys", self.path), "write `[a, b]`"))
+            }
+        }
+    }
+
+    pub(super) fn string(&self) -> Read<String> {
+        self.text().map(str::to_owned)
+    }
+
+    pub(super) fn path_buf(&self) -> Read<PathBuf> {
+        Ok(self.folder.join(self.text()?))
+    }
+
+    pub(super) fn bool(&self) -> Read<bool> {
+        match self.text()? {
+            "true" | "on" | "yes" => Ok(true),
+            "false" | "off" | "no" => Ok(false),
+            other => Err(self.wrong(format!("`{other}` is neither true nor false"), "write `true` or `false`")),
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Read<T> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*value);
+        }
+        let choices: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let near = nearest(text, choices.iter().copied());
+        let mend = near.map_or_else(|| format!("write one of: {}", choices.join(", ")), |n| format!("write `{n}`"));
+        Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), mend))
+    }
+
+    /// `info`, or `info,spillgate=debug`.
+    pub(super) fn log_filter(&self) -> Read<String> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        let text = self.text()?;
+        // A bare word that is no level would be taken for the name of a module.
+        let is_level = |part: &str| LEVELS.contains(&part.rsplit('=').next().unwrap_or_default().trim());
+        let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
+        if text.split(',').all(is_level) && parsed.is_ok() {
+            return Ok(text.to_owned());
+        }
+        let help = "write error, warn, info, debug or trace, or a filter such as info,spillgate=debug";
+        Err(self.wrong(format!("`{text}` is not a log level"), help))
+    }
+
+    /// `0.0.0.0:8080`, `[::]:8080`, `unix:/path` or `off`.
+    pub(super) fn listen(&self) -> Read<Option<Listen>> {
+        let text = self.text()?;
+        if matches!(text, "off" | "false" | "no") {
+            return Ok(None);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err(self.wrong("`unix:` without a path", "write the socket's path: unix:/run/spillgate.sock"));
+            }
+            return Ok(Some(Listen::Unix(self.folder.join(path))));
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Some(Listen::Tcp(address)));
+        }
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+        let mend = match (port, text.rsplit_once(':').map(|(host, _)| host)) {
+            (Some(port), Some("localhost")) => format!("names are not looked up: write 127.0.0.1:{port}"),
+            (Some(port), None | Some("" | "*")) => {
+                format!("write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for every interface")
+            }
+            _ => "write an IP address and a port (0.0.0.0:8080, [::]:8080), unix:/path, or off".to_owned(),
+        };
+        Err(self.wrong(format!("`{text}` is not an address to listen on"), mend))
+    }
+
+    /// Units and what each is worth; the bare number is allowed where `units` has an empty one.
+    fn scaled(&self, units: &[(&str, u64)], mend: &str) -> Read<u64> {
+        let text = self.text()?;
+        let wrong = || self.wrong(format!("`{text}` is not a value of `{}`", self.path), mend);
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+        let digits = text[..split].replace('_', "");
+        let unit = text[split..].trim();
+        let scale = units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or_else(wrong)?;
+        if digits.is_empty() {
+            return Err(wrong());
+        }
+        let too_large = || self.wrong(format!("`{text}` is too large"), mend);
+        digits.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(too_large)
+    }
+
+    fn within(&self, value: u64, range: &RangeInclusive<u64>) -> Read<u64> {
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let (text, least, most) = (self.text()?, range.start(), range.end());
+        let help = format!("choose {least} to {most}");
+        Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
+    }
+
+    /// A count: `500`, `10k`, `10M`, `1G`.
+    pub(super) fn count(&self, range: RangeInclusive<u64>) -> Read<u64> {
+        const UNITS: [(&str, u64); 5] = [("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+        let value = self.scaled(&UNITS, "write a whole number: 500, 10k, 10M")?;
+        self.within(value, &range)
+    }
+
+    /// Bytes: `256`, `64KiB`, `1MB`.
+    pub(super) fn size(&self, range: RangeInclusive<u64>) -> Read<usize> {
+        const UNITS: [(&str, u64); 9] = [
+            ("", 1),
+            ("B", 1),
+            ("kB", 1_000),
+            ("KB", 1_000),
+            ("KiB", 1 << 10),
+            ("MB", 1_000_000),
+            ("MiB", 1 << 20),
+            ("GB", 1_000_000_000),
+            ("GiB", 1 << 30),
+        ];
+        let value = self.scaled(&UNITS, "write bytes: 1024, 64KiB, 1MiB")?;
+        let value = self.within(value, &range)?;
+        usize::try_from(value).map_err(|_| self.wrong("too large for this machine", "choose a smaller size"))
+    }
+
+    /// `10ms`, `1s`, `5m`, `1h`; never zero, never more than a year.
+    pub(super) fn duration(&self) -> Read<Duration> {
+        let text = self.text()?;
+        match duration(text) {
+            Some(value) if !value.is_zero() && value <= Duration::from_secs(31_536_000) => Ok(value),
+            Some(_) => Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), "choose 1ns to 365d")),
+            None => Err(self.wrong(format!("`{text}` is not a duration"), DURATION_MEND)),
+        }
+    }
+
+    /// `10.0.0.0/8`, or one address.
+    pub(super) fn network(&self) -> Read<IpNet> {
+        let text = self.text()?;
+        if let Ok(network) = text.parse::<IpNet>() {
+            return Ok(network.trunc());
+        }
+        let one = text.parse::<std::net::IpAddr>().map(IpNet::from);
+        one.map_err(|_| {
+            self.wrong(format!("`{text}` is not a network"), "write it with its length: 10.0.0.0/8, fd00::/8")
+        })
+    }
+
+    /// `[override, refund]`.
+    pub(super) fn grants(&self) -> Read<Grants> {
+        let mut grants = Grants::default();
+        for item in self.items()? {
+            match item.word(&[("refund", true), ("override", false)])? {
+                true => grants.refund = true,
+                false => grants.overriding = true,
+            }
+        }
+        Ok(grants)
+    }
+
+    /// `[[{key: path, from: "header:X-Forwarded-Uri"}]]`.
+    pub(super) fn descriptors(&self) -> Read<Vec<Vec<EntrySource>>> {
+        const MEND: &str =
+            "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
+        let Kind::List(descriptors) = &self.node.kind else {
+            return Err(self.wrong(format!("`{}` is a list of descriptors", self.path), MEND));
+        };
+        let entries = |descriptor: &'v Node| match &descriptor.kind {
+            Kind::List(entries) if !entries.is_empty() => entries.iter().map(|e| self.of(e).entry()).collect(),
+            _ => Err(self.of(descriptor).wrong("a descriptor is a list of entries, at least one", MEND)),
+        };
+        descriptors.iter().map(entries).collect()
+    }
+
+    fn entry(&self) -> Read<EntrySource> {
+        const MEND: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
+        let Kind::Map(members) = &self.node.kind else {
+            return Err(self.wrong("an entry has a `key` and a `from`", MEND));
+        };
+        if let Some((name, _)) = members.iter().find(|(name, _)| !matches!(&*name.text, "key" | "from")) {
+            return Err(Wrong::new(&name.span, format!("unknown key `{}`", name.text), MEND));
+        }
+        let member = |wanted: &str| {
+            let found = members.iter().find(|(name, _)| name.text == wanted).map(|(_, node)| self.of(node));
+            found.ok_or_else(|| self.wrong(format!("this entry has no `{wanted}`"), MEND))
+        };
+        let (key, from) = (member("key")?, member("from")?);
+        Ok(EntrySource { key: key.string()?, from: from.value_source(MEND)? })
+    }
+
+    fn value_source(&self, mend: &str) -> Read<ValueSource> {
+        let text = self.text()?;
+        match text.split_once(':') {
+            None if text == "client_ip" => Ok(ValueSource::ClientIp),
+            Some(("header", name)) if is_header_name(name) => Ok(ValueSource::Header(name.to_ascii_lowercase())),
+            Some(("value", value)) if !value.is_empty() => Ok(ValueSource::Value(value.to_owned())),
+            Some(("header", name)) => Err(self.wrong(
+                format!("`{name}` is not the name of a header field"),
+                "write one such as header:X-Forwarded-Uri",
+            )),
+            _ => Err(self.wrong(format!("`{text}` is no source of a value"), mend)),
+        }
+    }
+}
+
+/// A whole number and a unit: `0s`, `10ms`, `5m`.
+#[must_use]
+pub fn duration(text: &str) -> Option<Duration> {
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let unit_ns: u64 = match &text[split..] {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "d" => 86_400_000_000_000,
+        _ => return None,
+    };
+    text[..split].parse::<u64>().ok()?.checked_mul(unit_ns).map(Duration::from_nanos)
+}
+
+fn is_header_name(name: &str) -> bool {
+    http::HeaderName::from_bytes(name.as_bytes()).is_ok()
+}
+
+/// The word among `words` that was most likely meant, if any is near.
+pub(super) fn nearest<'w>(text: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    // A bound on the length keeps the quadratic distance cheap for hostile input.
+    if text.len() > 64 {
+        return None;
+    }
+    let fold = |word: &str| word.to_ascii_lowercase().replace('-', "_");
+    let text = fold(text);
+    let ranked = words.map(|word| (distance(&text, &fold(word)), word));
+    let (best, word) = ranked.min_by_key(|(distance, _)| *distance)?;
+    (best <= (word.len().max(text.len()) / 3).clamp(1, 3)).then_some(word)
+}
+
+/// Edits (insert, delete, replace, swap of neighbours) between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before_last = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = last;
+        last = row;
+    }
+    last[b.len()]
+}

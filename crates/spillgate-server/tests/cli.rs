@@ -1,0 +1,307 @@
+//! The commands that need no server: help, validate, check, schema; what they print and how they end.
+
+mod cli_support;
+mod support;
+
+use cli_support::{Folder, Said, lines};
+use serde_json::Value;
+
+const RULES: &str = "\
+domain: api
+descriptors:
+  - key: user_id
+    rate_limit: {unit: minute, requests_per_unit: 2, name: per_user}
+  - key: user_id
+    value: \"vip*\"
+    descriptors:
+      - key: path
+        rate_limits:
+          - {unit: second, requests_per_unit: 3, name: burst}
+          - {window: 1h, limit: 100, algorithm: token_bucket, burst: 4}
+  - key: ban
+    rate_limit: {unit: day, requests_per_unit: 0}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: queue
+    rate_limit: {window: 1s, limit: 2, algorithm: leaky_bucket, queue: 2}
+";
+
+fn folder() -> Folder {
+    Folder::new(&[("rules.yaml", RULES)])
+}
+
+fn json(said: &Said) -> Value {
+    assert_eq!(said.stdout.lines().count(), 1, "one line of JSON: {said:?}");
+    assert!(!said.stdout.contains('\x1b'));
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+}
+
+#[test]
+fn without_arguments_there_is_a_short_help() {
+    let said = folder().run("");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    for word in ["serve", "validate", "check", "schema", "Start here:", "Exit codes:"] {
+        assert!(said.stdout.contains(word), "{word}: {}", said.stdout);
+    }
+    assert!(said.stdout.lines().count() < 40, "short: {}", said.stdout);
+}
+
+#[test]
+fn every_command_has_help_with_examples_and_exit_codes() {
+    for command in ["serve", "validate", "check"] {
+        let said = folder().run(&format!("{command} --help"));
+        assert_eq!(said.code, 0);
+        for word in ["Examples:", "Exit codes:", "--json", "--config"] {
+            assert!(said.stdout.contains(word), "{command}: {word}");
+        }
+    }
+    assert!(folder().run("schema --help").stdout.contains("Examples:"));
+}
+
+#[test]
+fn the_help_of_serve_names_every_key_that_the_settings_have() {
+    let help = folder().run("serve --help").stdout;
+    let settings = json(&folder().run("serve --show-settings --json"));
+    let keys = settings.as_object().expect("an object");
+    assert!(keys.len() > 25, "{keys:?}");
+    for key in keys.keys() {
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&format!("[key: {key}]")), "{key}");
+    }
+    for flag in ["--memory-max-keys <COUNT>", "--limits-body <SIZE>", "--store <URL>", "--tls-cert <VALUE>"] {
+        assert!(help.contains(flag), "{flag}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2_and_names_what_was_meant() {
+    for (arguments, expected) in [
+        ("sevre rules.yaml", "tip: a similar subcommand exists: 'serve'"),
+        ("serve rules.yaml --htpp off", "tip: a similar argument exists: '--http'"),
+        ("check rules.yaml --descriptor a=1", "--domain <NAME>"),
+        ("check rules.yaml -d api -e a", "`a` has no value: write KEY=VALUE"),
+        ("check rules.yaml -d api -e a=1 --at 1s,soon", "write a whole number and a unit"),
+        ("check rules.yaml -d api -e a=1 --at 1s,0s", "--at goes back in time"),
+        ("check rules.yaml -d api -e a=1 --at 0s,1s --times 9999", "makes more than 10000 questions"),
+        ("check rules.yaml -d api -e a=1 --times 0", "0 is not in 1..=10000"),
+        ("check rules.yaml -d api -e a=1 --cost -1", "-1"),
+    ] {
+        let said = folder().run(arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}");
+        assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn schema_is_json_that_names_the_grammar() {
+    let said = folder().run("schema");
+    let schema: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert_eq!(said.code, 0);
+    assert!(schema["$schema"].is_string());
+    assert!(schema["properties"]["domain"].is_object(), "{schema}");
+}
+
+#[test]
+fn validate_says_what_it_read() {
+    let said = folder().run("validate rules.yaml");
+    assert_eq!((said.code, said.stdout.as_str()), (0, "1 file: 1 domain, 6 rules, good, 1 note\n"));
+    assert!(said.stderr.starts_with("note: rules.yaml:3:5: "), "{}", said.stderr);
+    assert_eq!(said.stderr.lines().count(), 1, "a note is one line: {}", said.stderr);
+    assert_eq!(folder().run("validate rules.yaml --deny-warnings").code, 0, "a note is no warning");
+}
+
+#[test]
+fn validate_shows_each_error_with_its_line_and_its_mend() {
+    let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors:\n  - ky: user_id\n    key: a\n")]);
+    let said = folder.run("validate rules.yaml");
+    assert_eq!((said.code, said.stdout.as_str()), (2, ""));
+    for part in ["[rules.yaml:3:5]", "3 |   - ky: user_id", "did you mean `key`?", "1 error"] {
+        assert!(said.stderr.contains(part), "{part}: {}", said.stderr);
+    }
+    let said = folder.run("validate rules.yaml --json");
+    assert_eq!((said.code, said.stderr.as_str()), (2, ""));
+    let found = json(&said);
+    assert_eq!(found["ok"], false);
+    let error = &found["errors"][0];
+    assert_eq!((error["file"].as_str(), error["line"].as_u64()), (Some("rules.yaml"), Some(3)));
+    assert_eq!((error["column"].as_u64(), error["help"].as_str()), (Some(5), Some("did you mean `key`?")));
+}
+
+/// The second rule can never be reached.
+const WARNED: &str = "\
+domain: api
+descriptors:
+  - key: a
+    rate_limits:
+      - {unit: second, requests_per_unit: 1}
+      - {unit: minute, requests_per_unit: 100}
+";
+
+#[test]
+fn validate_tells_warnings_and_can_make_them_fatal() {
+    let folder = Folder::new(&[("rules.yaml", WARNED)]);
+    let said = folder.run("validate rules.yaml");
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.contains(", 1 rule, 1 warning"), "{said:?}");
+    assert!(said.stderr.contains("[rules.yaml:6:"), "{said:?}");
+    assert_eq!(folder.run("validate rules.yaml --deny-warnings").code, 1);
+    let said = folder.run("validate rules.yaml --deny-warnings --json");
+    assert_eq!((said.code, &json(&said)["ok"]), (1, &Value::Bool(false)));
+    assert_eq!(json(&said)["warnings"][1]["severity"], "warning");
+    let said = folder.run("validate rules.yaml --json");
+    assert_eq!((said.code, &json(&said)["ok"]), (0, &Value::Bool(true)));
+}
+
+#[test]
+fn validate_reads_folders_and_the_rules_of_a_settings_file() {
+    let folder = Folder::new(&[
+        ("etc/spillgate.yaml", "rules: [rules]\n"),
+        ("etc/rules/a.yaml", "domain: a\ndescriptors: [{key: x}]\n"),
+        ("etc/rules/b.yml", "domain: b\ndescriptors: [{key: x}]\n"),
+        ("etc/rules/notes.txt", "no rules"),
+    ]);
+    for arguments in ["validate etc/rules", "validate --config etc/spillgate.yaml"] {
+        let said = folder.run(arguments);
+        assert!(said.stdout.starts_with("2 files: 2 domains, 2 rules"), "{arguments}: {said:?}");
+    }
+    folder.write("etc/spillgate.yaml", "rules: [rules]\nhttpp: off\n");
+    assert_eq!(folder.run("validate --config etc/spillgate.yaml").code, 2);
+}
+
+#[test]
+fn missing_rules_are_an_error_with_a_mend() {
+    for (arguments, expected) in [
+        ("validate", "no rules were given"),
+        ("validate nothing.yaml", "nothing.yaml cannot be read"),
+        ("check -d api -e a=1", "no rules were given"),
+        ("check nothing.yaml -d api -e a=1", "nothing.yaml cannot be read"),
+    ] {
+        let said = folder().run(arguments);
+        assert_eq!(said.code, 2, "{arguments}");
+        assert!(said.stderr.contains(expected) && said.stderr.contains("help: "), "{arguments}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn check_explains_how_the_rule_was_found_and_what_its_limit_said() {
+    let said = folder().run("check rules.yaml --domain api --descriptor user_id=7 --times 3");
+    let expected = "\
+domain api (rules.yaml)
+
+descriptor 1: user_id=7
+  user_id=7  the key, any value  matched  rules.yaml:3
+  rule user_id at rules.yaml:3
+    limit per_user: 2 per 1m, fixed_window
+
+at  answer   limit     says         left         retry after  reset after
+0s  allowed  per_user  yes          2 -> 1 of 2  -            1m
+0s  allowed  per_user  yes          1 -> 0 of 2  -            1m
+0s  refused  per_user  no: used up  0 -> 0 of 2  1m           1m
+
+2 of 3 allowed, 1 refused
+";
+    assert_eq!(said, Said { code: 1, stdout: expected.to_owned(), stderr: String::new() });
+}
+
+#[test]
+fn check_asks_several_descriptors_and_limits_at_given_times() {
+    let said = folder().run("check rules.yaml -d api -e user_id=vip1,path=/x -e user_id=7 --at 0s,100ms,1s --cost 2");
+    let expected = "\
+domain api (rules.yaml)
+
+descriptor 1: user_id=vip1, path=/x
+  user_id=vip1  wildcard vip*       then below it  rules.yaml:5
+    path=/x     the key, any value  matched        rules.yaml:8
+  rule user_id=vip* > path at rules.yaml:8
+    limit burst: 3 per 1s, fixed_window
+    limit #2: 100 per 1h, token_bucket, burst 4
+
+descriptor 2: user_id=7
+  user_id=7  the key, any value  matched  rules.yaml:3
+  rule user_id at rules.yaml:3
+    limit per_user: 2 per 1m, fixed_window
+
+at     answer   limit        says         left         retry after  reset after
+0s     allowed  1: burst     yes          3 -> 1 of 3  -            1s
+                1: #2        yes          4 -> 2 of 4  -            1m12s
+                2: per_user  yes          2 -> 0 of 2  -            1m
+100ms  refused  1: burst     no: used up  1 -> 1 of 3  900ms        900ms
+                1: #2        yes          2 -> 2 of 4  -            1m11.9s
+                2: per_user  no: used up  0 -> 0 of 2  59.9s        59.9s
+1s     refused  1: burst     yes          3 -> 3 of 3  -            0s
+                1: #2        yes          2 -> 2 of 4  -            1m11s
+                2: per_user  no: used up  0 -> 0 of 2  59s          59s
+
+1 of 3 allowed, 2 refused
+";
+    assert_eq!(lines(&said.stdout), lines(expected));
+    assert_eq!(said.code, 1);
+}
+
+#[test]
+fn check_shows_delays_bans_unlimited_rules_and_none() {
+    let folder = folder();
+    let queue = folder.run("check rules.yaml -d api -e queue=1 --times 4 --wait 5s");
+    let rows: Vec<_> = queue.stdout.lines().filter(|line| line.starts_with("0s")).collect();
+    assert_eq!(
+        rows,
+        [
+            "0s  allowed  #1     yes                   3 -> 2 of 3  -            500ms        -",
+            "0s  allowed  #1     yes, after the delay  2 -> 1 of 3  -            1s           500ms",
+            "0s  allowed  #1     yes, after the delay  1 -> 0 of 3  -            1.5s         1s",
+            "0s  refused  #1     no: used up           0 -> 0 of 3  500ms        1.5s         -",
+        ]
+    );
+    let impatient = folder.run("check rules.yaml -d api -e queue=1 --times 2");
+    assert!(impatient.stdout.contains("no: longer than --wait"), "{}", impatient.stdout);
+    let ban = folder.run("check rules.yaml -d api -e ban=1");
+    assert!(ban.stdout.contains("never: the cost is above the capacity"), "{}", ban.stdout);
+    assert_eq!(ban.code, 1);
+    let free = folder.run("check rules.yaml -d api -e free=1");
+    assert!(free.stdout.contains("unlimited: allowed and not counted"), "{}", free.stdout);
+    let none = folder.run("check rules.yaml -d api -e other=1");
+    assert!(none.stdout.contains("other=1  nothing fits  no rule"), "{}", none.stdout);
+    assert!(none.stdout.contains("no rule matches: allowed and not counted"), "{}", none.stdout);
+    let domain = folder.run("check rules.yaml -d apy -e other=1");
+    assert!(domain.stdout.starts_with("no rules file has the domain `apy`; there is: api\n"), "{}", domain.stdout);
+    assert_eq!([free.code, none.code, domain.code], [0, 0, 0]);
+}
+
+#[test]
+fn check_expresses_every_value() {
+    let text = "domain: d\ndescriptors: [{key: tags, value: 'a,b=c\\d', rate_limit: {unit: day, limit: 1}}]\n";
+    let folder = Folder::new(&[("rules.yaml", text)]);
+    let said = folder.run_with(&["check", "rules.yaml", "-d", "d", "-e", r"tags=a\,b=c\\d"], &[]);
+    assert!(said.stdout.contains(r"tags=a,b=c\d  this key and value  matched  rules.yaml:2"), "{said:?}");
+}
+
+#[test]
+fn check_in_json_gives_exact_times_and_states() {
+    let said = folder().run("check rules.yaml -d api -e user_id=7 --at 0s,1ms --cost 2 --json");
+    let found = json(&said);
+    assert_eq!(said.code, 1);
+    let step = &found["descriptors"][0]["steps"][0];
+    assert_eq!((step["how"].as_str(), step["outcome"].as_str()), (Some("key"), Some("matched")));
+    assert_eq!(found["descriptors"][0]["rule"]["origin"], "rules.yaml:3");
+    let asked = &found["asked"];
+    assert_eq!((asked[0]["allowed"].as_bool(), asked[1]["allowed"].as_bool()), (Some(true), Some(false)));
+    assert_eq!(asked[0]["retry_after_ns"], Value::Null);
+    assert_eq!(
+        (asked[1]["at_ns"].as_u64(), asked[1]["retry_after_ns"].as_u64()),
+        (Some(1_000_000), Some(59_999_000_000))
+    );
+    let limit = &asked[0]["limits"][0];
+    assert_eq!((limit["name"].as_str(), limit["reason"].as_str()), (Some("per_user"), Some("fits")));
+    assert_eq!((limit["before"]["remaining"].as_u64(), limit["after"]["remaining"].as_u64()), (Some(2), Some(0)));
+}
+
+#[test]
+fn check_judges_as_the_reference_where_a_file_asks_for_it() {
+    let text = "domain: d\ncompat: envoy\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n  \
+                - {key: b, rate_limit: {unit: hour, requests_per_unit: 1}}\n";
+    let folder = Folder::new(&[("rules.yaml", text)]);
+    let said = folder.run("check rules.yaml -d d -e a=1 -e b=1 --times 3");
+    assert!(said.stdout.starts_with("domain d (rules.yaml, compat: envoy)"), "{}", said.stdout);
+    let first: Vec<_> = said.stdout.lines().filter(|line| line.contains("1: #1")).collect();
+    assert!(first[2].contains("3 -> 2 of 5"), "refused requests are charged to the others: {first:?}");
+}

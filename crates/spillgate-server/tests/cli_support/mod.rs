@@ -1,0 +1,91 @@
+//! The real binary as a command that ends by itself, in a folder of its own.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use tempfile::TempDir;
+
+use crate::support::DEADLINE;
+
+/// What a command said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// A folder with files, from which commands are run.
+#[derive(Debug)]
+pub(crate) struct Folder(TempDir);
+
+impl Folder {
+    pub(crate) fn new(files: &[(&str, &str)]) -> Folder {
+        let folder = Folder(TempDir::new().expect("a temporary folder"));
+        for (name, text) in files {
+            folder.write(name, text);
+        }
+        folder
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a file has a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs `spillgate` here with `arguments`, separated by spaces.
+    pub(crate) fn run(&self, arguments: &str) -> Said {
+        self.run_with(&arguments.split(' ').filter(|a| !a.is_empty()).collect::<Vec<_>>(), &[])
+    }
+
+    pub(crate) fn run_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Said {
+        run(command(self.0.path()).args(arguments).envs(variables.iter().copied()))
+    }
+}
+
+/// `spillgate`, with no setting of the environment that runs the tests.
+pub(crate) fn command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
+    command.current_dir(folder).env_remove("NO_COLOR");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SPILLGATE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(command: &mut Command) -> Said {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("spillgate runs");
+    let id = child.id();
+    let (send, ended) = channel();
+    thread::spawn(move || send.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(DEADLINE) else {
+        signal(id, "KILL");
+        panic!("{command:?} did not end within {DEADLINE:?}");
+    };
+    let output = output.expect("its output is readable");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    let code = output.status.code().expect("ended by itself");
+    Said { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Sends a signal to a process of ours.
+pub(crate) fn signal(id: u32, name: &str) {
+    let status = Command::new("sh").args(["-c", r#"kill -"$1" "$2""#, "sh", name, &id.to_string()]).status();
+    assert!(status.is_ok_and(|status| status.success()), "{id} cannot be sent {name}");
+}
+
+/// The lines without what stands to their left and right in common.
+pub(crate) fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim_end).collect()
+}

@@ -1,0 +1,185 @@
+//! A real Envoy in front of a real upstream, with the documented configuration: it refuses by spillgate's word, and
+//! does what its failure mode says when spillgate is gone.
+
+#![allow(clippy::print_stdout, reason = "`make show-1.2` shows what was answered")]
+
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use support::http::{Response, Upstream, get};
+use support::process::Process;
+use support::spillgate::Spillgate;
+use tempfile::TempDir;
+
+/// As in deploy/envoy/rules.yaml.
+const LIMIT: u64 = 5;
+const HOUR_S: u64 = 3600;
+
+struct Envoy {
+    _process: Process,
+    ingress: SocketAddr,
+    admin: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Envoy {
+    /// Runs deploy/envoy/envoy.yaml with the test's ports, and whatever `changes` say (from, to).
+    fn start(upstream: u16, spillgate: u16, changes: &[(&str, &str)]) -> Envoy {
+        let mut text = fs::read_to_string(support::root().join("deploy/envoy/envoy.yaml")).expect("the configuration");
+        let ports = [(9901, 0), (10000, 0), (9000, upstream), (8081, spillgate)];
+        let ports =
+            ports.map(|(documented, port)| (format!("port_value: {documented} "), format!("port_value: {port} ")));
+        // A loaded machine is slower than any sensible deadline.
+        let patience = [("timeout: 0.05s", "timeout: 30s")];
+        let ports = ports.iter().map(|(from, to)| (from.as_str(), to.as_str()));
+        for (from, to) in ports.chain(patience).chain(changes.iter().copied()) {
+            assert_eq!(text.matches(from).count(), 1, "`{from}` stands once in envoy.yaml");
+            text = text.replace(from, to);
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (configuration, address) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
+        fs::write(&configuration, text).expect("a temporary file");
+        let mut command = Command::new(binary());
+        command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
+        command.arg("--config-path").arg(configuration).arg("--admin-address-path").arg(&address);
+        let mut process = Process::start("envoy", &mut command);
+        let admin = support::eventually("Envoy's admin address", || {
+            assert!(process.is_running(), "Envoy ended: {:?}", process.stderr());
+            fs::read_to_string(&address).ok()?.parse().ok()
+        });
+        let ingress = support::eventually("Envoy's listener", || ingress(admin));
+        Envoy { _process: process, ingress, admin, _folder: folder }
+    }
+
+    fn get_as(&self, user: &str) -> Response {
+        get(self.ingress, "/", &[("x-user-id", user)])
+    }
+
+    /// A counter of the cluster `application`, where the filter counts what it did.
+    fn counter(&self, name: &str) -> u64 {
+        let stats = get(self.admin, "/stats?format=json", &[]).body;
+        let stats: Value = serde_json::from_str(&stats).expect("JSON");
+        let name = format!("cluster.application.ratelimit.{name}");
+        let found =
+            stats["stats"].as_array().and_then(|all| all.iter().find(|one| one["name"] == name.as_str()).cloned());
+        found.and_then(|one| one["value"].as_u64()).unwrap_or(0)
+    }
+}
+
+/// The executable itself: the package's start script would be a process between us and Envoy.
+fn binary() -> PathBuf {
+    let libraries = support::from_environment("envoy", "lib");
+    let pythons = fs::read_dir(&libraries).expect("a folder").flatten().map(|entry| entry.path());
+    let mut binaries = pythons.map(|python| python.join("site-packages/envoy/_bin/envoy")).filter(|path| path.exists());
+    binaries.next().unwrap_or_else(|| panic!("no Envoy in {}: run scripts/setup.sh", libraries.display()))
+}
+
+fn ingress(admin: SocketAddr) -> Option<SocketAddr> {
+    let listeners: Value = serde_json::from_str(&get(admin, "/listeners?format=json", &[]).body).ok()?;
+    let address = &listeners["listener_statuses"][0]["local_address"]["socket_address"];
+    let port = u16::try_from(address["port_value"].as_u64()?).ok()?;
+    let ready = get(admin, "/ready", &[]).status == 200;
+    ready.then(|| SocketAddr::new([127, 0, 0, 1].into(), port))
+}
+
+fn spillgate(arguments: &[&str]) -> Spillgate {
+    Spillgate::serve(&support::root().join("deploy/envoy/rules.yaml"), arguments)
+}
+
+/// Spends the whole limit of a new user and one more; `None` if the hour ended on the way.
+fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
+    let mut reset_s = HOUR_S;
+    let mut answered = Vec::new();
+    let before = upstream.seen();
+    for _ in 0..=LIMIT {
+        let response = envoy.get_as(user);
+        let now_s = response.number("x-ratelimit-reset");
+        if now_s > reset_s {
+            return None;
+        }
+        reset_s = now_s;
+        answered.push(response);
+    }
+    let refused = answered.pop()?;
+    for (taken, response) in (1..).zip(&answered) {
+        assert_eq!((response.status, response.body.as_str()), (200, Upstream::BODY), "{response:?}");
+        assert_eq!(response.number("x-ratelimit-remaining"), LIMIT - taken, "{response:?}");
+        assert_eq!(response.header("retry-after"), None, "{response:?}");
+    }
+    assert_eq!(upstream.seen() - before, answered.len(), "what is refused never reaches the upstream");
+    Some(refused)
+}
+
+fn refused_within_one_hour(envoy: &Envoy, upstream: &Upstream, case: &str) -> Response {
+    let refused = (1..=3).find_map(|attempt| spend(envoy, upstream, &format!("{case}-{attempt}")));
+    refused.expect("an attempt within one hour")
+}
+
+#[test]
+fn envoy_refuses_by_spillgates_word() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
+
+    let refused = refused_within_one_hour(&envoy, &upstream, "refused");
+    println!("{refused:#?}");
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("x-ratelimit-limit"), Some(r#"5, 5;w=3600;name="per_user""#));
+    assert_eq!(refused.number("x-ratelimit-remaining"), 0);
+    let retry_after_s = refused.number("retry-after");
+    assert!((1..=HOUR_S).contains(&retry_after_s), "{retry_after_s}");
+    assert!(refused.header("x-envoy-ratelimited").is_some());
+    assert_eq!(envoy.counter("over_limit"), 1);
+    assert_eq!(envoy.counter("error"), 0);
+
+    let other = envoy.get_as("another-user");
+    assert_eq!((other.status, other.number("x-ratelimit-remaining")), (200, LIMIT - 1));
+    let nobody = get(envoy.ingress, "/", &[]);
+    assert_eq!((nobody.status, nobody.header("x-ratelimit-limit")), (200, None));
+    let login = get(envoy.ingress, "/login", &[]);
+    assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, 99));
+}
+
+#[test]
+fn spillgate_killed_and_envoy_lets_through() {
+    let (upstream, mut spillgate) = (Upstream::start(), spillgate(&[]));
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
+    assert_eq!(refused_within_one_hour(&envoy, &upstream, "before").status, 429);
+
+    spillgate.process.kill();
+    let before = upstream.seen();
+    for _ in 0..20 {
+        let open = envoy.get_as("before-1");
+        assert_eq!((open.status, open.body.as_str()), (200, Upstream::BODY), "{open:?}");
+    }
+    assert_eq!(upstream.seen() - before, 20);
+    assert_eq!(envoy.counter("failure_mode_allowed"), 20);
+    println!("killed, failure_mode_deny: false: 20 of 20 let through");
+}
+
+#[test]
+fn spillgate_killed_and_envoy_refuses() {
+    let (upstream, mut spillgate) = (Upstream::start(), spillgate(&[]));
+    let closed = [("failure_mode_deny: false", "failure_mode_deny: true")];
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &closed);
+    assert_eq!(refused_within_one_hour(&envoy, &upstream, "before").status, 429);
+
+    let address = spillgate.grpc().to_string();
+    spillgate.process.kill();
+    let before = upstream.seen();
+    for _ in 0..20 {
+        let shut = envoy.get_as("a-new-user");
+        assert_eq!(shut.status, 503, "status_on_error of envoy.yaml: {shut:?}");
+    }
+    assert_eq!(upstream.seen(), before, "nothing reaches the upstream");
+    println!("killed, failure_mode_deny: true: 20 of 20 answered 503");
+
+    let _again = crate::spillgate(&["--grpc", &address]);
+    support::eventually("Envoy asking spillgate again", || (envoy.get_as("later").status == 200).then_some(()));
+    assert_eq!(refused_within_one_hour(&envoy, &upstream, "after").status, 429);
+    println!("started again: limits are back");
+}

@@ -1,0 +1,196 @@
+//! A real nginx and a real Caddy in front of a real upstream, with the documented configurations: they refuse by
+//! spillgate's word with 429 and the header fields, and let requests pass when spillgate is gone.
+
+mod support;
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use support::http::{Response, Upstream, get, request};
+use support::process::Process;
+use support::spillgate::Spillgate;
+use tempfile::TempDir;
+
+/// As in deploy/nginx/rules.yaml and deploy/caddy/rules.yaml.
+const LIMIT: u64 = 5;
+const LOGIN_LIMIT: u64 = 2;
+
+struct Proxy {
+    _process: Process,
+    address: SocketAddr,
+    _folder: TempDir,
+}
+
+/// A port that nobody listens on now. Somebody else may take it before the proxy does; then the
+/// proxy does not start, and is started again with another.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("a bound listener has an address").port()
+}
+
+fn installed(path: &'static str, package: &str) -> &'static str {
+    assert!(Path::new(path).exists(), "{path} is missing: install the package {package} (apt-get install {package})");
+    path
+}
+
+fn deployed(file: &str) -> std::path::PathBuf {
+    support::root().join("deploy").join(file)
+}
+
+/// Replaces what stands there exactly once.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert_eq!(text.matches(from).count(), 1, "`{from}` stands once in the configuration");
+    text.replace(from, to)
+}
+
+impl Proxy {
+    fn start(name: &'static str, mut command: impl FnMut(u16, &Path) -> Command) -> Proxy {
+        for _ in 0..5 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let address = SocketAddr::new([127, 0, 0, 1].into(), free_port());
+            let mut process = Process::start(name, &mut command(address.port(), folder.path()));
+            let serving = support::eventually(name, || match process.is_running() {
+                true => TcpStream::connect(address).is_ok().then_some(true),
+                false => Some(false),
+            });
+            if serving && process.is_running() {
+                return Proxy { _process: process, address, _folder: folder };
+            }
+        }
+        panic!("{name} does not start on any of five ports");
+    }
+
+    /// deploy/nginx/nginx.conf with the test's ports; a loaded machine is slower than any sensible deadline.
+    fn nginx(upstream: u16, spillgate: u16) -> Proxy {
+        let binary = installed("/usr/sbin/nginx", "nginx");
+        let documented = fs::read_to_string(deployed("nginx/nginx.conf")).expect("the configuration");
+        Proxy::start("nginx", |port, folder| {
+            let mut text = documented.clone();
+            for (from, to) in [
+                ("127.0.0.1:8000", format!("127.0.0.1:{port}")),
+                ("127.0.0.1:8080", format!("127.0.0.1:{spillgate}")),
+                ("127.0.0.1:9000", format!("127.0.0.1:{upstream}")),
+                ("proxy_connect_timeout 50ms", "proxy_connect_timeout 30s".to_owned()),
+                ("proxy_read_timeout 100ms", "proxy_read_timeout 30s".to_owned()),
+                ("access_log off;", temporary_folders()),
+            ] {
+                text = replaced(&text, from, &to);
+            }
+            let file = folder.join("nginx.conf");
+            fs::write(&file, text).expect("a temporary file");
+            let mut command = Command::new(binary);
+            command.arg("-p").arg(folder).arg("-e").arg("stderr").arg("-c").arg(file);
+            command
+        })
+    }
+
+    /// deploy/caddy/Caddyfile, with the test's ports in the environment.
+    fn caddy(upstream: u16, spillgate: u16) -> Proxy {
+        let binary = installed("/usr/bin/caddy", "caddy");
+        let documented = fs::read_to_string(deployed("caddy/Caddyfile")).expect("the configuration");
+        let patient = replaced(&documented, "dial_timeout 50ms", "dial_timeout 30s");
+        let patient = replaced(&patient, "response_header_timeout 100ms", "response_header_timeout 30s");
+        Proxy::start("caddy", |port, folder| {
+            let file = folder.join("Caddyfile");
+            fs::write(&file, &patient).expect("a temporary file");
+            let mut command = Command::new(binary);
+            command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+            command.env("PORT", port.to_string()).env("XDG_DATA_HOME", folder).env("XDG_CONFIG_HOME", folder);
+            command.env("SPILLGATE", format!("127.0.0.1:{spillgate}"));
+            command.env("APPLICATION", format!("127.0.0.1:{upstream}"));
+            command
+        })
+    }
+
+    fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        get(self.address, path, headers)
+    }
+}
+
+/// Debian's nginx would write below /var/lib, which is for root alone.
+fn temporary_folders() -> String {
+    let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let folders: String = kinds.iter().map(|kind| format!("{kind}_temp_path {kind};\n")).collect();
+    format!("access_log off;\n{folders}")
+}
+
+fn spillgate(kind: &str) -> Spillgate {
+    let settings = deployed(kind).join("spillgate.yaml");
+    let settings = settings.to_str().expect("a path of text");
+    Spillgate::serve(&deployed(kind).join("rules.yaml"), &["--config", settings, "--grpc", "off"])
+}
+
+/// Everything that the two configurations have in common.
+fn refuses_by_spillgates_word(proxy: &Proxy, upstream: &Upstream) {
+    for left in (0..LIMIT).rev() {
+        // What a client writes here must not give it another limit.
+        let forged = format!("203.0.113.{left}");
+        let passed = proxy.get("/", &[("X-Forwarded-For", &forged)]);
+        assert_eq!((passed.status, passed.body.as_str()), (200, Upstream::BODY), "{passed:?}");
+        assert_eq!(passed.header("ratelimit-policy"), Some(r#""per_address";q=5;w=3600"#), "{passed:?}");
+        let ratelimit = passed.header("ratelimit").expect("a RateLimit field");
+        assert!(ratelimit.starts_with(&format!(r#""per_address";r={left};t="#)), "{ratelimit}");
+        assert_eq!(passed.header("retry-after"), None, "{passed:?}");
+    }
+    let before = upstream.seen();
+    let refused = proxy.get("/", &[]);
+    assert_eq!((refused.status, refused.header("cache-control")), (429, Some("no-store")), "{refused:?}");
+    assert!((1..=720).contains(&refused.number("retry-after")), "{refused:?}");
+    assert!(refused.header("ratelimit").is_some_and(|field| field.contains("r=0")), "{refused:?}");
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    let problem: serde_json::Value = serde_json::from_str(&refused.body).expect("JSON");
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(upstream.seen(), before, "what is refused never reaches the upstream");
+}
+
+fn refuses_by_path(proxy: &Proxy) {
+    for visit in 0..LOGIN_LIMIT {
+        assert_eq!(proxy.get(&format!("/login?visit={visit}"), &[]).status, 200);
+    }
+    let refused = proxy.get("/login", &[]);
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(proxy.get("/elsewhere", &[]).status, 200, "the address has more left than the log-in page");
+    let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("an answer");
+    assert_eq!((posted.status, posted.body.as_str()), (200, Upstream::BODY), "a body passes: {posted:?}");
+}
+
+fn passes_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate: &mut Spillgate) {
+    spillgate.process.kill();
+    let before = upstream.seen();
+    for _ in 0..LIMIT * 2 {
+        let open = proxy.get("/", &[]);
+        assert_eq!((open.status, open.body.as_str()), (200, Upstream::BODY), "{open:?}");
+        assert_eq!(open.header("ratelimit"), None, "{open:?}");
+    }
+    assert_eq!(upstream.seen() - before, 10);
+}
+
+#[test]
+fn nginx_refuses_by_spillgates_word_and_outlives_it() {
+    let (upstream, mut spillgate) = (Upstream::start(), spillgate("nginx"));
+    let proxy = Proxy::nginx(upstream.port(), spillgate.http().port());
+    refuses_by_spillgates_word(&proxy, &upstream);
+    passes_when_spillgate_is_killed(&proxy, &upstream, &mut spillgate);
+}
+
+#[test]
+fn nginx_tells_spillgate_the_path() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
+    refuses_by_path(&Proxy::nginx(upstream.port(), spillgate.http().port()));
+}
+
+#[test]
+fn caddy_refuses_by_spillgates_word_and_outlives_it() {
+    let (upstream, mut spillgate) = (Upstream::start(), spillgate("caddy"));
+    let proxy = Proxy::caddy(upstream.port(), spillgate.http().port());
+    refuses_by_spillgates_word(&proxy, &upstream);
+    passes_when_spillgate_is_killed(&proxy, &upstream, &mut spillgate);
+}
+
+#[test]
+fn caddy_tells_spillgate_the_path() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
+    refuses_by_path(&Proxy::caddy(upstream.port(), spillgate.http().port()));
+}

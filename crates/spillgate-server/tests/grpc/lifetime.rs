@@ -1,0 +1,205 @@
+//! How connections begin and end: bounds, idle time, draining.
+
+use std::io::{ErrorKind, Read as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::extract::ConnectInfo;
+use axum::routing::get;
+use spillgate_server::listener::{App, Peer, Server};
+use spillgate_server::metrics::Metrics;
+use spillgate_server::service::Readiness;
+use spillgate_server::settings::{Limits, Listen};
+
+use crate::support::*;
+
+const RULES: &str = "
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 4000000}
+";
+
+/// Whether the server has closed the connection.
+fn closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 1024];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != ErrorKind::WouldBlock,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_beyond_the_bound_is_closed_at_once_and_the_next_free_place_is_taken() {
+    let setup = Setup { limits: Limits { connections: 2, ..limits() }, ..Setup::default() };
+    let server = TestServer::start_with(&[RULES], setup);
+    let mut client = server.client().await;
+    let other = server.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    eventually("two connections are open", || server.metrics.connections.get() == 2).await;
+    for _ in 0..20 {
+        let mut excess = server.say(b"");
+        eventually("the excess connection is closed", || closed(&mut excess)).await;
+    }
+    let bound = r#"spillgate_connections_closed_total{reason="bound"} 20"#;
+    assert!(server.metrics.encode().contains(bound), "{}", server.metrics.encode());
+    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the first ones are served on");
+
+    drop(other);
+    eventually("the place is free", || server.metrics.connections.get() == 1).await;
+    let mut second = server.client().await;
+    ask(&mut second, "api", &[descriptor(&[("user", "7")])]).await.expect("a free place is taken");
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_told_to_go_and_its_client_comes_back() {
+    let setup = Setup { limits: Limits { idle: Duration::from_millis(50), ..limits() }, ..Setup::default() };
+    let server = TestServer::start_with(&[RULES], setup);
+    let mut client = server.client().await;
+    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
+    eventually("it is closed", || server.metrics.connections.get() == 0).await;
+    assert!(server.metrics.encode().contains(r#"spillgate_connections_closed_total{reason="idle"} 1"#));
+    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the channel connects again");
+}
+
+/// Every request that the server judged has to reach its client, whenever the drain begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_loses_no_request() {
+    for round in 0..5 {
+        let mut server = TestServer::start(&[RULES]);
+        let (answered, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut askers = Vec::new();
+        for _ in 0..4 {
+            let client = server.client().await;
+            for _ in 0..16 {
+                let (mut client, answered, stop) = (client.clone(), Arc::clone(&answered), Arc::clone(&stop));
+                askers.push(tokio::spawn(async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
+                            Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
+                            // Not sent: the connection was told to go, and there is no other.
+                            Err(_) => break,
+                        };
+                    }
+                }));
+            }
+        }
+        eventually("requests are flowing", || answered.load(Ordering::Relaxed) > 500 * (round + 1)).await;
+        server.service.set_readiness(Readiness::Draining);
+        server.handle.drain();
+        let running = server.running.take().unwrap();
+        let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        for asker in askers {
+            asker.await.unwrap();
+        }
+        assert_eq!(drained.connections_cut, 0);
+        assert_eq!(server.metrics.allowed.get(), answered.load(Ordering::Relaxed), "round {round}");
+        assert_eq!(TcpStream::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+/// An HTTP server with a handler that waits, one that panics, and one that tells who asks.
+fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAddr, Server, Arc<Metrics>) {
+    let wait = async move || {
+        while !release.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        "waited"
+    };
+    let boom = async || -> &'static str { panic!("a handler that panics, as this test wants it") };
+    let who = async |ConnectInfo(peer): ConnectInfo<Peer>| match peer {
+        Peer::Tcp(address) => address.ip().to_string(),
+        Peer::Unix => "unix".to_owned(),
+    };
+    let router = axum::Router::new().route("/wait", get(wait)).route("/boom", get(boom)).route("/who", get(who));
+    let metrics = Arc::new(Metrics::new());
+    let mut server = Server::new(limits, Some(1), Arc::clone(&metrics));
+    let any = Listen::Tcp(([127, 0, 0, 1], 0).into());
+    let Listen::Tcp(address) = server.bind(&any, App::Http(router)).unwrap() else { panic!("TCP was asked for") };
+    (address, server, metrics)
+}
+
+/// One HTTP/1 request on a connection of its own; the answer as text.
+async fn get_once(address: std::net::SocketAddr, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_waits_is_answered_before_the_server_ends() {
+    let release = Arc::new(AtomicBool::new(false));
+    let (address, server, metrics) = http_server(limits(), Arc::clone(&release));
+    let running = server.start().unwrap();
+    let waiting = tokio::spawn(get_once(address, "/wait"));
+    eventually("it is connected", || metrics.connections.get() == 1).await;
+    let handle = running.handle();
+    let ended = tokio::task::spawn_blocking(|| running.wait());
+    handle.drain();
+    eventually("nobody is accepted any more", || TcpStream::connect(address).is_err()).await;
+    assert!(!ended.is_finished(), "a request is in flight");
+    release.store(true, Ordering::Relaxed);
+    assert!(waiting.await.unwrap().ends_with("waited"));
+    assert_eq!(ended.await.unwrap().unwrap().connections_cut, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
+    let limits = Limits { drain: Duration::from_millis(50), ..limits() };
+    let (address, server, metrics) = http_server(limits, Arc::default());
+    let running = server.start().unwrap();
+    let waiting = tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /wait HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
+        // Ends with nothing or a reset when the server gives up.
+        stream.read(&mut [0; 64]).await.unwrap_or(0)
+    });
+    eventually("it is connected", || metrics.connections.get() == 1).await;
+    running.handle().drain();
+    let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
+    assert_eq!(drained.connections_cut, 1);
+    assert_eq!(waiting.await.unwrap(), 0);
+    assert!(metrics.encode().contains(r#"spillgate_connections_closed_total{reason="drained"} 1"#));
+}
+
+#[tokio::test]
+async fn a_panic_ends_one_request_and_is_counted() {
+    let (address, server, metrics) = http_server(limits(), Arc::default());
+    let running = server.start().unwrap();
+    let answer = get_once(address, "/boom").await;
+    assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    assert_eq!(metrics.panics.get(), 1);
+    assert!(get_once(address, "/who").await.ends_with("127.0.0.1"));
+    running.handle().drain();
+}
+
+#[tokio::test]
+async fn http_connections_that_never_get_to_a_request_are_closed() {
+    let limits = Limits { receive: Duration::from_millis(100), ..limits() };
+    let (address, server, metrics) = http_server(limits, Arc::default());
+    let running = server.start().unwrap();
+    let mut slow = Vec::new();
+    for said in [&b""[..], b"P", b"PRI * HT", b"GET /who HTTP/1.1\r\nhost: te"] {
+        use std::io::Write as _;
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(said).unwrap();
+        slow.push(stream);
+    }
+    for stream in &mut slow {
+        eventually("the slow one is closed", || closed(stream)).await;
+    }
+    assert!(get_once(address, "/who").await.ends_with("127.0.0.1"));
+    assert!(metrics.encode().contains(r#"spillgate_connections_closed_total{reason="slow"} 4"#));
+    running.handle().drain();
+}

@@ -1,0 +1,9 @@
+//! The gRPC listener, served in this process and asked by a real client over real sockets.
+
+#![allow(clippy::unwrap_used)]
+
+mod hostile;
+mod lifetime;
+mod semantics;
+mod server;
+mod support;

@@ -1,0 +1,340 @@
+//! What ShouldRateLimit answers.
+
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{
+    self, Ok, OverLimit,
+};
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use spillgate_server::settings::Grants;
+use tonic::Code as GrpcCode;
+
+use crate::support::*;
+
+const BASIC: &str = "
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {name: per_user, unit: hour, requests_per_unit: 20}
+  - key: tenant
+    rate_limit: {unit: hour, requests_per_unit: 10}
+  - key: batch
+    rate_limits:
+      - {name: hourly, unit: hour, requests_per_unit: 8}
+      - {name: daily, unit: day, requests_per_unit: 5}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: window
+    rate_limit: {window: 90m, limit: 3}
+  - key: weekly
+    rate_limit: {unit: week, requests_per_unit: 3}
+  - key: bucket
+    rate_limit: {algorithm: token_bucket, unit: hour, requests_per_unit: 3, burst: 1}
+  - key: places
+    rate_limit: {algorithm: concurrency, requests_per_unit: 1}
+  - key: paid_later
+    rate_limit: {unit: hour, requests_per_unit: 2, post_paid: true}
+  - key: banned
+    rate_limit: {unit: hour, requests_per_unit: 0}
+  - key: watched
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: quota
+    quota_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+";
+
+async fn asked(client: &mut Client, descriptors: &[Descriptor]) -> (Code, Vec<(Code, u32)>) {
+    summary(&ask(client, "api", descriptors).await.unwrap())
+}
+
+type Descriptor =
+    spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+
+#[tokio::test]
+async fn counts_down_to_zero_and_then_refuses() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let mut last_reset = i64::MAX;
+    for call in 0..25_u32 {
+        let response = ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
+        let code = if call < 20 { Ok } else { OverLimit };
+        assert_eq!(summary(&response), (code, vec![(code, 19_u32.saturating_sub(call))]), "call {call}");
+        let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
+        let limit = status.current_limit.as_ref().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (20, Unit::Hour, "per_user"));
+        let reset = status.duration_until_reset.unwrap();
+        assert!((1..=3600).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
+        assert!(reset.seconds <= last_reset, "the window comes nearer its end");
+        last_reset = reset.seconds;
+    }
+    // Another value has a counter of its own.
+    assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
+}
+
+#[tokio::test]
+async fn a_refusal_of_one_descriptor_charges_no_other() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
+    for call in 0..15 {
+        let answer = asked(&mut client, &both).await;
+        if call < 10 {
+            assert_eq!(answer, (Ok, vec![(Ok, 19 - call), (Ok, 9 - call)]), "call {call}");
+        } else {
+            assert_eq!(answer, (OverLimit, vec![(Ok, 10), (OverLimit, 0)]), "call {call}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn with_compat_envoy_each_descriptor_is_charged_alone() {
+    let compat = BASIC.replace("domain: api", "domain: api\ncompat: envoy").replace("denied", "");
+    let server = TestServer::start(&[&compat]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
+    for call in 0..15_u32 {
+        let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
+        assert_eq!(asked(&mut client, &both).await, (code, vec![(Ok, 19 - call), (code, left)]), "call {call}");
+    }
+}
+
+#[tokio::test]
+async fn what_no_rule_matches_passes_without_a_limit() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    for (domain, entries) in [("other", &[("user", "7")][..]), ("api", &[("nobody", "7")]), ("api", &[])] {
+        let response = ask(&mut client, domain, &[descriptor(entries)]).await.unwrap();
+        assert_eq!(summary(&response), (Ok, vec![(Ok, 0)]));
+        let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
+        assert!(status.current_limit.is_none() && status.duration_until_reset.is_none());
+    }
+    assert_eq!(server.metrics.unmatched.get(), 3);
+}
+
+#[tokio::test]
+async fn a_request_without_domain_or_descriptors_is_an_invalid_argument() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    let no_domain = ask(&mut client, "", &[descriptor(&[("user", "7")])]).await.unwrap_err();
+    assert_eq!(no_domain.code(), GrpcCode::InvalidArgument);
+    let no_descriptors = ask(&mut client, "api", &[]).await.unwrap_err();
+    assert_eq!(no_descriptors.code(), GrpcCode::InvalidArgument);
+    assert!(server.metrics.encode().contains("spillgate_requests_rejected_total{reason=\"bad_request\"} 2"));
+}
+
+#[tokio::test]
+async fn hits_are_the_descriptors_else_the_requests_else_one() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let user = &[("user", "7")];
+    let mut five = request("api", &[descriptor(user)]);
+    five.hits_addend = 5;
+    let response = client.should_rate_limit(five).await.unwrap().into_inner();
+    assert_eq!(summary(&response), (Ok, vec![(Ok, 15)]));
+    let mut own = request("api", &[hits(user, 2)]);
+    own.hits_addend = 5;
+    let response = client.should_rate_limit(own).await.unwrap().into_inner();
+    assert_eq!(summary(&response), (Ok, vec![(Ok, 13)]));
+    assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 looks");
+    assert_eq!(asked(&mut client, &[descriptor(user)]).await, (Ok, vec![(Ok, 12)]), "absent is one");
+    assert_eq!(asked(&mut client, &[hits(user, 13)]).await, (OverLimit, vec![(OverLimit, 12)]), "all or nothing");
+    assert_eq!(asked(&mut client, &[hits(user, u64::MAX)]).await, (OverLimit, vec![(OverLimit, 12)]));
+}
+
+#[tokio::test]
+async fn negative_hits_give_back_and_never_more_than_was_taken() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let user = &[("user", "7")];
+    assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
+    assert_eq!(asked(&mut client, &[refund(user, 5)]).await, (Ok, vec![(Ok, 5)]));
+    assert_eq!(asked(&mut client, &[refund(user, 500)]).await, (Ok, vec![(Ok, 20)]));
+    // In its own request a refund makes no room.
+    assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
+    let (code, _) = asked(&mut client, &[hits(user, 1), refund(user, 5)]).await;
+    assert_eq!(code, OverLimit);
+    assert_eq!(server.metrics.refunds.get(), 3);
+}
+
+#[tokio::test]
+async fn refunds_and_overrides_need_a_grant() {
+    let setup = Setup { grants: Grants::default(), ..Setup::default() };
+    let server = TestServer::start_with(&[BASIC], setup);
+    let mut client = server.client().await;
+    for minting in [refund(&[("user", "7")], 1), overriding(&[("user", "7")], 5, 3)] {
+        let refused = ask(&mut client, "api", &[descriptor(&[("user", "7")]), minting]).await.unwrap_err();
+        assert_eq!(refused.code(), GrpcCode::PermissionDenied);
+    }
+    let left = asked(&mut client, &[hits(&[("user", "7")], 0)]).await;
+    assert_eq!(left, (Ok, vec![(Ok, 20)]), "nothing of those requests was charged");
+}
+
+#[tokio::test]
+async fn an_override_applies_wherever_the_domain_exists() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    for entries in [[("user", "7")], [("nobody", "x")]] {
+        let over = [overriding(&entries, 2, Unit::Day.into())];
+        let response = ask(&mut client, "api", &over).await.unwrap();
+        assert_eq!(summary(&response), (Ok, vec![(Ok, 1)]));
+        let limit = response.statuses[0].current_limit.as_ref().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit()), (2, Unit::Day));
+        assert_eq!(asked(&mut client, &over).await, (Ok, vec![(Ok, 0)]));
+        assert_eq!(asked(&mut client, &over).await, (OverLimit, vec![(OverLimit, 0)]));
+    }
+    let elsewhere = ask(&mut client, "other", &[overriding(&[("user", "7")], 0, 3)]).await.unwrap();
+    assert_eq!(summary(&elsewhere), (Ok, vec![(Ok, 0)]), "an unknown domain has no limits at all");
+}
+
+#[tokio::test]
+async fn an_override_without_a_known_unit_is_an_invalid_argument_and_kills_nobody() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    for unit in [0, 7, 99, -1, i32::MAX] {
+        let refused = ask(&mut client, "api", &[overriding(&[("user", "7")], 5, unit)]).await.unwrap_err();
+        assert_eq!(refused.code(), GrpcCode::InvalidArgument, "unit {unit}");
+    }
+    assert_eq!(asked(&mut client, &[descriptor(&[("user", "7")])]).await.0, Ok);
+}
+
+#[tokio::test]
+async fn unlimited_has_all_that_can_be_said_left() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    for _ in 0..3 {
+        assert_eq!(asked(&mut client, &[descriptor(&[("free", "x")])]).await, (Ok, vec![(Ok, u32::MAX)]));
+    }
+}
+
+#[tokio::test]
+async fn a_status_shows_the_limit_that_binds() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    for left in (0..5).rev() {
+        let response = ask(&mut client, "api", &[descriptor(&[("batch", "x")])]).await.unwrap();
+        assert_eq!(summary(&response), (Ok, vec![(Ok, left)]));
+        assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "daily");
+    }
+    let response = ask(&mut client, "api", &[hits(&[("batch", "x")], 4)]).await.unwrap();
+    assert_eq!(summary(&response), (OverLimit, vec![(OverLimit, 0)]));
+    assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "daily");
+}
+
+#[tokio::test]
+async fn windows_without_a_name_have_the_unit_unknown() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    for (key, unit) in [("window", Unit::Unknown), ("weekly", Unit::Week)] {
+        let response = ask(&mut client, "api", &[descriptor(&[(key, "x")])]).await.unwrap();
+        let limit = response.statuses[0].current_limit.as_ref().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit()), (3, unit), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_tells_how_long_to_wait_unless_nobody_knows() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    let bucket = [descriptor(&[("bucket", "x")])];
+    assert_eq!(asked(&mut client, &bucket).await, (Ok, vec![(Ok, 0)]));
+    let response = ask(&mut client, "api", &bucket).await.unwrap();
+    let wait = response.statuses[0].duration_until_reset.unwrap();
+    // A token comes every twenty minutes; the wait is rounded up.
+    assert!((1170..=1200).contains(&wait.seconds) && wait.nanos == 0, "{wait:?}");
+
+    assert_eq!(asked(&mut client, &[descriptor(&[("places", "x")])]).await, (Ok, vec![(Ok, 0)]));
+    let full = ask(&mut client, "api", &[descriptor(&[("places", "x")])]).await.unwrap();
+    let never = ask(&mut client, "api", &[hits(&[("bucket", "y")], 2)]).await.unwrap();
+    let banned = ask(&mut client, "api", &[descriptor(&[("banned", "x")])]).await.unwrap();
+    for response in [full, never, banned] {
+        assert_eq!(response.overall_code(), OverLimit);
+        assert!(response.statuses[0].duration_until_reset.is_none(), "{response:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_descriptors_alike_are_one_question() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let twice = [descriptor(&[("user", "7")]), descriptor(&[("user", "7")])];
+    assert_eq!(asked(&mut client, &twice).await, (Ok, vec![(Ok, 18), (Ok, 18)]));
+}
+
+#[tokio::test]
+async fn what_is_paid_later_is_always_charged_and_stops_looks() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let (take, look) = ([hits(&[("paid_later", "x")], 2)], [hits(&[("paid_later", "x")], 0)]);
+    assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
+    assert_eq!(asked(&mut client, &look).await.0, Ok, "all of it is used, but no more");
+    assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
+    assert_eq!(asked(&mut client, &look).await, (OverLimit, vec![(OverLimit, 0)]));
+}
+
+#[tokio::test]
+async fn a_shadow_rule_is_counted_and_never_shown_as_over() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    for _ in 0..3 {
+        assert_eq!(asked(&mut client, &[descriptor(&[("watched", "x")])]).await, (Ok, vec![(Ok, 0)]));
+    }
+    let text = server.metrics.encode();
+    assert!(text.contains(r#"{domain="api",rule="watched",outcome="shadow_refused"} 2"#), "{text}");
+    assert!(text.contains(r#"{domain="api",rule="watched",outcome="allowed"} 1"#), "{text}");
+}
+
+#[tokio::test]
+async fn the_global_shadow_lets_everything_pass_but_shows_what_is_over() {
+    let server = TestServer::start_with(&[BASIC], Setup { shadow: true, ..Setup::default() });
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
+    for call in 0..15_u32 {
+        let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
+        // Since the request passes, what fits is charged.
+        assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
+    }
+    assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
+}
+
+#[tokio::test]
+async fn quota_mode_refuses_only_when_all_of_it_refuses() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let (a, b) = (descriptor(&[("quota", "a")]), descriptor(&[("quota", "b")]));
+    assert_eq!(asked(&mut client, std::slice::from_ref(&a)).await, (Ok, vec![(Ok, 0)]));
+    let one_over = asked(&mut client, &[a.clone(), b.clone()]).await;
+    assert_eq!(one_over, (Ok, vec![(OverLimit, 0), (Ok, 0)]));
+    assert_eq!(asked(&mut client, &[a, b]).await, (OverLimit, vec![(OverLimit, 0), (OverLimit, 0)]));
+}
+
+#[tokio::test]
+async fn decisions_are_counted_by_rule_and_outcome() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    for _ in 0..3 {
+        asked(&mut client, &[hits(&[("tenant", "a")], 5)]).await;
+    }
+    let text = server.service.encode_metrics();
+    for line in [
+        r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="allowed"} 2"#,
+        r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="refused"} 1"#,
+        "spillgate_requests_allowed_total 2",
+        "spillgate_requests_refused_total 1",
+        "spillgate_store_keys 1",
+        "spillgate_rules 12",
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+}

@@ -1,0 +1,143 @@
+//! What stands beside the rate limit service: health, reflection, Unix sockets.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use hyper_util::rt::TokioIo;
+use spillgate_server::listener::{App, Server};
+use spillgate_server::protocol::grpc::Grpc;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_server::service::Readiness;
+use spillgate_server::settings::Listen;
+use tonic::codegen::tokio_stream;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::{v1, v1alpha};
+
+use crate::support::*;
+
+const RULES: &str = "
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 20}
+";
+
+const RLS: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+#[tokio::test]
+async fn health_is_the_services_readiness() {
+    let server = TestServer::start(&[RULES]);
+    let mut health = HealthClient::new(server.channel().await);
+    let mut check = async |name: &str| {
+        let answer = health.check(HealthCheckRequest { service: name.into() }).await;
+        answer.map(|answer| answer.into_inner().status())
+    };
+    for name in ["", RLS] {
+        assert_eq!(check(name).await.unwrap(), ServingStatus::Serving);
+    }
+    assert_eq!(check("nobody").await.unwrap_err().code(), tonic::Code::NotFound);
+    server.service.set_readiness(Readiness::Starting);
+    assert_eq!(check("").await.unwrap(), ServingStatus::NotServing);
+    server.service.set_readiness(Readiness::Ready);
+    assert_eq!(check("").await.unwrap(), ServingStatus::Serving);
+    server.service.set_readiness(Readiness::Draining);
+    server.service.set_readiness(Readiness::Ready);
+    assert_eq!(check("").await.unwrap(), ServingStatus::NotServing, "there is no way back from draining");
+}
+
+#[tokio::test]
+async fn a_health_watch_follows_and_ends_when_the_server_drains() {
+    let server = TestServer::start(&[RULES]);
+    let mut health = HealthClient::new(server.channel().await);
+    let mut watch = health.watch(HealthCheckRequest { service: RLS.into() }).await.unwrap().into_inner();
+    let mut next = async || watch.message().await.unwrap().map(|message| message.status());
+    assert_eq!(next().await, Some(ServingStatus::Serving));
+    server.service.set_readiness(Readiness::Starting);
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    server.service.set_readiness(Readiness::Ready);
+    assert_eq!(next().await, Some(ServingStatus::Serving));
+    server.service.set_readiness(Readiness::Draining);
+    assert_eq!(next().await, Some(ServingStatus::NotServing));
+    assert_eq!(next().await, None);
+}
+
+#[tokio::test]
+async fn reflection_names_the_services_in_both_versions() {
+    let server = TestServer::start(&[RULES]);
+    let expected = ["envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"];
+
+    let request = v1::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(v1::server_reflection_request::MessageRequest::ListServices(String::new())),
+    };
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(server.channel().await);
+    let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
+    let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer else {
+        panic!("a list was asked for: {answer:?}");
+    };
+    let names: Vec<&str> = list.service.iter().map(|service| &*service.name).collect();
+    assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
+
+    let request = v1alpha::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(v1alpha::server_reflection_request::MessageRequest::FileContainingSymbol(
+            "envoy.extensions.common.ratelimit.v3.RateLimitDescriptor".into(),
+        )),
+    };
+    let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(server.channel().await);
+    let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
+    let v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(files) = answer else {
+        panic!("a file was asked for: {answer:?}");
+    };
+    assert!(!files.file_descriptor_proto.is_empty());
+}
+
+async fn unix_client(path: &Path) -> Client {
+    let path = path.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(tokio::net::UnixStream::connect(path).await?)) }
+    });
+    let endpoint = Endpoint::from_static("http://local").timeout(DEADLINE);
+    RateLimitServiceClient::new(endpoint.connect_with_connector(connector).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unix_socket_serves_replaces_a_stale_file_and_is_removed_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rls.sock");
+    // What a server leaves that was killed: a socket that nobody listens on.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+
+    let setup = || Setup { listen: Listen::Unix(path.clone()), ..Setup::default() };
+    let mut server = TestServer::start_with(&[RULES], setup());
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert!(metadata.file_type().is_socket());
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
+    let mut client = unix_client(&path).await;
+    let response = ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
+    assert_eq!(response.overall_code(), Code::Ok);
+
+    let grpc = Grpc::new(server.service.clone(), ALL_GRANTS, 1024).unwrap();
+    let mut second = Server::new(limits(), Some(1), server.metrics.clone());
+    let taken = second.bind(&Listen::Unix(path.clone()), App::Grpc(grpc.clone())).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+    let file = folder.path().join("precious");
+    std::fs::write(&file, "not a socket").unwrap();
+    second.bind(&Listen::Unix(file.clone()), App::Grpc(grpc)).unwrap_err();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "not a socket");
+
+    drop(client);
+    server.handle.drain();
+    let running = server.running.take().unwrap();
+    tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
+    assert!(!path.exists());
+}

@@ -1,0 +1,176 @@
+//! A server on a free port, and short words for requests and answers.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate::rules::{Rules, RulesFile};
+use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
+use spillgate_server::listener::{App, Handle, Running, Server};
+use spillgate_server::metrics::Metrics;
+use spillgate_server::protocol::grpc::Grpc;
+use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus,
+};
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::settings::{Grants, Limits, Listen};
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) type Client = RateLimitServiceClient<Channel>;
+
+/// Much longer than anything here should take.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) const ALL_GRANTS: Grants = Grants { refund: true, overriding: true };
+
+pub(crate) fn limits() -> Limits {
+    Limits {
+        connections: 1000,
+        streams: 128,
+        body: 64 * 1024,
+        descriptors: 32,
+        entries: 16,
+        key: 256,
+        value: 1024,
+        idle: Duration::from_secs(60),
+        receive: Duration::from_secs(10),
+        drain: Duration::from_secs(10),
+    }
+}
+
+/// How a test's server differs from the usual one.
+pub(crate) struct Setup {
+    pub(crate) limits: Limits,
+    pub(crate) grants: Grants,
+    pub(crate) shadow: bool,
+    pub(crate) listen: Listen,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        Setup { limits: limits(), grants: ALL_GRANTS, shadow: false, listen: Listen::Tcp(any) }
+    }
+}
+
+pub(crate) struct TestServer {
+    pub(crate) listen: Listen,
+    pub(crate) handle: Handle,
+    pub(crate) running: Option<Running>,
+    pub(crate) service: Arc<Service>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl TestServer {
+    pub(crate) fn start(rules: &[&str]) -> TestServer {
+        TestServer::start_with(rules, Setup::default())
+    }
+
+    pub(crate) fn start_with(rules: &[&str], setup: Setup) -> TestServer {
+        let files: Vec<RulesFile> = (1..)
+            .zip(rules)
+            .map(|(number, text)| RulesFile { name: format!("{number}.yaml"), text: (*text).into() })
+            .collect();
+        let rules = Rules::parse(&files).unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+        let options = ServiceOptions { shadow: setup.shadow, bounds: (&setup.limits).into() };
+        let service = Arc::new(Service::new(rules, limiter, options, Arc::clone(&metrics)));
+        let grpc = Grpc::new(Arc::clone(&service), setup.grants, setup.limits.body).unwrap();
+        let mut server = Server::new(setup.limits, Some(2), Arc::clone(&metrics));
+        let listen = server.bind(&setup.listen, App::Grpc(grpc)).unwrap();
+        let running = server.start().unwrap();
+        TestServer { listen, handle: running.handle(), running: Some(running), service, metrics }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match &self.listen {
+            Listen::Tcp(address) => *address,
+            Listen::Unix(path) => panic!("{} is no network address", path.display()),
+        }
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.address())).unwrap().timeout(DEADLINE).connect().await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        RateLimitServiceClient::new(self.channel().await)
+    }
+
+    /// Connects and says `bytes`.
+    pub(crate) fn say(&self, bytes: &[u8]) -> std::net::TcpStream {
+        let mut stream = std::net::TcpStream::connect(self.address()).unwrap();
+        // The server may have hung up already, which is for the caller to find out.
+        let _ = stream.write_all(bytes);
+        stream
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.handle.drain();
+    }
+}
+
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entry = |&(key, value): &(&str, &str)| Entry { key: key.into(), value: value.into() };
+    RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
+}
+
+pub(crate) fn hits(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
+}
+
+pub(crate) fn refund(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), is_negative_hits: true, ..descriptor(entries) }
+}
+
+pub(crate) fn overriding(entries: &[(&str, &str)], requests_per_unit: u32, unit: i32) -> RateLimitDescriptor {
+    RateLimitDescriptor { limit: Some(RateLimitOverride { requests_per_unit, unit }), ..descriptor(entries) }
+}
+
+pub(crate) fn request(domain: &str, descriptors: &[RateLimitDescriptor]) -> RateLimitRequest {
+    RateLimitRequest { domain: domain.into(), descriptors: descriptors.to_vec(), hits_addend: 0 }
+}
+
+pub(crate) async fn ask(
+    client: &mut Client,
+    domain: &str,
+    descriptors: &[RateLimitDescriptor],
+) -> Result<RateLimitResponse, Status> {
+    client.should_rate_limit(request(domain, descriptors)).await.map(tonic::Response::into_inner)
+}
+
+/// The overall code with the code and the remaining units of each descriptor.
+pub(crate) fn summary(response: &RateLimitResponse) -> (Code, Vec<(Code, u32)>) {
+    let status = |status: &DescriptorStatus| (status.code(), status.limit_remaining);
+    (response.overall_code(), response.statuses.iter().map(status).collect())
+}
+
+/// Waits until the window of an hour (so of a day, too) has a minute left, so that a test that
+/// counts in it does not straddle its edge.
+pub(crate) async fn clear_of_an_edge() {
+    let now_s = SystemClock::start().now().as_nanos() / 1_000_000_000;
+    let left = 3600 - now_s % 3600;
+    if left < 60 {
+        tokio::time::sleep(Duration::from_secs(left + 1)).await;
+    }
+}
+
+/// Polls until `done`.
+pub(crate) async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while !done() {
+        assert!(tokio::time::Instant::now() < deadline, "not within {DEADLINE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,235 @@
+//! A server under attack, and an honest client that is served all the while.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::http2;
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, http};
+
+/// How much the server may grow under attack, in KiB: what the connections of these tests may hold, with room.
+const GROWTH_KIB: u64 = 256 * 1024;
+const RULES: &str =
+    "domain: siege\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
+pub(crate) const CHECK: &str = r#"{"domain":"siege","descriptors":[{"user":"honest"}]}"#;
+
+pub(crate) struct Siege {
+    pub(crate) spillgate: Spillgate,
+    honest: Option<JoinHandle<()>>,
+    over: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
+    resident_kib: u64,
+    _rules: tempfile::TempDir,
+}
+
+impl Siege {
+    /// Starts a server and an honest client; the client must be served once before anything else happens.
+    pub(crate) fn begin(arguments: &[&str]) -> Siege {
+        let rules = tempfile::tempdir().unwrap();
+        let file = rules.path().join("siege.yaml");
+        fs::write(&file, RULES).unwrap();
+        let spillgate = Spillgate::serve(&file, arguments);
+        let (over, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut client = Honest::connect(spillgate.http(), spillgate.grpc()).unwrap();
+        client.ask();
+        let resident_kib = resident_kib(spillgate.process.id());
+        let (ending, count) = (Arc::clone(&over), Arc::clone(&served));
+        let honest = thread::spawn(move || {
+            while !ending.load(Ordering::SeqCst) {
+                client.ask();
+                count.fetch_add(1, Ordering::SeqCst);
+                thread::park_timeout(Duration::from_millis(5));
+            }
+        });
+        Siege { spillgate, honest: Some(honest), over, served, resident_kib, _rules: rules }
+    }
+
+    /// Attacks until the time is over: a second or two of every test run, `HOSTILE_SECONDS` by hand.
+    pub(crate) fn storm(&self, mut attack: impl FnMut(u64)) {
+        let seconds = std::env::var("HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5);
+        let end = Instant::now() + Duration::from_secs_f64(seconds);
+        let mut round = 0;
+        while Instant::now() < end || round < 10 {
+            attack(round);
+            round += 1;
+            self.is_bounded();
+        }
+    }
+
+    /// Waits until the honest client has been served `times` more.
+    pub(crate) fn serves_on(&self, times: u64) {
+        let before = self.served.load(Ordering::SeqCst);
+        let end = Instant::now() + DEADLINE;
+        while self.served.load(Ordering::SeqCst) < before + times {
+            let lives = self.honest.as_ref().is_some_and(|honest| !honest.is_finished());
+            assert!(lives, "the honest client failed");
+            assert!(Instant::now() < end, "the honest client waits");
+            thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn is_bounded(&self) {
+        let now = resident_kib(self.spillgate.process.id());
+        let before = self.resident_kib;
+        assert!(now < before + GROWTH_KIB, "the server grew from {before} to {now} KiB");
+    }
+
+    /// The honest client was served throughout, a new one is too, and the process lives, without a panic.
+    pub(crate) fn end(mut self) {
+        self.serves_on(1);
+        self.over.store(true, Ordering::SeqCst);
+        let honest = self.honest.take().unwrap();
+        assert!(honest.join().is_ok(), "the honest client failed");
+        Honest::connect(self.spillgate.http(), self.spillgate.grpc()).unwrap().ask();
+        self.is_bounded();
+        assert!(self.spillgate.process.is_running(), "the server ended");
+        let panics = self.metric("spillgate_panics_total");
+        assert_eq!(panics, Some(0), "the server panicked: {:?}", self.spillgate.process.stderr());
+    }
+
+    /// A counter of the admin listener.
+    pub(crate) fn metric(&self, name: &str) -> Option<u64> {
+        let metrics = http::get(self.spillgate.admin(), "/metrics", &[]);
+        let line = metrics.body.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    }
+}
+
+impl Drop for Siege {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A client with one kept connection to each port.
+struct Honest {
+    http: TcpStream,
+    grpc: http2::Connection,
+}
+
+impl Honest {
+    fn connect(http: SocketAddr, grpc: SocketAddr) -> io::Result<Honest> {
+        let http = TcpStream::connect_timeout(&http, DEADLINE)?;
+        http.set_read_timeout(Some(DEADLINE))?;
+        http.set_nodelay(true)?;
+        Ok(Honest { http, grpc: http2::Connection::open(grpc)? })
+    }
+
+    /// Asks on both and panics unless both allow.
+    fn ask(&mut self) {
+        let (status, body) = post(&mut self.http, "/v1/check", CHECK.as_bytes()).expect("HTTP is served");
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        let message = http2::message(&http2::rate_limit_request("siege", "user", "honest", 1));
+        let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("gRPC is served");
+        // A prefix of five bytes, then field 1, the overall code: OK.
+        assert_eq!(answer.as_deref().and_then(|data| data.get(5..7)), Some(&[8u8, 1][..]));
+    }
+}
+
+/// One POST on a kept connection: the status and the body.
+pub(crate) fn post(stream: &mut TcpStream, path: &str, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: siege\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body].concat())?;
+    let mut read = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        if let Some(answer) = parse(&read) {
+            return Ok(answer);
+        }
+        match stream.read(&mut chunk)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => read.extend_from_slice(&chunk[..n]),
+        }
+    }
+}
+
+/// A whole answer with a content-length.
+fn parse(read: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let end = read.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&read[..end]).ok()?.to_ascii_lowercase();
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let length: usize = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse().ok()?;
+    Some((status, read.get(end..end + length)?.to_vec()))
+}
+
+fn resident_kib(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the server lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a living process has a size");
+    line.trim().trim_end_matches(" kB").parse().expect("a whole number")
+}
+
+/// SplitMix64: small, seeded, good enough to be nasty.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+
+    pub(crate) fn bytes(&mut self, bound: usize) -> Vec<u8> {
+        let len = self.below(bound);
+        (0..len).map(|_| self.byte()).collect()
+    }
+
+    pub(crate) fn one_of<'t, T: ?Sized>(&mut self, choices: &[&'t T]) -> &'t T {
+        choices[self.below(choices.len())]
+    }
+
+    /// `seed` with a few bytes changed, lost, doubled or cut off.
+    pub(crate) fn mutated(&mut self, seed: &[u8]) -> Vec<u8> {
+        let mut bytes = seed.to_vec();
+        for _ in 0..=self.below(4) {
+            let (at, to) = (self.below(bytes.len()), self.below(bytes.len()));
+            let (from, to) = (at.min(to), at.max(to));
+            match self.below(6) {
+                0 => bytes.truncate(at),
+                1 => drop(bytes.drain(from..to)),
+                2 => bytes.insert(at.min(bytes.len()), self.byte()),
+                3 => bytes.splice(at..at, seed.to_vec()).for_each(drop),
+                4 => bytes.splice(from..to, self.one_of(&NASTY).bytes()).for_each(drop),
+                _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (at % 8)),
+            }
+        }
+        bytes
+    }
+}
+
+/// What parsers trip over.
+const NASTY: [&str; 12] = [
+    "18446744073709551616",
+    "-1",
+    "1e308",
+    "\"\\ud800\"",
+    "null",
+    "{}",
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+    "\u{0}",
+    "\"\"",
+    "0.1",
+    "99999999999h",
+    "\u{feff}",
+];

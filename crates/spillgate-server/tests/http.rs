@@ -1,0 +1,20 @@
+//! Every HTTP path against a real service on the memory store and a clock of the test's own.
+
+#[path = "http/admin.rs"]
+mod admin;
+#[path = "http/app.rs"]
+mod app;
+#[path = "http/check.rs"]
+mod check;
+#[path = "http/forward_auth.rs"]
+mod forward_auth;
+#[path = "http/hit.rs"]
+mod hit;
+#[path = "http/lease.rs"]
+mod lease;
+#[path = "http/random.rs"]
+mod random;
+#[path = "http/rls.rs"]
+mod rls;
+#[path = "http/wrong.rs"]
+mod wrong;

@@ -1,0 +1,131 @@
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+
+use crate::app::{App, Reply};
+
+const LOCAL: &str = "127.0.0.1:4711";
+const REMOTE: &str = "203.0.113.9:4711";
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(Body::empty()).expect("a request")
+}
+
+fn reset(body: &str) -> Request<Body> {
+    Request::post("/reset").body(Body::from(body.to_owned())).expect("a request")
+}
+
+fn use_up(app: &App) {
+    let body = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":3}"#;
+    assert_eq!(app.post("/v1/check", body).status, 200);
+    assert_eq!(app.post("/v1/check", body).status, 429);
+}
+
+fn remaining(app: &App) -> serde_json::Value {
+    app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":0}"#).json()["remaining"].clone()
+}
+
+#[test]
+fn metrics_are_text_that_counts() {
+    let app = App::new();
+    use_up(&app);
+    let reply = app.admin(None, REMOTE, get("/metrics"));
+    assert_eq!(reply.status, 200);
+    assert!(reply.header("content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
+    assert!(reply.body.contains("spillgate_requests_refused_total 1"), "{}", reply.body);
+    assert!(reply.body.ends_with("# EOF\n"));
+}
+
+#[test]
+fn rules_are_shown_with_the_line_they_were_written_on() {
+    let app = App::new();
+    let listing = app.admin(None, REMOTE, get("/rules")).json();
+    assert_eq!(listing["domains"], json!([{"name": "api", "file": "rules/api.yaml", "compat_envoy": false}]));
+    let rules = listing["rules"].as_array().expect("a list");
+    let rule = rules.iter().find(|rule| rule["rule"] == "user_id").expect("the rule");
+    let expected = json!({
+        "domain": "api", "rule": "user_id", "file": "rules/api.yaml", "line": 4, "unlimited": false,
+        "shadow_mode": false, "quota_mode": false,
+        "limits": [{"name": "per_user", "algorithm": "fixed_window", "limit": 3, "window_ns": 3_600_000_000_000_u64,
+                    "capacity": 3, "line": 5}],
+    });
+    assert_eq!(*rule, expected);
+    assert!(rules.iter().any(|rule| rule["rule"] == "outer > inner"), "{listing}");
+}
+
+#[test]
+fn reset_forgets_what_a_rule_counted() {
+    let app = App::new();
+    use_up(&app);
+    let reply = app.admin(None, LOCAL, reset(r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#));
+    assert_eq!((reply.status, reply.json()), (200, json!({"reset": 1})));
+    assert_eq!(remaining(&app), 3);
+}
+
+#[test]
+fn reset_forgets_what_a_hit_counted() {
+    let app = App::new();
+    let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000,"penalty_ms":600000}"#;
+    assert_eq!([app.post("/v1/hit", hit).status, app.post("/v1/hit", hit).status], [200, 429]);
+    assert_eq!(app.admin(None, LOCAL, reset(hit)).status, 200);
+    assert_eq!(app.post("/v1/hit", hit).status, 200, "the penalty is forgotten too");
+}
+
+#[test]
+fn a_reset_that_means_nothing_says_so() {
+    let app = App::new();
+    let ask = |body: &str| app.admin(None, LOCAL, reset(body));
+    assert!(ask(r#"{"domain":"api","descriptors":[{"nobody":"7"}]}"#).problem(404).contains("no limit matches"));
+    assert!(ask(r#"{"domain":"api","descriptors":[]}"#).problem(400).contains("no descriptors"));
+    assert!(ask(r#"{"domain":"api","descriptor":[]}"#).problem(400).contains("unknown field `descriptor`"));
+    assert!(ask(r#"{"bucket":"login"}"#).problem(400).contains("missing field `key`"));
+    assert!(ask("nonsense").problem(400).contains("send JSON such as"));
+}
+
+#[test]
+fn without_a_token_only_this_machine_writes_and_no_web_page() {
+    let app = App::new();
+    let body = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+    use_up(&app);
+    assert!(app.admin(None, REMOTE, reset(body)).problem(403).contains("admin_token_file"));
+    let mut from_page = reset(body);
+    from_page.headers_mut().insert("origin", "http://evil.example".parse().expect("a value"));
+    assert_eq!(app.admin(None, LOCAL, from_page).status, 403);
+    assert_eq!(remaining(&app), 0, "nothing was reset");
+    assert_eq!(app.admin(None, "[::ffff:127.0.0.1]:1", reset(body)).status, 200, "IPv4-mapped loopback is loopback");
+}
+
+#[test]
+fn with_a_token_everything_but_health_wants_it() {
+    let app = App::new();
+    let ask = |authorization: Option<&str>, path: &str| -> Reply {
+        let mut request = get(path);
+        if let Some(value) = authorization {
+            request.headers_mut().insert("authorization", value.parse().expect("a value"));
+        }
+        app.admin(Some("s3cret\n"), LOCAL, request)
+    };
+    for wrong in
+        [None, Some("Bearer"), Some("Bearer "), Some("Bearer s3cre"), Some("Bearer s3crett"), Some("Basic s3cret")]
+    {
+        for path in ["/metrics", "/rules", "/reset", "/anything"] {
+            let reply = ask(wrong, path);
+            assert!(reply.problem(401).contains("Authorization: Bearer"), "{wrong:?}");
+            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+        }
+    }
+    assert_eq!(ask(Some("Bearer s3cret"), "/metrics").status, 200);
+    assert_eq!(ask(Some("bearer s3cret"), "/rules").status, 200, "schemes have no case");
+    assert_eq!((ask(None, "/healthz").status, ask(None, "/readyz").status), (200, 200));
+    assert_eq!(ask(Some("Bearer s3cret"), "/anything").status, 404);
+    assert_eq!(ask(Some("Bearer s3cret"), "/reset").header("allow"), Some("POST"));
+}
+
+#[test]
+fn an_empty_token_is_refused_at_the_start() {
+    let app = App::new();
+    for token in ["", " \n"] {
+        let state = spillgate_server::admin::AdminState::new(std::sync::Arc::clone(&app.service), Some(token));
+        assert!(state.is_err());
+    }
+}

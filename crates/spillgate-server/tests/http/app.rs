@@ -1,0 +1,166 @@
+//! The routers without sockets, and time that stands still until told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use spillgate::headers::HeaderStyle;
+use spillgate::rules::{Rules, RulesFile};
+use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
+use spillgate_server::admin::{self, AdminState};
+use spillgate_server::listener::Peer;
+use spillgate_server::metrics::Metrics;
+use spillgate_server::protocol::http::{HttpOptions, HttpState, router};
+use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::settings::{ForwardAuth, Grants};
+use tokio::runtime::{Builder, Runtime};
+use tower::ServiceExt;
+
+/// The start of a day, so that no window of the tests ends by surprise.
+const START_S: u64 = 1_700_006_400;
+
+pub(crate) const RULES: &str = r#"
+domain: api
+descriptors:
+  - key: user_id
+    rate_limit: {name: per_user, unit: hour, requests_per_unit: 3}
+  - key: path
+    value: /free
+    rate_limit: {unlimited: true}
+  - key: shadowed
+    rate_limit: {name: watched, unit: hour, requests_per_unit: 1}
+    shadow_mode: true
+  - key: pair
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 1}
+      - {name: daily, unit: day, requests_per_unit: 150}
+  - key: queued
+    rate_limit: {name: queue, algorithm: leaky_bucket, unit: second, requests_per_unit: 2, queue: 4}
+  - key: job
+    rate_limit: {name: jobs, algorithm: concurrency, requests_per_unit: 2, lease: 30s}
+  - key: "caf\u00e9"
+    rate_limit: {name: "caf\u00e9 \"one\"", unit: hour, requests_per_unit: 1}
+  - key: remote_address
+    rate_limit: {name: per_address, unit: minute, requests_per_unit: 2}
+  - key: outer
+    descriptors:
+      - key: inner
+        rate_limit: {unit: hour, requests_per_unit: 1}
+"#;
+
+pub(crate) struct App {
+    pub(crate) clock: ManualClock,
+    pub(crate) service: Arc<Service<ManualClock>>,
+    http: Router,
+    runtime: Runtime,
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("visible ASCII"))
+    }
+
+    /// What is wrong and how to mend it, of a problem with this status.
+    pub(crate) fn problem(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{}", self.body);
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.body);
+        let json = self.json();
+        assert_eq!(json["status"], status);
+        let text = |member: &str| json[member].as_str().unwrap_or_default().to_owned();
+        assert!(!text("title").is_empty() && !text("detail").is_empty(), "{}", self.body);
+        format!("{} | {}", text("detail"), text("help"))
+    }
+}
+
+pub(crate) fn options() -> HttpOptions {
+    HttpOptions {
+        headers: HeaderStyle::Draft11,
+        trusted_proxies: vec![],
+        forward_auth: ForwardAuth { domain: None, deny_status: 429, ipv6_prefix: 64, descriptors: vec![] },
+        grants: Grants::default(),
+        body_bytes: 64 * 1024,
+    }
+}
+
+impl App {
+    pub(crate) fn new() -> App {
+        App::with(options(), ServiceOptions::default())
+    }
+
+    pub(crate) fn with(options: HttpOptions, service_options: ServiceOptions) -> App {
+        let files = [RulesFile { name: "rules/api.yaml".into(), text: RULES.into() }];
+        let rules = Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let clock = ManualClock::at(Time::EPOCH.after(Duration::from_secs(START_S)));
+        let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
+        let limiter = Limiter::with_clock(store, clock.clone());
+        let service = Arc::new(Service::new(rules, limiter, service_options, Arc::new(Metrics::new())));
+        let http = router(HttpState::new(Arc::clone(&service), options).expect("options that can be served"));
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+        App { clock, service, http, runtime }
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
+        self.call(Request::post(path).body(Body::from(body.to_owned())).expect("a request"))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.call(Request::get(path).body(Body::empty()).expect("a request"))
+    }
+
+    pub(crate) fn call(&self, request: Request<Body>) -> Reply {
+        self.send(self.http.clone(), request)
+    }
+
+    /// Asks the admin listener, from `peer`.
+    pub(crate) fn admin(&self, token: Option<&str>, peer: &str, mut request: Request<Body>) -> Reply {
+        request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("an address"))));
+        let state = AdminState::new(Arc::clone(&self.service), token).expect("a token that is not empty");
+        self.send(admin::router(state), request)
+    }
+
+    /// How long the runtime's clock says that `ask` took.
+    pub(crate) fn held(&self, ask: impl FnOnce(&App) -> Reply) -> (Reply, Duration) {
+        let now = || self.runtime.block_on(async { tokio::time::Instant::now() });
+        let begun = now();
+        let reply = ask(self);
+        (reply, now() - begun)
+    }
+
+    fn send(&self, router: Router, request: Request<Body>) -> Reply {
+        self.runtime.block_on(async {
+            let response = router.oneshot(request).await.expect("routers do not fail");
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.expect("the body is in memory").to_bytes();
+            let body = String::from_utf8(body.to_vec()).expect("answers are UTF-8");
+            Reply { status: parts.status.as_u16(), headers: parts.headers, body }
+        })
+    }
+}
+
+#[test]
+fn health_and_readiness() {
+    use spillgate_server::service::Readiness;
+    let app = App::new();
+    assert_eq!((app.get("/healthz").status, app.get("/readyz").status), (200, 200));
+    app.service.set_readiness(Readiness::Draining);
+    assert_eq!(
+        (app.get("/healthz").status, app.get("/readyz").status),
+        (200, StatusCode::SERVICE_UNAVAILABLE.as_u16())
+    );
+    assert_eq!(app.get("/readyz").body, "draining\n");
+}

@@ -1,0 +1,211 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use spillgate::headers::HeaderStyle;
+use spillgate_server::service::ServiceOptions;
+
+use crate::app::{App, Reply, options};
+
+fn check(app: &App, descriptors: &str) -> Reply {
+    app.post("/v1/check", &format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#))
+}
+
+#[test]
+fn a_limit_counts_down_and_then_refuses() {
+    let app = App::new();
+    for left in [2, 1, 0] {
+        let reply = check(&app, r#"{"user_id":"7"}"#);
+        assert_eq!(reply.status, 200);
+        let expected = json!({
+            "allowed": true, "limit": 3, "remaining": left, "retry_after_ms": 0, "reset_after_ms": 3_600_000,
+            "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": "user_id", "source": "store",
+        });
+        assert_eq!(reply.json(), expected);
+        assert_eq!(reply.header("content-type"), Some("application/json"));
+        assert_eq!(reply.header("ratelimit-policy"), Some(r#""per_user";q=3;w=3600"#));
+        assert_eq!(reply.header("ratelimit"), Some(&*format!(r#""per_user";r={left};t=3600"#)));
+        assert_eq!(reply.header("retry-after"), None);
+    }
+    assert_eq!(check(&app, r#"{"user_id":"8"}"#).status, 200, "another key has its own counter");
+}
+
+#[test]
+fn a_refusal_is_an_answer_and_a_problem_at_once() {
+    let app = App::new();
+    for _ in 0..3 {
+        check(&app, r#"{"user_id":"7"}"#);
+    }
+    app.clock.advance(Duration::from_millis(500));
+    let reply = check(&app, r#"{"user_id":"7"}"#);
+    assert_eq!(reply.status, 429);
+    let expected = json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "status": 429, "detail": "the limit is used up", "violated-policies": ["per_user"],
+        "allowed": false, "limit": 3, "remaining": 0, "retry_after_ms": 3_599_500, "reset_after_ms": 3_599_500,
+        "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": "user_id", "source": "store",
+    });
+    assert_eq!(reply.json(), expected);
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.header("cache-control"), Some("no-store"));
+    assert_eq!(reply.header("retry-after"), Some("3600"), "whole seconds, rounded up");
+    app.clock.advance(Duration::from_millis(3_599_500));
+    assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "waiting as told is enough");
+}
+
+#[test]
+fn a_cost_that_never_fits_has_no_time() {
+    let app = App::new();
+    let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":4}"#);
+    assert_eq!((reply.status, &reply.json()["retry_after_ms"]), (429, &Value::Null));
+    assert_eq!(reply.header("retry-after"), None);
+    assert!(reply.problem(429).contains("can ever hold"));
+}
+
+#[test]
+fn cost_0_looks_without_taking() {
+    let app = App::new();
+    for _ in 0..5 {
+        let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":0}"#);
+        assert_eq!((reply.status, &reply.json()["remaining"]), (200, &json!(3)));
+    }
+}
+
+#[test]
+fn what_no_rule_matches_passes_and_unlimited_too() {
+    let app = App::new();
+    let expected = |rule: Value| {
+        json!({
+            "allowed": true, "limit": null, "remaining": null, "retry_after_ms": 0, "reset_after_ms": null,
+            "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": rule, "source": "store",
+        })
+    };
+    assert_eq!(check(&app, r#"{"nobody":"7"}"#).json(), expected(Value::Null));
+    let reply = check(&app, r#"{"path":"/free"}"#);
+    assert_eq!(reply.json(), expected(json!("path=/free")));
+    assert_eq!(reply.header("ratelimit"), None);
+}
+
+#[test]
+fn members_count_in_written_order_and_pairs_are_the_same() {
+    let app = App::new();
+    assert_eq!(check(&app, r#"{"outer":"1","inner":"2"}"#).json()["remaining"], 0);
+    assert_eq!(check(&app, r#"[["outer","1"],["inner","2"]]"#).status, 429);
+    assert_eq!(check(&app, r#"{"inner":"2","outer":"1"}"#).json()["limit"], Value::Null, "another order, no rule");
+}
+
+#[test]
+fn several_limits_all_or_nothing_and_the_one_that_binds_is_shown() {
+    let app = App::new();
+    let reply = check(&app, r#"{"pair":"x"}"#);
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""burst";q=1;w=1, "daily";q=150;w=86400"#));
+    let reply = check(&app, r#"{"pair":"x"}"#);
+    assert_eq!((reply.status, &reply.json()["violated-policies"]), (429, &json!(["burst"])));
+    assert_eq!(reply.header("ratelimit"), Some(r#""burst";r=0;t=1, "daily";r=149;t=86400"#), "not charged");
+}
+
+#[test]
+fn shadow_rules_are_judged_but_neither_refuse_nor_are_told_of() {
+    let app = App::new();
+    for _ in 0..3 {
+        let reply = check(&app, r#"{"shadowed":"x"}"#);
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.header("ratelimit"), None);
+        assert_eq!(reply.json()["limit"], 1);
+    }
+    let app = App::with(options(), ServiceOptions { shadow: true, ..ServiceOptions::default() });
+    for _ in 0..5 {
+        assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200);
+    }
+}
+
+#[test]
+fn a_queued_request_is_refused_uncharged_or_held_until_its_turn() {
+    let app = App::new();
+    let ask = |query: &str| {
+        let path = format!("/v1/check{query}");
+        app.held(|app| app.post(&path, r#"{"domain":"api","descriptors":[{"queued":"x"}]}"#))
+    };
+    assert_eq!(ask("").0.status, 200);
+    for _ in 0..3 {
+        let (reply, held) = ask("");
+        assert_eq!((reply.status, held), (429, Duration::ZERO));
+        assert_eq!(reply.json()["retry_after_ms"], 500, "its delay; and nothing was charged");
+    }
+    let (reply, held) = ask("?wait=1s");
+    assert_eq!((reply.status, &reply.json()["delay_ms"]), (200, &json!(500)));
+    assert!((Duration::from_millis(500)..Duration::from_millis(510)).contains(&held), "{held:?}");
+    let (reply, held) = ask("?wait=10ms");
+    assert_eq!((reply.status, held), (429, Duration::ZERO), "its turn comes later than it can wait");
+    assert!(reply.problem(429).contains("later than it can wait"));
+}
+
+#[test]
+fn a_list_of_checks_is_answered_as_a_list() {
+    let app = App::new();
+    let one = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+    let reply = app.post("/v1/check", &format!(" [{}]", [one; 4].join(",")));
+    assert_eq!(reply.status, 200);
+    let answers = reply.json();
+    let allowed: Vec<&Value> = answers.as_array().expect("a list").iter().map(|answer| &answer["allowed"]).collect();
+    assert_eq!(allowed, [&json!(true), &json!(true), &json!(true), &json!(false)]);
+    assert_eq!(answers[3]["retry_after_ms"], 3_600_000);
+    assert_eq!(answers[3].get("type"), None, "an item is no response of its own");
+    assert_eq!(app.post("/v1/check", "[]").body, "[]");
+}
+
+#[test]
+fn an_item_that_cannot_be_judged_is_a_problem_and_no_pass() {
+    let app = App::new();
+    let reply = app.post(
+        "/v1/check",
+        r#"[{"domain":"api","descriptors":[{"user_id":"7"}]},{"domain":"","descriptors":[{"user_id":"7"}]}]"#,
+    );
+    assert_eq!(reply.status, 400);
+    let answers = reply.json();
+    assert_eq!((&answers[0]["allowed"], &answers[1]["status"]), (&json!(true), &json!(400)));
+    assert_eq!(answers[1].get("allowed"), None);
+    let many = [r#"{"domain":"api","descriptors":[{"a":"b"}]}"#; 257].join(",");
+    assert!(app.post("/v1/check", &format!("[{many}]")).problem(400).contains("at most 256"));
+}
+
+#[test]
+fn header_styles() {
+    let fields = |headers: HeaderStyle| {
+        let app = App::with(
+            spillgate_server::protocol::http::HttpOptions { headers, ..options() },
+            ServiceOptions::default(),
+        );
+        let reply = check(&app, r#"{"user_id":"7"}"#);
+        let told = reply.headers.keys().map(|name| name.as_str().to_owned()).filter(|name| name.contains("ratelimit"));
+        let mut told: Vec<String> = told.collect();
+        told.sort();
+        told
+    };
+    assert_eq!(fields(HeaderStyle::Draft11), ["ratelimit", "ratelimit-policy"]);
+    assert_eq!(
+        fields(HeaderStyle::Draft06),
+        ["ratelimit-limit", "ratelimit-policy", "ratelimit-remaining", "ratelimit-reset"]
+    );
+    assert_eq!(fields(HeaderStyle::XRateLimit), ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
+    assert!(fields(HeaderStyle::Off).is_empty());
+}
+
+#[test]
+fn names_that_no_header_field_can_hold_are_escaped() {
+    let app = App::new();
+    let reply = check(&app, r#"{"café":"x"}"#);
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""caf%C3%A9 \"one\"";q=1;w=3600"#));
+    let reply = check(&app, r#"{"caf\u00e9":"x"}"#);
+    assert_eq!((reply.status, &reply.json()["violated-policies"]), (429, &json!(["caf\u{e9} \"one\""])));
+}
+
+#[test]
+fn the_same_descriptor_twice_is_one_check_of_both_costs() {
+    let app = App::new();
+    let reply = check(&app, r#"{"user_id":"7"},{"user_id":"7"}"#);
+    assert_eq!((reply.status, &reply.json()["remaining"]), (200, &json!(1)));
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""per_user";q=3;w=3600"#), "told of once");
+    assert_eq!(check(&app, r#"{"user_id":"7"},{"user_id":"7"}"#).status, 429);
+    assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "the refused two were not charged");
+}

@@ -1,0 +1,113 @@
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use serde_json::json;
+use spillgate_server::listener::Peer;
+use spillgate_server::protocol::http::{HttpError, HttpOptions, HttpState};
+use spillgate_server::service::ServiceOptions;
+use spillgate_server::settings::{EntrySource, ForwardAuth, ValueSource};
+
+use crate::app::{App, Reply, options};
+
+fn entry(key: &str, from: ValueSource) -> EntrySource {
+    EntrySource { key: key.into(), from }
+}
+
+fn mapped(deny_status: u16, descriptors: Vec<Vec<EntrySource>>) -> HttpOptions {
+    let forward_auth = ForwardAuth { domain: Some("api".into()), deny_status, ipv6_prefix: 64, descriptors };
+    HttpOptions { forward_auth, trusted_proxies: vec!["127.0.0.0/8".parse().expect("a network")], ..options() }
+}
+
+fn by_address(deny_status: u16) -> App {
+    let descriptors = vec![
+        vec![entry("remote_address", ValueSource::ClientIp)],
+        vec![entry("user_id", ValueSource::Header("X-User".into()))],
+    ];
+    App::with(mapped(deny_status, descriptors), ServiceOptions::default())
+}
+
+fn ask(app: &App, peer: Peer, headers: &[(&str, &[u8])]) -> Reply {
+    let mut request = Request::get("/v1/forward-auth").extension(ConnectInfo(peer));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    app.call(request.body(Body::empty()).expect("a request"))
+}
+
+fn tcp(address: &str) -> Peer {
+    Peer::Tcp(format!("{address}:4711").parse().expect("an address"))
+}
+
+#[test]
+fn each_client_has_its_own_limit_by_the_address_that_can_be_believed() {
+    let app = by_address(429);
+    let via_proxy = |client: &[u8]| ask(&app, tcp("127.0.0.1"), &[("x-forwarded-for", client)]).status;
+    assert_eq!([via_proxy(b"203.0.113.1"), via_proxy(b"203.0.113.1"), via_proxy(b"203.0.113.1")], [200, 200, 429]);
+    assert_eq!(via_proxy(b"198.51.100.9, 203.0.113.1"), 429, "what the client wrote to the left changes nothing");
+    assert_eq!(via_proxy(b"203.0.113.2"), 200);
+    let direct = |forged: &[u8]| ask(&app, tcp("203.0.113.3"), &[("x-forwarded-for", forged)]).status;
+    assert_eq!([direct(b"10.0.0.1"), direct(b"10.0.0.2"), direct(b"10.0.0.3")], [200, 200, 429]);
+    assert_eq!(ask(&app, Peer::Unix, &[("x-forwarded-for", b"203.0.113.1")]).status, 429, "as trusted as 127.0.0.1");
+}
+
+#[test]
+fn a_refusal_has_the_deny_status_and_the_fields() {
+    let app = by_address(403);
+    let client = [("x-forwarded-for", &b"203.0.113.1"[..])];
+    let allowed = ask(&app, tcp("127.0.0.1"), &client);
+    assert_eq!((allowed.status, allowed.header("ratelimit")), (200, Some(r#""per_address";r=1;t=60"#)));
+    ask(&app, tcp("127.0.0.1"), &client);
+    let denied = ask(&app, tcp("127.0.0.1"), &client);
+    assert_eq!((denied.status, denied.header("retry-after")), (403, Some("60")));
+    assert_eq!((denied.json()["status"].clone(), denied.header("cache-control")), (json!(403), Some("no-store")));
+    assert_eq!(denied.json()["violated-policies"], json!(["per_address"]));
+}
+
+#[test]
+fn a_descriptor_without_its_header_field_is_left_out() {
+    let app = by_address(429);
+    let policies = |headers: &[(&str, &[u8])]| {
+        ask(&app, tcp("203.0.113.1"), headers).header("ratelimit-policy").map(str::to_owned)
+    };
+    assert_eq!(policies(&[]).as_deref(), Some(r#""per_address";q=2;w=60"#));
+    let both = policies(&[("x-user", b"7")]);
+    assert_eq!(both.as_deref(), Some(r#""per_address";q=2;w=60, "per_user";q=3;w=3600"#));
+    let only_user = vec![vec![entry("user_id", ValueSource::Header("X-User".into()))]];
+    let app = App::with(mapped(429, only_user), ServiceOptions::default());
+    assert_eq!(ask(&app, tcp("203.0.113.1"), &[]).status, 200, "nothing to ask");
+}
+
+#[test]
+fn header_values_may_be_any_bytes_and_several_lines_are_one_list() {
+    let nested = vec![vec![
+        entry("outer", ValueSource::Value("fixed".into())),
+        entry("inner", ValueSource::Header("X-User".into())),
+    ]];
+    let app = App::with(mapped(429, nested), ServiceOptions::default());
+    let status = |headers: &[(&str, &[u8])]| ask(&app, tcp("203.0.113.1"), headers).status;
+    assert_eq!([status(&[("x-user", b"\xff\xfe")]), status(&[("x-user", b"\xff\xfe")])], [200, 429]);
+    assert_eq!([status(&[("x-user", b"a"), ("x-user", b"b")]), status(&[("x-user", b"a, b")])], [200, 429]);
+    assert_eq!(status(&[("x-user", b"a")]), 200);
+}
+
+#[test]
+fn a_value_beyond_the_bound_is_an_error_and_no_way_around() {
+    let app = by_address(429);
+    let reply = ask(&app, tcp("203.0.113.1"), &[("x-user", &[b'a'; 1025])]);
+    assert!(reply.problem(400).contains("at most 1024"));
+}
+
+#[test]
+fn without_a_mapping_it_says_what_to_set() {
+    let app = App::new();
+    assert!(ask(&app, tcp("203.0.113.1"), &[]).problem(404).contains("forward_auth.domain"));
+}
+
+#[test]
+fn mappings_that_cannot_be_are_refused_at_the_start() {
+    let app = App::new();
+    let start = |options| HttpState::new(std::sync::Arc::clone(&app.service), options).map(|_| ());
+    let header = vec![vec![entry("a", ValueSource::Header("no name".into()))]];
+    assert!(matches!(start(mapped(429, header)), Err(HttpError::HeaderName(name)) if name == "no name"));
+    assert!(matches!(start(mapped(99, vec![])), Err(HttpError::DenyStatus(99))));
+}

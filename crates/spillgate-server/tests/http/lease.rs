@@ -1,0 +1,93 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::app::{App, Reply};
+
+const JOB: &str = r#"{"domain":"api","descriptors":[{"job":"x"}]}"#;
+const SEAT: &str = r#"{"bucket":"seats","key":"k","limit":3,"algorithm":"concurrency","lease_ms":10000,"cost":2}"#;
+
+fn lease_id(reply: &Reply) -> String {
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()["lease_id"].as_str().expect("a lease id").to_owned()
+}
+
+fn with_lease(app: &App, path: &str, lease_id: &str) -> Reply {
+    app.post(path, &json!({ "lease_id": lease_id }).to_string())
+}
+
+#[test]
+fn a_place_is_held_until_it_is_released() {
+    let app = App::new();
+    let (first, second) = (lease_id(&app.post("/v1/check", JOB)), lease_id(&app.post("/v1/check", JOB)));
+    assert_ne!(first, second);
+    let refused = app.post("/v1/check", JOB);
+    assert_eq!((refused.status, &refused.json()["retry_after_ms"]), (429, &Value::Null), "nobody can tell when");
+    assert_eq!((refused.header("retry-after"), &refused.json()["lease_id"]), (None, &Value::Null));
+    let released = with_lease(&app, "/v1/release", &first);
+    assert_eq!((released.status, released.json()), (200, json!({"released": 1})));
+    assert_eq!(app.post("/v1/check", JOB).status, 200);
+    assert_eq!(app.post("/v1/check", JOB).status, 429, "exactly one place was given back");
+}
+
+#[test]
+fn releasing_twice_gives_nothing_twice() {
+    let app = App::new();
+    let first = lease_id(&app.post("/v1/hit", SEAT));
+    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "two of three seats are taken");
+    assert_eq!(with_lease(&app, "/v1/release", &first).json(), json!({"released": 2}));
+    assert!(with_lease(&app, "/v1/release", &first).problem(410).contains("expired or was released"));
+    lease_id(&app.post("/v1/hit", SEAT));
+    assert_eq!(with_lease(&app, "/v1/release", &first).status, 410);
+    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "the old id does not free the new seats");
+}
+
+#[test]
+fn renewing_keeps_a_lease_alive_and_an_expired_one_is_gone() {
+    let app = App::new();
+    let id = lease_id(&app.post("/v1/hit", SEAT));
+    for _ in 0..5 {
+        app.clock.advance(Duration::from_secs(9));
+        let renewed = with_lease(&app, "/v1/renew", &id);
+        assert_eq!((renewed.status, renewed.json()), (200, json!({"renewed": true, "lease_ms": 10_000})));
+        assert_eq!(app.post("/v1/hit", SEAT).status, 429);
+    }
+    app.clock.advance(Duration::from_secs(10));
+    assert_eq!(with_lease(&app, "/v1/renew", &id).status, 410);
+    assert_eq!(with_lease(&app, "/v1/release", &id).status, 410);
+    assert_eq!(app.post("/v1/hit", SEAT).status, 200);
+}
+
+#[test]
+fn looking_gives_no_lease() {
+    let app = App::new();
+    let look = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"job":"x"}],"cost":0}"#);
+    assert_eq!((look.status, &look.json()["lease_id"]), (200, &Value::Null));
+}
+
+#[test]
+fn one_id_holds_all_places_of_a_request() {
+    let app = App::new();
+    let both = r#"{"domain":"api","descriptors":[{"job":"a"},{"job":"b"},{"job":"a"}]}"#;
+    let id = lease_id(&app.post("/v1/check", both));
+    assert_eq!(app.post("/v1/check", both).status, 429, "a has two places, both taken");
+    assert_eq!(with_lease(&app, "/v1/release", &id).json(), json!({"released": 3}));
+    assert_eq!(app.post("/v1/check", both).status, 200);
+}
+
+#[test]
+fn ids_of_another_server_and_junk_are_refused() {
+    let (app, other) = (App::new(), App::new());
+    let foreign = lease_id(&other.post("/v1/hit", SEAT));
+    let own = lease_id(&app.post("/v1/hit", SEAT));
+    let (head, tail) = own.split_at(40);
+    let altered = format!("{head}{}{}", if tail.starts_with('A') { 'B' } else { 'A' }, &tail[1..]);
+    for path in ["/v1/release", "/v1/renew"] {
+        for id in [&*foreign, &*altered, "", "AAAA", "\u{1F980}", &own[1..], &own[..own.len() - 1]] {
+            assert!(with_lease(&app, path, id).problem(400).contains("not made by this server"), "{id}");
+        }
+        assert!(app.post(path, "{}").problem(400).contains("missing field `lease_id`"));
+        assert!(app.post(path, r#"{"lease_id":7}"#).problem(400).contains("expected a string"));
+    }
+    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "nothing was given back");
+}

@@ -1,0 +1,102 @@
+//! What a client gets that asks for what there is not.
+
+use axum::body::Body;
+use axum::http::Request;
+
+use crate::app::App;
+
+#[test]
+fn check_bodies_that_make_no_sense_say_what_where_and_how() {
+    let app = App::new();
+    let wrong = [
+        ("", "EOF while parsing"),
+        ("nonsense", "line 1 column"),
+        ("7", "expected an object"),
+        ("{}", "missing field `domain`"),
+        (r#"{"domain":"api"}"#, "missing field `descriptors`"),
+        (r#"{"domain":"api","descriptors":[]}"#, "no descriptors"),
+        (r#"{"domain":"","descriptors":[{"a":"b"}]}"#, "domain is empty"),
+        (r#"{"domain":null,"descriptors":[{"a":"b"}]}"#, "expected a string"),
+        (r#"{"domain":"api","descriptors":[{"a":7}]}"#, "expected a string"),
+        (r#"{"domain":"api","descriptors":[{"a":"b","a":"c"}]}"#, "duplicate field `a`"),
+        (r#"{"domain":"api","descriptors":["a"]}"#, "expected a descriptor such as"),
+        (r#"{"domain":"api","descriptors":[{"a":"b"}],"costs":1}"#, "unknown field `costs`"),
+        (r#"{"domain":"api","domain":"api","descriptors":[]}"#, "duplicate field `domain`"),
+        (r#"{"domain":"api","descriptors":[{"a":"b"}],"cost":-1}"#, "invalid value: integer `-1`"),
+        (r#"{"domain":"api","descriptors":[{"a":"b"}],"cost":0.5}"#, "expected u64"),
+        (r#"{"domain":"api","descriptors":[{"a":"b"}]} x"#, "trailing characters"),
+        (r#"[{"domain":"api","descriptors":[{"a":"b"}]},{}]"#, "missing field `domain`"),
+    ];
+    for (body, expected) in wrong {
+        let problem = app.post("/v1/check", body).problem(400);
+        assert!(problem.contains(expected), "{body}: {problem}");
+    }
+    assert!(app.post("/v1/check", "{}").problem(400).contains(r#"send JSON such as {"domain":"api""#));
+}
+
+#[test]
+fn everything_has_a_bound() {
+    let app = App::new();
+    let descriptors = |count: usize| vec![r#"{"a":"b"}"#; count].join(",");
+    let ask =
+        |descriptors: &str| app.post("/v1/check", &format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#));
+    assert_eq!(ask(&descriptors(32)).status, 200);
+    assert!(ask(&descriptors(33)).problem(400).contains("at most 32"));
+    let entries = |count: usize| format!("[{}]", vec![r#"["a","b"]"#; count].join(","));
+    assert_eq!(ask(&entries(16)).status, 200);
+    assert!(ask(&entries(17)).problem(400).contains("at most 16"));
+    assert!(ask(&format!(r#"{{"{}":"b"}}"#, "k".repeat(257))).problem(400).contains("at most 256"));
+    assert!(ask(&format!(r#"{{"a":"{}"}}"#, "v".repeat(1025))).problem(400).contains("at most 1024"));
+    assert_eq!(ask(&" ".repeat(64 * 1024 - 100)).status, 400, "just below the bound: read, and no descriptors in it");
+    let too_large = ask(&" ".repeat(64 * 1024));
+    assert!(too_large.problem(413).contains("limits.body"));
+}
+
+#[test]
+fn deep_nesting_is_no_way_to_the_end_of_the_stack() {
+    let app = App::new();
+    for path in ["/v1/check", "/v1/hit", "/v1/release", "/json"] {
+        for deep in
+            ["[".repeat(60_000), r#"{"a":"#.repeat(10_000), format!(r#"{{"descriptors":{}"#, "[".repeat(60_000))]
+        {
+            assert_eq!(app.post(path, &deep).status, 400, "{path}");
+        }
+    }
+}
+
+#[test]
+fn the_content_type_is_not_looked_at() {
+    let app = App::new();
+    let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "junk"] {
+        let request =
+            Request::post("/v1/check").header("content-type", kind).body(Body::from(body)).expect("a request");
+        assert_eq!(app.call(request).status, 200, "{kind}");
+    }
+}
+
+#[test]
+fn unknown_paths_and_wrong_methods_name_what_there_is() {
+    let app = App::new();
+    for path in ["/", "/v1/chek", "/v1/check/", "/json/x", "/metrics", "/rules"] {
+        assert!(app.get(path).problem(404).contains("POST /v1/check"), "{path}");
+    }
+    for path in ["/v1/check", "/v1/hit", "/v1/release", "/v1/renew", "/json"] {
+        let reply = app.get(path);
+        assert!(reply.problem(405).contains(&format!("{path} does not take GET")), "{}", reply.body);
+        assert_eq!(reply.header("allow"), Some("POST"));
+    }
+    let reply = app.post("/v1/forward-auth", "");
+    assert_eq!((reply.status, reply.header("allow")), (405, Some("GET,HEAD")));
+    reply.problem(405);
+    app.post("/healthz", "").problem(405);
+}
+
+#[test]
+fn query_parameters_are_as_strict_as_bodies() {
+    let app = App::new();
+    let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
+    assert!(app.post("/v1/check?wiat=1s", body).problem(400).contains("unknown query parameter `wiat`"));
+    assert!(app.post("/v1/check?wait=soon", body).problem(400).contains("`wait` is no duration"));
+    assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 60 s"));
+}

@@ -1,0 +1,270 @@
+//! `spillgate serve` from its first word to its end: what it announces, signals, and why it does not start.
+
+mod cli_support;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use cli_support::{Folder, command, signal};
+use serde_json::Value;
+use support::process::Process;
+use support::spillgate::Spillgate;
+use support::{DEADLINE, eventually, http};
+
+fn rules(limit: u32) -> String {
+    format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: day, requests_per_unit: {limit}}}}}]\n")
+}
+
+const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+
+/// Limit and remaining of one more check.
+fn check(server: &Spillgate) -> (u64, u64) {
+    let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
+    let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+    (answer["limit"].as_u64().expect("a limit"), answer["remaining"].as_u64().expect("remaining"))
+}
+
+fn logged(process: &Process, text: &str) -> String {
+    eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
+}
+
+/// A request of which only half was sent.
+struct HalfSent(TcpStream);
+
+impl HalfSent {
+    fn to(server: SocketAddr) -> HalfSent {
+        let mut stream = TcpStream::connect_timeout(&server, DEADLINE).expect("it listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        let head = format!(
+            "POST /v1/check HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+            ASK.len()
+        );
+        stream.write_all(head.as_bytes()).expect("sent");
+        // The server asks for the body once the request is with its handler.
+        let mut word = [0; 25];
+        stream.read_exact(&mut word).expect("an interim answer");
+        assert_eq!(&word, b"HTTP/1.1 100 Continue\r\n\r\n");
+        stream.write_all(&ASK.as_bytes()[..10]).expect("sent");
+        HalfSent(stream)
+    }
+
+    fn finish(mut self) -> String {
+        self.0.write_all(&ASK.as_bytes()[10..]).expect("sent");
+        let mut answer = String::new();
+        self.0.read_to_string(&mut answer).expect("an answer and the end");
+        answer
+    }
+}
+
+#[test]
+fn it_says_where_it_listens_and_what_it_loaded() {
+    let folder =
+        Folder::new(&[("rules/a.yaml", &rules(5)), ("rules/b.yaml", "domain: web\ndescriptors: [{key: a}]\n")]);
+    let arguments =
+        ["serve", "rules", "--http", "127.0.0.1:0", "--grpc", "off", "--admin", "off", "--memory-max-keys", "5k"];
+    let process = Process::start("spillgate", command(&folder.path(".")).args(arguments));
+    let lines: Vec<_> = (0..4).map(|_| process.line().expect("a line")).collect();
+    assert_eq!(lines[0], format!("spillgate {} is ready", env!("CARGO_PKG_VERSION")));
+    let address: SocketAddr = lines[1].strip_prefix("  http   ").expect("http").parse().expect("an address");
+    assert_ne!(address.port(), 0);
+    assert_eq!(http::get(address, "/readyz", &[]).status, 200);
+    assert_eq!(lines[2], "  rules  2 files, 2 domains (api, web), 2 rules");
+    assert_eq!(lines[3], "  store  memory, 5,000 keys at most");
+}
+
+#[test]
+fn as_json_it_is_one_line() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--admin=off", "--shadow"]);
+    assert_eq!(server.ready["admin"], Value::Null);
+    assert_eq!(server.ready["pid"], server.process.id());
+    assert_eq!(server.ready["domains"], serde_json::json!(["api"]));
+    assert_eq!(
+        (&server.ready["files"], &server.ready["rules"], &server.ready["warnings"]),
+        (&1.into(), &1.into(), &0.into())
+    );
+    assert_eq!(server.ready["shadow"], true);
+    assert_ne!(server.grpc().port(), 0);
+}
+
+#[test]
+fn told_to_end_it_answers_what_is_in_flight() {
+    for name in ["TERM", "INT"] {
+        let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+        let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+        let request = HalfSent::to(server.http());
+        signal(server.process.id(), name);
+        logged(&server.process, "draining");
+        eventually("closed doors", || TcpStream::connect_timeout(&server.http(), DEADLINE).err());
+        assert!(server.process.is_running(), "a request is in flight");
+        let answer = request.finish();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        assert!(answer.contains(r#""remaining":4"#), "{answer}");
+        assert_eq!(server.process.wait().code(), Some(0));
+    }
+}
+
+#[test]
+fn told_to_end_twice_it_ends_at_once() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let _request = HalfSent::to(server.http());
+    signal(server.process.id(), "TERM");
+    logged(&server.process, "draining");
+    signal(server.process.id(), "TERM");
+    assert_eq!(server.process.wait().code(), Some(3));
+}
+
+#[test]
+fn a_request_that_never_ends_holds_it_only_so_long() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let mut server = Spillgate::serve(&folder.path("rules.yaml"), &["--limits-drain", "50ms"]);
+    let _request = HalfSent::to(server.http());
+    signal(server.process.id(), "TERM");
+    assert_eq!(server.process.wait().code(), Some(0));
+    assert!(logged(&server.process, "connections were cut").contains("connections=1"));
+}
+
+#[test]
+fn a_reload_keeps_what_was_used() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    assert_eq!(check(&server), (5, 4));
+    folder.write("rules.yaml", &rules(100));
+    signal(server.process.id(), "HUP");
+    assert!(logged(&server.process, "rules reloaded").contains("rules=1"));
+    assert_eq!(check(&server), (100, 98));
+}
+
+#[test]
+fn a_bad_reload_changes_nothing_and_says_why() {
+    let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules"), &[]);
+    folder.write("rules/a.yaml", &rules(100));
+    folder.write("rules/b.yaml", "domain: web\ndescriptors: [{ky: a}]\n");
+    signal(server.process.id(), "HUP");
+    logged(&server.process, "those loaded before stay in force");
+    assert!(logged(&server.process, "did you mean `key`?").contains("b.yaml:2:16: "));
+    assert_eq!(check(&server), (5, 4), "all files or none");
+    std::fs::remove_dir_all(folder.path("rules")).expect("removed");
+    signal(server.process.id(), "HUP");
+    logged(&server.process, "rules cannot be read");
+    assert_eq!(check(&server), (5, 3));
+    let metrics = http::get(server.admin(), "/metrics", &[]).body;
+    assert!(metrics.contains("reload_failures_total 2"), "{metrics}");
+}
+
+#[test]
+fn a_reload_says_which_rules_count_anew() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    folder.write("rules.yaml", &rules(5).replace("day", "hour"));
+    signal(server.process.id(), "HUP");
+    let line = logged(&server.process, "no longer counts");
+    assert!(line.contains("api: user_id"), "{line}");
+}
+
+#[test]
+fn the_log_can_be_json_and_quiet() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-format", "json"]);
+    signal(server.process.id(), "HUP");
+    let line = logged(&server.process, "rules reloaded");
+    let line: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!((line["level"].as_str(), line["files"].as_u64()), (Some("INFO"), Some(1)));
+    let mut quiet = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "error"]);
+    quiet.process.terminate();
+    assert_eq!(quiet.process.wait().code(), Some(0));
+    assert_eq!(quiet.process.stderr(), [""; 0]);
+}
+
+#[test]
+fn a_bad_first_load_never_opens_a_port() {
+    let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors: [{ky: a}]\n"), ("good.yaml", &rules(5))]);
+    // Nobody else gets the port while we hold it; a server that binds before it reads would say "in use", 3.
+    let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = held.local_addr().expect("an address");
+    for arguments in
+        ["rules.yaml", "good.yaml rules.yaml", "good.yaml --limits-body x", "good.yaml --admin-token-file none"]
+    {
+        let said = folder.run(&format!("serve {arguments} --http {address} --grpc off --admin 127.0.0.1:0"));
+        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}: {said:?}");
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_named_with_the_mend() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("file", "")]);
+    let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = held.local_addr().expect("an address").to_string();
+    let port = taken.rsplit(':').next().expect("a port").to_owned();
+    for (address, why, mend) in [
+        (taken.as_str(), "the address is in use", format!("`ss -ltnp sport = :{port}` shows it")),
+        ("192.0.2.1:8080", "this machine has no such address", "choose another with --http".to_owned()),
+        ("unix:none/socket", "its folder does not exist", "create the folder".to_owned()),
+        ("unix:file", "a file that is no socket stands there", "move the file away".to_owned()),
+    ] {
+        let said = folder.run(&format!("serve rules.yaml --http {address} --grpc off --admin off"));
+        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{address}: {said:?}");
+        assert!(said.stderr.contains(&format!("http cannot listen on {address}: {why}")), "{}", said.stderr);
+        assert!(said.stderr.contains(&mend), "{}", said.stderr);
+    }
+    assert!(folder.path("file").exists());
+}
+
+#[test]
+fn a_token_file_has_to_hold_a_token() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("empty", "\n"), ("token", "s3cret\n")]);
+    for (file, why) in [("none", "the admin token none cannot be read"), ("empty", "empty holds no token")] {
+        let said = folder.run(&format!("serve rules.yaml --admin-token-file {file}"));
+        assert_eq!(said.code, 2);
+        assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{}", said.stderr);
+    }
+    let token = folder.path("token");
+    let token = token.to_str().expect("UTF-8");
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--admin-token-file", token]);
+    assert_eq!(http::get(server.admin(), "/metrics", &[]).status, 401);
+    assert_eq!(http::get(server.admin(), "/metrics", &[("authorization", "Bearer s3cret")]).status, 200);
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let path = folder.path("http.sock");
+    let listen = format!("unix:{}", path.display());
+    let mut server = Spillgate::serve(&folder.path("rules.yaml"), &["--http", &listen, "--grpc=off"]);
+    assert_eq!(server.ready["http"], listen.as_str());
+    let mut stream = UnixStream::connect(&path).expect("it listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    let said = folder.run(&format!("serve rules.yaml --http {listen} --grpc off --admin off"));
+    assert!(said.code == 3 && said.stderr.contains("another process listens there"), "{said:?}");
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn settings_reach_the_server() {
+    let folder = Folder::new(&[("rules.yaml", &rules(1))]);
+    let shadow = Spillgate::serve(&folder.path("rules.yaml"), &["--shadow"]);
+    let statuses = |server: &Spillgate| {
+        let ask = || http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer").status;
+        [ask(), ask()]
+    };
+    assert_eq!(statuses(&shadow), [200, 200]);
+    let strict = Spillgate::serve(&folder.path("rules.yaml"), &["--headers", "x-ratelimit", "--limits-body", "64"]);
+    assert_eq!(statuses(&strict), [200, 429]);
+    let long = format!("{ASK}{}", " ".repeat(64));
+    let answer = http::request(strict.http(), "POST", "/v1/check", &[], &long).expect("an answer");
+    assert_eq!(answer.status, 413);
+    let answer = http::request(strict.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
+    assert_eq!(answer.number("x-ratelimit-limit"), 1);
+    assert!(Duration::from_secs(answer.number("retry-after")) > Duration::ZERO);
+}

@@ -1,0 +1,154 @@
+//! HTTP/1.1, one request a connection: the least that a client can be, and an upstream that counts.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use super::DEADLINE;
+
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Names in lower case.
+    headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Response {
+    /// The only header field of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut found = self.headers.iter().filter(|(other, _)| other == name).map(|(_, value)| value.as_str());
+        let first = found.next();
+        assert!(found.next().is_none(), "{name} more than once: {:?}", self.headers);
+        first
+    }
+
+    /// A header field that is a whole number.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let value = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
+        value.parse().unwrap_or_else(|_| panic!("{name}: {value} is no whole number"))
+    }
+}
+
+pub(crate) fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Response {
+    request(server, "GET", path, headers, "").unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
+}
+
+pub(crate) fn request(
+    server: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<Response> {
+    let mut stream = TcpStream::connect_timeout(&server, DEADLINE)?;
+    stream.set_read_timeout(Some(DEADLINE))?;
+    stream.set_write_timeout(Some(DEADLINE))?;
+    let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\ncontent-length: {length}\r\n{fields}\r\n{body}"
+    )?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    parse(&text).ok_or_else(|| std::io::Error::other(format!("not HTTP: {text:?}")))
+}
+
+fn parse(text: &str) -> Option<Response> {
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let mut lines = head.lines();
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let headers =
+        lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_lowercase(), value.into()));
+    let headers: Vec<(String, String)> = headers.collect();
+    let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked");
+    let body = if chunked { unchunked(body)? } else { body.to_owned() };
+    Some(Response { status, headers, body })
+}
+
+fn unchunked(mut body: &str) -> Option<String> {
+    let mut whole = String::new();
+    loop {
+        let (length, rest) = body.split_once("\r\n")?;
+        let length = usize::from_str_radix(length, 16).ok()?;
+        if length == 0 {
+            return Some(whole);
+        }
+        whole.push_str(rest.get(..length)?);
+        body = rest.get(length..)?.strip_prefix("\r\n")?;
+    }
+}
+
+/// A real upstream: answers 200 to everything, and counts what reaches it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    address: SocketAddr,
+    seen: Arc<AtomicUsize>,
+    closing: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upstream {
+    pub(crate) const BODY: &str = "hello from upstream";
+
+    pub(crate) fn start() -> Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("a bound listener has an address");
+        let (seen, closing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counter, closed) = (Arc::clone(&seen), Arc::clone(&closing));
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                // A client that goes away early is none of ours.
+                drop(stream.and_then(|stream| answer(&stream, &counter)));
+            }
+        });
+        Upstream { address, seen, closing, thread: Some(thread) }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// How many requests came through.
+    pub(crate) fn seen(&self) -> usize {
+        self.seen.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::SeqCst);
+        // Wakes the accept loop, so that it sees the flag.
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Counts a request that came whole, then answers it: who has the answer finds it counted.
+fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(DEADLINE))?;
+    let (mut reader, mut length) = (BufReader::new(stream), 0);
+    let mut line = String::new();
+    while reader.read_line(&mut line)? > 2 {
+        if let Some((_, value)) = line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length")) {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        line.clear();
+    }
+    if line == "\r\n" {
+        // A body that nobody reads would reset the connection when it is closed.
+        std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
+        counter.fetch_add(1, Ordering::SeqCst);
+        let (body, length) = (Upstream::BODY, Upstream::BODY.len());
+        write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! The real binary on free loopback ports.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::process::Process;
+
+#[derive(Debug)]
+pub(crate) struct Spillgate {
+    pub(crate) process: Process,
+    /// The line that `serve --json` prints when it is ready.
+    pub(crate) ready: Value,
+}
+
+impl Spillgate {
+    /// Serves `rules` and returns when all listeners are open. `arguments` come last, so they win.
+    pub(crate) fn serve(rules: &Path, arguments: &[&str]) -> Spillgate {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
+        command.arg("serve").arg(rules).arg("--json");
+        for listener in ["--http", "--grpc", "--admin"] {
+            if !arguments.iter().any(|argument| argument.split('=').next() == Some(listener)) {
+                command.args([listener, "127.0.0.1:0"]);
+            }
+        }
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SPILLGATE_")) {
+            command.env_remove(name);
+        }
+        let process = Process::start("spillgate", command.args(arguments));
+        let Some(line) = process.line() else { panic!("spillgate ended before it was ready") };
+        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"));
+        Spillgate { process, ready }
+    }
+
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.listener("http")
+    }
+
+    pub(crate) fn grpc(&self) -> SocketAddr {
+        self.listener("grpc")
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.listener("admin")
+    }
+
+    fn listener(&self, name: &str) -> SocketAddr {
+        let address = self.ready[name].as_str().and_then(|address| address.parse().ok());
+        address.unwrap_or_else(|| panic!("no {name} listener in {}", self.ready))
+    }
+}

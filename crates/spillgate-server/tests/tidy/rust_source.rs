@@ -1,0 +1,267 @@
+//! Rust text as far as the rules need it: code without comments and strings, functions, and the paths it names.
+
+/// One file of Rust.
+pub(crate) struct Source {
+    /// From the root of the tree.
+    pub(crate) path: String,
+    /// The text with comments and literals blanked: as many lines, nothing in them that is not code.
+    pub(crate) code: String,
+}
+
+/// A function's name, first line and number of lines.
+pub(crate) struct Function<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) line: usize,
+    pub(crate) lines: usize,
+}
+
+impl Source {
+    pub(crate) fn new(path: String, text: String) -> Source {
+        Source { path, code: blanked(&text) }
+    }
+
+    /// The code up to the first module that is compiled for tests only.
+    pub(crate) fn shipped_code(&self) -> &str {
+        let end = self.code.find("#[cfg(test)]\nmod ").or_else(|| self.code.find("#[cfg(test)]\n    mod "));
+        &self.code[..end.unwrap_or(self.code.len())]
+    }
+
+    /// Every function with a body.
+    pub(crate) fn functions(&self) -> Vec<Function<'_>> {
+        let mut found = Vec::new();
+        for (at, _) in self.code.match_indices("fn ") {
+            if self.code[..at].chars().next_back().is_some_and(is_word) {
+                continue;
+            }
+            let rest = &self.code[at + 3..];
+            let name = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
+            // A type `fn (..)` has no name, a declaration no body.
+            let (Some(open), semicolon) = (rest.find('{'), rest.find(';')) else { continue };
+            if name.is_empty() || semicolon.is_some_and(|at| at < open && !in_brackets(&rest[..at])) {
+                continue;
+            }
+            let lines = rest[..open + block_len(&rest[open..])].lines().count();
+            found.push(Function { name, line: self.line_at(at), lines });
+        }
+        found
+    }
+
+    /// Every path of two or more segments, and every item of every `use`, that shipped code names: `use a::{b, c::d}`
+    /// names `a::b` and `a::c::d`. Paths from `super` are told from the crate.
+    pub(crate) fn paths(&self) -> Vec<(usize, String)> {
+        let code = self.shipped_code();
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(start) = code[at..].find(|c: char| c.is_ascii_alphabetic() || c == '_').map(|n| n + at) {
+            let len = code[start..].find(|c| !is_word(c)).unwrap_or(code.len() - start);
+            let word = &code[start..start + len];
+            at = start + len;
+            let line = self.line_at(start);
+            if word == "use" && code[at..].starts_with(' ') {
+                let end = code[at..].find(';').map_or(code.len(), |n| n + at);
+                let mut items = Vec::new();
+                use_items("", code[at..end].trim(), &mut items);
+                found.extend(items.into_iter().map(|item| (line, self.from_crate(&item))));
+                at = end;
+            } else if code[at..].starts_with("::") && !code[..start].ends_with("::") {
+                let path = |c: char| is_word(c) || c == ':';
+                let end = code[start..].find(|c| !path(c)).map_or(code.len(), |n| n + start);
+                found.push((line, self.from_crate(code[start..end].trim_end_matches(':'))));
+                at = end;
+            }
+        }
+        found
+    }
+
+    fn line_at(&self, at: usize) -> usize {
+        self.code[..at].matches('\n').count() + 1
+    }
+
+    /// `super::x` in `src/a/b.rs` is `crate::a::x`.
+    fn from_crate(&self, path: &str) -> String {
+        let inside = self.path.split_once("/src/").map_or("", |(_, inside)| inside).trim_end_matches(".rs");
+        let inside = inside.strip_suffix("/mod").unwrap_or(inside);
+        let mut module: Vec<&str> = inside.split('/').filter(|m| !matches!(*m, "" | "lib" | "main")).collect();
+        let mut rest = path;
+        if let Some(own) = rest.strip_prefix("self::") {
+            rest = own;
+        } else if !rest.starts_with("super::") {
+            return rest.to_owned();
+        }
+        while let Some(above) = rest.strip_prefix("super::") {
+            module.pop();
+            rest = above;
+        }
+        module.insert(0, "crate");
+        module.push(rest);
+        module.join("::")
+    }
+}
+
+/// Relative and other targets of `[text](target)`, with their lines; code blocks are left out.
+pub(crate) fn markdown_links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut in_block = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        }
+        for (at, _) in line.match_indices("](").filter(|_| !in_block) {
+            let rest = &line[at + 2..];
+            found.extend(rest.find(')').map(|end| (number, rest[..end].split(' ').next().unwrap_or_default())));
+        }
+    }
+    found
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Whether the text ends inside `[..; n]` or `(..)`.
+fn in_brackets(text: &str) -> bool {
+    let count = |open, close| text.matches::<char>(open).count() > text.matches::<char>(close).count();
+    count('[', ']') || count('(', ')')
+}
+
+/// The length of the block that begins with the first `{`.
+fn block_len(code: &str) -> usize {
+    let mut depth = 0usize;
+    for (at, byte) in code.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth <= 1 => return at + 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
+/// The items of a use tree, in full.
+fn use_items(prefix: &str, tree: &str, items: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some(open) = tree.find('{') else {
+        let path = tree.split(" as ").next().unwrap_or(tree).trim();
+        items.push(format!("{prefix}{path}").trim_end_matches("::self").to_owned());
+        return;
+    };
+    let prefix = format!("{prefix}{}", &tree[..open]);
+    let (mut depth, mut start) = (0, open + 1);
+    let end = tree.rfind('}').unwrap_or(tree.len());
+    for (at, byte) in tree.bytes().enumerate().take(end).skip(open + 1) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b',' if depth == 0 => {
+                use_items(&prefix, &tree[start..at], items);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if !tree[start..end].trim().is_empty() {
+        use_items(&prefix, &tree[start..end], items);
+    }
+}
+
+/// The text with the content of comments, strings and character literals replaced by spaces.
+fn blanked(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match bytes[at] {
+            b'/' if bytes[at..].starts_with(b"//") => find(bytes, at, b"\n"),
+            b'/' if bytes[at..].starts_with(b"/*") => block_comment_end(bytes, at),
+            b'"' => string_end(bytes, at),
+            b'r' if at == 0 || !is_word(bytes[at - 1] as char) || bytes[at - 1] == b'b' => {
+                raw_string_end(bytes, at).unwrap_or(at)
+            }
+            b'\'' => char_end(bytes, at).unwrap_or(at),
+            _ => at,
+        };
+        for byte in out.iter_mut().take(end).skip(at).filter(|byte| **byte != b'\n') {
+            *byte = b' ';
+        }
+        at = end.max(at + 1);
+    }
+    String::from_utf8(out).expect("whole characters are blanked")
+}
+
+fn find(bytes: &[u8], from: usize, what: &[u8]) -> usize {
+    bytes[from..].windows(what.len()).position(|window| window == what).map_or(bytes.len(), |at| from + at)
+}
+
+fn block_comment_end(bytes: &[u8], from: usize) -> usize {
+    let (mut depth, mut at) = (0, from);
+    while at + 1 < bytes.len() {
+        match &bytes[at..at + 2] {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    bytes.len()
+}
+
+fn string_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from + 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+fn raw_string_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let hashes = bytes[from + 1..].iter().take_while(|byte| **byte == b'#').count();
+    if bytes.get(from + 1 + hashes) != Some(&b'"') {
+        return None;
+    }
+    let close = [b"\"".as_slice(), &b"#".repeat(hashes)].concat();
+    Some((find(bytes, from + 2 + hashes, &close) + close.len()).min(bytes.len()))
+}
+
+/// A lifetime is no character: it has no quote behind its first one.
+fn char_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let len = match bytes.get(from + 1)? {
+        b'\\' => return bytes[from + 3..].iter().position(|byte| *byte == b'\'').map(|at| from + 3 + at + 1),
+        byte if byte.is_ascii() => 1,
+        _ => bytes[from + 1..].iter().take(4).position(|byte| *byte == b'\'')?,
+    };
+    (bytes.get(from + 1 + len) == Some(&b'\'')).then_some(from + len + 2)
+}
+
+#[test]
+fn code_is_told_from_text() {
+    let text = "fn a<'l>() {\n  let _ = (\"fn b() { \\\" todo!\", r#\"\"dbg!\"#, '{', '\\'', b'}', '\\u{7b}', 'é'); // fn c()\n}\n/* /* { */ dbg! */\nfn d(x: [u8; 2]) {}\nfn e();\n";
+    let source = Source::new(String::from("crates/x/src/a/b.rs"), text.to_owned());
+    let functions: Vec<_> = source.functions().iter().map(|f| (f.name, f.line, f.lines)).collect();
+    assert_eq!(functions, [("a", 1, 3), ("d", 5, 1)]);
+    assert!(!source.code.contains("dbg!") && !source.code.contains("todo!"));
+}
+
+#[test]
+fn paths_are_told_in_full() {
+    let text = "use crate::{Quota, rules::{self, yaml as y}};\nuse super::c::D;\nfn f() { std::fs::read(x); a.b::<u8>(); }\n#[cfg(test)]\nmod tests { use std::thread; }\n";
+    let source = Source::new(String::from("crates/x/src/a/b.rs"), text.to_owned());
+    let paths: Vec<_> = source.paths().into_iter().map(|(_, path)| path).collect();
+    assert_eq!(paths, ["crate::Quota", "crate::rules", "crate::rules::yaml", "crate::a::c::D", "std::fs::read", "b"]);
+}
+
+#[test]
+fn links_of_a_page() {
+    let links = markdown_links("[a](b.md#c) and [d](https://e \"t\")\n```\n[x](y)\n```\n");
+    assert_eq!(links, [(1, "b.md#c"), (1, "https://e")]);
+}

@@ -1,0 +1,465 @@
+//! Header fields that tell an HTTP client where it stands, by version.
+//!
+//! | style | fields |
+//! |---|---|
+//! | [`Draft11`](HeaderStyle::Draft11) | `RateLimit-Policy`, `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11: one item for each limit |
+//! | [`Draft06`](HeaderStyle::Draft06) | `RateLimit-Policy`, `RateLimit-Limit`, `-Remaining`, `-Reset` of draft 06 |
+//! | [`XRateLimit`](HeaderStyle::XRateLimit) | `X-RateLimit-Limit`, `-Remaining`, `-Reset`, and on refusal `X-Ratelimit-Retry-After` |
+//! | [`Off`](HeaderStyle::Off) | none of these |
+//!
+//! A refusal that knows how long to wait carries `Retry-After` in every style. All times are
+//! whole seconds rounded up, so that a client which waits as told is never too early, and a
+//! refused one is never told 0. The two drafts are structured fields (RFC 9651): integers stop at
+//! 999,999,999,999,999 and names are escaped.
+//!
+//! ```
+//! use spillgate::headers::{HeaderStyle, Policy, write_fields};
+//! use spillgate::{Decision, Quota, Wait};
+//!
+//! let quota = Quota::fixed_window(100, std::time::Duration::from_secs(60)).build()?;
+//! let decision = Decision { limit: 100, remaining: 42, reset_after_ns: 16_500_000_000, ..Decision::default() };
+//! let policies = [Policy { name: Some("per_user"), quota: &quota, decision: &decision }];
+//! let mut fields = Vec::new();
+//! write_fields(HeaderStyle::Draft11, &policies, Some(0), Wait::NONE, |name, value| fields.push((name, value)));
+//! assert_eq!(fields[0], ("ratelimit-policy", r#""per_user";q=100;w=60"#.to_owned()));
+//! assert_eq!(fields[1], ("ratelimit", r#""per_user";r=42;t=17"#.to_owned()));
+//! # Ok::<(), spillgate::QuotaError>(())
+//! ```
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use spillgate_core::{Algorithm, Decision, Quota, Wait};
+
+/// Which header fields an answer carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum HeaderStyle {
+    /// The structured fields of draft 11: the default.
+    #[default]
+    Draft11,
+    /// The four fields of draft 06.
+    Draft06,
+    /// The fields that came before any draft.
+    XRateLimit,
+    /// Only `Retry-After`.
+    Off,
+}
+
+impl HeaderStyle {
+    /// Every style, in the order of the table above.
+    pub const ALL: [HeaderStyle; 4] =
+        [HeaderStyle::Draft11, HeaderStyle::Draft06, HeaderStyle::XRateLimit, HeaderStyle::Off];
+
+    /// The name in settings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            HeaderStyle::Draft11 => "draft-11",
+            HeaderStyle::Draft06 => "draft-06",
+            HeaderStyle::XRateLimit => "x-ratelimit",
+            HeaderStyle::Off => "off",
+        }
+    }
+}
+
+impl FromStr for HeaderStyle {
+    type Err = UnknownStyle;
+
+    /// Reads the name used in settings.
+    ///
+    /// # Errors
+    /// [`UnknownStyle`], which names those that exist.
+    fn from_str(name: &str) -> Result<HeaderStyle, UnknownStyle> {
+        HeaderStyle::ALL.into_iter().find(|style| style.as_str() == name).ok_or(UnknownStyle)
+    }
+}
+
+/// No header style has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown header style; use draft-11, draft-06, x-ratelimit or off")]
+pub struct UnknownStyle;
+
+/// One limit of an answer, as a client is told of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy<'a> {
+    /// Its name; without one it is named by what it is, such as `20-per-3600s`.
+    pub name: Option<&'a str>,
+    /// How much in how long.
+    pub quota: &'a Quota,
+    /// What was decided.
+    pub decision: &'a Decision,
+}
+
+impl<'a> Policy<'a> {
+    /// The name that a client knows this limit by, without the escapes of a header field.
+    #[must_use]
+    pub fn label(&self) -> Cow<'a, str> {
+        match self.name {
+            Some(name) => Cow::Borrowed(name),
+            None => {
+                let mut label = String::new();
+                push_description(&mut label, self.quota);
+                Cow::Owned(label)
+            }
+        }
+    }
+}
+
+/// The largest integer of a structured field (RFC 9651, section 3.3.1).
+const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Calls `put` with the lower-case name and the value of each field.
+///
+/// `binding` is the index of the policy that binds (the styles that know one limit only tell of
+/// it); without one the first is taken. `retry_after` is the verdict's: [`Wait::NONE`] where the
+/// request passed. Nothing but the values is allocated, and each is a valid header value.
+pub fn write_fields(
+    style: HeaderStyle,
+    policies: &[Policy<'_>],
+    binding: Option<usize>,
+    retry_after: Wait,
+    mut put: impl FnMut(&'static str, String),
+) {
+    let refused = retry_after != Wait::NONE;
+    let retry_after_s = retry_after.secs_ceil().filter(|_| refused).map(|s| s.max(1));
+    if let Some(policy) = policies.get(binding.unwrap_or(0)).or(policies.first()) {
+        let decision = policy.decision;
+        let limit = decision.limit.min(SF_INTEGER_MAX).to_string();
+        let remaining = || decision.remaining.min(SF_INTEGER_MAX).to_string();
+        let reset = || retry_after_s.unwrap_or(decision.reset_after_ns.div_ceil(NS_PER_S)).to_string();
+        match style {
+            HeaderStyle::Draft11 => {
+                put("ratelimit-policy", joined(policies, policy_item));
+                put("ratelimit", joined(policies, limit_item));
+            }
+            HeaderStyle::Draft06 => {
+                put("ratelimit-policy", joined(policies, draft_06_policy_item));
+                put("ratelimit-limit", limit);
+                put("ratelimit-remaining", remaining());
+                put("ratelimit-reset", reset());
+            }
+            HeaderStyle::XRateLimit => {
+                put("x-ratelimit-limit", limit);
+                put("x-ratelimit-remaining", remaining());
+                put("x-ratelimit-reset", reset());
+                if let Some(secs) = retry_after_s {
+                    put("x-ratelimit-retry-after", secs.to_string());
+                }
+            }
+            HeaderStyle::Off => {}
+        }
+    }
+    if let Some(secs) = retry_after_s {
+        put("retry-after", secs.to_string());
+    }
+}
+
+fn joined(policies: &[Policy<'_>], item: impl Fn(&mut String, &Policy<'_>)) -> String {
+    let mut value = String::with_capacity(policies.len() * 40);
+    for (i, policy) in policies.iter().enumerate() {
+        if i > 0 {
+            value.push_str(", ");
+        }
+        item(&mut value, policy);
+    }
+    value
+}
+
+/// `"per_user";q=100;w=60`: q may be passed by r where a burst is above the limit.
+fn policy_item(out: &mut String, policy: &Policy<'_>) {
+    push_name(out, policy);
+    push_int(out, ";q=", policy.quota.limit());
+    push_window(out, policy.quota);
+    if policy.quota.algorithm() == Algorithm::Concurrency {
+        out.push_str(";qu=\"concurrent-requests\"");
+    }
+}
+
+/// `"per_user";r=42;t=17`: t is the time until there is more, left out where nothing is used
+/// or nobody can tell.
+fn limit_item(out: &mut String, policy: &Policy<'_>) {
+    push_name(out, policy);
+    push_int(out, ";r=", policy.decision.remaining);
+    if let Some(more_ns) = more_after_ns(policy) {
+        push_int(out, ";t=", more_ns.div_ceil(NS_PER_S).max(1));
+    }
+}
+
+/// `100;w=60`
+fn draft_06_policy_item(out: &mut String, policy: &Policy<'_>) {
+    push_int(out, "", policy.quota.limit());
+    push_window(out, policy.quota);
+}
+
+/// Nanoseconds until more is available: what a refusal says; of a bucket the next whole unit;
+/// else when all of it is back (a log or segments may free some earlier).
+fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
+    let Policy { quota, decision, .. } = policy;
+    if !decision.allowed {
+        return decision.retry_after.nanos();
+    }
+    let all_ns = decision.reset_after_ns;
+    let missing = decision.limit.saturating_sub(decision.remaining);
+    let more_ns = match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if missing > 1 => {
+            all_ns.saturating_sub((missing - 1).saturating_mul(quota.interval_ns()))
+        }
+        _ => all_ns,
+    };
+    (more_ns > 0).then_some(more_ns)
+}
+
+/// In whole seconds, rounded up: a client that paces itself by it is never too fast.
+fn push_window(out: &mut String, quota: &Quota) {
+    if quota.window_ns() > 0 {
+        push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));
+    }
+}
+
+fn push_int(out: &mut String, prefix: &str, value: u64) {
+    out.push_str(prefix);
+    push_display(out, value.min(SF_INTEGER_MAX));
+}
+
+fn push_display(out: &mut String, value: u64) {
+    write!(out, "{value}").expect("writing to a string does not fail");
+}
+
+/// The name as a structured-field string. Bytes that such a string cannot hold, and `%`, are
+/// percent-encoded (UTF-8), so that a reader can tell any two names apart.
+fn push_name(out: &mut String, policy: &Policy<'_>) {
+    out.push('"');
+    match policy.name {
+        Some(name) if name.bytes().all(is_plain) => out.push_str(name),
+        Some(name) => name.bytes().for_each(|byte| push_name_byte(out, byte)),
+        None => push_description(out, policy.quota),
+    }
+    out.push('"');
+}
+
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\' | b'%')
+}
+
+fn push_name_byte(out: &mut String, byte: u8) {
+    match byte {
+        b'"' | b'\\' => {
+            out.push('\\');
+            out.push(char::from(byte));
+        }
+        byte if !is_plain(byte) => write!(out, "%{byte:02X}").expect("writing to a string does not fail"),
+        _ => out.push(char::from(byte)),
+    }
+}
+
+/// What a limit without a name is called: `20-per-3600s`, `5-per-250ms`, `8-at-once`.
+fn push_description(out: &mut String, quota: &Quota) {
+    push_display(out, quota.limit());
+    let window_ns = quota.window_ns();
+    if window_ns == 0 {
+        out.push_str("-at-once");
+        return;
+    }
+    out.push_str("-per-");
+    let (units, unit) = match window_ns {
+        ns if ns.is_multiple_of(NS_PER_S) => (ns / NS_PER_S, "s"),
+        ns if ns.is_multiple_of(1_000_000) => (ns / 1_000_000, "ms"),
+        ns => (ns, "ns"),
+    };
+    push_display(out, units);
+    out.push_str(unit);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use sfv::{BareItem, Item, ListEntry, Parser};
+
+    use super::*;
+
+    fn fields(style: HeaderStyle, policies: &[Policy<'_>], binding: usize, wait: Wait) -> Vec<(&'static str, String)> {
+        let mut fields = Vec::new();
+        write_fields(style, policies, Some(binding), wait, |name, value| fields.push((name, value)));
+        fields
+    }
+
+    fn items(value: &str) -> Vec<Item> {
+        let list: sfv::List = Parser::new(value).parse().expect("a structured-field list");
+        let item = |entry| match entry {
+            ListEntry::Item(item) => item,
+            ListEntry::InnerList(_) => panic!("an inner list"),
+        };
+        list.into_iter().map(item).collect()
+    }
+
+    fn param(item: &Item, key: &str) -> Option<i64> {
+        item.params.get(key).and_then(BareItem::as_integer).map(i64::from)
+    }
+
+    fn name(item: &Item) -> String {
+        item.bare_item.as_string().expect("a string").as_str().to_owned()
+    }
+
+    fn minute() -> Quota {
+        Quota::fixed_window(100, Duration::from_secs(60)).build().expect("a quota")
+    }
+
+    fn refused(wait: Wait) -> Decision {
+        Decision { allowed: false, limit: 100, retry_after: wait, reset_after_ns: 9_000_000_001, ..Decision::default() }
+    }
+
+    #[test]
+    fn draft_11_lists_every_limit_and_parses_as_structured_fields() {
+        let (minute, places) = (minute(), Quota::concurrency(8).build().expect("a quota"));
+        let first = Decision { limit: 100, remaining: 42, reset_after_ns: 16_000_000_001, ..Decision::default() };
+        let second = Decision { limit: 8, remaining: 8, ..Decision::default() };
+        let policies = [
+            Policy { name: Some("per_user"), quota: &minute, decision: &first },
+            Policy { name: None, quota: &places, decision: &second },
+        ];
+        let fields = fields(HeaderStyle::Draft11, &policies, 0, Wait::NONE);
+        assert_eq!(fields.iter().map(|f| f.0).collect::<Vec<_>>(), ["ratelimit-policy", "ratelimit"]);
+        let policy = items(&fields[0].1);
+        assert_eq!(
+            (name(&policy[0]).as_str(), param(&policy[0], "q"), param(&policy[0], "w")),
+            ("per_user", Some(100), Some(60))
+        );
+        assert_eq!(
+            (name(&policy[1]).as_str(), param(&policy[1], "q"), param(&policy[1], "w")),
+            ("8-at-once", Some(8), None)
+        );
+        let limit = items(&fields[1].1);
+        assert_eq!((param(&limit[0], "r"), param(&limit[0], "t")), (Some(42), Some(17)), "t is rounded up");
+        assert_eq!((param(&limit[1], "r"), param(&limit[1], "t")), (Some(8), None));
+    }
+
+    #[test]
+    fn a_bucket_says_when_its_next_unit_comes() {
+        let quota = Quota::per_minute(6).build().expect("a quota");
+        let decision = Decision { limit: 6, remaining: 3, reset_after_ns: 25_000_000_000, ..Decision::default() };
+        let fields =
+            fields(HeaderStyle::Draft11, &[Policy { name: None, quota: &quota, decision: &decision }], 0, Wait::NONE);
+        assert_eq!(param(&items(&fields[1].1)[0], "t"), Some(5), "one each 10 s, and 25 s until all six are back");
+    }
+
+    #[test]
+    fn a_refusal_is_never_told_to_retry_in_0_seconds() {
+        let quota = minute();
+        for (wait, expected) in [(1, "1"), (1_000_000_000, "1"), (1_000_000_001, "2"), (59_000_000_000, "59")] {
+            let decision = refused(Wait::After(wait));
+            let policies = [Policy { name: None, quota: &quota, decision: &decision }];
+            for style in HeaderStyle::ALL {
+                let fields = fields(style, &policies, 0, Wait::After(wait));
+                assert_eq!(fields.last(), Some(&("retry-after", expected.to_owned())), "{style:?}");
+            }
+            let older = fields(HeaderStyle::XRateLimit, &policies, 0, Wait::After(wait));
+            assert!(older.contains(&("x-ratelimit-retry-after", expected.to_owned())));
+            assert!(older.contains(&("x-ratelimit-reset", expected.to_owned())));
+        }
+    }
+
+    #[test]
+    fn never_and_unknown_have_no_time() {
+        let quota = minute();
+        for wait in [Wait::Never, Wait::Unknown] {
+            let decision = refused(wait);
+            for style in HeaderStyle::ALL {
+                let fields = fields(style, &[Policy { name: None, quota: &quota, decision: &decision }], 0, wait);
+                assert!(fields.iter().all(|(name, _)| !name.ends_with("retry-after")), "{style:?} {wait:?}");
+                assert!(fields.iter().all(|(_, value)| !value.contains(";t=")), "{style:?} {wait:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_older_styles_tell_of_the_limit_that_binds() {
+        let (quota, day) = (minute(), Quota::fixed_window(1000, Duration::from_secs(86_400)).build().expect("a quota"));
+        let wide = Decision { limit: 100, remaining: 50, reset_after_ns: 1, ..Decision::default() };
+        let tight = Decision { limit: 1000, remaining: 3, reset_after_ns: 7_000_000_000, ..Decision::default() };
+        let policies = [
+            Policy { name: None, quota: &quota, decision: &wide },
+            Policy { name: None, quota: &day, decision: &tight },
+        ];
+        let draft = fields(HeaderStyle::Draft06, &policies, 1, Wait::NONE);
+        let expected = [
+            ("ratelimit-policy", "100;w=60, 1000;w=86400"),
+            ("ratelimit-limit", "1000"),
+            ("ratelimit-remaining", "3"),
+            ("ratelimit-reset", "7"),
+        ];
+        assert_eq!(draft, expected.map(|(name, value)| (name, value.to_owned())));
+        let older = fields(HeaderStyle::XRateLimit, &policies, 1, Wait::NONE);
+        assert_eq!(older[1], ("x-ratelimit-remaining", "3".to_owned()));
+        assert!(fields(HeaderStyle::Off, &policies, 1, Wait::NONE).is_empty());
+    }
+
+    #[test]
+    fn without_a_limit_there_is_nothing_to_tell() {
+        for style in HeaderStyle::ALL {
+            let mut count = 0;
+            write_fields(style, &[], None, Wait::NONE, |_, _| count += 1);
+            assert_eq!(count, 0);
+        }
+    }
+
+    #[test]
+    fn a_limit_without_a_name_is_named_by_what_it_is() {
+        let named = |limit, window| {
+            let quota = Quota::fixed_window(limit, window).build().expect("a quota");
+            let mut out = String::new();
+            push_description(&mut out, &quota);
+            out
+        };
+        assert_eq!(named(20, Duration::from_secs(3600)), "20-per-3600s");
+        assert_eq!(named(5, Duration::from_millis(250)), "5-per-250ms");
+        assert_eq!(named(5, Duration::from_nanos(7)), "5-per-7ns");
+    }
+
+    #[test]
+    fn styles_are_read_by_the_names_they_print() {
+        for style in HeaderStyle::ALL {
+            assert_eq!(style.as_str().parse(), Ok(style));
+        }
+        assert_eq!("draft-12".parse::<HeaderStyle>(), Err(UnknownStyle));
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_and_any_numbers_make_valid_fields(
+            policy_name in ".*", raw in "[\\x00-\\x7f]*", limit in 0..=spillgate_core::MAX_UNITS, remaining: u64, reset_after_ns: u64, wait: u64,
+        ) {
+            let quota = Quota::fixed_window(limit, Duration::from_secs(60)).build().expect("a quota");
+            for (policy_name, allowed) in [(policy_name.as_str(), true), (raw.as_str(), false)] {
+                let retry_after = if allowed { Wait::NONE } else { Wait::After(wait.max(1)) };
+                let decision = Decision { allowed, limit, remaining, reset_after_ns, retry_after, ..Decision::default() };
+                let policies = [Policy { name: Some(policy_name), quota: &quota, decision: &decision }];
+                let draft = fields(HeaderStyle::Draft11, &policies, 0, retry_after);
+                for (_, value) in &draft {
+                    prop_assert!(value.bytes().all(|b| (0x20..0x7f).contains(&b)), "{value:?}");
+                }
+                for (_, value) in &draft[..2] {
+                    prop_assert_eq!(percent_decoded(&name(&items(value)[0])), policy_name.as_bytes());
+                }
+                items(&fields(HeaderStyle::Draft06, &policies, 0, retry_after)[0].1);
+            }
+        }
+    }
+
+    fn percent_decoded(text: &str) -> Vec<u8> {
+        let mut bytes = text.bytes();
+        let hex = |bytes: &mut std::str::Bytes<'_>| {
+            let digits = [bytes.next().expect("two digits"), bytes.next().expect("two digits")];
+            u8::from_str_radix(std::str::from_utf8(&digits).expect("ascii"), 16).expect("hex")
+        };
+        let mut out = Vec::new();
+        while let Some(byte) = bytes.next() {
+            out.push(if byte == b'%' { hex(&mut bytes) } else { byte });
+        }
+        out
+    }
+}

@@ -1,0 +1,93 @@
+//! From paths to the texts of rules files.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use super::report::{At, RulesError, Source, Words};
+use super::{MAX_FILE_BYTES, RulesFile};
+
+/// Reads the files named by `paths`. A folder stands for its files that end in `.yaml` or
+/// `.yml`, in the order of their names; those that start with a dot and folders inside are left
+/// out. A file is taken whatever its name is.
+///
+/// # Errors
+/// A path that cannot be read, a folder without rules, a file above [`MAX_FILE_BYTES`] or one
+/// that is not UTF-8.
+pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, RulesError> {
+    if paths.is_empty() {
+        let help = "name a rules file, or a folder of them";
+        return Err(RulesError::unreadable("", "no rules file was given".into(), help));
+    }
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            for file in folder(path)? {
+                files.push(read_file(&file)?);
+            }
+        } else {
+            files.push(read_file(path)?);
+        }
+    }
+    Ok(files)
+}
+
+fn folder(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
+        let file = entry.map_err(|error| unreadable(path, &error))?.path();
+        let yaml = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+        if yaml && !hidden && !file.is_dir() {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        let message = format!("{} has no rules file", path.display());
+        let help = "rules files end in .yaml or .yml; folders inside are not read";
+        return Err(RulesError::unreadable(&path.display().to_string(), message, help));
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read_file(path: &Path) -> Result<RulesFile, RulesError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(too_large(&name));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(RulesFile { name, text }),
+        Err(error) => Err(not_utf8(&name, error.utf8_error().valid_up_to(), error.as_bytes())),
+    }
+}
+
+pub(super) fn too_large(name: &str) -> RulesError {
+    let message = format!("{name} is larger than {} MiB", MAX_FILE_BYTES >> 20);
+    RulesError::unreadable(name, message, "spread the rules over several domains, one file each")
+}
+
+/// Shows the line up to its first bad byte.
+fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> RulesError {
+    let text: String = String::from_utf8_lossy(bytes).into_owned();
+    let before = &text[..valid];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = u32::try_from(before.matches('\n').count() + 1).unwrap_or(u32::MAX);
+    let column = u32::try_from(before[line_start..].chars().count() + 1).unwrap_or(u32::MAX);
+    let at = At { line, column, start: valid, len: char::REPLACEMENT_CHARACTER.len_utf8() };
+    let source = Source { name: name.into(), text: text.into() };
+    let words = Words::new(
+        format!("the file is not UTF-8 at byte {valid}"),
+        "this byte is no character",
+        "save the file as UTF-8 without compression",
+    );
+    RulesError::new(&source, at, words)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
+    let message = format!("{} cannot be read: {error}", path.display());
+    RulesError::unreadable(&path.display().to_string(), message, "check the path and its permissions")
+}

@@ -1,0 +1,223 @@
+//! The index: from a request's entries to its rule, without a scan and without allocating.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::model::{How, Outcome, Rule, Step, Wildcard};
+use super::pattern::Pattern;
+
+/// The descriptors of all domains as a forest. A node's number is its rule's number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    levels: Vec<Level>,
+    /// The level below each node.
+    below: Vec<Option<u32>>,
+}
+
+/// The descriptors that stand beside each other.
+#[derive(Clone, Debug, Default)]
+struct Level {
+    keys: HashMap<Arc<str>, Slot>,
+}
+
+/// The descriptors of one level that have the same key.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    exact: HashMap<Arc<str>, u32>,
+    wildcards: Vec<Wildcard>,
+    /// The patterns of `wildcards`, while the level is filled.
+    patterns: HashMap<Box<str>, u32>,
+    alone: Option<u32>,
+}
+
+impl Slot {
+    /// The nodes that fit `value`, in the order in which they are tried.
+    fn candidates(&self, value: &str) -> impl Iterator<Item = (Tried<'_>, u32)> {
+        let exact = self.exact.get(value).map(|node| (Tried::Exact, *node));
+        let wildcards = self.wildcards.iter().filter(move |w| w.pattern.fits(value));
+        let wildcards = wildcards.map(|w| (Tried::Wildcard(&w.pattern), w.node));
+        exact.into_iter().chain(wildcards).chain(self.alone.map(|node| (Tried::KeyAlone, node)))
+    }
+}
+
+enum Tried<'i> {
+    Exact,
+    Wildcard(&'i Pattern),
+    KeyAlone,
+}
+
+impl Tried<'_> {
+    fn how(&self) -> How {
+        match self {
+            Tried::Exact => How::Exact,
+            Tried::Wildcard(pattern) => How::Wildcard(pattern.as_str().to_owned()),
+            Tried::KeyAlone => How::KeyAlone,
+        }
+    }
+}
+
+impl Index {
+    pub(super) fn add_level(&mut self) -> u32 {
+        self.levels.push(Level::default());
+        number(self.levels.len() - 1)
+    }
+
+    /// Adds the next node to a level; returns the node that was there before with the same key
+    /// and the same (or an equal) value, which then stays.
+    pub(super) fn add_node(&mut self, level: u32, key: &Arc<str>, value: Option<&Arc<str>>) -> Result<u32, u32> {
+        let node = number(self.below.len());
+        let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
+        match value.map(|value| (value, Pattern::new(value))) {
+            None => match slot.alone {
+                Some(there) => return Err(there),
+                None => slot.alone = Some(node),
+            },
+            Some((_, Some(pattern))) => match slot.patterns.get(pattern.as_str()) {
+                Some(there) => return Err(*there),
+                None => {
+                    slot.patterns.insert(pattern.as_str().into(), node);
+                    slot.wildcards.push(Wildcard { pattern, node });
+                }
+            },
+            Some((value, None)) => match slot.exact.get(value) {
+                Some(there) => return Err(*there),
+                None => drop(slot.exact.insert(value.clone(), node)),
+            },
+        }
+        self.below.push(None);
+        Ok(node)
+    }
+
+    pub(super) fn set_below(&mut self, node: u32, level: u32) {
+        self.below[node as usize] = Some(level);
+    }
+
+    /// Ends the filling of a level. Unless they stay `as_declared`, the most specific wildcard
+    /// of each key comes first; ties stay as declared in any case.
+    pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) {
+        for slot in self.levels[level as usize].keys.values_mut() {
+            slot.patterns = HashMap::new();
+            if !as_declared {
+                slot.wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
+            }
+        }
+    }
+
+    /// The node that `entries` lead to. Where a level has nothing below that fits, the next
+    /// candidate is tried, unless `first_only` (the reference server's habit).
+    ///
+    /// Each node is looked at no more than once, and the depth is bounded when loading.
+    pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
+        let ((key, value), rest) = entries.split_first()?;
+        let slot = self.levels[level as usize].keys.get(*key)?;
+        for (_, node) in slot.candidates(value) {
+            if rest.is_empty() {
+                return Some(node);
+            }
+            let below = self.below[node as usize];
+            if let Some(found) = below.and_then(|level| self.find(level, rest, first_only)) {
+                return Some(found);
+            }
+            if first_only {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The same search, writing down each step.
+    pub(super) fn explain(&self, search: &mut Explained<'_>, level: u32, depth: usize) -> bool {
+        let Some((key, value)) = search.entries.get(depth).copied() else { return false };
+        let last = depth + 1 == search.entries.len();
+        let slot = self.levels[level as usize].keys.get(key);
+        let mut fitted = false;
+        for (tried, node) in slot.into_iter().flat_map(|slot| slot.candidates(value)) {
+            fitted = true;
+            let origin = search.rules.get(node as usize).map(|rule| rule.origin.clone());
+            let at = search.steps.len();
+            let outcome = if last { Outcome::Matched } else { Outcome::WentDeeper };
+            search.steps.push(Step { level: depth, key: key.into(), value: value.into(), how: tried.how(), outcome, origin });
+            if last {
+                return true;
+            }
+            match self.below[node as usize] {
+                Some(below) if self.explain(search, below, depth + 1) => return true,
+                Some(_) if !search.first_only => search.steps[at].outcome = Outcome::WentBack,
+                Some(_) => {}
+                None => search.steps[at].outcome = Outcome::Failed,
+            }
+            if search.first_only {
+                return false;
+            }
+        }
+        if !fitted {
+            let (key, value) = (key.into(), value.into());
+            let (how, outcome) = (How::Nothing, Outcome::Failed);
+            search.steps.push(Step { level: depth, key, value, how, outcome, origin: None });
+        }
+        false
+    }
+
+    /// The keys of a level with their slots, for checks after loading.
+    pub(super) fn slots(&self, level: u32) -> impl Iterator<Item = (&str, SlotView<'_>)> {
+        self.levels[level as usize].keys.iter().map(|(key, slot)| (&**key, SlotView { slot }))
+    }
+
+    /// The slot of a level for one key.
+    pub(super) fn slot(&self, level: u32, key: &str) -> Option<SlotView<'_>> {
+        self.levels[level as usize].keys.get(key).map(|slot| SlotView { slot })
+    }
+
+    /// The level below a node.
+    pub(super) fn below(&self, node: u32) -> Option<u32> {
+        self.below[node as usize]
+    }
+}
+
+/// What [`Index::explain`] works with.
+pub(super) struct Explained<'e> {
+    pub(super) entries: &'e [(&'e str, &'e str)],
+    pub(super) rules: &'e [Rule],
+    pub(super) first_only: bool,
+    pub(super) steps: Vec<Step>,
+}
+
+/// The nodes of one key on one level.
+pub(super) struct SlotView<'i> {
+    slot: &'i Slot,
+}
+
+impl<'i> SlotView<'i> {
+    pub(super) fn exact(&self, value: &str) -> Option<u32> {
+        self.slot.exact.get(value).copied()
+    }
+
+    pub(super) fn exacts(&self) -> impl Iterator<Item = (&'i str, u32)> + use<'i> {
+        self.slot.exact.iter().map(|(value, node)| (&**value, *node))
+    }
+
+    /// In the order in which they are tried.
+    pub(super) fn wildcards(&self) -> &'i [Wildcard] {
+        &self.slot.wildcards
+    }
+
+    pub(super) fn alone(&self) -> Option<u32> {
+        self.slot.alone
+    }
+
+    /// The first wildcard that `fits`, or the key alone.
+    pub(super) fn first_that(&self, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
+        let wildcard = self.slot.wildcards.iter().find(|wildcard| fits(&wildcard.pattern));
+        wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)
+    }
+
+    /// All of them.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = u32> + use<'i> {
+        let wildcards = self.slot.wildcards.iter().map(|wildcard| wildcard.node);
+        self.slot.exact.values().copied().chain(wildcards).chain(self.slot.alone)
+    }
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("invariant: the number of rules is bounded far below 2^32")
+}

@@ -1,0 +1,231 @@
+//! What is allowed but probably not meant.
+
+use std::collections::HashSet;
+
+use spillgate_core::{Algorithm, Denied};
+
+use super::bound::never_binds;
+use super::index::SlotView;
+use super::model::{Limit, Origin, Rule};
+use super::report::{At, Source, Warning, Words};
+use super::{DomainEntry, Rules, RulesFile};
+
+/// The most warnings that are kept.
+pub(super) const MAX_WARNINGS: usize = 1_000;
+
+/// How many wildcards of one key are compared with each other: the comparison is quadratic.
+const MAX_COMPARED: usize = 256;
+
+/// Looks at everything that was loaded.
+pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
+    let mut findings = Vec::new();
+    for (number, entry) in rules.domains.iter().enumerate() {
+        let source = Lines::new(&files[entry.file]);
+        let mut linter = Linter { rules, entry, source, findings: Vec::new() };
+        linter.reachability(entry.root);
+        linter.each_rule(number);
+        linter.looks(number);
+        linter.findings.sort_by_key(|warning| (warning.place(), warning.is_note()));
+        findings.append(&mut linter.findings);
+    }
+    findings.truncate(MAX_WARNINGS);
+    findings
+}
+
+/// A file's text with the start of each line.
+struct Lines {
+    source: Source,
+    starts: Vec<usize>,
+}
+
+impl Lines {
+    fn new(file: &RulesFile) -> Lines {
+        let starts = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let source = Source { name: file.name.as_str().into(), text: file.text.as_str().into() };
+        Lines { source, starts }
+    }
+
+    /// The first word of a line, or what follows its dash.
+    fn at(&self, line: u32) -> At {
+        let start = self.starts.get(line.saturating_sub(1) as usize).copied().unwrap_or(0);
+        let text = self.source.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let indent = text.len() - text.trim_start_matches([' ', '-']).len();
+        let column = u32::try_from(indent + 1).unwrap_or(u32::MAX);
+        At { line, column, start: start + indent, len: 0 }
+    }
+}
+
+struct Linter<'r> {
+    rules: &'r Rules,
+    entry: &'r DomainEntry,
+    source: Lines,
+    findings: Vec<Warning>,
+}
+
+impl<'r> Linter<'r> {
+    fn warn(&mut self, line: u32, message: String, label: &str, help: impl Into<String>) {
+        if self.findings.len() < MAX_WARNINGS {
+            let words = Words::new(message, label, help);
+            self.findings.push(Warning::new(&self.source.source, self.source.at(line), words));
+        }
+    }
+
+    fn note(&mut self, line: u32, message: String, label: &str, help: &str) {
+        if self.findings.len() < MAX_WARNINGS {
+            let words = Words::new(message, label, help);
+            self.findings.push(Warning::note(&self.source.source, self.source.at(line), words));
+        }
+    }
+
+    fn rule(&self, node: u32) -> &'r Rule {
+        &self.rules.rules[node as usize]
+    }
+
+    fn compat_envoy(&self) -> bool {
+        self.entry.domain.compat_envoy
+    }
+
+    /// Rules that no request can reach, since one beside them is tried first and always fits.
+    fn reachability(&mut self, level: u32) {
+        let index = &self.rules.index;
+        for (_, slot) in index.slots(level) {
+            self.wildcards(&slot);
+            let any = slot.wildcards().iter().find(|wildcard| wildcard.pattern.is_any());
+            if let (Some(any), Some(alone)) = (any, slot.alone()) {
+                self.shadowed(any.node, alone);
+            }
+            for node in slot.nodes() {
+                if let Some(below) = index.below(node) {
+                    self.reachability(below);
+                }
+            }
+        }
+    }
+
+    /// With `compat: envoy`, a wildcard behind one that fits all its values is never tried.
+    fn wildcards(&mut self, slot: &SlotView<'_>) {
+        let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
+        if !self.compat_envoy() {
+            return;
+        }
+        for (i, later) in compared.iter().enumerate() {
+            if let Some(first) = compared[..i].iter().find(|first| first.pattern.covers(&later.pattern)) {
+                let (first, later) = (self.rule(first.node), self.rule(later.node));
+                let message = format!("`{}` can never match: `{}` is declared before it", later.path, first.path);
+                let help = format!("declare it before line {}, or remove `compat: envoy`", first.origin.line);
+                self.warn(later.origin.line, message, "unreachable", help);
+            }
+        }
+    }
+
+    /// Node `first` fits whatever `later` fits, and is tried before it.
+    fn shadowed(&mut self, first: u32, later: u32) {
+        let (by, rule) = (self.rule(first), self.rule(later));
+        let (below_first, below_later) = (self.rules.index.below(first), self.rules.index.below(later));
+        let only_a_step = below_later.is_some() && rule.limits.is_empty() && !rule.unlimited;
+        if self.compat_envoy() || !only_a_step {
+            let message = format!("`{}` can never match: `{}` is tried first and fits every value", rule.path, by.path);
+            let help = format!("remove one of the two; the other is on line {}", by.origin.line);
+            self.warn(rule.origin.line, message, "shadowed", help);
+        }
+        let (Some(below_first), Some(below_later)) = (below_first, below_later) else { return };
+        if self.compat_envoy() {
+            return;
+        }
+        // The search goes back up, so only what is repeated below `first` is out of reach.
+        for (key, slot) in self.rules.index.slots(below_later) {
+            let Some(other) = self.rules.index.slot(below_first, key) else { continue };
+            for (value, node) in slot.exacts() {
+                self.shadowed_by(other.exact(value).or_else(|| other.first_that(|pattern| pattern.fits(value))), node);
+            }
+            for wildcard in &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)] {
+                self.shadowed_by(other.first_that(|pattern| pattern.covers(&wildcard.pattern)), wildcard.node);
+            }
+            if let Some(alone) = slot.alone() {
+                self.shadowed_by(other.first_that(|pattern| pattern.is_any()), alone);
+            }
+        }
+    }
+
+    fn shadowed_by(&mut self, first: Option<u32>, later: u32) {
+        if let Some(first) = first {
+            self.shadowed(first, later);
+        }
+    }
+
+    /// What can be seen by looking at one rule at a time.
+    fn each_rule(&mut self, domain: usize) {
+        let rules = self.rules.rules_of(domain);
+        let names: HashSet<&str> = rules.iter().flat_map(Rule::names).collect();
+        for rule in rules {
+            let line = rule.origin.line;
+            if rule.shadow_mode && rule.quota_mode {
+                let message = format!("`{}` has both shadow_mode and quota_mode", rule.path);
+                self.warn(line, message, "this descriptor", "remove `quota_mode`: a shadow rule never refuses");
+            }
+            for name in rule.replaces().filter(|name| !names.contains(name)) {
+                let message = format!("`{}` replaces `{name}`, which is no limit's name in this domain", rule.path);
+                self.warn(line, message, "this descriptor", "name a limit with `name:`, or remove it from `replaces`");
+            }
+            let leaf = self.rules.index.below(rule.index).is_none();
+            if leaf && rule.limits.is_empty() && !rule.unlimited {
+                let message = format!("`{}` limits nothing", rule.path);
+                self.note(line, message, "no rate_limit", "to say that this is meant, write `rate_limit: {unlimited: true}`");
+            }
+            self.limits(rule);
+        }
+    }
+
+    fn limits(&mut self, rule: &Rule) {
+        for (i, limit) in rule.limits.iter().enumerate() {
+            let line = line_of(limit, rule);
+            if limit.quota.algorithm() == Algorithm::Concurrency {
+                let message = format!("places of `{}` can be released over HTTP only", rule.path);
+                let help = "over RLS, forward-auth and RESP a place ends when its `lease` does: keep that short";
+                self.warn(line, message, "concurrency", help);
+            }
+            let stricter = rule.limits.iter().enumerate().find(|(j, other)| {
+                *j != i && !other.post_paid && !limit.post_paid && never_binds(&limit.quota, &other.quota)
+            });
+            let Some((_, stricter)) = stricter else { continue };
+            let (loose, strict) = (described(limit), described(stricter));
+            let message = format!("the limit of {loose} never binds: {strict} is always stricter");
+            self.warn(line, message, "this limit", "remove it, or lower it");
+        }
+    }
+
+    /// Looks are refused only above the limit, where a plain limit never gets.
+    fn looks(&mut self, domain: usize) {
+        let plain = |limit: &Limit| !limit.post_paid && limit.quota.denied() == Denied::Free;
+        let all = self.rules.rules_of(domain);
+        let mut plain_rules = all.iter().filter(|rule| rule.limits.iter().any(plain));
+        let Some(first) = plain_rules.next() else { return };
+        let count = plain_rules.count() + 1;
+        let (rules, are) = if count == 1 { ("rule", "is") } else { ("rules", "are") };
+        let message = format!(
+            "{count} {rules} of domain `{}` {are} never refused to a request with `hits_addend: 0`",
+            self.entry.domain.name
+        );
+        let help = "where the cost is known only afterwards (Envoy's apply_on_stream_done), set `post_paid: true` or \
+                    `denied: charged`; otherwise there is nothing to do";
+        self.note(first.origin.line, message, if count == 1 { "this rule" } else { "the first of them" }, help);
+    }
+}
+
+fn line_of(limit: &Limit, rule: &Rule) -> u32 {
+    limit.origin.as_ref().map_or(rule.origin.line, |Origin { line, .. }| *line)
+}
+
+/// `10 a second`, `150 per 2m`, for people.
+fn described(limit: &Limit) -> String {
+    let window = limit.unit.map_or_else(|| short(limit.quota.window_ns()), |unit| unit.as_str().to_owned());
+    format!("{} per {window}", limit.requests_per_unit)
+}
+
+/// A duration in the largest unit that it is a whole number of.
+fn short(window_ns: u64) -> String {
+    let units =
+        [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)];
+    let whole = units.into_iter().find(|(_, unit_ns)| window_ns.is_multiple_of(*unit_ns));
+    whole.map_or_else(|| format!("{window_ns}ns"), |(unit, unit_ns)| format!("{}{unit}", window_ns / unit_ns))
+}

@@ -1,0 +1,144 @@
+//! Rules files: which requests are counted, and by which limits.
+//!
+//! [`Rules::parse`] reads the reference server's format with additions and builds an index;
+//! [`Rules::plan`] turns a request into [hits](spillgate_core::Hit) that a store decides.
+//! Matching allocates nothing and costs a hash look-up or two for each entry of the request.
+//!
+//! A request's entries are walked in order. At each level the exact `key` and `value` are tried,
+//! then wildcards, the most specific first (most characters that are not `*`; ties as declared),
+//! then `key` alone; where nothing deeper fits, the search goes back up and tries the next. The
+//! number of entries has to be the depth of the rule. Each value met at run time has its own
+//! counter. In a file with `compat: envoy` the first declared wildcard is taken, and the search
+//! never goes back up.
+
+mod bound;
+mod excerpt;
+mod file;
+mod index;
+mod lint;
+mod model;
+mod pattern;
+mod plan;
+mod read;
+mod report;
+mod schema;
+mod yaml;
+
+use std::collections::HashMap;
+
+pub use file::read_files;
+pub use model::{Domain, How, Limit, Metadata, OnStoreFailure, Origin, Outcome, Rule, RuleStep, Step, Unit};
+pub use plan::{Action, Descriptor, Plan, Planned, Request};
+pub use report::{RulesError, RulesErrors, Warning};
+pub use schema::SCHEMA;
+
+use index::{Explained, Index};
+
+/// The largest rules file, in bytes.
+pub const MAX_FILE_BYTES: usize = 16 << 20;
+
+/// The deepest nesting of descriptors.
+pub const MAX_DEPTH: usize = 16;
+
+/// The most descriptors of one load, over all files.
+pub const MAX_RULES: usize = 1_000_000;
+
+/// The most limits of one descriptor.
+pub const MAX_LIMITS: usize = 8;
+
+/// One rules file, read.
+#[derive(Clone, Debug)]
+pub struct RulesFile {
+    /// What to call it in reports.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// The rules of one load: immutable and indexed.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    domains: Vec<DomainEntry>,
+    by_name: HashMap<Box<str>, usize>,
+    rules: Vec<Rule>,
+    index: Index,
+    warnings: Vec<Warning>,
+}
+
+#[derive(Clone, Debug)]
+struct DomainEntry {
+    domain: Domain,
+    /// The level of its outermost descriptors.
+    root: u32,
+    /// The number of its file.
+    file: usize,
+    /// Its rules are those from here to the next domain's.
+    first_rule: usize,
+    has_replaces: bool,
+}
+
+impl Rules {
+    /// Reads and checks all `files`: one domain each, all or none.
+    ///
+    /// # Errors
+    /// Every error of every file, with its line and how to mend it; at most
+    /// [`RulesErrors::MAX`] of them.
+    pub fn parse(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
+        let mut rules = read::read(files)?;
+        rules.warnings = lint::lint(&rules, files);
+        Ok(rules)
+    }
+
+    /// What is allowed but probably not meant, in order of files and lines; at most 1,000.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// The domains in the order of their files.
+    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.iter().map(|entry| &entry.domain)
+    }
+
+    /// Every descriptor of every file, in order, those without limits too.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// The rule that a descriptor's entries lead to. Allocates nothing.
+    #[must_use]
+    pub fn find<'r>(&'r self, domain: &str, entries: &[(&str, &str)]) -> Option<&'r Rule> {
+        let (number, _) = self.domain(domain)?;
+        self.find_in(number, entries)
+    }
+
+    /// The same search, step by step; empty for an unknown domain or without entries.
+    #[must_use]
+    pub fn explain(&self, domain: &str, entries: &[(&str, &str)]) -> Vec<Step> {
+        let Some((number, domain)) = self.domain(domain) else { return Vec::new() };
+        let mut search =
+            Explained { entries, rules: &self.rules, first_only: domain.compat_envoy, steps: Vec::new() };
+        self.index.explain(&mut search, self.domains[number].root, 0);
+        search.steps
+    }
+
+    fn domain(&self, name: &str) -> Option<(usize, &Domain)> {
+        let number = *self.by_name.get(name)?;
+        Some((number, &self.domains[number].domain))
+    }
+
+    fn find_in(&self, domain: usize, entries: &[(&str, &str)]) -> Option<&Rule> {
+        let entry = &self.domains[domain];
+        let node = self.index.find(entry.root, entries, entry.domain.compat_envoy)?;
+        self.rules.get(node as usize)
+    }
+
+    fn rules_of(&self, domain: usize) -> &[Rule] {
+        let end = self.domains.get(domain + 1).map_or(self.rules.len(), |next| next.first_rule);
+        &self.rules[self.domains[domain].first_rule..end]
+    }
+
+    fn has_replaces(&self, domain: usize) -> bool {
+        self.domains[domain].has_replaces
+    }
+}

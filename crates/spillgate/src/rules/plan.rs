@@ -1,0 +1,198 @@
+//! From a request to the hits that a store decides.
+
+use smallvec::SmallVec;
+use spillgate_core::{Hit, MAX_HITS, Op};
+
+use super::{Domain, Limit, Rule, Rules};
+use crate::KeyHasher;
+
+/// What one request asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'p> {
+    /// Which set of rules.
+    pub domain: &'p str,
+    /// What is counted, each judged by its own rule.
+    pub descriptors: &'p [Descriptor<'p>],
+    /// The longest delay the caller can wait for its turn, in nanoseconds.
+    pub max_wait_ns: u64,
+}
+
+/// One descriptor of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor<'p> {
+    /// Keys and values in order; the order and the number count.
+    pub entries: &'p [(&'p str, &'p str)],
+    /// What to do.
+    pub action: Action,
+    /// A limit that the caller brings instead of the rules'.
+    pub limit: Option<&'p Limit>,
+}
+
+/// What a descriptor does to its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Take so many units; 0 looks without taking. A `post_paid` limit is charged in any case.
+    Take(u64),
+    /// Give so many units back.
+    Refund(u64),
+}
+
+/// The hits of one request, and which descriptor each belongs to.
+#[derive(Clone, Debug)]
+pub struct Plan<'p> {
+    /// Merged and ready for a store; at most [`MAX_HITS`].
+    pub hits: SmallVec<[Hit<'p>; 4]>,
+    /// One for each descriptor of the request, in order.
+    pub descriptors: SmallVec<[Planned<'p>; 4]>,
+    /// `compat: envoy`: each descriptor is to be decided alone, in order.
+    pub separately: bool,
+    /// The request asks for more hits than [`MAX_HITS`]; some are missing, so refuse it.
+    pub too_large: bool,
+}
+
+/// What became of one descriptor.
+#[derive(Clone, Debug, Default)]
+pub struct Planned<'p> {
+    /// The rule that matched; `None` without one, or where the caller brought a limit.
+    pub rule: Option<&'p Rule>,
+    /// The rule passes everything uncounted.
+    pub unlimited: bool,
+    /// A limit of the rule was left out, since another rule of this request replaces it.
+    pub replaced: bool,
+    /// For each limit: the index of its hit in [`Plan::hits`]. Empty if nothing limits it.
+    pub hits: SmallVec<[(usize, &'p Limit); 2]>,
+}
+
+impl Rules {
+    /// Turns a request into hits: matches each descriptor, leaves out what is replaced, and
+    /// merges what is the same.
+    ///
+    /// Nothing is allocated for up to four descriptors with two limits each.
+    ///
+    /// ```
+    /// use spillgate::KeyHasher;
+    /// use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]";
+    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+    /// let descriptor = Descriptor { entries: &[("user_id", "7")], action: Action::Take(1), limit: None };
+    /// let request = Request { domain: "api", descriptors: &[descriptor], max_wait_ns: 0 };
+    /// assert_eq!(rules.plan(&KeyHasher::random(), &request).hits[0].quota.limit(), 5);
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
+    #[must_use]
+    pub fn plan<'p>(&'p self, keys: &KeyHasher, request: &Request<'p>) -> Plan<'p> {
+        let mut plan = Plan {
+            hits: SmallVec::new(),
+            descriptors: SmallVec::new(),
+            separately: false,
+            too_large: false,
+        };
+        let Some((number, domain)) = self.domain(request.domain) else {
+            plan.descriptors.resize_with(request.descriptors.len(), Planned::default);
+            return plan;
+        };
+        plan.separately = domain.compat_envoy;
+        for descriptor in request.descriptors {
+            let rule = match descriptor.limit {
+                Some(_) => None,
+                None => self.find_in(number, descriptor.entries),
+            };
+            let unlimited = rule.is_some_and(|rule| rule.unlimited);
+            plan.descriptors.push(Planned { rule, unlimited, ..Planned::default() });
+        }
+        self.drop_replaced(number, &mut plan.descriptors);
+        for (at, descriptor) in request.descriptors.iter().enumerate() {
+            plan.add(keys, domain, descriptor, at, request);
+        }
+        plan
+    }
+
+    /// Marks the rules of which at least one limit is replaced.
+    fn drop_replaced(&self, domain: usize, planned: &mut [Planned<'_>]) {
+        if !self.has_replaces(domain) {
+            return;
+        }
+        for at in 0..planned.len() {
+            let Some(rule) = planned[at].rule else { continue };
+            planned[at].replaced = rule.names().any(|name| is_replaced(planned, name));
+            planned[at].unlimited &= !planned[at].replaced;
+        }
+    }
+}
+
+impl<'p> Plan<'p> {
+    /// Adds the hits of descriptor `at`.
+    fn add(&mut self, keys: &KeyHasher, domain: &Domain, asked: &Descriptor<'p>, at: usize, request: &Request<'p>) {
+        let planned = &self.descriptors[at];
+        let (rule, replaced) = (planned.rule, planned.replaced);
+        let limits = match (asked.limit, rule) {
+            (Some(limit), _) => std::slice::from_ref(limit),
+            (None, Some(rule)) => &*rule.limits,
+            (None, None) => &[],
+        };
+        if limits.is_empty() {
+            return;
+        }
+        let key = state_key(keys, domain, rule, asked.entries);
+        let first_of_descriptor = self.hits.len();
+        for limit in limits {
+            let name = limit.name.as_deref();
+            if replaced && name.is_some_and(|name| is_replaced(&self.descriptors, name)) {
+                continue;
+            }
+            let quota = match &limit.charged {
+                Some(charged) if domain.compat_envoy => charged,
+                _ => &limit.quota,
+            };
+            let op = operation(asked.action, limit.post_paid, request.max_wait_ns);
+            let binding = rule.map(Rule::binding).unwrap_or_default();
+            let mergeable = if domain.compat_envoy { first_of_descriptor } else { 0 };
+            match self.place(Hit::new(key, quota, op, binding), mergeable) {
+                Some(index) => self.descriptors[at].hits.push((index, limit)),
+                None => self.too_large = true,
+            }
+        }
+    }
+
+    /// Merges `hit` with an equal one from `first` on, or adds it; `None` if there is no room.
+    fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
+        let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
+        for (index, there) in self.hits.iter_mut().enumerate().skip(first) {
+            if let Some(merged) = same_key(there) {
+                *there = merged;
+                return Some(index);
+            }
+        }
+        if self.hits.len() == MAX_HITS {
+            return None;
+        }
+        self.hits.push(hit);
+        Some(self.hits.len() - 1)
+    }
+}
+
+/// Whether a matched rule of the request takes limits called `name` out of it.
+fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
+    planned.iter().filter_map(|planned| planned.rule).flat_map(Rule::replaces).any(|replaced| replaced == name)
+}
+
+/// Who is counted: the domain, then each key and value, or the pattern that its values share.
+fn state_key(keys: &KeyHasher, domain: &Domain, rule: Option<&Rule>, entries: &[(&str, &str)]) -> u128 {
+    let mut builder = keys.start();
+    builder.part(domain.name.as_bytes());
+    let steps = rule.map_or(&[][..], |rule| &rule.steps);
+    for (level, (key, value)) in entries.iter().enumerate() {
+        let shared = steps.get(level).filter(|step| step.shared).and_then(|step| step.value.as_deref());
+        builder.part(key.as_bytes()).part(shared.unwrap_or(value).as_bytes());
+    }
+    builder.finish()
+}
+
+fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
+    match action {
+        Action::Take(0) => Op::Look,
+        Action::Take(cost) if post_paid => Op::Force { cost },
+        Action::Take(cost) => Op::Take { cost, max_wait_ns },
+        Action::Refund(cost) => Op::Refund { cost, receipt: None },
+    }
+}

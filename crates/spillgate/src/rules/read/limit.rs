@@ -1,0 +1,313 @@
+//! One `rate_limit`: from its fields to a checked quota.
+
+use std::time::Duration;
+
+use spillgate_core::{Algorithm, Anchor, Denied, QuotaBuilder, QuotaError};
+
+use super::super::model::{Limit, OnStoreFailure, Origin, RuleStep, Unit};
+use super::super::report::At;
+use super::super::yaml::{Node, Value};
+use super::errors::Reporter;
+use super::nearest::nearest;
+use super::scalar::{boolean, choice, duration, integer, share_ppm, text};
+use super::section::{Fields, Section, found, shown};
+
+/// What a `rate_limit` says.
+pub(super) enum Parsed {
+    Limit(Box<Limit>),
+    Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
+}
+
+/// What stands around a `rate_limit`.
+pub(super) struct Around<'a> {
+    /// Where the limit was written.
+    pub(super) origin: Origin,
+    /// Where to point when something is missing.
+    pub(super) at: At,
+    /// The path to the descriptor, itself included.
+    pub(super) steps: &'a [RuleStep],
+    /// Refusals are charged unless the limit says otherwise.
+    pub(super) compat_envoy: bool,
+}
+
+const ALGORITHMS: [(&str, Algorithm); 7] = [
+    ("fixed_window", Algorithm::FixedWindow(Anchor::Epoch)),
+    ("token_bucket", Algorithm::TokenBucket),
+    ("gcra", Algorithm::TokenBucket),
+    ("sliding_window_log", Algorithm::SlidingWindowLog),
+    ("sliding_window_counter", Algorithm::SlidingWindowCounter { segments: 1 }),
+    ("leaky_bucket", Algorithm::LeakyBucket),
+    ("concurrency", Algorithm::Concurrency),
+];
+
+/// The fields that mean something beside `unlimited: true`.
+const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
+
+/// Reads one limit; `None` (and errors) if anything is wrong with it.
+pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
+    let before = reporter.count();
+    let fields = Fields::read(node, Section::Limit, reporter)?;
+    let name: Option<Box<str>> = fields.get("name").and_then(|node| text(node, "name", reporter)).map(Into::into);
+    let replaces = fields.get("replaces").map(|node| replaced_names(node, reporter)).unwrap_or_default();
+    let unlimited = fields.get("unlimited").and_then(|node| boolean(node, "unlimited", reporter)).unwrap_or(false);
+    if unlimited {
+        for (key, at) in fields.keys().filter(|(key, _)| !BESIDE_UNLIMITED.contains(key)) {
+            let message = format!("`{key}` means nothing beside `unlimited: true`");
+            reporter.error(at, message, "not with unlimited", format!("remove `{key}`, or remove `unlimited`"));
+        }
+        return (reporter.count() == before).then_some(Parsed::Unlimited { name, replaces });
+    }
+    let algorithm = match fields.get("algorithm") {
+        Some(node) => choice(node, "algorithm", &ALGORITHMS, reporter)?,
+        None => Algorithm::FixedWindow(Anchor::Epoch),
+    };
+    not_built_yet(&fields, reporter);
+    let requests_per_unit = requests_per_unit(&fields, around, reporter);
+    let window = window(&fields, algorithm, around, reporter);
+    let policy = Policy::read(&fields, algorithm, around, reporter);
+    let (requests_per_unit, (unit, window)) = (requests_per_unit?, window?);
+    let builder = options(QuotaBuilder::new(algorithm, requests_per_unit, window), &fields, algorithm, around, reporter);
+    if reporter.count() > before {
+        return None;
+    }
+    let quota = match builder.build() {
+        Ok(quota) => quota,
+        Err(error) => {
+            quota_error(&error, &fields, around, reporter);
+            return None;
+        }
+    };
+    Some(Parsed::Limit(Box::new(Limit {
+        name,
+        quota,
+        unit,
+        requests_per_unit,
+        replaces,
+        post_paid: policy.post_paid,
+        on_store_failure: policy.on_store_failure,
+        slot_by: policy.slot_by,
+        origin: Some(around.origin.clone()),
+        charged: None,
+    })))
+}
+
+/// The `name`s of a `replaces` list.
+fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
+    let Value::List(items) = &node.value else {
+        let help = "write `replaces: [{name: OTHER}]`";
+        reporter.error(node.at, "`replaces` has to be a list of names", found(node), help);
+        return Box::default();
+    };
+    let mut names = Vec::new();
+    for item in items {
+        let Some(fields) = Fields::read(item, Section::Replaces, reporter) else { continue };
+        match fields.get("name") {
+            Some(node) => names.extend(text(node, "name", reporter).map(Box::from)),
+            None => reporter.error(fields.at, "an item of `replaces` has no name", "here", "write `- name: OTHER`"),
+        }
+    }
+    names.into()
+}
+
+fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
+    if let (Some(_), Some(at)) = (fields.get("requests_per_unit"), fields.key_at("limit")) {
+        let help = "keep one of the two: they mean the same";
+        reporter.error(at, "`limit` and `requests_per_unit` are both given", "given again", help);
+    }
+    for key in ["requests_per_unit", "limit"] {
+        if let Some(node) = fields.get(key) {
+            return integer(node, key, reporter);
+        }
+    }
+    let help = "add `requests_per_unit: NUMBER`; 0 refuses everything, `unlimited: true` nothing";
+    reporter.error(around.at, "the limit has no `requests_per_unit`", "in this limit", help);
+    None
+}
+
+fn window(
+    fields: &Fields<'_>,
+    algorithm: Algorithm,
+    around: &Around<'_>,
+    reporter: &mut Reporter<'_>,
+) -> Option<(Option<Unit>, Duration)> {
+    let (unit, window) = (fields.get("unit"), fields.get("window"));
+    if algorithm == Algorithm::Concurrency {
+        for at in ["unit", "window"].into_iter().filter_map(|key| fields.key_at(key)) {
+            let help = "remove it: places are taken and released, not counted in a window (`lease` is their life)";
+            reporter.error(at, "concurrency has neither unit nor window", "not with concurrency", help);
+        }
+        return Some((None, Duration::ZERO));
+    }
+    let units = Unit::ALL.map(|unit| (unit.as_str(), unit));
+    match (unit, window) {
+        (Some(_), Some(_)) => {
+            let at = fields.key_at("window").unwrap_or(around.at);
+            let help = "keep one of the two: `unit: minute` is the same as `window: 1m`";
+            reporter.error(at, "`unit` and `window` are both given", "given beside unit", help);
+            None
+        }
+        (Some(node), None) => {
+            let unit = choice(node, "unit", &units, reporter)?;
+            Some((Some(unit), unit.window()))
+        }
+        (None, Some(node)) => Some((None, duration(node, "window", reporter)?)),
+        (None, None) => {
+            let help = "add `unit: second`, minute, hour, day, week, month or year, or `window: 10s`";
+            reporter.error(around.at, "the limit has no `unit`", "in this limit", help);
+            None
+        }
+    }
+}
+
+/// Choices that have a name already but are not built.
+fn not_built_yet(fields: &Fields<'_>, reporter: &mut Reporter<'_>) {
+    let later = [
+        ("representation", &[("exact", true), ("sketch", false)][..], "remove the line: each key is counted exactly"),
+        (
+            "consistency",
+            &[("strict", true), ("leased", false), ("eventual", false)][..],
+            "remove the line: every decision is made in the store",
+        ),
+    ];
+    for (key, choices, help) in later {
+        let Some(node) = fields.get(key) else { continue };
+        if choice(node, key, choices, reporter) == Some(false) {
+            reporter.error(node.at, format!("this `{key}` is not built yet"), "not available", help);
+        }
+    }
+}
+
+/// What is not part of the quota.
+struct Policy {
+    post_paid: bool,
+    on_store_failure: OnStoreFailure,
+    slot_by: Option<Box<str>>,
+}
+
+impl Policy {
+    fn read(fields: &Fields<'_>, algorithm: Algorithm, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Policy {
+        let post_paid = fields.get("post_paid").and_then(|node| boolean(node, "post_paid", reporter)).unwrap_or(false);
+        if post_paid && algorithm == Algorithm::Concurrency {
+            let at = fields.key_at("post_paid").unwrap_or(around.at);
+            let help = "remove `post_paid`: a place is taken before the work, not charged after it";
+            reporter.error(at, "concurrency cannot be post_paid", "not with concurrency", help);
+        }
+        let policies =
+            [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
+        let policies = policies.map(|policy| (policy.as_str(), policy));
+        let on_store_failure =
+            fields.get("on_store_failure").and_then(|node| choice(node, "on_store_failure", &policies, reporter));
+        let slot_by = fields.get("slot_by").and_then(|node| slot_by(node, around.steps, reporter));
+        Policy { post_paid, on_store_failure: on_store_failure.unwrap_or_default(), slot_by }
+    }
+}
+
+/// The entry key that picks a slot has to be on the rule's path.
+fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
+    let key = text(node, "slot_by", reporter)?;
+    if steps.iter().any(|step| &*step.key == key) {
+        return Some(key.into());
+    }
+    let keys = || steps.iter().map(|step| &*step.key);
+    let help = match nearest(key, keys()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the keys of this rule are {}", keys().collect::<Vec<_>>().join(", ")),
+    };
+    reporter.error(node.at, format!("`{}` is no key of this rule", shown(key)), "not on the rule's path", help);
+    None
+}
+
+/// The options of the quota, where given.
+fn options(
+    mut builder: QuotaBuilder,
+    fields: &Fields<'_>,
+    algorithm: Algorithm,
+    around: &Around<'_>,
+    reporter: &mut Reporter<'_>,
+) -> QuotaBuilder {
+    if let Some(burst) = fields.get("burst").and_then(|node| integer(node, "burst", reporter)) {
+        builder = builder.burst(burst);
+    }
+    if let Some(queue) = fields.get("queue").and_then(|node| integer(node, "queue", reporter)) {
+        builder = builder.queue(queue);
+    }
+    if let Some(segments) = fields.get("segments").and_then(|node| segments(node, reporter)) {
+        builder = builder.segments(segments);
+    }
+    let anchors = [("epoch", Anchor::Epoch), ("first_hit", Anchor::FirstHit)];
+    if let Some(anchor) = fields.get("anchor").and_then(|node| choice(node, "anchor", &anchors, reporter)) {
+        builder = builder.anchor(anchor);
+    }
+    let denied = [("free", Denied::Free), ("charged", Denied::Charged)];
+    match fields.get("denied").and_then(|node| choice(node, "denied", &denied, reporter)) {
+        Some(denied) => builder = builder.denied(denied),
+        None if around.compat_envoy && algorithm != Algorithm::Concurrency => {
+            builder = builder.denied(Denied::Charged);
+        }
+        None => {}
+    }
+    if let Some(soft_ppm) = fields.get("soft").and_then(|node| share_ppm(node, "soft", reporter)) {
+        builder = builder.soft_ppm(soft_ppm);
+    }
+    if let Some(penalty) = fields.get("penalty").and_then(|node| duration(node, "penalty", reporter)) {
+        builder = builder.penalty(penalty);
+    }
+    if let Some(lease) = fields.get("lease").and_then(|node| duration(node, "lease", reporter)) {
+        builder = builder.lease(lease);
+    }
+    builder
+}
+
+fn segments(node: &Node, reporter: &mut Reporter<'_>) -> Option<u8> {
+    let segments = integer(node, "segments", reporter)?;
+    let fits = u8::try_from(segments).ok();
+    if fits.is_none() {
+        let message = format!("segments is {segments}; it has to be 1 to 128");
+        reporter.error(node.at, message, "too many", "write `segments: 10`, or another number that divides the window");
+    }
+    fits
+}
+
+/// Puts an error of the quota on the field that it is about.
+fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) {
+    let first = |keys: &[&str]| keys.iter().find_map(|key| fields.get(key).map(|node| node.at));
+    let limit = ["requests_per_unit", "limit"];
+    let (at, help) = match *error {
+        QuotaError::TooLarge { field, max, .. } => {
+            let at = first(&[field]).or_else(|| first(&limit));
+            (at, format!("lower it to at most {max}"))
+        }
+        QuotaError::Span { field } => (first(&[field]), "write a duration such as 10s".to_owned()),
+        QuotaError::Inexact { below, above, .. } => {
+            let above = above.map(|above| format!(" or {above}")).unwrap_or_default();
+            (first(&limit), format!("write {below}{above}, or choose a longer window"))
+        }
+        QuotaError::TooDeep { .. } => (first(&["burst", "queue"]), "lower it, or shorten the window".to_owned()),
+        QuotaError::NoBurst => (first(&["burst"]), "write 1 or more; to refuse everything set the limit to 0".to_owned()),
+        QuotaError::Segments { .. } => (first(&["segments"]), "write 1 to 128".to_owned()),
+        QuotaError::Indivisible { window_ns, segments } => {
+            let divides = |n: &u8| window_ns.is_multiple_of(u64::from(*n));
+            let near = (1..=128).filter(divides).min_by_key(|n: &u8| n.abs_diff(segments)).unwrap_or(1);
+            (first(&["segments"]), format!("write {near}, which divides the window"))
+        }
+        QuotaError::NotFor { field, .. } => {
+            let key = field.split(':').next().unwrap_or(field);
+            (fields.key_at(key), home_of(key))
+        }
+        _ => (None, "check this limit".to_owned()),
+    };
+    let at = at.or_else(|| first(&limit)).unwrap_or(around.at);
+    reporter.error(at, error.to_string(), "this field", help);
+}
+
+/// Which algorithm an option belongs to.
+fn home_of(option: &str) -> String {
+    match option {
+        "burst" => "remove it, or write `algorithm: token_bucket`".to_owned(),
+        "queue" => "remove it, or write `algorithm: leaky_bucket`".to_owned(),
+        "segments" => "remove it, or write `algorithm: sliding_window_counter`".to_owned(),
+        "anchor" => "remove it, or write `algorithm: fixed_window`".to_owned(),
+        "lease" => "remove it, or write `algorithm: concurrency`".to_owned(),
+        other => format!("remove `{other}`"),
+    }
+}

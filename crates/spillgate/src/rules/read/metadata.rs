@@ -1,0 +1,53 @@
+//! Free-form data of a rule.
+
+use super::super::model::Metadata;
+use super::super::yaml::{Node, Value};
+use super::errors::Reporter;
+use super::section::{found, shown};
+
+/// Reads a `metadata` map.
+pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata> {
+    if matches!(node.value, Value::Map(_)) {
+        return Some(value(node, reporter));
+    }
+    let help = "write `metadata: {name: value}`";
+    reporter.error(node.at, "`metadata` has to be a map", found(node), help);
+    None
+}
+
+fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
+    match &node.value {
+        Value::Null => Metadata::Null,
+        Value::Text { text, quoted } => scalar(text, *quoted),
+        Value::List(items) => Metadata::List(items.iter().map(|item| value(item, reporter)).collect()),
+        Value::Map(entries) => Metadata::Map(map(entries, reporter)),
+    }
+}
+
+fn scalar(text: &str, quoted: bool) -> Metadata {
+    match (text, text.parse::<f64>()) {
+        (text, _) if quoted => Metadata::Text(text.into()),
+        ("true", _) => Metadata::Bool(true),
+        ("false", _) => Metadata::Bool(false),
+        (_, Ok(number)) if number.is_finite() => Metadata::Number(number),
+        (text, _) => Metadata::Text(text.into()),
+    }
+}
+
+fn map(entries: &[(Node, Node)], reporter: &mut Reporter<'_>) -> Box<[(Box<str>, Metadata)]> {
+    let mut keys = std::collections::HashSet::new();
+    let mut map = Vec::with_capacity(entries.len());
+    for (key, entry) in entries {
+        let Value::Text { text, .. } = &key.value else {
+            reporter.error(key.at, "a key has to be a word", found(key), "write `name: value`");
+            continue;
+        };
+        if keys.insert(text) {
+            map.push((text.clone(), value(entry, reporter)));
+        } else {
+            let message = format!("`{}` is given twice", shown(text));
+            reporter.error(key.at, message, "given again", "keep one of the two");
+        }
+    }
+    map.into()
+}

@@ -1,0 +1,325 @@
+//! From files to rules: walks the plain data, checks everything, and fills the index.
+
+mod errors;
+mod limit;
+mod metadata;
+mod nearest;
+mod scalar;
+mod section;
+
+use std::sync::Arc;
+
+use self::errors::{Errors, Reporter};
+use self::limit::{Around, Parsed};
+use self::scalar::{boolean, choice, text};
+use self::section::{Fields, found, shown};
+use super::model::{Domain, Limit, Origin, Rule, RuleStep};
+use super::pattern::Pattern;
+use super::report::{At, RulesErrors, Source};
+use super::yaml::{self, Node, Value};
+use super::{DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_RULES, Rules, RulesFile, file};
+
+#[cfg(test)]
+pub(super) use self::section::Section;
+
+/// Reads all files; all or none.
+pub(super) fn read(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
+    let mut rules = Rules::default();
+    let mut errors = Errors::default();
+    for (number, file) in files.iter().enumerate() {
+        if file.text.len() > MAX_FILE_BYTES {
+            errors.push(file::too_large(&file.name));
+            continue;
+        }
+        let source = Source { name: file.name.as_str().into(), text: file.text.as_str().into() };
+        match yaml::parse(&source) {
+            Ok(node) => {
+                let reporter = Reporter { source: &source, errors: &mut errors };
+                let reader = FileReader {
+                    rules: &mut rules,
+                    reporter,
+                    file: number,
+                    steps: Vec::new(),
+                    domain: "".into(),
+                    compat_envoy: false,
+                };
+                reader.read(&node);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.finish().map_or(Ok(rules), Err)
+}
+
+/// Reads one file.
+struct FileReader<'f> {
+    rules: &'f mut Rules,
+    reporter: Reporter<'f>,
+    /// Its number.
+    file: usize,
+    /// The path to the descriptor that is being read.
+    steps: Vec<RuleStep>,
+    domain: Arc<str>,
+    compat_envoy: bool,
+}
+
+impl FileReader<'_> {
+    fn read(mut self, node: &Node) {
+        if matches!(node.value, Value::Null) {
+            self.reporter.error(At::TOP, "the file is empty", "here", "start with `domain: NAME`");
+            return;
+        }
+        let Some(fields) = Fields::read(node, section::Section::File, &mut self.reporter) else { return };
+        self.compat_envoy = fields.get("compat").is_some_and(|node| {
+            choice(node, "compat", &[("envoy", ())], &mut self.reporter).is_some()
+        });
+        let domain = match fields.get("domain") {
+            Some(node) => text(node, "domain", &mut self.reporter).map(|name| (name, node.at)),
+            None => {
+                let help = "add `domain: NAME` at the top; requests name it";
+                self.reporter.error(At::TOP, "the file has no `domain`", "in this file", help);
+                None
+            }
+        };
+        let root = self.rules.index.add_level();
+        let first_rule = self.rules.rules.len();
+        if let Some((name, at)) = domain {
+            self.domain = name.into();
+            self.add_domain(name, at, root);
+        }
+        if let Some(list) = fields.get("descriptors") {
+            self.descriptors(list, root);
+        }
+        if let Some(entry) = self.rules.domains.last_mut() {
+            entry.has_replaces = self.rules.rules[first_rule..].iter().any(|rule| rule.replaces().next().is_some());
+        }
+    }
+
+    fn add_domain(&mut self, name: &str, at: At, root: u32) {
+        let file = self.reporter.source.name.clone();
+        if let Some(first) = self.rules.by_name.get(name) {
+            let first = &self.rules.domains[*first].domain.file;
+            let message = format!("domain `{}` is defined twice", shown(name));
+            let help = format!("the first is in {first}: put the rules of one domain into one file");
+            self.reporter.error(at, message, "defined again", help);
+        }
+        let domain = Domain { name: name.into(), file, compat_envoy: self.compat_envoy };
+        self.rules.by_name.insert(name.into(), self.rules.domains.len());
+        let first_rule = self.rules.rules.len();
+        let entry = DomainEntry { domain, root, file: self.file, first_rule, has_replaces: false };
+        self.rules.domains.push(entry);
+    }
+
+    /// Reads a list of descriptors into `level`.
+    fn descriptors(&mut self, list: &Node, level: u32) {
+        let items = match &list.value {
+            Value::List(items) => items,
+            Value::Null => return,
+            Value::Text { .. } | Value::Map(_) => {
+                let help = "start each descriptor with a dash: `- key: NAME`";
+                self.reporter.error(list.at, "`descriptors` has to be a list", found(list), help);
+                return;
+            }
+        };
+        if self.steps.len() == MAX_DEPTH {
+            let message = format!("descriptors are nested more than {MAX_DEPTH} levels");
+            self.reporter.error(list.at, message, "one level too deep", "take out a level");
+            return;
+        }
+        for item in items {
+            if self.rules.rules.len() >= MAX_RULES {
+                let message = format!("there are more than {MAX_RULES} descriptors");
+                self.reporter.error(item.at, message, "one too many", "use wildcards or `key` alone");
+                return;
+            }
+            self.descriptor(item, level);
+        }
+        self.rules.index.finish_level(level, self.compat_envoy);
+    }
+
+    fn descriptor(&mut self, item: &Node, level: u32) {
+        let Some(fields) = Fields::read(item, section::Section::Descriptor, &mut self.reporter) else { return };
+        let Some(step) = self.step(&fields) else { return };
+        let node = self.add_node(&fields, level, &step);
+        self.steps.push(step);
+        if let Some(rule) = self.rule(&fields, node) {
+            self.rules.rules.push(rule);
+        }
+        if let Some(nested) = fields.get("descriptors") {
+            let below = self.rules.index.add_level();
+            if let Some(node) = node {
+                self.rules.index.set_below(node, below);
+            }
+            self.descriptors(nested, below);
+        }
+        self.steps.pop();
+    }
+
+    /// The descriptor's key and value.
+    fn step(&mut self, fields: &Fields<'_>) -> Option<RuleStep> {
+        let reporter = &mut self.reporter;
+        let key = match fields.get("key") {
+            Some(node) => text(node, "key", reporter),
+            None => {
+                reporter.error(fields.at, "the descriptor has no `key`", "this descriptor", "add `key: NAME`");
+                None
+            }
+        };
+        let value = match fields.get("value") {
+            Some(node) => Some(text(node, "value", reporter)?),
+            None => None,
+        };
+        let shared = self.flag(fields, "share_threshold");
+        let value_to_metric = self.flag(fields, "value_to_metric");
+        if shared && value.and_then(Pattern::new).is_none() {
+            let at = fields.key_at("share_threshold").unwrap_or(fields.at);
+            let help = "write a `value` with a `*`, or remove `share_threshold`";
+            self.reporter.error(at, "`share_threshold` needs a value with a wildcard", "nothing to share", help);
+        }
+        Some(RuleStep { key: key?.into(), value: value.map(Into::into), shared, value_to_metric })
+    }
+
+    fn flag(&mut self, fields: &Fields<'_>, key: &str) -> bool {
+        fields.get(key).and_then(|node| boolean(node, key, &mut self.reporter)).unwrap_or(false)
+    }
+
+    /// Adds the descriptor to the index; `None` (and an error) if it is there already.
+    fn add_node(&mut self, fields: &Fields<'_>, level: u32, step: &RuleStep) -> Option<u32> {
+        match self.rules.index.add_node(level, &step.key, step.value.as_ref()) {
+            Ok(node) => Some(node),
+            Err(there) => {
+                let first = self.rules.rules.get(there as usize).map_or(0, |rule| rule.origin.line);
+                let message = format!("`{}` is declared twice on this level", shown(&step_text(step)));
+                let help = format!("the first is on line {first}: put both into one descriptor, or remove one");
+                self.reporter.error(fields.at, message, "declared again", help);
+                None
+            }
+        }
+    }
+
+    /// The rule of the descriptor on top of `steps`, if the index has a node for it.
+    fn rule(&mut self, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
+        let origin = Origin { file: self.reporter.source.name.clone(), line: fields.at.line };
+        let shadow_mode = self.flag(fields, "shadow_mode");
+        let quota_mode = self.flag(fields, "quota_mode");
+        let detailed_metric = self.flag(fields, "detailed_metric");
+        let metadata = fields.get("metadata").and_then(|node| metadata::read(node, &mut self.reporter));
+        let limits = self.limits(fields);
+        let own = self.steps.last()?;
+        let mut rule = Rule {
+            domain: self.domain.clone(),
+            path: path_text(&self.steps),
+            steps: self.steps.as_slice().into(),
+            origin,
+            limits: Box::default(),
+            unlimited: false,
+            shadow_mode,
+            quota_mode,
+            detailed_metric,
+            value_to_metric: own.value_to_metric,
+            metadata,
+            unlimited_name: None,
+            unlimited_replaces: Box::default(),
+            index: node?,
+        };
+        match limits {
+            Limits::Some(limits) => rule.limits = limits.into(),
+            Limits::Unlimited { name, replaces } => {
+                rule.unlimited = true;
+                rule.unlimited_name = name;
+                rule.unlimited_replaces = replaces;
+            }
+        }
+        Some(rule)
+    }
+
+    /// What stands under `rate_limit` or `rate_limits`.
+    fn limits(&mut self, fields: &Fields<'_>) -> Limits {
+        if let (Some(_), Some(at)) = (fields.get("rate_limit"), fields.key_at("rate_limits")) {
+            let help = "put all of them under `rate_limits`";
+            self.reporter.error(at, "`rate_limit` and `rate_limits` are both given", "given beside rate_limit", help);
+        }
+        let mut limits: Vec<(At, Limit)> = Vec::new();
+        if let Some(node) = fields.get("rate_limit") {
+            let at = fields.key_at("rate_limit").unwrap_or(node.at);
+            match self.limit(node, at) {
+                Some(Parsed::Unlimited { name, replaces }) => return Limits::Unlimited { name, replaces },
+                Some(Parsed::Limit(limit)) => limits.push((at, *limit)),
+                None => {}
+            }
+        } else if let Some(node) = fields.get("rate_limits") {
+            self.several(node, &mut limits);
+        }
+        self.check_together(&limits);
+        Limits::Some(limits.into_iter().map(|(_, limit)| limit).collect())
+    }
+
+    fn several(&mut self, node: &Node, limits: &mut Vec<(At, Limit)>) {
+        let items = match &node.value {
+            Value::List(items) if !items.is_empty() => items,
+            _ => {
+                let help = "write `rate_limits: [{unit: second, requests_per_unit: 1}, ...]`, or use `rate_limit`";
+                self.reporter.error(node.at, "`rate_limits` has to be a list of limits", found(node), help);
+                return;
+            }
+        };
+        if items.len() > MAX_LIMITS {
+            let message = format!("`rate_limits` has {} limits", items.len());
+            let help = format!("one descriptor has at most {MAX_LIMITS}");
+            self.reporter.error(node.at, message, "too many", help);
+            return;
+        }
+        for item in items {
+            match self.limit(item, item.at) {
+                Some(Parsed::Limit(limit)) => limits.push((item.at, *limit)),
+                Some(Parsed::Unlimited { .. }) => {
+                    let help = "remove it from the list, or write `rate_limit: {unlimited: true}` alone";
+                    self.reporter.error(item.at, "an unlimited limit limits nothing in a list", "this one", help);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn limit(&mut self, node: &Node, at: At) -> Option<Parsed> {
+        let origin = Origin { file: self.reporter.source.name.clone(), line: at.line };
+        let around = Around { origin, at, steps: &self.steps, compat_envoy: self.compat_envoy };
+        limit::read(node, &around, &mut self.reporter)
+    }
+
+    /// Limits of one descriptor must not count in one state, nor replace each other.
+    fn check_together(&mut self, limits: &[(At, Limit)]) {
+        for (i, (at, limit)) in limits.iter().enumerate() {
+            let same = limits[..i].iter().find(|(_, other)| other.quota.identity() == limit.quota.identity());
+            if let Some((first, other)) = same {
+                let looser = other.requests_per_unit.max(limit.requests_per_unit);
+                let message = format!("two limits have the same window and algorithm: the one of {looser} never binds");
+                let help = format!("the other one is on line {}: keep the stricter one", first.line);
+                self.reporter.error(*at, message, "the same window again", help);
+            }
+            for name in &limit.replaces {
+                if limits.iter().any(|(_, other)| other.name.as_ref() == Some(name)) {
+                    let message = format!("`replaces` names `{}`, a limit of this very descriptor", shown(name));
+                    let help = "name limits of other descriptors; a limit cannot replace itself";
+                    self.reporter.error(*at, message, "this limit", help);
+                }
+            }
+        }
+    }
+}
+
+enum Limits {
+    Some(Vec<Limit>),
+    Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
+}
+
+fn step_text(step: &RuleStep) -> String {
+    match &step.value {
+        Some(value) => format!("{}={value}", step.key),
+        None => step.key.to_string(),
+    }
+}
+
+fn path_text(steps: &[RuleStep]) -> Box<str> {
+    steps.iter().map(step_text).collect::<Vec<_>>().join(" > ").into()
+}

@@ -1,0 +1,185 @@
+//! The keys of each part of a rules file: unknown, misplaced and repeated ones are errors.
+
+use super::super::report::At;
+use super::super::yaml::{Node, Value};
+use super::errors::Reporter;
+use super::nearest::nearest;
+
+/// A part of the file with keys of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Section {
+    File,
+    Descriptor,
+    Limit,
+    Replaces,
+}
+
+impl Section {
+    pub(in super::super) const ALL: [Section; 4] =
+        [Section::File, Section::Descriptor, Section::Limit, Section::Replaces];
+
+    /// Every key that may stand here; the JSON Schema lists the same.
+    pub(in super::super) const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Section::File => &["domain", "compat", "descriptors"],
+            Section::Descriptor => &[
+                "key",
+                "value",
+                "rate_limit",
+                "rate_limits",
+                "shadow_mode",
+                "quota_mode",
+                "detailed_metric",
+                "value_to_metric",
+                "share_threshold",
+                "metadata",
+                "descriptors",
+            ],
+            Section::Limit => &[
+                "unit",
+                "requests_per_unit",
+                "limit",
+                "unlimited",
+                "name",
+                "replaces",
+                "window",
+                "algorithm",
+                "representation",
+                "burst",
+                "queue",
+                "segments",
+                "anchor",
+                "denied",
+                "soft",
+                "penalty",
+                "lease",
+                "slot_by",
+                "post_paid",
+                "consistency",
+                "on_store_failure",
+            ],
+            Section::Replaces => &["name"],
+        }
+    }
+
+    /// What it is, for people.
+    const fn what(self) -> &'static str {
+        match self {
+            Section::File => "a rules file",
+            Section::Descriptor => "a descriptor",
+            Section::Limit => "a rate_limit",
+            Section::Replaces => "an item of replaces",
+        }
+    }
+
+    /// Where it is, for people.
+    const fn place(self) -> &'static str {
+        match self {
+            Section::File => "at the top of the file",
+            Section::Descriptor => "in a descriptor",
+            Section::Limit => "in a rate_limit",
+            Section::Replaces => "in an item of replaces",
+        }
+    }
+}
+
+/// A map whose keys are known.
+pub(super) struct Fields<'n> {
+    /// Where the map starts.
+    pub(super) at: At,
+    entries: Vec<(&'static str, &'n Node, &'n Node)>,
+}
+
+impl<'n> Fields<'n> {
+    /// The fields of `node`; `None` (and an error) if it is no map.
+    pub(super) fn read(node: &'n Node, section: Section, reporter: &mut Reporter<'_>) -> Option<Fields<'n>> {
+        let Value::Map(map) = &node.value else {
+            let keys = section.keys().iter().take(4).map(|key| format!("`{key}:`")).collect::<Vec<_>>().join(", ");
+            let message = format!("{} has to be a map of keys and values", section.what());
+            reporter.error(node.at, message, found(node), format!("write keys below each other, such as {keys}"));
+            return None;
+        };
+        let mut fields = Fields { at: node.at, entries: Vec::new() };
+        for (key, value) in map {
+            fields.add(key, value, section, reporter);
+        }
+        Some(fields)
+    }
+
+    fn add(&mut self, key: &'n Node, value: &'n Node, section: Section, reporter: &mut Reporter<'_>) {
+        let Value::Text { text, .. } = &key.value else {
+            reporter.error(key.at, "a key has to be a word", "this is none", format!("use one of {}", list(section)));
+            return;
+        };
+        let Some(known) = section.keys().iter().copied().find(|known| *known == &**text) else {
+            let (message, help) = unknown(text, section);
+            reporter.error(key.at, message, "not a key here", help);
+            return;
+        };
+        if let Some((_, first, _)) = self.entries.iter().find(|(name, ..)| *name == known) {
+            let message = format!("`{known}` is given twice");
+            let help = format!("keep one of the two; the first is on line {}", first.at.line);
+            reporter.error(key.at, message, "given again", help);
+            return;
+        }
+        self.entries.push((known, key, value));
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+        self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
+    }
+
+    /// Where the key itself stands.
+    pub(super) fn key_at(&self, key: &str) -> Option<At> {
+        self.entries.iter().find(|(name, ..)| *name == key).map(|(_, key, _)| key.at)
+    }
+
+    /// All keys that are there, with their places.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&'static str, At)> {
+        self.entries.iter().map(|(name, key, _)| (*name, key.at))
+    }
+}
+
+/// What is there instead, for a label.
+pub(super) fn found(node: &Node) -> &'static str {
+    match &node.value {
+        Value::Null => "nothing is here",
+        Value::Text { quoted: true, .. } => "this is text in quotes",
+        Value::Text { quoted: false, .. } => "this is a single value",
+        Value::List(_) => "this is a list",
+        Value::Map(_) => "this is a map",
+    }
+}
+
+fn unknown(key: &str, section: Section) -> (String, String) {
+    let elsewhere = Section::ALL.into_iter().find(|other| other.keys().contains(&key));
+    if let Some(home) = elsewhere {
+        let message = format!("`{key}` does not belong {}", section.place());
+        let help = match home {
+            Section::Limit => format!("move `{key}` under `rate_limit:`"),
+            Section::Descriptor => format!("move `{key}` out, beside the descriptor's `key:`"),
+            Section::File => format!("move `{key}` to the top of the file, without indentation"),
+            Section::Replaces => format!("`{key}` belongs in an item of `replaces:`"),
+        };
+        return (message, help);
+    }
+    let message = format!("`{}` is not known {}", shown(key), section.place());
+    let help = match nearest(key, section.keys().iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the keys here are {}", list(section)),
+    };
+    (message, help)
+}
+
+fn list(section: Section) -> String {
+    section.keys().join(", ")
+}
+
+/// A key or value of the file within a message: a long one is cut.
+pub(super) fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short.escape_debug().collect()
+}

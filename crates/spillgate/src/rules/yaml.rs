@@ -1,0 +1,264 @@
+//! YAML text into plain data with places: the only file that knows serde.
+//!
+//! The tree keeps what rules need and nothing more: scalars as written, lists, and maps in
+//! order, repeated keys included, so that later steps can report all that is wrong at once.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy};
+use serde_saphyr::{Error, Location, Options, Spanned};
+
+use super::excerpt::boundary;
+use super::report::{At, RulesError, Source, Words};
+
+/// One value of the file.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) at: At,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) enum Value {
+    Null,
+    /// A scalar as written, without its quotes.
+    Text {
+        text: Box<str>,
+        quoted: bool,
+    },
+    List(Vec<Node>),
+    /// In the order of the file; keys can repeat.
+    Map(Vec<(Node, Node)>),
+}
+
+/// The most values of one file: far more than [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES) of
+/// honest rules have, and a bound on what a dishonest file costs.
+const MAX_NODES: usize = 6_000_000;
+
+/// Sixteen levels of descriptors take thirty-two of YAML; metadata some more.
+const MAX_YAML_DEPTH: usize = 64;
+
+/// The parser recurses: a level takes up to 50 KiB in an unoptimised build. Its own thread makes
+/// the depth safe whatever thread loads the rules.
+const STACK_BYTES: usize = 16 << 20;
+
+/// Parses one file of one YAML document.
+///
+/// # Errors
+/// Text that is no YAML, aliases (they make a small file large), tags, or too much of anything.
+pub(super) fn parse(source: &Source) -> Result<Node, RulesError> {
+    let failed = || {
+        let help = "this is a fault of the parser: please report the file";
+        RulesError::new(source, At::TOP, Words::new("the file cannot be parsed", "in this file", help))
+    };
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("rules".into()).stack_size(STACK_BYTES);
+        let parser = builder.spawn_scoped(scope, || parse_here(source)).map_err(|_| failed())?;
+        parser.join().map_err(|_| failed())?
+    })
+}
+
+fn parse_here(source: &Source) -> Result<Node, RulesError> {
+    let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options());
+    match parsed {
+        Ok(raw) => Ok(node(&source.text, raw)),
+        Err(error) => Err(yaml_error(source, &error)),
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: usize::MAX,
+            max_aliases: 0,
+            max_anchors: 1_000,
+            max_depth: MAX_YAML_DEPTH,
+            max_documents: 1,
+            max_nodes: MAX_NODES,
+            max_total_scalar_bytes: super::MAX_FILE_BYTES,
+            max_total_comment_bytes: super::MAX_FILE_BYTES,
+        },
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        strict_booleans: true,
+        reject_unsupported_tags: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        with_snippet: false,
+        emit_comments: false,
+    }
+}
+
+/// A value as serde hands it over. Plain numbers and words are read back from the text, since a
+/// rule's `value: 007` means these three characters.
+enum Raw {
+    Null,
+    Plain,
+    Text(Box<str>),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Raw, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word, a number, a list or a map")
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Raw, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Raw, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Raw, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_i128<E>(self, _: i128) -> Result<Raw, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_u128<E>(self, _: u128) -> Result<Raw, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Raw, E> {
+        Ok(Raw::Plain)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(text.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Raw::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
+        let mut map = Vec::new();
+        while let Some(key) = entries.next_key()? {
+            map.push((key, entries.next_value()?));
+        }
+        Ok(Raw::Map(map))
+    }
+}
+
+fn node(text: &str, raw: Spanned<Raw>) -> Node {
+    let at = place(text, raw.referenced);
+    let written = text.get(at.start..at.start + at.len).unwrap_or_default();
+    let value = match raw.value {
+        Raw::Null => Value::Null,
+        Raw::Plain => Value::Text { text: written.trim().into(), quoted: false },
+        Raw::Text(text) => Value::Text { text, quoted: written.starts_with(['"', '\'', '|', '>']) },
+        Raw::List(items) => Value::List(items.into_iter().map(|item| node(text, item)).collect()),
+        Raw::Map(map) => Value::Map(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect()),
+    };
+    let at = match &value {
+        // A collection spans all of its lines: point at its start alone.
+        Value::List(_) | Value::Map(_) => At { len: 0, ..at },
+        Value::Null | Value::Text { .. } => At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at },
+    };
+    Node { at, value }
+}
+
+/// The place that a location of the parser names, inside the text in any case.
+fn place(text: &str, location: Location) -> At {
+    let span = location.span();
+    let offset = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);
+    let start = boundary(text, offset(span.byte_offset()));
+    let end = boundary(text, start.saturating_add(offset(span.byte_len())));
+    let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).max(1);
+    At { line: number(location.line()), column: number(location.column()), start, len: end - start }
+}
+
+fn yaml_error(source: &Source, error: &Error) -> RulesError {
+    let error = error.without_snippet();
+    let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
+    let words = match error {
+        Error::Budget { breach, .. } => budget_words(breach),
+        Error::MultipleDocuments { .. } => two_documents(),
+        Error::Eof { .. } => Words::new("the file is empty", "here", "start with `domain: NAME`"),
+        other => syntax_words(&source.text, at, &other.to_string()),
+    };
+    RulesError::new(source, at, words)
+}
+
+/// The place of an error: syntax errors name line and column, but no offset.
+fn error_place(text: &str, location: Location) -> At {
+    let at = place(text, location);
+    if location.span().byte_offset().is_some() {
+        return At { len: 0, ..at };
+    }
+    let line = text.split_inclusive('\n').nth(at.line.saturating_sub(1) as usize);
+    let before: usize = text.split_inclusive('\n').take(at.line.saturating_sub(1) as usize).map(str::len).sum();
+    let within: usize =
+        line.unwrap_or_default().chars().take(at.column.saturating_sub(1) as usize).map(char::len_utf8).sum();
+    At { start: before + within, len: 0, ..at }
+}
+
+fn syntax_words(text: &str, at: At, message: &str) -> Words {
+    let what = message.lines().next().unwrap_or_default();
+    let what = what.rsplit_once(" at line ").map_or(what, |(what, _)| what);
+    let line = text.lines().nth(at.line.saturating_sub(1) as usize).unwrap_or_default();
+    let value = line.split_once(": ").map_or("", |(_, value)| value.trim_start());
+    let help = if value.starts_with('*') {
+        "put a value that starts with `*` in quotes: `value: \"*\"`"
+    } else if what.contains("tab") {
+        "indent with spaces"
+    } else if what.contains(" tag ") {
+        "remove the tag (the word that starts with `!`)"
+    } else {
+        "check the indentation, quotes and brackets on this line and the one before"
+    };
+    Words::new(format!("this is not valid YAML: {what}"), "here", help)
+}
+
+fn two_documents() -> Words {
+    let help = "one domain a file: move what follows `---` into a file of its own";
+    Words::new("the file has more than one YAML document", "the next one starts here", help)
+}
+
+fn budget_words(breach: &BudgetBreach) -> Words {
+    match breach {
+        BudgetBreach::Aliases { .. } => {
+            let help = "write the value out (aliases can make a small file huge); a wildcard needs quotes: `\"*.com\"`";
+            Words::new("YAML aliases (`*name`) are not allowed in rules", "an alias", help)
+        }
+        BudgetBreach::Depth { .. } => {
+            let help = format!("descriptors nest at most {} levels", super::MAX_DEPTH);
+            Words::new("the file is nested too deeply", "this is too deep", help)
+        }
+        BudgetBreach::Documents { .. } => two_documents(),
+        other => Words::new(
+            format!("the file is too large: {other:?}"),
+            "the bound is passed here",
+            "spread the rules over several domains, one file each",
+        ),
+    }
+}

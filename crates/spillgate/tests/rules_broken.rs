@@ -1,0 +1,65 @@
+//! Each file under `broken/` has an error; the report names the right line and the mend.
+
+use std::path::PathBuf;
+
+use spillgate::rules::{Rules, RulesErrors, RulesFile};
+
+/// Marks the lines of a broken file that are wrong.
+const MARKER: &str = "# <-- here";
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/broken")
+}
+
+fn broken_files() -> Vec<RulesFile> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    paths.iter().map(|path| RulesFile { name: name(path), text: std::fs::read_to_string(path).unwrap() }).collect()
+}
+
+fn errors(file: &RulesFile) -> RulesErrors {
+    Rules::parse(std::slice::from_ref(file)).expect_err(&file.name)
+}
+
+#[test]
+fn each_broken_file_gives_its_line_and_its_mend() {
+    let files = broken_files();
+    assert!(files.len() >= 60, "{} broken files", files.len());
+    for file in files {
+        let name = file.name.trim_end_matches(".yaml").to_owned();
+        insta::assert_snapshot!(name, errors(&file).report());
+    }
+}
+
+#[test]
+fn errors_are_exactly_on_the_marked_lines() {
+    let mut marked_files = 0;
+    for file in broken_files() {
+        let marked: Vec<u32> =
+            (1..).zip(file.text.lines()).filter(|(_, line)| line.contains(MARKER)).map(|(number, _)| number).collect();
+        if marked.is_empty() {
+            continue;
+        }
+        marked_files += 1;
+        let mut lines: Vec<u32> = errors(&file).iter().map(|error| error.line()).collect();
+        lines.dedup();
+        assert_eq!(lines, marked, "{}: {}", file.name, errors(&file).report());
+    }
+    assert!(marked_files >= 60, "{marked_files} marked files");
+}
+
+#[test]
+fn each_error_has_a_mend_and_a_label_inside_the_text() {
+    use miette::Diagnostic as _;
+    for file in broken_files() {
+        for error in &errors(&file) {
+            assert!(!error.help().is_empty() && !error.message().is_empty(), "{}", file.name);
+            assert_eq!(error.file(), file.name);
+            for label in error.labels().into_iter().flatten() {
+                assert!(label.offset() + label.len() <= file.text.len(), "{}", file.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Whatever a file holds, loading ends with rules or with errors, never with a panic.
+
+use proptest::prelude::*;
+use spillgate::KeyHasher;
+use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+
+/// Uses much of the grammar, to be broken in random places.
+const FULL: &str = r#"domain: d
+compat: envoy
+descriptors:
+  - key: user
+    value: "vip*"   # wildcard
+    share_threshold: true
+    rate_limits:
+      - {unit: second, requests_per_unit: 1, name: a, replaces: [{name: b}]}
+      - {window: 1m30s, limit: 150, algorithm: sliding_window_counter, segments: 9, denied: charged}
+    descriptors:
+      - key: 'path'
+        shadow_mode: true
+        rate_limit:
+          algorithm: token_bucket
+          unit: hour
+          requests_per_unit: 100
+          burst: 7
+          soft: 20%
+          penalty: 5m
+          slot_by: user
+  - key: root
+    metadata:
+      a: [1, ~, 0x10]
+      b: >-
+        folded
+        text
+    rate_limit: {unlimited: true}
+"#;
+
+/// Loads the text and uses what was loaded.
+fn exercise(text: &str) {
+    match Rules::parse(&[RulesFile { name: "f.yaml".into(), text: text.to_owned() }]) {
+        Ok(rules) => {
+            let descriptors = [
+                Descriptor { entries: &[("user", "vip"), ("path", "x")], action: Action::Take(1), limit: None },
+                Descriptor { entries: &[("user", "vip")], action: Action::Refund(1), limit: None },
+            ];
+            let request = Request { domain: "d", descriptors: &descriptors, max_wait_ns: 0 };
+            let plan = rules.plan(&KeyHasher::with_secret([1; 16]), &request);
+            assert_eq!(plan.descriptors.len(), 2);
+            for warning in rules.warnings() {
+                assert!(!warning.report().is_empty());
+            }
+        }
+        Err(errors) => {
+            assert!(!errors.report().is_empty());
+            for error in &errors {
+                assert!(!error.help().is_empty());
+                assert_ne!(error.message(), "the file cannot be parsed", "the parser panicked on {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_unbroken_text_loads() {
+    let rules = Rules::parse(&[RulesFile { name: "f.yaml".into(), text: FULL.into() }]);
+    assert_eq!(rules.unwrap_or_else(|errors| panic!("{}", errors.report())).rules().count(), 3);
+}
+
+#[test]
+fn every_cut_of_a_file_ends_well() {
+    for end in (0..=FULL.len()).step_by(3) {
+        exercise(&FULL[..end]);
+        exercise(&FULL[end..]);
+    }
+}
+
+#[test]
+fn deep_and_wide_files_end_well() {
+    for text in [
+        "[".repeat(100_000),
+        "{a: ".repeat(100_000),
+        "- ".repeat(100_000),
+        "? ".repeat(10_000),
+        format!("domain: d\ndescriptors: {}", "[".repeat(30)),
+        format!("domain: d\ndescriptors: [{}]", "~,".repeat(100_000)),
+        format!("domain: d\ndescriptors: [{{key: {}}}]", "k".repeat(1 << 20)),
+        format!("domain: d\ndescriptors: [{{key: k, value: '{}'}}]", "*a".repeat(10_000)),
+        format!("domain: d\nmetadata: {}1{}", "[".repeat(50), "]".repeat(50)),
+        "a: &a [*a]".to_owned(),
+        "domain: !!binary aGk=\n".to_owned(),
+        "domain: d\ndescriptors: [{key: k, metadata: {a: .nan, b: 1e999}}]".to_owned(),
+        "%YAML 1.2\n---\ndomain: d\n...\n".to_owned(),
+        "domain: d\0".to_owned(),
+        "\u{2028}\u{85}domain: \u{202e}d".to_owned(),
+    ] {
+        exercise(&text);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn random_bytes_end_well(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        exercise(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn random_yaml_signs_end_well(text in "[-:,\\[\\]{}#&*!|>'\"%@`?~ \n\tadk0_.é<]{0,80}") {
+        exercise(&text);
+        exercise(&format!("domain: d\ndescriptors:\n  - {text}"));
+    }
+
+    #[test]
+    fn broken_files_end_well(edits in prop::collection::vec((0..FULL.len(), 0u8..4, any::<char>()), 1..6)) {
+        let mut chars: Vec<char> = FULL.chars().collect();
+        for (at, edit, c) in edits {
+            let at = at.min(chars.len() - 1);
+            match edit {
+                0 => drop(chars.remove(at)),
+                1 => chars.insert(at, c),
+                2 => chars[at] = c,
+                _ => {
+                    let other = (at * 7) % chars.len();
+                    chars.swap(at, other);
+                }
+            }
+        }
+        exercise(&chars.into_iter().collect::<String>());
+    }
+}

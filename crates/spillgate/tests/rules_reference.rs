@@ -1,0 +1,258 @@
+//! The reference server's features: its files load unchanged and match as they do there.
+
+use spillgate::rules::{Action, Descriptor, Limit, Metadata, Plan, Request, Rules, RulesFile, Unit};
+use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, Op};
+
+fn rules(files: &[&str]) -> Rules {
+    let file = |(number, text): (usize, &&str)| RulesFile { name: format!("{number}.yaml"), text: (*text).into() };
+    let files: Vec<RulesFile> = files.iter().enumerate().map(file).collect();
+    Rules::parse(&files).unwrap_or_else(|errors| panic!("{}", errors.report()))
+}
+
+fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Descriptor<'p> {
+    Descriptor { entries, action: Action::Take(1), limit: None }
+}
+
+fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &'p [Descriptor<'p>]) -> Plan<'p> {
+    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain, descriptors, max_wait_ns: 0 })
+}
+
+/// Units and seconds of the rule's only limit.
+fn limit(rules: &Rules, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
+    let limits = &rules.find(domain, entries)?.limits;
+    limits.first().map(|limit| (limit.requests_per_unit, limit.quota.window_ns() / 1_000_000_000))
+}
+
+const DATABASES: &str = "
+domain: mongo_cps
+descriptors:
+  - key: database
+    value: users
+    rate_limit: {unit: second, requests_per_unit: 500}
+  - key: database
+    value: default
+    rate_limit: {unit: second, requests_per_unit: 500}
+";
+
+#[test]
+fn the_worked_case() {
+    let messaging = include_str!("../../../examples/reference.yaml");
+    let rules = rules(&[DATABASES, messaging]);
+    assert_eq!(limit(&rules, "mongo_cps", &[("database", "users")]), Some((500, 1)));
+    assert_eq!(limit(&rules, "mongo_cps", &[("database", "default")]), Some((500, 1)));
+    assert_eq!(limit(&rules, "mongo_cps", &[("database", "other")]), None);
+    let marketing = ("message_type", "marketing");
+    let number = ("to_number", "2061111111");
+    assert_eq!(limit(&rules, "messaging", &[marketing, number]), Some((5, 86_400)));
+    assert_eq!(limit(&rules, "messaging", &[number]), Some((100, 86_400)));
+    assert_eq!(limit(&rules, "messaging", &[marketing]), None, "the depth has to be that of the rule");
+    assert_eq!(limit(&rules, "messaging", &[number, marketing]), None, "the order counts");
+    assert_eq!(limit(&rules, "messaging", &[("message_type", "news"), number]), None);
+    let asked = [take(&[("message_type", "marketing"), ("to_number", "1")]), take(&[("to_number", "1")])];
+    let plan = plan(&rules, "messaging", &asked);
+    assert_eq!(plan.hits.iter().map(|hit| hit.quota.limit()).collect::<Vec<_>>(), [5, 100]);
+    assert!(!plan.separately);
+}
+
+#[test]
+fn units_in_any_case_and_default_algorithm() {
+    for (unit, seconds) in [
+        ("second", 1),
+        ("MINUTE", 60),
+        ("Hour", 3_600),
+        ("day", 86_400),
+        ("week", 604_800),
+        ("month", 2_592_000),
+        ("year", 31_536_000),
+    ] {
+        let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: {unit}, requests_per_unit: 4294967295}}}}]");
+        let rules = rules(&[&text]);
+        assert_eq!(limit(&rules, "d", &[("k", "")]), Some((4_294_967_295, seconds)), "{unit}");
+        let limit = &rules.find("d", &[("k", "")]).unwrap().limits[0];
+        assert_eq!(limit.quota.algorithm(), Algorithm::FixedWindow(Anchor::Epoch));
+        assert!(limit.unit.is_some_and(|named| named.as_str().eq_ignore_ascii_case(unit)));
+    }
+}
+
+#[test]
+fn values_without_quotes_are_what_is_written() {
+    let rules = rules(&["domain: 7
+descriptors:
+  - {key: ip, value: 50.0.0.5, rate_limit: {unit: second, requests_per_unit: 0}}
+  - {key: 1, value: 007, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: on, value: yes, rate_limit: {unit: second, requests_per_unit: 2}}
+  - {key: hex, value: 0x10, rate_limit: {unit: second, requests_per_unit: 3}}
+  - {key: exp, value: 1e3, rate_limit: {unit: second, requests_per_unit: 4}}
+  - {key: big, value: 340282366920938463463374607431768211456, rate_limit: {unit: second, requests_per_unit: 5}}
+  - {key: text, value: 'it''s', rate_limit: {unit: second, requests_per_unit: 6}}"]);
+    for (number, entry) in [
+        ("ip", "50.0.0.5"),
+        ("1", "007"),
+        ("on", "yes"),
+        ("hex", "0x10"),
+        ("exp", "1e3"),
+        ("big", "340282366920938463463374607431768211456"),
+        ("text", "it's"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(limit(&rules, "7", &[entry]), Some((number as u64, 1)), "{entry:?}");
+    }
+}
+
+#[test]
+fn wildcards_by_specificity_or_as_declared() {
+    let text = "domain: d
+descriptors:
+  - {key: path, value: /a*, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: path, value: /api/*, rate_limit: {unit: second, requests_per_unit: 2}}
+  - {key: path, value: /api/me, rate_limit: {unit: second, requests_per_unit: 3}}
+  - {key: path, rate_limit: {unit: second, requests_per_unit: 4}}";
+    let ours = rules(&[text]);
+    let theirs = rules(&[&text.replace("domain: d", "domain: d\ncompat: envoy")]);
+    for (value, in_ours, in_theirs) in [("/api/x", 2, 1), ("/abc", 1, 1), ("/api/me", 3, 3), ("/b", 4, 4)] {
+        assert_eq!(limit(&ours, "d", &[("path", value)]), Some((in_ours, 1)), "{value}");
+        assert_eq!(limit(&theirs, "d", &[("path", value)]), Some((in_theirs, 1)), "{value}");
+    }
+}
+
+#[test]
+fn the_reference_never_goes_back_up() {
+    let text = "domain: d
+descriptors:
+  - {key: user, value: vip*, descriptors: [{key: path, value: /buy, rate_limit: {unit: second, requests_per_unit: 1}}]}
+  - {key: user, descriptors: [{key: path, rate_limit: {unit: second, requests_per_unit: 2}}]}";
+    let asked = [("user", "vip7"), ("path", "/x")];
+    assert_eq!(limit(&rules(&[text]), "d", &asked), Some((2, 1)));
+    assert_eq!(limit(&rules(&[&text.replace("domain: d", "domain: d\ncompat: envoy")]), "d", &asked), None);
+}
+
+#[test]
+fn unlimited_has_no_hits() {
+    let rules = rules(&["domain: d
+descriptors:
+  - {key: user, value: root, rate_limit: {unlimited: true}}
+  - {key: user, rate_limit: {unlimited: false, unit: second, requests_per_unit: 1}}"]);
+    let asked = [take(&[("user", "root")]), take(&[("user", "7")]), take(&[("nobody", "7")])];
+    let plan = plan(&rules, "d", &asked);
+    assert_eq!(plan.hits.len(), 1);
+    assert!(plan.descriptors[0].unlimited && plan.descriptors[0].hits.is_empty());
+    assert!(!plan.descriptors[1].unlimited && plan.descriptors[1].hits[0].0 == 0);
+    assert!(!plan.descriptors[2].unlimited && plan.descriptors[2].rule.is_none());
+}
+
+#[test]
+fn modes_bind_differently() {
+    let rules = rules(&["domain: d
+descriptors:
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: plain, rate_limit: {unit: second, requests_per_unit: 1}}"]);
+    let asked = [take(&[("shadow", "1")]), take(&[("quota", "1")]), take(&[("plain", "1")])];
+    let bindings: Vec<Binding> = plan(&rules, "d", &asked).hits.iter().map(|hit| hit.binding).collect();
+    assert_eq!(bindings, [Binding::Shadow, Binding::Quota, Binding::Enforce]);
+}
+
+#[test]
+fn replaces_across_the_request() {
+    let rules = rules(&["domain: d
+descriptors:
+  - {key: all, rate_limit: {name: all, unit: second, requests_per_unit: 10}}
+  - {key: user, rate_limit: {name: user, unit: second, requests_per_unit: 5}}
+  - {key: vip, rate_limit: {name: vip, unit: second, requests_per_unit: 50, replaces: [{name: user}, {name: open}]}}
+  - {key: open, rate_limit: {name: open, unlimited: true}}
+  - {key: root, rate_limit: {unlimited: true, replaces: [{name: all}, {name: vip}]}}"]);
+    let (all, user, vip) = (take(&[("all", "")]), take(&[("user", "7")]), take(&[("vip", "7")]));
+    let (open, root) = (take(&[("open", "")]), take(&[("root", "")]));
+    let limits = |asked: &[Descriptor<'_>]| {
+        plan(&rules, "d", asked).hits.iter().map(|hit| hit.quota.limit()).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(&[all, user]), [10, 5]);
+    assert_eq!(limits(&[all, user, vip]), [10, 50], "the order does not matter");
+    assert_eq!(limits(&[vip, user, all]), [50, 10]);
+    assert_eq!(limits(&[root, all, user, vip]), [0; 0], "what is replaced itself still replaces");
+    let asked = [open, vip];
+    let plan = plan(&rules, "d", &asked);
+    assert!(plan.descriptors[0].replaced && !plan.descriptors[0].unlimited);
+    assert!(!plan.descriptors[1].replaced);
+}
+
+#[test]
+fn a_shared_wildcard_has_one_counter() {
+    let rules = rules(&["domain: d
+descriptors:
+  - key: ip
+    value: 10.*
+    share_threshold: true
+    rate_limit: {unit: second, requests_per_unit: 1}
+    descriptors: [{key: path, rate_limit: {unit: second, requests_per_unit: 2}}]
+  - {key: ip, value: 192.*, rate_limit: {unit: second, requests_per_unit: 3}}"]);
+    let key = |entries: &[(&str, &str)]| plan(&rules, "d", &[take(entries)]).hits[0].key;
+    assert_eq!(key(&[("ip", "10.0.0.1")]), key(&[("ip", "10.0.0.2")]));
+    assert_ne!(key(&[("ip", "192.0.0.1")]), key(&[("ip", "192.0.0.2")]));
+    let below = |ip, path| key(&[("ip", ip), ("path", path)]);
+    assert_eq!(below("10.0.0.1", "/"), below("10.0.0.2", "/"), "below it too");
+    assert_ne!(below("10.0.0.1", "/"), below("10.0.0.1", "/x"));
+}
+
+#[test]
+fn metric_flags_and_metadata_are_kept() {
+    let rules = rules(&["domain: d
+descriptors:
+  - key: route
+    value_to_metric: true
+    descriptors:
+      - key: user
+        detailed_metric: true
+        metadata: {tier: gold, weight: 1.5, tags: [a, '1'], on: true, none: ~}
+        rate_limit: {unit: second, requests_per_unit: 1}"]);
+    let rule = rules.find("d", &[("route", "r"), ("user", "u")]).unwrap();
+    assert!(rule.detailed_metric && !rule.value_to_metric);
+    assert_eq!(rule.steps.iter().map(|step| step.value_to_metric).collect::<Vec<_>>(), [true, false]);
+    let Some(Metadata::Map(map)) = &rule.metadata else { panic!("{:?}", rule.metadata) };
+    let values: Vec<&Metadata> = map.iter().map(|(_, value)| value).collect();
+    let text = |text: &str| Metadata::Text(text.into());
+    assert_eq!(
+        values,
+        [
+            &text("gold"),
+            &Metadata::Number(1.5),
+            &Metadata::List([text("a"), text("1")].into()),
+            &Metadata::Bool(true),
+            &Metadata::Null
+        ]
+    );
+}
+
+#[test]
+fn an_override_needs_only_the_domain() {
+    let rules = rules(&[DATABASES]);
+    let limit = Limit::overriding(Unit::Hour, 3);
+    let over = |entries| Descriptor { limit: Some(&limit), ..take(entries) };
+    let asked = [over(&[("anything", "x")]), over(&[("database", "users")])];
+    let planned = plan(&rules, "mongo_cps", &asked);
+    assert_eq!(planned.hits.iter().map(|hit| (hit.quota.limit(), hit.quota.denied())).collect::<Vec<_>>(), [
+        (3, Denied::Free),
+        (3, Denied::Free)
+    ]);
+    assert!(planned.descriptors.iter().all(|planned| planned.rule.is_none() && planned.hits.len() == 1));
+    let unknown = plan(&rules, "unknown", &asked);
+    assert!(unknown.hits.is_empty() && unknown.descriptors.len() == 2);
+}
+
+#[test]
+fn compat_charges_refusals_and_keeps_descriptors_apart() {
+    let rules = rules(&["domain: d
+compat: envoy
+descriptors:
+  - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}
+  - {key: free, rate_limit: {unit: second, requests_per_unit: 1, denied: free}}"]);
+    let limit = Limit::overriding(Unit::Second, 9);
+    let asked = [take(&[("a", "1")]), take(&[("a", "1")]), Descriptor { limit: Some(&limit), ..take(&[("x", "")]) }];
+    let plan = plan(&rules, "d", &asked);
+    assert!(plan.separately);
+    assert_eq!(plan.hits.len(), 3, "duplicates stay apart");
+    assert!(plan.hits.iter().all(|hit| hit.quota.denied() == Denied::Charged && hit.op == Op::take(1)));
+    assert_eq!(rules.find("d", &[("free", "")]).unwrap().limits[0].quota.denied(), Denied::Free);
+}

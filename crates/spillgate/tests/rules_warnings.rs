@@ -1,0 +1,125 @@
+//! What `validate` warns of, and what it does not.
+
+use spillgate::rules::{Rules, RulesFile};
+
+fn rules(text: &str) -> Rules {
+    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
+        .unwrap_or_else(|errors| panic!("{}", errors.report()))
+}
+
+/// Lines and messages of the warnings; the notes are left out.
+fn warnings(text: &str) -> Vec<(u32, String)> {
+    let rules = rules(text);
+    let real = rules.warnings().iter().filter(|warning| !warning.is_note());
+    real.map(|warning| (warning.line(), warning.message().to_owned())).collect()
+}
+
+fn lines(text: &str) -> Vec<u32> {
+    warnings(text).into_iter().map(|(line, _)| line).collect()
+}
+
+#[test]
+fn a_key_alone_behind_a_star_is_never_reached() {
+    let text = "domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: second, limit: 1}}
+  - {key: user, value: '*', rate_limit: {unit: second, limit: 2}}
+  - {key: user, value: vip*, rate_limit: {unit: second, limit: 3}}";
+    assert_eq!(lines(text), [3]);
+    assert_eq!(lines(&text.replace("domain: d", "domain: d\ncompat: envoy")), [4, 6], "and what is declared after it");
+}
+
+#[test]
+fn nested_rules_are_shadowed_only_where_they_are_repeated() {
+    let text = "domain: d
+descriptors:
+  - key: user
+    value: '*'
+    descriptors:
+      - {key: path, value: /buy, rate_limit: {unit: second, limit: 1}}
+      - {key: page, rate_limit: {unit: second, limit: 1}}
+  - key: user
+    descriptors:
+      - {key: path, value: /buy, rate_limit: {unit: second, limit: 2}}
+      - {key: path, value: /sell, rate_limit: {unit: second, limit: 3}}
+      - {key: page, value: a*, rate_limit: {unit: second, limit: 4}}";
+    assert_eq!(lines(text), [10, 12]);
+}
+
+#[test]
+fn a_wildcard_behind_a_wider_one_is_dead_in_compat_only() {
+    let text = "domain: d
+descriptors:
+  - {key: path, value: /a*, rate_limit: {unit: second, limit: 1}}
+  - {key: path, value: /api/*, rate_limit: {unit: second, limit: 2}}
+  - {key: path, value: /b*, rate_limit: {unit: second, limit: 3}}";
+    assert_eq!(lines(text), [0; 0]);
+    assert_eq!(lines(&text.replace("domain: d", "domain: d\ncompat: envoy")), [5]);
+}
+
+#[test]
+fn limits_that_never_bind() {
+    let text = |limits: &str| format!("domain: d\ndescriptors:\n  - key: k\n    rate_limits:\n{limits}");
+    let second = "      - {unit: second, limit: 10}\n";
+    assert_eq!(lines(&text(&format!("{second}      - {{unit: minute, limit: 600}}\n"))), [6]);
+    assert_eq!(lines(&text(&format!("{second}      - {{unit: minute, limit: 599}}\n"))), [0; 0]);
+    assert_eq!(lines(&text("      - {unit: second, limit: 1}\n      - {unit: day, limit: 150}\n")), [0; 0]);
+    let message = &warnings(&text(&format!("{second}      - {{window: 2m, limit: 5000}}\n")))[0].1;
+    assert_eq!(message, "the limit of 5000 per 2m never binds: 10 per second is always stricter");
+}
+
+#[test]
+fn names_that_nobody_has_and_modes_that_exclude_each_other() {
+    let text = "domain: d
+descriptors:
+  - {key: a, rate_limit: {name: a, unit: second, limit: 1, replaces: [{name: b}]}}
+  - {key: b, rate_limit: {name: bb, unit: second, limit: 1}}
+  - {key: c, shadow_mode: true, quota_mode: true, rate_limit: {unit: second, limit: 1}}";
+    assert_eq!(lines(text), [3, 5]);
+}
+
+#[test]
+fn concurrency_warns_of_protocols_that_cannot_release() {
+    let text = "domain: d\ndescriptors:\n  - {key: a, rate_limit: {algorithm: concurrency, limit: 5}}";
+    let warnings = warnings(text);
+    assert!(warnings.len() == 1 && warnings[0].1.contains("released over HTTP only"), "{warnings:?}");
+}
+
+#[test]
+fn looks_that_are_never_refused_are_one_note_a_domain() {
+    let plain = "domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: second, limit: 1, post_paid: true}}
+  - {key: b, rate_limit: {unit: second, limit: 1}}
+  - {key: c, rate_limit: {unit: second, limit: 1}}
+  - {key: e, rate_limit: {unit: second, limit: 1, denied: charged}}";
+    let notes = |text: &str| {
+        let rules = rules(text);
+        rules.warnings().iter().filter(|w| w.is_note()).map(|w| (w.line(), w.message().to_owned())).collect::<Vec<_>>()
+    };
+    let told = notes(plain);
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].0, 4);
+    assert!(told[0].1.starts_with("2 rules of domain `d` are never refused"), "{}", told[0].1);
+    assert!(notes(&plain.replace("domain: d", "domain: d\ncompat: envoy")).is_empty(), "there refusals are charged");
+}
+
+#[test]
+fn a_leaf_without_a_limit_is_noted() {
+    let rules = rules("domain: d\ndescriptors:\n  - {key: a}\n  - {key: b, rate_limit: {unlimited: true}}");
+    let told: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.is_note())).collect();
+    assert_eq!(told, [(3, true)]);
+}
+
+#[test]
+fn the_examples_have_no_warnings() {
+    for text in [include_str!("../../../examples/quickstart.yaml"), include_str!("../../../examples/reference.yaml")] {
+        assert_eq!(warnings(text), []);
+    }
+}
+
+#[test]
+fn a_warning_shows_its_line() {
+    let rules = rules("domain: d\ndescriptors:\n  - {key: a, rate_limit: {algorithm: concurrency, limit: 5}}");
+    insta::assert_snapshot!("warning", rules.warnings()[0].report());
+}

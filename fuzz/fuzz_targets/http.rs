@@ -1,0 +1,87 @@
+//! Any bytes as a body or a header field of every HTTP path: an answer below 500, always.
+
+#![no_main]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::{Request, header};
+use libfuzzer_sys::fuzz_target;
+use spillgate::headers::HeaderStyle;
+use spillgate::rules::{Rules, RulesFile};
+use spillgate::{Limiter, MemoryOptions, MemoryStore};
+use spillgate_server::listener::Peer;
+use spillgate_server::metrics::Metrics;
+use spillgate_server::protocol::http::{HttpOptions, HttpState, router};
+use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::settings::{Grants, SettingsFile, Sources, resolve};
+use tower::ServiceExt;
+
+const RULES: &str = r#"
+domain: d
+descriptors:
+  - key: a
+    rate_limits:
+      - {unit: second, requests_per_unit: 3, name: one}
+      - {window: 10s, limit: 5, algorithm: leaky_bucket, name: two}
+  - key: c
+    rate_limit: {limit: 3, algorithm: concurrency}
+"#;
+
+const SETTINGS: &str = r#"
+trusted_proxies: [10.0.0.0/8]
+forward_auth: {domain: d, deny_status: 429, descriptors: [[{key: a, from: client_ip}], [{key: c, from: "header:X-Forwarded-Uri"}]]}
+"#;
+
+const POSTS: [&str; 5] = ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/renew"];
+
+static ROUTER: LazyLock<Router> = LazyLock::new(|| {
+    let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };
+    let rules = Rules::parse(&[file]).expect("the rules of this target are right");
+    let file = SettingsFile { name: String::from("settings.yaml"), text: SETTINGS.to_owned() };
+    let settings = resolve(&Sources { file: Some(file), ..Sources::default() }).expect("so are its settings").settings;
+    let store = MemoryStore::new(MemoryOptions { max_keys: 4096, ..MemoryOptions::default() });
+    let limiter = Limiter::new(Backend::Memory(store));
+    let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));
+    let options = HttpOptions {
+        headers: HeaderStyle::Draft11,
+        trusted_proxies: settings.trusted_proxies,
+        forward_auth: settings.forward_auth,
+        grants: Grants { refund: true, overriding: true },
+        body_bytes: 1 << 16,
+    };
+    router(HttpState::new(Arc::new(service), options).expect("a random key can be drawn"))
+});
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&first, data)) = data.split_first() else { return };
+    let builder = Request::builder();
+    let request = match POSTS.get(usize::from(first) % (POSTS.len() + 1)) {
+        Some(path) => builder
+            .method("POST")
+            .uri(*path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(data.to_vec())),
+        None => {
+            let (uri, addresses) = data.split_at(data.len() / 2);
+            let builder = builder.uri("/v1/forward-auth").header("x-forwarded-uri", uri);
+            builder.header("x-forwarded-for", addresses).body(Body::empty())
+        }
+    };
+    let Ok(mut request) = request else { return };
+    let peer = Peer::Tcp(SocketAddr::from(([10, 0, 0, 1], 4)));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    RUNTIME.block_on(async {
+        let answer = ROUTER.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), 1 << 20).await.expect("a bounded answer");
+        assert!(status.as_u16() < 500, "{status}: {}", String::from_utf8_lossy(&body));
+        assert!(status.as_u16() < 400 || !body.is_empty(), "{status} without a reason");
+    });
+});

@@ -1,0 +1,85 @@
+//! Any bytes as a RateLimitRequest: decoded or refused, then decided within the bounds, by a service with rules.
+
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+use spillgate::rules::{Action, Descriptor, Limit, Request, Rules, RulesFile, Unit};
+use spillgate::{Limiter, MemoryOptions, MemoryStore};
+use spillgate_server::metrics::Metrics;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::settings::Grants;
+
+const RULES: &str = r#"
+domain: d
+descriptors:
+  - key: a
+    value: "v*"
+    rate_limits:
+      - {unit: second, requests_per_unit: 3, name: one}
+      - {window: 10s, limit: 5, algorithm: token_bucket, burst: 2, name: two}
+    descriptors:
+      - key: b
+        quota_mode: true
+        rate_limit: {window: 1s, limit: 2, algorithm: leaky_bucket}
+  - key: a
+    shadow_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 1, denied: charged}
+  - key: b
+    rate_limit: {window: 1m, limit: 7, algorithm: sliding_window_log, replaces: [{name: one}]}
+  - key: c
+    rate_limit: {limit: 3, algorithm: concurrency}
+  - key: u
+    rate_limit: {unlimited: true}
+"#;
+
+static SERVICE: LazyLock<Service> = LazyLock::new(|| {
+    let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };
+    let rules = Rules::parse(&[file]).expect("the rules of this target are right");
+    let store = MemoryStore::new(MemoryOptions { max_keys: 4096, ..MemoryOptions::default() });
+    let limiter = Limiter::new(Backend::Memory(store));
+    Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))
+});
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().build().expect("a runtime without I/O"));
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(wire) = RateLimitRequest::decode(data) else { return };
+    assert_eq!(RateLimitRequest::decode(&wire.encode_to_vec()[..]).as_ref(), Ok(&wire));
+    let entries: Vec<Vec<(&str, &str)>> = wire
+        .descriptors
+        .iter()
+        .map(|descriptor| descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect())
+        .collect();
+    let limits: Vec<Option<Limit>> = wire
+        .descriptors
+        .iter()
+        .map(|descriptor| descriptor.limit.map(|limit| Limit::overriding(Unit::Minute, limit.requests_per_unit)))
+        .collect();
+    let descriptors: Vec<Descriptor<'_>> = wire
+        .descriptors
+        .iter()
+        .zip(&entries)
+        .zip(&limits)
+        .map(|((descriptor, entries), limit)| {
+            let hits = descriptor.hits_addend.unwrap_or(u64::from(wire.hits_addend.max(1)));
+            let action = if descriptor.is_negative_hits { Action::Refund(hits) } else { Action::Take(hits) };
+            Descriptor { entries, action, limit: limit.as_ref() }
+        })
+        .collect();
+    let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: u64::from(wire.hits_addend) };
+    let grants = Grants { refund: true, overriding: true };
+    let loaded = SERVICE.rules();
+    // An error is an answer; what counts is that there is one.
+    if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, grants)) {
+        assert_eq!(answer.statuses.len(), descriptors.len());
+        for status in &answer.statuses {
+            assert!(status.decision.remaining <= status.decision.limit || status.limit.is_none(), "{status:?}");
+            assert!(!status.enforced_over || status.over, "{status:?}");
+        }
+    }
+});

@@ -1,0 +1,52 @@
+//! Any bytes as a rules file: an error that can be shown, or rules that can be asked anything.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use spillgate::KeyHasher;
+use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+
+/// Splits the input where a second file begins.
+const NEXT_FILE: &str = "\n=====\n";
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let files: Vec<RulesFile> = text
+        .split(NEXT_FILE)
+        .zip(["a.yaml", "b.yaml", "c.yaml"])
+        .map(|(text, name)| RulesFile { name: name.to_owned(), text: text.to_owned() })
+        .collect();
+    let rules = match Rules::parse(&files) {
+        Ok(rules) => rules,
+        Err(errors) => {
+            assert!(errors.iter().next().is_some(), "refused without a reason");
+            for error in errors.iter() {
+                assert!(!error.help().is_empty(), "no mend: {error}");
+                assert!(error.line() as usize <= text.lines().count() + 1, "{error}");
+            }
+            assert!(!errors.report().is_empty());
+            return;
+        }
+    };
+    for warning in rules.warnings() {
+        assert!(!warning.report().is_empty());
+    }
+    let domains: Vec<String> = rules.domains().map(|domain| domain.name.to_string()).collect();
+    let words: Vec<&str> =
+        text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).take(12).collect();
+    let keys = KeyHasher::with_secret([7; 16]);
+    for domain in &domains {
+        for pair in words.windows(4) {
+            let entries = [(pair[0], pair[1]), (pair[2], pair[3])];
+            for entries in [&entries[..1], &entries[..]] {
+                let found = rules.find(domain, entries);
+                let descriptor = Descriptor { entries, action: Action::Take(1), limit: None };
+                let request = Request { domain, descriptors: &[descriptor, descriptor], max_wait_ns: 0 };
+                let plan = rules.plan(&keys, &request);
+                assert_eq!(plan.descriptors.len(), 2);
+                assert_eq!(plan.descriptors[0].rule.map(std::ptr::from_ref), found.map(std::ptr::from_ref));
+                rules.explain(domain, entries);
+            }
+        }
+    }
+});

