@@ -40,6 +40,7 @@ mod request;
 mod state;
 mod store;
 mod time;
+mod verdict;
 
 pub use decision::{Decision, Reason, Receipt, Source, Verdict, Wait};
 pub use quota::{Algorithm, Anchor, Denied, MAX_UNITS, Quota, QuotaBuilder, QuotaError};

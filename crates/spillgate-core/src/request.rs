@@ -1,6 +1,6 @@
 //! One request: several hits, decided all or nothing.
 
-use crate::decision::Source;
+use crate::verdict::is_allowed;
 use crate::{Decision, Denied, Quota, Reason, Receipt, State, Time, Verdict, Wait};
 
 /// The most hits one request can have.
@@ -155,8 +155,9 @@ impl<'q> Hit<'q> {
 /// refuses charges nothing, or min(cost, capacity) where that limit's refusals are
 /// [charged](Denied::Charged), and starts the limit's penalty, whatever the verdict. Forces and
 /// refunds always take effect, refunds last, so that they make no room in their own request.
-/// Takes that share a state are each checked with the sum of all takes on it; looks see the
-/// state before.
+/// Takes that share a state are each checked with the sum of all takes on it, and have one turn
+/// in a queue; looks see the state before. A refused hit is told the wait that the state asks
+/// for after the whole request.
 ///
 /// # Panics
 /// If the three slices of hits differ in length, or `state_of` points outside `states`.
@@ -175,9 +176,9 @@ pub fn decide(
         let cost = cost_on_state(i, state_of, hits);
         decisions[i] = judge(&states[state_of[i]], hit, cost, now);
     }
-    let mut verdict = verdict(hits, decisions, now);
+    let allowed = is_allowed(hits, decisions);
     for i in 0..hits.len() {
-        take_or_punish(&mut states[state_of[i]], &hits[i], now, verdict.allowed, &mut decisions[i]);
+        take_or_punish(&mut states[state_of[i]], &hits[i], now, allowed, &mut decisions[i]);
     }
     for (hit, &state) in hits.iter().zip(state_of) {
         if let Op::Force { cost } = hit.op {
@@ -203,8 +204,7 @@ pub fn decide(
             report(state, hit, now, &mut decisions[i]);
         }
     }
-    settle(&mut verdict, hits, decisions);
-    verdict
+    Verdict::of(hits, decisions, now)
 }
 
 /// What the takes on hit `i`'s state cost together; its own cost if it shares the state with none.
@@ -275,40 +275,4 @@ fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-}
-
-/// Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
-fn verdict(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
-    let refused = |binding| hits.iter().zip(decisions).any(move |(h, d)| h.binding == binding && !d.allowed);
-    let quota_passes = hits.iter().zip(decisions).any(|(h, d)| h.binding == Binding::Quota && d.allowed);
-    let allowed = !refused(Binding::Enforce) && (quota_passes || !refused(Binding::Quota));
-    Verdict { allowed, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source: Source::Store }
-}
-
-/// Names the hit that binds, how long to wait, and the longest delay.
-fn settle(verdict: &mut Verdict, hits: &[Hit<'_>], decisions: &[Decision]) {
-    let all = || hits.iter().zip(decisions).enumerate();
-    if verdict.allowed {
-        let counted = || all().filter(|(_, (h, _))| h.binding != Binding::Shadow);
-        verdict.binding = counted().min_by(|(_, (_, a)), (_, (_, b))| share(a, b)).map(|(i, _)| i);
-        verdict.delay_ns = counted().map(|(_, (_, d))| d.delay_ns).max().unwrap_or(0);
-        return;
-    }
-    let refusing = |binding| all().filter(move |(_, (h, d))| h.binding == binding && !d.allowed);
-    let quota_passes = all().any(|(_, (h, d))| h.binding == Binding::Quota && d.allowed);
-    let quota = refusing(Binding::Quota).filter(|_| !quota_passes).min_by_key(|(_, (_, d))| d.retry_after);
-    let longest = refusing(Binding::Enforce).chain(quota).reduce(|a, b| {
-        let (later, tie) = (b.1.1.retry_after > a.1.1.retry_after, b.1.1.retry_after == a.1.1.retry_after);
-        if later || (tie && b.0 < a.0) { b } else { a }
-    });
-    if let Some((i, (_, decision))) = longest {
-        verdict.binding = Some(i);
-        verdict.retry_after = decision.retry_after;
-    }
-}
-
-/// Orders by remaining/limit, without dividing.
-fn share(a: &Decision, b: &Decision) -> core::cmp::Ordering {
-    let left = u128::from(a.remaining) * u128::from(b.limit.max(1));
-    left.cmp(&(u128::from(b.remaining) * u128::from(a.limit.max(1))))
 }

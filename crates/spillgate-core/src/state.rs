@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Makes the state one of `quota` at `now`: a changed T converts the debt, a clock that was
-    /// set back clamps it. Kept whatever the verdict, so that a `retry_after` told now holds.
+    /// set back clamps debt and penalty. Kept whatever the verdict, so that a `retry_after` told now holds.
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {
             return;
@@ -112,6 +112,9 @@ impl State {
         let keep = self.body.belongs_to(quota) && on_body!(&mut self.body, true, it => it.adopt(quota, now));
         if !keep {
             self.body = Body::Empty;
+        }
+        if quota.penalty_ns() > 0 {
+            self.penalty_until = self.penalty_until.min(now + quota.penalty_ns());
         }
     }
 

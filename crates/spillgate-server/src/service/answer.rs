@@ -94,36 +94,6 @@ fn tighter(a: &Decision, b: &Decision) -> bool {
         (false, true) => true,
         (true, false) => false,
         (false, false) => a.retry_after > b.retry_after,
-        (true, true) => share(a, b) == Ordering::Less,
+        (true, true) => a.cmp_share_left(b) == Ordering::Less,
     }
-}
-
-/// Orders by remaining/limit, without dividing.
-fn share(a: &Decision, b: &Decision) -> Ordering {
-    let left = u128::from(a.remaining) * u128::from(b.limit.max(1));
-    left.cmp(&(u128::from(b.remaining) * u128::from(a.limit.max(1))))
-}
-
-/// The verdict over hits that were decided one descriptor at a time (`compat: envoy`), by the
-/// same rules as over hits decided together.
-pub(super) fn combined(hits: &[Hit<'_>], decisions: &[Decision], now: Time, source: Source) -> Verdict {
-    let all = || hits.iter().zip(decisions).enumerate();
-    let refusing = |binding| all().filter(move |(_, (hit, decision))| hit.binding == binding && !decision.allowed);
-    let quota_passes = all().any(|(_, (hit, decision))| hit.binding == Binding::Quota && decision.allowed);
-    let quota = refusing(Binding::Quota).filter(|_| !quota_passes).min_by_key(|(_, (_, d))| d.retry_after);
-    let refusal = refusing(Binding::Enforce).chain(quota).reduce(|a, b| {
-        let order = b.1.1.retry_after.cmp(&a.1.1.retry_after).then(a.0.cmp(&b.0));
-        if order == Ordering::Greater { b } else { a }
-    });
-    let mut verdict = Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source };
-    if let Some((index, (_, decision))) = refusal {
-        verdict.allowed = false;
-        verdict.binding = Some(index);
-        verdict.retry_after = decision.retry_after;
-    } else {
-        let counted = all().filter(|(_, (hit, _))| hit.binding != Binding::Shadow);
-        verdict.binding = counted.min_by(|(_, (_, a)), (_, (_, b))| share(a, b)).map(|(index, _)| index);
-        verdict.delay_ns = decisions.iter().map(|decision| decision.delay_ns).max().unwrap_or(0);
-    }
-    verdict
 }

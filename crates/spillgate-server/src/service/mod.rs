@@ -328,17 +328,15 @@ impl<C: Clock> Service<C> {
 
     /// `compat: envoy`: each descriptor is judged and charged alone, in order.
     async fn ask_separately(&self, plan: &Plan<'_>, decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
-        let mut last = None;
         for planned in &plan.descriptors {
             let hits: SmallVec<[Hit<'_>; 4]> = planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
             let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-            last = Some(self.ask(&hits, &mut own).await?);
+            self.ask(&hits, &mut own).await?;
             for ((index, _), decision) in planned.hits.iter().zip(own) {
                 decisions[*index] = decision;
             }
         }
-        let (now, source) = last.map_or((self.limiter.now(), Source::Store), |verdict| (verdict.now, verdict.source));
-        Ok(answer::combined(&plan.hits, decisions, now, source))
+        Ok(Verdict::of(&plan.hits, decisions, self.limiter.now()))
     }
 
     fn count_verdict(&self, verdict: &Verdict) {
