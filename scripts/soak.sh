@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Random input by hand, longer than CI has time for: scripts/soak.sh [MINUTES], at least 10.
-# A third for the kernel's properties, a third for storms on the real server, a third for the fuzz targets.
+# A third for the fuzz targets, a third for storms on the real server, a third for the kernel's properties.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,18 +12,18 @@ fi
 third=$((minutes * 20))
 scripts/setup.sh
 
-echo "== properties, $third s"
-began=$SECONDS
-until [ $((SECONDS - began)) -ge "$third" ]; do
-  # Every run draws new cases.
-  cargo test --release --quiet --locked --package spillgate-core --tests
-done
+mapfile -t targets < <(sed -n 's/^path = "fuzz_targets\/\(.*\)\.rs"$/\1/p' fuzz/Cargo.toml)
+echo "== fuzz targets, $third s"
+scripts/fuzz.sh $((third / ${#targets[@]})) "${targets[@]}"
 
 # The storms run two at a time, so the five of them take about three times as long as one.
 echo "== storms, $third s"
 HOSTILE_SECONDS=$((third / 3)) cargo test --release --quiet --locked --package spillgate-server --test hostile \
   -- --test-threads=2
 
-mapfile -t targets < <(sed -n 's/^path = "fuzz_targets\/\(.*\)\.rs"$/\1/p' fuzz/Cargo.toml)
-echo "== fuzz targets, $third s"
-scripts/fuzz.sh $((third / ${#targets[@]})) "${targets[@]}"
+echo "== properties, $third s"
+began=$SECONDS
+until [ $((SECONDS - began)) -ge "$third" ]; do
+  # Every run draws new cases.
+  cargo test --release --quiet --locked --package spillgate-core --tests
+done

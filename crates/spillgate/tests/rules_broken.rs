@@ -13,10 +13,13 @@ fn folder() -> PathBuf {
 
 fn broken_files() -> Vec<RulesFile> {
     let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        std::fs::read_dir(folder()).expect("the folder").map(|entry| entry.expect("a file").path()).collect();
     paths.sort();
-    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
-    paths.iter().map(|path| RulesFile { name: name(path), text: std::fs::read_to_string(path).unwrap() }).collect()
+    let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
+    paths
+        .iter()
+        .map(|path| RulesFile { name: name(path), text: std::fs::read_to_string(path).expect("UTF-8") })
+        .collect()
 }
 
 fn errors(file: &RulesFile) -> RulesErrors {

@@ -7,7 +7,7 @@ use spillgate::rules::{MAX_FILE_BYTES, Rules, RulesFile, read_files};
 
 fn write(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.join(name);
-    fs::write(&path, text).unwrap();
+    fs::write(&path, text).expect("a temporary file");
     path
 }
 
@@ -94,7 +94,7 @@ fn the_errors_of_all_files_come_at_once() {
 
 #[test]
 fn a_flood_of_errors_is_cut() {
-    let text = format!("domain: a\ndescriptors:\n{}", "  - {kex: a}\n".repeat(5_000));
+    let text = format!("domain: a\ndescriptors:\n{}", "  - {kex: a}\n".repeat(500));
     let errors = Rules::parse(&[file("a.yaml", &text)]).unwrap_err();
     assert_eq!(errors.iter().count(), spillgate::rules::RulesErrors::MAX);
     assert!(errors.report().ends_with("more\n"), "{}", errors.report().len());
@@ -102,7 +102,8 @@ fn a_flood_of_errors_is_cut() {
 
 #[test]
 fn a_domain_without_rules_loads() {
-    for text in ["domain: api", "domain: api\ndescriptors:", "domain: api\ndescriptors: []", "\u{feff}domain: api\r\n"] {
+    for text in ["domain: api", "domain: api\ndescriptors:", "domain: api\ndescriptors: []", "\u{feff}domain: api\r\n"]
+    {
         let rules = Rules::parse(&[file("a.yaml", text)]).unwrap_or_else(|errors| panic!("{}", errors.report()));
         assert_eq!(rules.domains().map(|domain| &*domain.name).collect::<Vec<_>>(), ["api"]);
     }
@@ -111,13 +112,15 @@ fn a_domain_without_rules_loads() {
 #[test]
 fn many_rules_are_found_each() {
     let mut text = String::from("domain: d\ndescriptors:\n");
-    for number in 0..5_000 {
+    for number in 0..1_000 {
         text.push_str(&format!("  - {{key: user, value: u{number}, rate_limit: {{unit: second, limit: {number}}}}}\n"));
-        text.push_str(&format!("  - {{key: path, value: /{number}/*, rate_limit: {{unit: second, limit: {number}}}}}\n"));
+        text.push_str(&format!(
+            "  - {{key: path, value: /{number}/*, rate_limit: {{unit: second, limit: {number}}}}}\n"
+        ));
     }
     let rules = Rules::parse(&[file("d.yaml", &text)]).unwrap_or_else(|errors| panic!("{}", errors.report()));
-    assert_eq!(rules.rules().count(), 10_000);
-    for number in [0, 77, 4_999] {
+    assert_eq!(rules.rules().count(), 2_000);
+    for number in [0, 77, 999] {
         for entry in [("user", format!("u{number}")), ("path", format!("/{number}/x"))] {
             let rule = rules.find("d", &[(entry.0, &entry.1)]).unwrap();
             assert_eq!(rule.limits[0].requests_per_unit, number);

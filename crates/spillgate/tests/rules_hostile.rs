@@ -81,7 +81,7 @@ fn deep_and_wide_files_end_well() {
         "- ".repeat(100_000),
         "? ".repeat(10_000),
         format!("domain: d\ndescriptors: {}", "[".repeat(30)),
-        format!("domain: d\ndescriptors: [{}]", "~,".repeat(100_000)),
+        format!("domain: d\ndescriptors: [{}]", "~,".repeat(5_000)),
         format!("domain: d\ndescriptors: [{{key: {}}}]", "k".repeat(1 << 20)),
         format!("domain: d\ndescriptors: [{{key: k, value: '{}'}}]", "*a".repeat(10_000)),
         format!("domain: d\nmetadata: {}1{}", "[".repeat(50), "]".repeat(50)),

@@ -68,7 +68,7 @@ fn walk(trees: &[Tree], entries: &[(&str, &str)], path: &str, compat: bool) -> O
         match tree.value {
             Some(own) if !star(tree) && own == *value => candidates.push((0, number, tree)),
             Some(own) if star(tree) && fits(own, value) => {
-                let rank = if compat { 50 } else { 100 - u32::try_from(literals).unwrap() };
+                let rank = if compat { 50 } else { 100 - u32::try_from(literals).expect("short") };
                 candidates.push((rank, number, tree));
             }
             None => candidates.push((1000, number, tree)),
@@ -206,7 +206,8 @@ descriptors:
       - key: path
         rate_limit: {unit: second, requests_per_unit: 1}",
     );
-    let listed: Vec<String> = rules.rules().map(|rule| format!("{} {} {}", rule.domain, rule.path, rule.origin)).collect();
+    let listed: Vec<String> =
+        rules.rules().map(|rule| format!("{} {} {}", rule.domain, rule.path, rule.origin)).collect();
     assert_eq!(listed, ["d user_id=vip* d.yaml:3", "d user_id=vip* > path d.yaml:6"]);
     assert!(rules.rules().enumerate().all(|(number, rule)| rule.index() == number));
     assert_eq!(rules.domains().map(|domain| &*domain.name).collect::<Vec<_>>(), ["d"]);

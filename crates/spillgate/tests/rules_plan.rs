@@ -147,7 +147,10 @@ descriptors:
     assert_eq!((quota("bucket").capacity(), quota("bucket").window_ns()), (20, 10_000_000_000));
     assert_eq!((quota("bucket").denied(), quota("bucket").penalty_ns()), (Denied::Charged, 300_000_000_000));
     assert_eq!((quota("gcra").algorithm(), quota("gcra").capacity()), (Algorithm::TokenBucket, 10));
-    assert_eq!((quota("log").capacity(), quota("log").hard_capacity(), quota("log").window_ns()), (5, 6, 90_000_000_000));
+    assert_eq!(
+        (quota("log").capacity(), quota("log").hard_capacity(), quota("log").window_ns()),
+        (5, 6, 90_000_000_000)
+    );
     assert_eq!(limit("log").unit, None);
     assert_eq!(quota("counter").algorithm(), Algorithm::SlidingWindowCounter { segments: 6 });
     assert_eq!(quota("queue").capacity(), 51);

@@ -65,7 +65,9 @@ fn units_in_any_case_and_default_algorithm() {
         ("month", 2_592_000),
         ("year", 31_536_000),
     ] {
-        let text = format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: {unit}, requests_per_unit: 4294967295}}}}]");
+        let text = format!(
+            "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: {unit}, requests_per_unit: 4294967295}}}}]"
+        );
         let rules = rules(&[&text]);
         assert_eq!(limit(&rules, "d", &[("k", "")]), Some((4_294_967_295, seconds)), "{unit}");
         let limit = &rules.find("d", &[("k", "")]).unwrap().limits[0];
@@ -232,10 +234,10 @@ fn an_override_needs_only_the_domain() {
     let over = |entries| Descriptor { limit: Some(&limit), ..take(entries) };
     let asked = [over(&[("anything", "x")]), over(&[("database", "users")])];
     let planned = plan(&rules, "mongo_cps", &asked);
-    assert_eq!(planned.hits.iter().map(|hit| (hit.quota.limit(), hit.quota.denied())).collect::<Vec<_>>(), [
-        (3, Denied::Free),
-        (3, Denied::Free)
-    ]);
+    assert_eq!(
+        planned.hits.iter().map(|hit| (hit.quota.limit(), hit.quota.denied())).collect::<Vec<_>>(),
+        [(3, Denied::Free), (3, Denied::Free)]
+    );
     assert!(planned.descriptors.iter().all(|planned| planned.rule.is_none() && planned.hits.len() == 1));
     let unknown = plan(&rules, "unknown", &asked);
     assert!(unknown.hits.is_empty() && unknown.descriptors.len() == 2);

@@ -136,7 +136,14 @@ impl Index {
             let origin = search.rules.get(node as usize).map(|rule| rule.origin.clone());
             let at = search.steps.len();
             let outcome = if last { Outcome::Matched } else { Outcome::WentDeeper };
-            search.steps.push(Step { level: depth, key: key.into(), value: value.into(), how: tried.how(), outcome, origin });
+            search.steps.push(Step {
+                level: depth,
+                key: key.into(),
+                value: value.into(),
+                how: tried.how(),
+                outcome,
+                origin,
+            });
             if last {
                 return true;
             }

@@ -170,7 +170,12 @@ impl<'r> Linter<'r> {
             let leaf = self.rules.index.below(rule.index).is_none();
             if leaf && rule.limits.is_empty() && !rule.unlimited {
                 let message = format!("`{}` limits nothing", rule.path);
-                self.note(line, message, "no rate_limit", "to say that this is meant, write `rate_limit: {unlimited: true}`");
+                self.note(
+                    line,
+                    message,
+                    "no rate_limit",
+                    "to say that this is meant, write `rate_limit: {unlimited: true}`",
+                );
             }
             self.limits(rule);
         }
@@ -224,8 +229,13 @@ fn described(limit: &Limit) -> String {
 
 /// A duration in the largest unit that it is a whole number of.
 fn short(window_ns: u64) -> String {
-    let units =
-        [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000)];
+    let units = [
+        ("d", 86_400_000_000_000),
+        ("h", 3_600_000_000_000),
+        ("m", 60_000_000_000),
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+    ];
     let whole = units.into_iter().find(|(_, unit_ns)| window_ns.is_multiple_of(*unit_ns));
     whole.map_or_else(|| format!("{window_ns}ns"), |(unit, unit_ns)| format!("{}{unit}", window_ns / unit_ns))
 }

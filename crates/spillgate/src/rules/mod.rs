@@ -83,6 +83,13 @@ impl Rules {
     /// # Errors
     /// Every error of every file, with its line and how to mend it; at most
     /// [`RulesErrors::MAX`] of them.
+    ///
+    /// ```
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user_id, rate_limit: {uint: minute, requests_per_unit: 5}}]";
+    /// let errors = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }]).unwrap_err();
+    /// assert!(errors.iter().any(|error| error.line() == 2 && error.help() == "did you mean `unit`?"));
+    /// ```
     pub fn parse(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
         let mut rules = read::read(files)?;
         rules.warnings = lint::lint(&rules, files);
@@ -116,8 +123,7 @@ impl Rules {
     #[must_use]
     pub fn explain(&self, domain: &str, entries: &[(&str, &str)]) -> Vec<Step> {
         let Some((number, domain)) = self.domain(domain) else { return Vec::new() };
-        let mut search =
-            Explained { entries, rules: &self.rules, first_only: domain.compat_envoy, steps: Vec::new() };
+        let mut search = Explained { entries, rules: &self.rules, first_only: domain.compat_envoy, steps: Vec::new() };
         self.index.explain(&mut search, self.domains[number].root, 0);
         search.steps
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Algorithm, Binding, Denied, Quota, QuotaBuilder};
+use spillgate_core::{Algorithm, Anchor, Binding, Denied, Quota, QuotaBuilder};
 
 use super::pattern::Pattern;
 
@@ -183,8 +183,7 @@ pub enum Unit {
 
 impl Unit {
     /// All units, the shortest first.
-    pub const ALL: [Unit; 7] =
-        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+    pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
     /// Its name in rules files.
     #[must_use]
@@ -276,7 +275,7 @@ pub enum Outcome {
     WentBack,
     /// It fitted the last entry: this is the rule.
     Matched,
-    /// The search ended here without a rule.
+    /// Nothing fitted, or what fitted has nothing below it for the next entry.
     Failed,
 }
 

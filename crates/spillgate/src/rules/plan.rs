@@ -81,12 +81,8 @@ impl Rules {
     /// ```
     #[must_use]
     pub fn plan<'p>(&'p self, keys: &KeyHasher, request: &Request<'p>) -> Plan<'p> {
-        let mut plan = Plan {
-            hits: SmallVec::new(),
-            descriptors: SmallVec::new(),
-            separately: false,
-            too_large: false,
-        };
+        let mut plan =
+            Plan { hits: SmallVec::new(), descriptors: SmallVec::new(), separately: false, too_large: false };
         let Some((number, domain)) = self.domain(request.domain) else {
             plan.descriptors.resize_with(request.descriptors.len(), Planned::default);
             return plan;

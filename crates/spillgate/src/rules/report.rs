@@ -209,7 +209,7 @@ impl Warning {
 #[derive(Clone, Debug)]
 pub struct RulesErrors {
     errors: Vec<RulesError>,
-    /// How many more there were than are kept.
+    /// How many more were found than are kept.
     dropped: usize,
 }
 
@@ -232,7 +232,7 @@ impl RulesErrors {
     pub fn report(&self) -> String {
         let mut text: String = self.errors.iter().map(|error| rendered(error)).collect();
         if self.dropped > 0 {
-            text.push_str(&format!("\n... and {} more\n", self.dropped));
+            text.push_str(&format!("\n... and at least {} more\n", self.dropped));
         }
         text
     }

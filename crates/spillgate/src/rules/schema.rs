@@ -19,7 +19,7 @@ mod tests {
         serde_json::from_str(SCHEMA).expect("the schema is JSON")
     }
 
-    fn section<'s>(schema: &'s Value, section: Section) -> &'s Value {
+    fn section(schema: &Value, section: Section) -> &Value {
         let at = match section {
             Section::File => "",
             Section::Descriptor => "/$defs/descriptor",

@@ -36,7 +36,7 @@ pub(super) enum Value {
 
 /// The most values of one file: far more than [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES) of
 /// honest rules have, and a bound on what a dishonest file costs.
-const MAX_NODES: usize = 6_000_000;
+const MAX_NODES: usize = 4_000_000;
 
 /// Sixteen levels of descriptors take thirty-two of YAML; metadata some more.
 const MAX_YAML_DEPTH: usize = 64;
@@ -182,7 +182,9 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
     let at = match &value {
         // A collection spans all of its lines: point at its start alone.
         Value::List(_) | Value::Map(_) => At { len: 0, ..at },
-        Value::Null | Value::Text { .. } => At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at },
+        Value::Null | Value::Text { .. } => {
+            At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }
+        }
     };
     Node { at, value }
 }

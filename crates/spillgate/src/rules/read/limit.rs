@@ -66,7 +66,8 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
     let window = window(&fields, algorithm, around, reporter);
     let policy = Policy::read(&fields, algorithm, around, reporter);
     let (requests_per_unit, (unit, window)) = (requests_per_unit?, window?);
-    let builder = options(QuotaBuilder::new(algorithm, requests_per_unit, window), &fields, algorithm, around, reporter);
+    let builder =
+        options(QuotaBuilder::new(algorithm, requests_per_unit, window), &fields, algorithm, around, reporter);
     if reporter.count() > before {
         return None;
     }
@@ -192,8 +193,7 @@ impl Policy {
             let help = "remove `post_paid`: a place is taken before the work, not charged after it";
             reporter.error(at, "concurrency cannot be post_paid", "not with concurrency", help);
         }
-        let policies =
-            [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
+        let policies = [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
         let policies = policies.map(|policy| (policy.as_str(), policy));
         let on_store_failure =
             fields.get("on_store_failure").and_then(|node| choice(node, "on_store_failure", &policies, reporter));
@@ -283,7 +283,9 @@ fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, rep
             (first(&limit), format!("write {below}{above}, or choose a longer window"))
         }
         QuotaError::TooDeep { .. } => (first(&["burst", "queue"]), "lower it, or shorten the window".to_owned()),
-        QuotaError::NoBurst => (first(&["burst"]), "write 1 or more; to refuse everything set the limit to 0".to_owned()),
+        QuotaError::NoBurst => {
+            (first(&["burst"]), "write 1 or more; to refuse everything set the limit to 0".to_owned())
+        }
         QuotaError::Segments { .. } => (first(&["segments"]), "write 1 to 128".to_owned()),
         QuotaError::Indivisible { window_ns, segments } => {
             let divides = |n: &u8| window_ns.is_multiple_of(u64::from(*n));

@@ -22,6 +22,9 @@ use super::{DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_RULES, Rules
 #[cfg(test)]
 pub(super) use self::section::Section;
 
+/// A file with more errors is of another kind: it is not read to its end.
+const MAX_COUNTED: usize = 10_000;
+
 /// Reads all files; all or none.
 pub(super) fn read(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
     let mut rules = Rules::default();
@@ -70,9 +73,9 @@ impl FileReader<'_> {
             return;
         }
         let Some(fields) = Fields::read(node, section::Section::File, &mut self.reporter) else { return };
-        self.compat_envoy = fields.get("compat").is_some_and(|node| {
-            choice(node, "compat", &[("envoy", ())], &mut self.reporter).is_some()
-        });
+        self.compat_envoy = fields
+            .get("compat")
+            .is_some_and(|node| choice(node, "compat", &[("envoy", ())], &mut self.reporter).is_some());
         let domain = match fields.get("domain") {
             Some(node) => text(node, "domain", &mut self.reporter).map(|name| (name, node.at)),
             None => {
@@ -127,6 +130,9 @@ impl FileReader<'_> {
             return;
         }
         for item in items {
+            if self.reporter.count() > MAX_COUNTED {
+                return;
+            }
             if self.rules.rules.len() >= MAX_RULES {
                 let message = format!("there are more than {MAX_RULES} descriptors");
                 self.reporter.error(item.at, message, "one too many", "use wildcards or `key` alone");
