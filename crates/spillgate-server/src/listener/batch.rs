@@ -14,7 +14,11 @@ use std::task::{Context, Poll, Waker};
 use hyper::rt::Executor;
 use parking_lot::Mutex;
 
-type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// One request. Its future is large, so it is boxed as hyper made it and never wrapped.
+struct Request {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    open: Open,
+}
 
 /// The requests that one connection has read and not yet run.
 #[derive(Clone, Default)]
@@ -42,11 +46,7 @@ where
     fn execute(&self, request: F) {
         self.0.open.fetch_add(1, Ordering::Relaxed);
         let open = Open(Arc::clone(&self.0));
-        let counted = async move {
-            request.await;
-            drop(open);
-        };
-        self.0.queue.lock().push(Box::pin(counted));
+        self.0.queue.lock().push(Request { future: Box::pin(request), open });
     }
 }
 
@@ -61,6 +61,8 @@ impl Batch {
         let mut requests = Vec::new();
         loop {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                // Nobody waits for these any more, and they hold what holds them.
+                drop(mem::take(&mut *self.0.queue.lock()));
                 return Poll::Ready(ended);
             }
             mem::swap(&mut requests, &mut *self.0.queue.lock());
@@ -71,8 +73,12 @@ impl Batch {
             }
             for mut request in requests.drain(..) {
                 // Most are done at once. The others go on as tasks, whose first poll leaves their own waker.
-                if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-                    tokio::spawn(request);
+                if request.future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                    tokio::spawn(async move {
+                        let Request { future, open } = request;
+                        future.await;
+                        drop(open);
+                    });
                 }
             }
         }

@@ -42,12 +42,24 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 const HTTP1_HEAD_BYTES: usize = 32 * 1024;
 /// Is the peer still there? Asked by PING when it has been silent this long.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How long a connection just accepted may take to send its first request while the server drains.
-const NEWBORN: Duration = Duration::from_secs(1);
 
-/// What the watch over a connection sees of it.
-#[derive(Default)]
+/// What a protocol lets us ask of a connection.
+struct Manners {
+    /// With fewer bytes, and without a request, the client has not even begun.
+    greeting_bytes: u64,
+    /// How long a connection just accepted may take to send its first request while the server
+    /// drains: where it cannot be told to go, closing it would lose a request on its way.
+    newborn: Duration,
+}
+
+const GRPC: Manners = Manners { greeting_bytes: HTTP2_GREETING_BYTES, newborn: Duration::ZERO };
+/// Whatever was sent, without a whole request it is not enough.
+const HTTP: Manners = Manners { greeting_bytes: u64::MAX, newborn: Duration::from_secs(1) };
+
+/// What the watch over a connection sees of it. One for each connection, so that counting
+/// references to it costs no word with other cores.
 struct Activity {
+    metrics: Arc<Metrics>,
     bytes: Arc<AtomicU64>,
     /// Requests that began.
     begun: AtomicU64,
@@ -91,7 +103,12 @@ async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) ->
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity::default());
+    let activity = Arc::new(Activity {
+        metrics: Arc::clone(&context.metrics),
+        bytes: Arc::default(),
+        begun: AtomicU64::new(0),
+        open: AtomicUsize::new(0),
+    });
     let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
     match app {
         App::Grpc(grpc) => serve_grpc(io, grpc, &activity, context).await,
@@ -104,13 +121,14 @@ where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (batch, limits) = (Batch::default(), &context.limits);
-    let (calls, receive) = (grpc.connection(), limits.receive);
-    let (seen, metrics) = (Arc::clone(activity), Arc::clone(&context.metrics));
+    let (calls, seen, receive) = (Arc::new(grpc.connection()), Arc::clone(activity), limits.receive);
     let service = service_fn(move |request: Request<Incoming>| {
         seen.begun.fetch_add(1, Ordering::Relaxed);
-        let answer = calls.clone().call(request.map(|body| TimedBody::new(body, receive)));
-        let metrics = Arc::clone(&metrics);
-        async move { Ok::<_, Infallible>(unless_panic(answer, &metrics).await.unwrap_or_else(GrpcConnection::failure)) }
+        let (calls, seen) = (Arc::clone(&calls), Arc::clone(&seen));
+        async move {
+            let answer = pin!(calls.call(request.map(|body| TimedBody::new(body, receive))));
+            Ok::<_, Infallible>(unless_panic(answer, &seen.metrics).await.unwrap_or_else(GrpcConnection::failure))
+        }
     });
     let mut builder = http2::Builder::new(batch.clone());
     builder
@@ -123,7 +141,7 @@ where
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(limits.receive);
     let connection = pin!(builder.serve_connection(io, service));
-    watch_over(connection, &batch, activity, HTTP2_GREETING_BYTES, context).await
+    watch_over(connection, &batch, activity, &GRPC, context).await
 }
 
 async fn serve_http<I>(
@@ -137,17 +155,16 @@ where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (batch, limits) = (Batch::default(), &context.limits);
-    let (router, receive) = (router.clone(), limits.receive);
-    let (seen, metrics) = (Arc::clone(activity), Arc::clone(&context.metrics));
+    let (router, seen, receive) = (router.clone(), Arc::clone(activity), limits.receive);
     let service = service_fn(move |request: Request<Incoming>| {
         seen.begun.fetch_add(1, Ordering::Relaxed);
         seen.open.fetch_add(1, Ordering::Relaxed);
         let open = Open(Arc::clone(&seen));
         let mut request = request.map(|body| TimedBody::new(body, receive));
         request.extensions_mut().insert(ConnectInfo(peer));
-        let (answer, metrics) = (router.clone().oneshot(request), Arc::clone(&metrics));
+        let answer = router.clone().oneshot(request);
         async move {
-            let answered = unless_panic(answer, &metrics).await;
+            let answered = unless_panic(pin!(answer), &open.0.metrics).await;
             drop(open);
             answered.unwrap_or_else(|| {
                 let mut failure = Response::new(axum::body::Body::empty());
@@ -157,8 +174,10 @@ where
         }
     });
     let mut builder = auto::Builder::new(batch.clone());
-    // The timer of HTTP/1 also runs while a kept connection waits for its next request.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.idle).max_buf_size(HTTP1_HEAD_BYTES);
+    // The timer of HTTP/1 also runs while a kept connection waits for its next request, so it only
+    // stands behind the watch, which ends such a connection in peace.
+    let last_resort = limits.idle.saturating_add(limits.receive);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(last_resort).max_buf_size(HTTP1_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -169,19 +188,16 @@ where
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(limits.receive);
     let connection = pin!(builder.serve_connection(io, service));
-    // Whatever was sent, without a whole request it is not enough.
-    watch_over(connection, &batch, activity, u64::MAX, context).await
+    watch_over(connection, &batch, activity, &HTTP, context).await
 }
 
 /// Runs a connection and ends it in time: one that never gets to its first request, one that
 /// asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
-///
-/// `greeting_bytes`: with fewer, and without a request, the client has not even begun.
 async fn watch_over<C>(
     mut connection: Pin<&mut C>,
     batch: &Batch,
     activity: &Activity,
-    greeting_bytes: u64,
+    manners: &Manners,
     context: &Context,
 ) -> Option<Closed>
 where
@@ -200,7 +216,7 @@ where
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
                 draining = true;
-                drain_at = Some(if activity.begun.load(Ordering::Relaxed) == 0 { born + NEWBORN } else { born });
+                drain_at = Some(if activity.begun.load(Ordering::Relaxed) == 0 { born + manners.newborn } else { born });
             }
             () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
                 drain_at = None;
@@ -213,7 +229,7 @@ where
                     (begun, active_at, asked_to_end) = (requests, now, None);
                 } else if requests == 0
                     && now >= born + limits.receive
-                    && activity.bytes.load(Ordering::Relaxed) < greeting_bytes
+                    && activity.bytes.load(Ordering::Relaxed) < manners.greeting_bytes
                 {
                     return Some(Closed::Slow);
                 }
@@ -232,8 +248,7 @@ where
 }
 
 /// What `answer` becomes; `None`, counted, if it panics. A panic ends one request and no other.
-async fn unless_panic<F: Future>(answer: F, metrics: &Metrics) -> Option<F::Output> {
-    let mut answer = pin!(answer);
+async fn unless_panic<F: Future>(mut answer: Pin<&mut F>, metrics: &Metrics) -> Option<F::Output> {
     let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),
         Err(_) => Poll::Ready(None),

@@ -25,7 +25,7 @@ use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::Grpc;
 use crate::settings::{Limits, Listen};
 
-use socket::{Bound, Socket, UnixFile};
+use socket::{Acceptor, Bound, Socket, UnixFile};
 
 /// What a listener's connections speak.
 #[derive(Clone, Debug)]
@@ -89,8 +89,13 @@ impl Server {
         }
         let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
         let shared = Shared { workers, bound: self.limits.connections, open: Arc::default(), metrics: self.metrics };
-        let (runtime, drained, bound) = (runtime()?, drain.subscribe(), self.bound);
-        spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, bound, shared, &drained))?;
+        let (runtime, drained) = (runtime()?, drain.subscribe());
+        let acceptors = {
+            let _inside = runtime.enter();
+            let acceptors = self.bound.into_iter().map(|(bound, app)| Ok((Acceptor::new(bound)?, app)));
+            acceptors.collect::<std_io::Result<Vec<_>>>()?
+        };
+        spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, acceptors, shared, &drained))?;
         let handle = Handle { drain: Arc::new(drain) };
         Ok(Running { handle, exited, threads: self.workers + 1, _files: files })
     }
@@ -273,5 +278,22 @@ impl fmt::Display for Peer {
             Peer::Tcp(address) => write!(f, "{address}"),
             Peer::Unix => f.write_str("unix"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_ends_the_server_with_its_name() {
+        let (exits, exited) = mpsc::channel();
+        spawn("worker-0".into(), exits.clone(), || panic!("as this test wants it")).unwrap();
+        let handle = Handle { drain: Arc::new(watch::Sender::new(false)) };
+        // The other thread never ends: nobody may wait for it.
+        let running = Running { handle, exited, threads: 2, _files: Vec::new() };
+        let ServeError::ThreadDied { thread } = running.wait().unwrap_err();
+        assert_eq!(thread, "worker-0");
+        drop(exits);
     }
 }

@@ -6,7 +6,9 @@ use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -110,32 +112,28 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 /// Accepts on all listeners until the server drains.
 pub(super) fn accept_all(
     runtime: &Runtime,
-    bound: Vec<(Bound, App)>,
+    acceptors: Vec<(Acceptor, App)>,
     shared: Shared,
     drain: &watch::Receiver<bool>,
 ) -> usize {
-    let shared = std::sync::Arc::new(shared);
+    let shared = Arc::new(shared);
     runtime.block_on(async {
         let mut loops = JoinSet::new();
-        for (bound, app) in bound {
-            loops.spawn(accept_loop(bound, app, std::sync::Arc::clone(&shared), drain.clone()));
+        for (acceptor, app) in acceptors {
+            loops.spawn(accept_loop(acceptor, app, Arc::clone(&shared), drain.clone()));
         }
         while let Some(ended) = loops.join_next().await {
             if let Err(error) = ended
                 && error.is_panic()
             {
-                std::panic::resume_unwind(error.into_panic());
+                panic::resume_unwind(error.into_panic());
             }
         }
     });
     0
 }
 
-async fn accept_loop(bound: Bound, app: App, shared: std::sync::Arc<Shared>, mut drain: watch::Receiver<bool>) {
-    let acceptor = match Acceptor::new(bound) {
-        Ok(acceptor) => acceptor,
-        Err(error) => panic!("a bound listener cannot be watched: {error}"),
-    };
+async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drain: watch::Receiver<bool>) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -170,13 +168,15 @@ fn is_of_connection(error: &io::Error) -> bool {
     )
 }
 
-enum Acceptor {
+/// The same in a runtime.
+pub(super) enum Acceptor {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
 }
 
 impl Acceptor {
-    fn new(bound: Bound) -> io::Result<Acceptor> {
+    /// To be called inside the runtime that accepts.
+    pub(super) fn new(bound: Bound) -> io::Result<Acceptor> {
         match bound {
             Bound::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Acceptor::Tcp),
             Bound::Unix(listener, _) => tokio::net::UnixListener::from_std(listener).map(Acceptor::Unix),

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 use spillgate::rules::{Limit, Plan, Planned, Rule};
-use spillgate::{Binding, Decision, Hit, Source, Time, Verdict, Wait};
+use spillgate::{Decision, Hit, Verdict};
 
 /// The answer to one request.
 #[derive(Debug)]

@@ -94,6 +94,7 @@ pub(crate) fn options() -> HttpOptions {
         forward_auth: ForwardAuth { domain: None, deny_status: 429, ipv6_prefix: 64, descriptors: vec![] },
         grants: Grants::default(),
         body_bytes: 64 * 1024,
+        max_wait: Duration::from_secs(60),
     }
 }
 

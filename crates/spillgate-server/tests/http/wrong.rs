@@ -98,5 +98,5 @@ fn query_parameters_are_as_strict_as_bodies() {
     let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     assert!(app.post("/v1/check?wiat=1s", body).problem(400).contains("unknown query parameter `wiat`"));
     assert!(app.post("/v1/check?wait=soon", body).problem(400).contains("`wait` is no duration"));
-    assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 60 s"));
+    assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 60s"));
 }

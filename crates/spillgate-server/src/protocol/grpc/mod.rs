@@ -82,15 +82,15 @@ impl Grpc {
 
 impl GrpcConnection {
     /// Answers one call.
-    pub async fn call<B>(mut self, request: Request<B>) -> Response<Body>
+    pub async fn call<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError> + Send,
     {
         let answered = if request.uri().path().starts_with(RLS_PREFIX) {
-            self.rls.call(request).await
+            self.rls.clone().call(request).await
         } else {
-            self.others.call(request).await
+            self.others.clone().call(request).await
         };
         answered.unwrap_or_else(|never| match never {})
     }

@@ -15,7 +15,7 @@ use crate::settings::{DURATION_MEND, duration};
 use super::answer::{Told, json};
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::Problem;
-use super::{HttpState, MAX_WAIT, Received, received};
+use super::{HttpState, Received, received};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
 
@@ -44,7 +44,7 @@ pub(super) async fn check<C: Clock + 'static>(
     RawQuery(query): RawQuery,
     body: Received,
 ) -> Result<Response, Problem> {
-    let max_wait_ns = max_wait_ns(query.as_deref())?;
+    let max_wait_ns = max_wait_ns(query.as_deref(), state.0.max_wait)?;
     let body = received(body)?;
     match one_or_many::<Check<'_>>(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
@@ -121,8 +121,8 @@ pub(super) async fn hold(delay_ns: u64) {
     }
 }
 
-/// `?wait=1s`: how long the caller can be held; 0 without it.
-pub(super) fn max_wait_ns(query: Option<&str>) -> Result<u64, Problem> {
+/// `?wait=1s`: how long the caller can be held, at most `max`; 0 without it.
+pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
     let mut wait = None;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
@@ -136,8 +136,8 @@ pub(super) fn max_wait_ns(query: Option<&str>) -> Result<u64, Problem> {
         if wait.replace(value).is_some() {
             return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
         }
-        if value > MAX_WAIT {
-            let help = format!("wait at most {} s, or ask again after retry_after_ms", MAX_WAIT.as_secs());
+        if value > max {
+            let help = format!("wait at most {max:?}, or ask again after retry_after_ms");
             return Err(Problem::bad_request("`wait` is too long", help));
         }
     }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn wait_is_one_bounded_duration() {
-        let wait = |query| max_wait_ns(query).ok();
+        let wait = |query| max_wait_ns(query, Duration::from_secs(60)).ok();
         assert_eq!(wait(None), Some(0));
         assert_eq!(wait(Some("")), Some(0));
         assert_eq!(wait(Some("wait=1s")), Some(1_000_000_000));

@@ -145,7 +145,7 @@ pub(super) async fn hit<C: Clock + 'static>(
     RawQuery(query): RawQuery,
     body: Received,
 ) -> Result<Response, Problem> {
-    let max_wait_ns = max_wait_ns(query.as_deref())?;
+    let max_wait_ns = max_wait_ns(query.as_deref(), state.0.max_wait)?;
     let body = received(body)?;
     let wire = WireHit::parse(&body)?;
     let (key, quota, cost) = (wire.key(&state.0.service)?, wire.quota()?, wire.cost.unwrap_or(1));

@@ -31,7 +31,7 @@ use forward_auth::ForwardAuth;
 use lease::LeaseKey;
 use problem::Problem;
 
-/// The longest a request can ask to be held until its turn.
+/// The longest a request can ask to be held until its turn, whatever the time to drain.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// How HTTP answers.
@@ -47,6 +47,8 @@ pub struct HttpOptions {
     pub grants: Grants,
     /// The most bytes of a request's body.
     pub body_bytes: usize,
+    /// The longest a request can ask to be held until its turn (`?wait=`).
+    pub max_wait: Duration,
 }
 
 impl From<&Settings> for HttpOptions {
@@ -62,6 +64,8 @@ impl From<&Settings> for HttpOptions {
             forward_auth: settings.forward_auth.clone(),
             grants: settings.allow.http,
             body_bytes: settings.limits.body,
+            // What is held when the server is told to end must have its turn before it is cut.
+            max_wait: settings.limits.drain.min(MAX_WAIT),
         }
     }
 }
@@ -99,6 +103,7 @@ struct Shared<C: Clock> {
     forward_auth: ForwardAuth,
     grants: Grants,
     body_bytes: usize,
+    max_wait: Duration,
     lease_key: LeaseKey,
 }
 
@@ -111,7 +116,7 @@ impl<C: Clock> HttpState<C> {
     /// # Errors
     /// A setting that cannot be served, or no randomness.
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
-        let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes } = options;
+        let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait } = options;
         let forward_auth = ForwardAuth::try_from(forward_auth)?;
         let lease_key = LeaseKey::random().map_err(HttpError::Random)?;
         Ok(HttpState(Arc::new(Shared {
@@ -121,6 +126,7 @@ impl<C: Clock> HttpState<C> {
             forward_auth,
             grants,
             body_bytes,
+            max_wait,
             lease_key,
         })))
     }
