@@ -5,6 +5,7 @@ mod check;
 mod explain;
 mod load;
 mod log;
+mod open_files;
 mod serve;
 mod show;
 mod signals;

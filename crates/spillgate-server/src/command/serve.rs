@@ -10,7 +10,7 @@ use super::announce::{self, Loaded};
 use super::load::{self, Problems, Trouble};
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::{OK, UNSERVED, WRONG, log};
+use super::{OK, UNSERVED, WRONG, log, open_files};
 use crate::admin::{self, AdminState};
 use crate::cli::Serve;
 use crate::listener::{App, Server};
@@ -48,6 +48,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let (rules, files) = load::rules(&settings.rules).map_err(Failure::Wrong)?;
     let token = admin_token(&settings).map_err(|trouble| Failure::Wrong(trouble.into()))?;
     log::start(&settings, terminal.err_colour());
+    open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
     let service = service(&settings, rules);
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));

@@ -88,7 +88,7 @@ impl Server {
             workers.push(Worker { sender, connections: Arc::default() });
         }
         let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
-        let shared = Shared { workers, bound: self.limits.connections, open: Arc::default(), metrics: self.metrics };
+        let shared = Shared { workers, bound: self.limits.connections, metrics: self.metrics };
         let (runtime, drained) = (runtime()?, drain.subscribe());
         let acceptors = {
             let _inside = runtime.enter();
@@ -178,26 +178,24 @@ struct Worker {
 /// What the acceptor knows.
 struct Shared {
     workers: Vec<Worker>,
-    /// The most connections at once.
+    /// The most connections of one listener: a flood at one cannot shut out the clients of another.
     bound: usize,
-    open: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
 }
 
 impl Shared {
     /// Hands a socket to the worker with the fewest connections; one too many is closed at once.
-    fn dispatch(&self, socket: Socket, peer: Peer, app: &App) {
+    /// `open` counts the connections of the listener.
+    fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
         let Some(worker) = self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed)) else {
             return;
         };
-        if self.open.load(Ordering::Relaxed) >= self.bound {
+        if open.load(Ordering::Relaxed) >= self.bound {
             self.metrics.closed(Closed::Bound).inc();
             return;
         }
-        let place = Place {
-            counts: [Arc::clone(&self.open), Arc::clone(&worker.connections)],
-            metrics: Arc::clone(&self.metrics),
-        };
+        let place =
+            Place { counts: [Arc::clone(open), Arc::clone(&worker.connections)], metrics: Arc::clone(&self.metrics) };
         place.taken();
         // A worker that is gone ends the server; the socket closes with it.
         let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), place });
@@ -214,6 +212,7 @@ struct Accepted {
 
 /// One of the places below the connection bound; given back when dropped.
 struct Place {
+    /// Of the listener and of the worker.
     counts: [Arc<AtomicUsize>; 2],
     metrics: Arc<Metrics>,
 }

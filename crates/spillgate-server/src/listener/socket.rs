@@ -134,6 +134,7 @@ pub(super) fn accept_all(
 }
 
 async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drain: watch::Receiver<bool>) {
+    let open = Arc::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -141,7 +142,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
             accepted = poll_fn(|cx| acceptor.poll_accept(cx)) => accepted,
         };
         match accepted {
-            Ok((socket, peer)) => shared.dispatch(socket, peer, &app),
+            Ok((socket, peer)) => shared.dispatch(socket, peer, &app, &open),
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 shared.metrics.accept_errors.inc();
@@ -153,7 +154,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
     // What the kernel has accepted already is served; closing the listener would reset it.
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(Ok((socket, peer))) = acceptor.poll_accept(&mut cx) {
-        shared.dispatch(socket, peer, &app);
+        shared.dispatch(socket, peer, &app, &open);
     }
 }
 

@@ -160,7 +160,7 @@ pub const KEYS: &[Key] = &[
         "What HTTP clients may do beyond asking: override, refund",
         |s, v| s.allow.http = v.grants()?),
     key!("limits.connections", One "COUNT", "10000",
-        "Connections at once, all listeners together",
+        "Connections at once on each listener",
         |s, v| s.limits.connections = as_usize(v.count(1..=10_000_000)?)),
     key!("limits.streams", One "COUNT", "1024",
         "Requests in flight on one HTTP/2 connection",

@@ -169,7 +169,7 @@ pub struct Grants {
 /// Bounds on what clients can send and hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once, all listeners together.
+    /// Connections at once on each listener.
     pub connections: usize,
     /// Requests in flight on one HTTP/2 connection.
     pub streams: u32,
