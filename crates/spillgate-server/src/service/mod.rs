@@ -354,7 +354,8 @@ impl<C: Clock> Service<C> {
                 self.metrics.overrides.inc();
                 continue;
             }
-            let Some(counters) = status.rule.and_then(|rule| loaded.counters.get(rule.index())) else {
+            let Some((rule, counters)) = status.rule.and_then(|rule| Some((rule, loaded.counters.get(rule.index())?)))
+            else {
                 self.metrics.unmatched.inc();
                 continue;
             };
@@ -364,7 +365,7 @@ impl<C: Clock> Service<C> {
                 (false, _) if status.decision.soft_over => Outcome::SoftOver,
                 (false, _) => Outcome::Allowed,
             };
-            counters.of(outcome).inc();
+            counters.count(&self.metrics, rule, descriptor.entries, outcome);
         }
     }
 }

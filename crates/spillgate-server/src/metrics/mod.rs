@@ -1,5 +1,8 @@
 //! What the server counts. Every handle exists before the first request, so that counting is one
-//! atomic addition; label values come from the rules loaded and from fixed lists, never from clients.
+//! atomic addition. Label values come from the rules loaded and from fixed lists; from clients only
+//! where a rule asks for it, and then up to a bound.
+
+mod by_rule;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +14,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use spillgate::rules::Rules;
+use spillgate::rules::{Rule, Rules};
+
+use by_rule::Outcomes;
+
+pub use by_rule::RuleCounters;
 
 /// What became of one descriptor under one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,17 +103,6 @@ struct ReasonLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     kind: &'static str,
-}
-
-/// The counters of one rule, by outcome.
-#[derive(Clone, Debug)]
-pub struct RuleCounters([Counter; OUTCOMES.len()]);
-
-impl RuleCounters {
-    /// The counter of `outcome`.
-    pub fn of(&self, outcome: Outcome) -> &Counter {
-        &self.0[outcome as usize]
-    }
 }
 
 /// Every handle, and the registry that reads them.
@@ -208,27 +204,28 @@ impl Metrics {
         self.closed.get_or_create_owned(&ReasonLabels { reason: reason.as_str() })
     }
 
-    /// Counters for each of `rules`, in their order; those of rules that are gone are dropped.
+    /// Counters for each of `rules`, in their order; those of rules that are gone are dropped,
+    /// and those by value start anew.
     pub fn for_rules(&self, rules: &Rules) -> Box<[RuleCounters]> {
-        let mut labels = HashSet::new();
-        let counters: Box<[RuleCounters]> = rules
-            .rules()
-            .map(|rule| {
-                RuleCounters(OUTCOMES.map(|outcome| {
-                    let label = RuleLabels { domain: rule.domain.to_string(), rule: rule.path.to_string(), outcome };
-                    let counter = self.decisions.get_or_create_owned(&label);
-                    labels.insert(label);
-                    counter
-                }))
-            })
-            .collect();
+        let gone = std::mem::take(&mut *self.labels.lock());
+        let plain = |rule: &Rule| self.outcomes(&rule.domain, &rule.path);
+        let counters: Box<[_]> = rules.rules().map(|rule| RuleCounters::new(rule, plain(rule))).collect();
         self.rules.set(i64::try_from(counters.len()).unwrap_or(i64::MAX));
-        let mut held = self.labels.lock();
-        for gone in held.difference(&labels) {
+        let held = self.labels.lock();
+        for gone in gone.difference(&held) {
             self.decisions.remove(gone);
         }
-        *held = labels;
         counters
+    }
+
+    /// The counters of what goes by the name `rule` in `domain`, new or known.
+    fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
+        Outcomes(OUTCOMES.map(|outcome| {
+            let label = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
+            let counter = self.decisions.get_or_create_owned(&label);
+            self.labels.lock().insert(label);
+            counter
+        }))
     }
 
     /// All metrics as OpenMetrics text.
