@@ -4,6 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -52,6 +53,7 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
         forward_auth: settings.forward_auth,
         grants: Grants { refund: true, overriding: true },
         body_bytes: 1 << 16,
+        max_wait: Duration::ZERO,
     };
     router(HttpState::new(Arc::new(service), options).expect("a random key can be drawn"))
 });

@@ -43,8 +43,18 @@ impl Comparison {
         Ok(Comparison { names, contender, limit })
     }
 
+    /// Decisions a second against the limit's, pair by pair.
     pub(crate) fn ratios(&self) -> Vec<f64> {
-        self.contender.iter().zip(&self.limit).map(|(a, b)| a.per_second / b.per_second).collect()
+        self.pairs().map(|(ours, limit)| ours.per_second / limit.per_second).collect()
+    }
+
+    /// The same by the server's CPU time a decision, which other work on the machine disturbs less.
+    pub(crate) fn cpu_ratios(&self) -> Vec<f64> {
+        self.pairs().map(|(ours, limit)| limit.server_cpu_us / ours.server_cpu_us).collect()
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&Run, &Run)> {
+        self.contender.iter().zip(&self.limit)
     }
 }
 

@@ -47,11 +47,11 @@ pub(crate) fn comparison(cli: &Cli, protocol: Protocol, comparison: &Comparison)
             of(|run| run.server_cpu_us).median
         );
     }
-    let ratio = spread(comparison.ratios());
+    let (ratio, cpu) = (spread(comparison.ratios()), spread(comparison.cpu_ratios()));
     let _ = writeln!(
         out,
-        "| **ratio** | **{:.3}** ({:.3} to {:.3}), {} pairs of {} s | | | |",
-        ratio.median, ratio.min, ratio.max, cli.repetitions, cli.seconds
+        "| **ratio**, {} pairs of {} s | **{:.3}** ({:.3} to {:.3}) | | | {:.3} ({:.3} to {:.3}) |",
+        cli.repetitions, cli.seconds, ratio.median, ratio.min, ratio.max, cpu.median, cpu.min, cpu.max
     );
     let client = spread(comparison.limit.iter().chain(&comparison.contender).map(|run| run.client_share).collect());
     let _ = writeln!(out, "\nThe client used {:.0} % of its core at most.", client.max * 100.0);

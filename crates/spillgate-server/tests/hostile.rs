@@ -3,6 +3,7 @@
 //! Every test attacks the real binary while an honest client asks over HTTP and gRPC all the time. Random input is
 //! drawn from fixed seeds for a second or two; `HOSTILE_SECONDS=600` makes each storm as long as one likes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a storm has an end, and a client's patience too")]
 
 mod support;

@@ -43,6 +43,10 @@ const HTTP1_HEAD_BYTES: usize = 32 * 1024;
 /// Is the peer still there? Asked by PING when it has been silent this long.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
+/// How long a connection without a request in flight may take to go once the server drains: an
+/// HTTP/2 client has to answer a PING, and one that never does may not hold the server up.
+const GOING: Duration = Duration::from_secs(2);
+
 /// What a protocol lets us ask of a connection.
 struct Manners {
     /// With fewer bytes, and without a request, the client has not even begun.
@@ -207,7 +211,7 @@ where
     let mut looks = interval((limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10)));
     let born = Instant::now();
     let (mut draining, mut drain_at) = (false, None);
-    let (mut begun, mut active_at, mut asked_to_end) = (0, born, None);
+    let (mut begun, mut active_at, mut asked_to_end, mut going) = (0, born, None, limits.receive);
     loop {
         tokio::select! {
             biased;
@@ -220,13 +224,17 @@ where
             }
             () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
                 drain_at = None;
+                going = GOING;
+                looks = interval(GOING / 4);
+                asked_to_end = Some(Instant::now());
                 connection.as_mut().graceful_shutdown();
             }
             now = looks.tick() => {
                 let requests = activity.begun.load(Ordering::Relaxed);
                 let open = batch.open() + activity.open.load(Ordering::Relaxed);
                 if open > 0 || requests != begun {
-                    (begun, active_at, asked_to_end) = (requests, now, None);
+                    (begun, active_at) = (requests, now);
+                    asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
                 } else if requests == 0
                     && now >= born + limits.receive
                     && activity.bytes.load(Ordering::Relaxed) < manners.greeting_bytes
@@ -235,7 +243,7 @@ where
                 }
                 match asked_to_end {
                     // It was told to go and has nothing left to wait for.
-                    Some(asked) if now >= asked + limits.receive => return Some(Closed::Idle),
+                    Some(asked) if now >= asked + going => return Some(Closed::Idle),
                     None if now >= active_at + limits.idle => {
                         asked_to_end = Some(now);
                         connection.as_mut().graceful_shutdown();

@@ -173,6 +173,20 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
     assert!(metrics.encode().contains(r#"spillgate_connections_closed_total{reason="drained"} 1"#));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_never_answers_does_not_hold_up_the_drain() {
+    let limits = Limits { drain: Duration::from_secs(3600), ..limits() };
+    let mut server = TestServer::start_with(&[RULES], Setup { limits, ..Setup::default() });
+    // The preface and an empty SETTINGS frame, and then nothing, not even an answer to a PING.
+    let mute = server.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    eventually("it is connected", || server.metrics.connections.get() == 1).await;
+    server.handle.drain();
+    let running = server.running.take().unwrap();
+    let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
+    assert_eq!(drained.connections_cut, 0);
+    drop(mute);
+}
+
 #[tokio::test]
 async fn a_panic_ends_one_request_and_is_counted() {
     let (address, server, metrics) = http_server(limits(), Arc::default());

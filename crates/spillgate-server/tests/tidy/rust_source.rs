@@ -61,12 +61,12 @@ impl Source {
                 let end = code[at..].find(';').map_or(code.len(), |n| n + at);
                 let mut items = Vec::new();
                 use_items("", code[at..end].trim(), &mut items);
-                found.extend(items.into_iter().map(|item| (line, self.from_crate(&item))));
+                found.extend(items.into_iter().map(|item| (line, self.resolved(&item))));
                 at = end;
             } else if code[at..].starts_with("::") && !code[..start].ends_with("::") {
                 let path = |c: char| is_word(c) || c == ':';
                 let end = code[start..].find(|c| !path(c)).map_or(code.len(), |n| n + start);
-                found.push((line, self.from_crate(code[start..end].trim_end_matches(':'))));
+                found.push((line, self.resolved(code[start..end].trim_end_matches(':'))));
                 at = end;
             }
         }
@@ -78,7 +78,7 @@ impl Source {
     }
 
     /// `super::x` in `src/a/b.rs` is `crate::a::x`.
-    fn from_crate(&self, path: &str) -> String {
+    fn resolved(&self, path: &str) -> String {
         let inside = self.path.split_once("/src/").map_or("", |(_, inside)| inside).trim_end_matches(".rs");
         let inside = inside.strip_suffix("/mod").unwrap_or(inside);
         let mut module: Vec<&str> = inside.split('/').filter(|m| !matches!(*m, "" | "lib" | "main")).collect();
