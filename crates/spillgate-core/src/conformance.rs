@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use crate::{Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Reason, Receipt, State};
+use crate::{Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Receipt, State};
 use crate::{Time, Verdict, Wait};
 
 /// A trace: a name for reports, and its text.
@@ -263,7 +263,7 @@ impl<'t> Expected<'t> {
                 "remaining" => same(name, parse_number(value)?, got.remaining)?,
                 "limit" => same(name, parse_number(value)?, got.limit)?,
                 "reset_after" => same(name, parse_ns(value)?, got.reset_after_ns)?,
-                "reason" => same(name, value, reason_word(got.reason))?,
+                "reason" => same(name, value, got.reason.as_str())?,
                 "retry_after" | "delay" | "soft_over" | "receipt" => {}
                 other => return Err(format!("a decision has no {other}")),
             }
@@ -447,18 +447,5 @@ fn parse_ns(text: &str) -> Result<u64, String> {
             Some(c) => sign = if c == '-' { -1 } else { 1 },
         }
         rest = &tail[1..];
-    }
-}
-
-fn reason_word(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Fits => "fits",
-        Reason::Exceeded => "exceeded",
-        Reason::CostAboveCapacity => "cost_above_capacity",
-        Reason::Penalty => "penalty",
-        Reason::WaitTooLong => "wait_too_long",
-        Reason::LeaseExpired => "lease_expired",
-        Reason::StoreFull => "store_full",
-        Reason::Unsupported => "unsupported",
     }
 }

@@ -75,6 +75,23 @@ pub enum Reason {
     Unsupported,
 }
 
+impl Reason {
+    /// The word for it in answers and traces.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Fits => "fits",
+            Reason::Exceeded => "exceeded",
+            Reason::CostAboveCapacity => "cost_above_capacity",
+            Reason::Penalty => "penalty",
+            Reason::WaitTooLong => "wait_too_long",
+            Reason::LeaseExpired => "lease_expired",
+            Reason::StoreFull => "store_full",
+            Reason::Unsupported => "unsupported",
+        }
+    }
+}
+
 /// What a take returns so that it can be given back exactly.
 ///
 /// `at` is the time the take was counted at (a window, a log entry); `mark` is the end of its

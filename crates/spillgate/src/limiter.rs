@@ -6,7 +6,7 @@ use crate::{Clock, KeyHasher, SystemClock};
 
 /// A store, a clock and the secret that keys are hashed with.
 ///
-/// Share it behind an `Arc`: a limiter that is cloned would count twice.
+/// Share it behind an `Arc`: two limiters count apart.
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock> {
     store: S,

@@ -101,6 +101,21 @@ fn a_flood_of_errors_is_cut() {
 }
 
 #[test]
+fn paths_that_repeat_long_outer_keys_are_bounded() {
+    let mut text = String::from("domain: d\ndescriptors:\n");
+    let mut indent = String::new();
+    for _ in 0..15 {
+        text.push_str(&format!("{indent}- key: k\n{indent}  value: {}\n{indent}  descriptors:\n", "v".repeat(4096)));
+        indent.push_str("  ");
+    }
+    for number in 0..1_500 {
+        text.push_str(&format!("{indent}- key: k{number}\n"));
+    }
+    let errors = Rules::parse(&[file("d.yaml", &text)]).unwrap_err();
+    assert!(errors.report().contains("take over 64 MiB"), "{}", errors.iter().count());
+}
+
+#[test]
 fn a_domain_without_rules_loads() {
     for text in ["domain: api", "domain: api\ndescriptors:", "domain: api\ndescriptors: []", "\u{feff}domain: api\r\n"]
     {

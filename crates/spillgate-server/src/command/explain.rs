@@ -293,7 +293,7 @@ fn asked_limit_json(asked: &AskedLimit<'_>) -> Value {
         "limit": asked.number,
         "name": asked.limit.name.as_deref(),
         "allowed": decision.allowed,
-        "reason": reason(decision.reason),
+        "reason": decision.reason.as_str(),
         "soft_over": decision.soft_over,
         "capacity": decision.limit,
         "before": state(&asked.before),
@@ -305,17 +305,4 @@ fn asked_limit_json(asked: &AskedLimit<'_>) -> Value {
 
 fn retry_json(allowed: bool, wait: Wait) -> Value {
     if allowed { Value::Null } else { json!(wait.nanos()) }
-}
-
-const fn reason(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Fits => "fits",
-        Reason::Exceeded => "exceeded",
-        Reason::CostAboveCapacity => "cost_above_capacity",
-        Reason::Penalty => "penalty",
-        Reason::WaitTooLong => "wait_too_long",
-        Reason::LeaseExpired => "lease_expired",
-        Reason::StoreFull => "store_full",
-        Reason::Unsupported => "unsupported",
-    }
 }

@@ -57,10 +57,13 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        if let Some(known) = self.counters.read().get(&hash) {
+        // Most requests need no more than this shared lock, also when the bound is reached.
+        let shared = self.counters.read();
+        if let Some(known) = shared.get(&hash).or((shared.len() >= MAX_VALUES).then_some(plain)) {
             known.0[outcome as usize].inc();
             return;
         }
+        drop(shared);
         let mut counters = self.counters.write();
         let own = if counters.len() < MAX_VALUES || counters.contains_key(&hash) {
             counters.entry(hash).or_insert_with(|| metrics.outcomes(&rule.domain, &name(rule, entries)))
@@ -124,6 +127,13 @@ mod tests {
         let shown = counted("value_to_metric: true,", values());
         assert!(shown.contains(r#"rule="a=1 > b",outcome="allowed"} 1"#), "{shown}");
         assert!(shown.contains(r#"rule="a=2 > b",outcome="allowed"} 2"#), "{shown}");
+    }
+
+    #[test]
+    fn a_value_cannot_break_out_of_its_label() {
+        let shown = counted("value_to_metric: true,", ["\"} 9\nspillgate_evil{a=\"\\".to_owned()].into_iter());
+        assert!(!shown.lines().any(|line| line.starts_with("spillgate_evil")), "{shown}");
+        assert!(shown.contains(r#"rule="a=\"} 9\nspillgate_evil{a=\"\\ > b",outcome="allowed"} 1"#), "{shown}");
     }
 
     #[test]

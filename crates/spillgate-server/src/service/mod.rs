@@ -3,6 +3,8 @@
 
 mod answer;
 mod error;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -255,7 +257,10 @@ impl<C: Clock> Service<C> {
             self.ask(hits, decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
-        self.count_verdict(&verdict);
+        // Releases, renewals and resets are not let pass or refused.
+        if hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Take | OpKind::Look)) {
+            self.count_verdict(&verdict);
+        }
         Ok(verdict)
     }
 
@@ -326,17 +331,18 @@ impl<C: Clock> Service<C> {
         Ok(self.limiter.decide(hits, decisions).await?)
     }
 
-    /// `compat: envoy`: each descriptor is judged and charged alone, in order.
+    /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time.
     async fn ask_separately(&self, plan: &Plan<'_>, decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+        let now = self.limiter.now();
         for planned in &plan.descriptors {
             let hits: SmallVec<[Hit<'_>; 4]> = planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
             let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-            self.ask(&hits, &mut own).await?;
+            self.limiter.store().decide(Some(now), &hits, &mut own).await?;
             for ((index, _), decision) in planned.hits.iter().zip(own) {
                 decisions[*index] = decision;
             }
         }
-        Ok(Verdict::of(&plan.hits, decisions, self.limiter.now()))
+        Ok(Verdict::of(&plan.hits, decisions, now))
     }
 
     fn count_verdict(&self, verdict: &Verdict) {

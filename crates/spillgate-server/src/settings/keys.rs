@@ -46,10 +46,7 @@ impl Key {
     /// The environment variable: `SPILLGATE_LIMITS_BODY`.
     #[must_use]
     pub fn variable(&self) -> String {
-        match self.path {
-            "log_level" => "SPILLGATE_LOG".to_owned(),
-            _ => format!("SPILLGATE_{}", self.flag().replace('-', "_").to_ascii_uppercase()),
-        }
+        format!("SPILLGATE_{}", self.flag().replace('-', "_").to_ascii_uppercase())
     }
 }
 

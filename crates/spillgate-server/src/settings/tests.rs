@@ -63,7 +63,7 @@ fn flags_and_variables_have_names_of_their_own() {
     assert_eq!(key("memory.max_keys").flag(), "memory-max-keys");
     assert_eq!((key("store.url").flag().as_str(), key("store.url").variable().as_str()), ("store", "SPILLGATE_STORE"));
     assert_eq!(key("limits.body").variable(), "SPILLGATE_LIMITS_BODY");
-    assert_eq!(key("log_level").variable(), "SPILLGATE_LOG");
+    assert_eq!(key("log_level").variable(), "SPILLGATE_LOG_LEVEL");
 }
 
 #[test]

@@ -18,14 +18,15 @@ const SHARDS: usize = 64;
 /// Below this many keys one shard holds all, so that the bound is exact.
 const SHARD_FROM_KEYS: usize = SHARDS * 1024;
 
-/// What happens to a key that is new when the store is full. States that count are never
-/// thrown out: forgetting one would let its key through.
+/// What happens to a key that needs room when the store is full: a new key, and at the bound on
+/// bytes any key whose log or leases would grow. States that count are never thrown out:
+/// forgetting one would let its key through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnFull {
-    /// Requests that would need a new state are refused, charging nothing.
+    /// Requests with a take that needs room are refused, charging nothing: their forces are lost.
     #[default]
     Deny,
-    /// They pass without being counted.
+    /// What needs room is decided, but not counted.
     Allow,
 }
 
@@ -34,7 +35,8 @@ pub enum OnFull {
 pub struct MemoryOptions {
     /// States at most; 10 million unless set.
     pub max_keys: usize,
-    /// Bytes at most in the states that own memory (logs, segments, leases); 1 GiB unless set.
+    /// Bytes in the states that own memory (logs, segments, leases), after which none of them
+    /// grows; 1 GiB unless set. Passed by one growth of one state in each shard at most.
     pub max_heap_bytes: usize,
     /// What happens at either bound.
     pub on_full: OnFull,
@@ -183,10 +185,10 @@ impl<'s> Transaction<'s> {
             self.keys.push(Place { state_key, shard, before: None });
             self.keys.len() - 1
         });
-        let place = &mut self.keys[index];
+        let (place, state) = (&mut self.keys[index], &self.states[index]);
         let charges = matches!(hit.op.kind(), OpKind::Take | OpKind::Force);
-        if charges && place.before.is_none() && !self.shards[place.shard].1.has_room(state_key, hit.quota, now) {
-            place.before = Some(self.states[index].clone());
+        if charges && place.before.is_none() && !self.shards[place.shard].1.has_room(state_key, state, hit.quota, now) {
+            place.before = Some(state.clone());
         }
         index
     }

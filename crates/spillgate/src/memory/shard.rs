@@ -49,15 +49,17 @@ impl Shard {
         Some(std::mem::take(&mut slot.state))
     }
 
-    /// Whether a charge under `quota` has room, after looking for expired states.
-    pub(super) fn has_room(&mut self, state_key: u128, quota: &Quota, now: Time) -> bool {
-        let owns_heap = match quota.algorithm() {
+    /// Whether a charge on `state` under `quota` has room, after looking for expired states.
+    pub(super) fn has_room(&mut self, state_key: u128, state: &State, quota: &Quota, now: Time) -> bool {
+        let grows = match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FixedWindow(_) => false,
-            Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } | Algorithm::Concurrency => true,
+            // Segments are as large when new as they ever get.
+            Algorithm::SlidingWindowCounter { .. } => state.heap_bytes() == 0,
+            Algorithm::SlidingWindowLog | Algorithm::Concurrency => true,
         };
         let new = self.is_new(state_key);
         let full = |shard: &Shard| {
-            (new && shard.slots.len() >= shard.max_keys) || (owns_heap && shard.heap_bytes >= shard.max_heap_bytes)
+            (new && shard.slots.len() >= shard.max_keys) || (grows && shard.heap_bytes >= shard.max_heap_bytes)
         };
         if full(self) {
             self.forget_expired(STEPS_WHEN_FULL, now);

@@ -77,6 +77,15 @@ fn the_bytes_of_logs_are_bounded() {
 }
 
 #[test]
+fn segments_that_are_there_already_need_no_room() {
+    let counter = Quota::sliding_window_counter(10, SECOND).segments(100).build().expect("valid");
+    let store = MemoryStore::new(MemoryOptions { max_keys: 100, max_heap_bytes: 1, on_full: OnFull::Deny });
+    assert!(take(&store, 0, &counter, at(1)).allowed);
+    assert_eq!(take(&store, 1, &counter, at(1)).reason, Reason::StoreFull, "a new key has none");
+    assert_eq!(take(&store, 0, &counter, at(1)).remaining, 8, "the old one counts on");
+}
+
+#[test]
 fn states_that_expired_are_forgotten_as_new_keys_come() {
     let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);

@@ -212,9 +212,9 @@ impl<'i> SlotView<'i> {
         self.slot.alone
     }
 
-    /// The first wildcard that `fits`, or the key alone.
-    pub(super) fn first_that(&self, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
-        let wildcard = self.slot.wildcards.iter().find(|wildcard| fits(&wildcard.pattern));
+    /// The first of at most `most` wildcards that `fits`, or the key alone.
+    pub(super) fn first_that(&self, most: usize, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
+        let wildcard = self.slot.wildcards.iter().take(most).find(|wildcard| fits(&wildcard.pattern));
         wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)
     }
 

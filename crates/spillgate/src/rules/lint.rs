@@ -7,13 +7,14 @@ use spillgate_core::{Algorithm, Denied};
 use super::bound::never_binds;
 use super::index::SlotView;
 use super::model::{Limit, Origin, Rule};
+use super::pattern::Pattern;
 use super::report::{At, Source, Warning, Words};
 use super::{DomainEntry, Rules, RulesFile};
 
 /// The most warnings that are kept.
 pub(super) const MAX_WARNINGS: usize = 1_000;
 
-/// How many wildcards of one key are compared with each other: the comparison is quadratic.
+/// How many wildcards of one key are compared with each other and with values: both are quadratic.
 const MAX_COMPARED: usize = 256;
 
 /// Looks at everything that was loaded.
@@ -136,13 +137,17 @@ impl<'r> Linter<'r> {
         for (key, slot) in self.rules.index.slots(below_later) {
             let Some(other) = self.rules.index.slot(below_first, key) else { continue };
             for (value, node) in slot.exacts() {
-                self.shadowed_by(other.exact(value).or_else(|| other.first_that(|pattern| pattern.fits(value))), node);
+                let wider = || other.first_that(MAX_COMPARED, |pattern| pattern.fits(value));
+                self.shadowed_by(other.exact(value).or_else(wider), node);
             }
             for wildcard in &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)] {
-                self.shadowed_by(other.first_that(|pattern| pattern.covers(&wildcard.pattern)), wildcard.node);
+                self.shadowed_by(
+                    other.first_that(MAX_COMPARED, |pattern| pattern.covers(&wildcard.pattern)),
+                    wildcard.node,
+                );
             }
             if let Some(alone) = slot.alone() {
-                self.shadowed_by(other.first_that(|pattern| pattern.is_any()), alone);
+                self.shadowed_by(other.first_that(usize::MAX, Pattern::is_any), alone);
             }
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! [`Rules::parse`] reads the reference server's format with additions and builds an index;
 //! [`Rules::plan`] turns a request into [hits](spillgate_core::Hit) that a store decides.
-//! Matching allocates nothing and costs a hash look-up or two for each entry of the request.
+//! Matching allocates nothing and costs a hash look-up or two for each entry of the request, and a
+//! comparison with each wildcard of its key on that level.
 //!
 //! A request's entries are walked in order. At each level the exact `key` and `value` are tried,
 //! then wildcards, the most specific first (most characters that are not `*`; ties as declared),
@@ -42,6 +43,10 @@ pub const MAX_DEPTH: usize = 16;
 
 /// The most descriptors of one load, over all files.
 pub const MAX_RULES: usize = 1_000_000;
+
+/// The most bytes of the rules' [paths](Rule::path) of one file: each repeats what it is nested
+/// in, so that a small file could ask for very much memory.
+pub const MAX_PATH_BYTES: usize = 64 << 20;
 
 /// The most limits of one descriptor.
 pub const MAX_LIMITS: usize = 8;

@@ -17,7 +17,7 @@ use super::model::{Domain, Limit, Origin, Rule, RuleStep};
 use super::pattern::Pattern;
 use super::report::{At, RulesErrors, Source};
 use super::yaml::{self, Node, Value};
-use super::{DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_RULES, Rules, RulesFile, file};
+use super::{DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Rules, RulesFile, file};
 
 #[cfg(test)]
 pub(super) use self::section::Section;
@@ -43,6 +43,7 @@ pub(super) fn read(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
                     reporter,
                     file: number,
                     steps: Vec::new(),
+                    path_bytes: 0,
                     domain: "".into(),
                     compat_envoy: false,
                 };
@@ -62,6 +63,8 @@ struct FileReader<'f> {
     file: usize,
     /// The path to the descriptor that is being read.
     steps: Vec<RuleStep>,
+    /// Of the paths of all its rules so far.
+    path_bytes: usize,
     domain: Arc<str>,
     compat_envoy: bool,
 }
@@ -138,6 +141,12 @@ impl FileReader<'_> {
                 self.reporter.error(item.at, message, "one too many", "use wildcards or `key` alone");
                 return;
             }
+            if self.path_bytes > MAX_PATH_BYTES {
+                let message = format!("the paths of this file's descriptors take over {} MiB", MAX_PATH_BYTES >> 20);
+                let help = "each path repeats what it is nested in: shorten outer keys and values, or nest less";
+                self.reporter.error(item.at, message, "the bound is passed here", help);
+                return;
+            }
             self.descriptor(item, level);
         }
         self.rules.index.finish_level(level, self.compat_envoy);
@@ -212,9 +221,11 @@ impl FileReader<'_> {
         let metadata = fields.get("metadata").and_then(|node| metadata::read(node, &mut self.reporter));
         let limits = self.limits(fields);
         let own = self.steps.last()?;
+        let path = path_text(&self.steps);
+        self.path_bytes += path.len();
         let mut rule = Rule {
             domain: self.domain.clone(),
-            path: path_text(&self.steps),
+            path,
             steps: self.steps.as_slice().into(),
             origin,
             limits: Box::default(),
