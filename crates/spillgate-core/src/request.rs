@@ -154,7 +154,8 @@ impl<'q> Hit<'q> {
 /// What is charged: an allowed request charges its takes that fit; a take whose own limit
 /// refuses charges nothing, or min(cost, capacity) where that limit's refusals are
 /// [charged](Denied::Charged), and starts the limit's penalty, whatever the verdict. Forces and
-/// refunds always take effect, refunds last, so that they make no room in their own request.
+/// refunds always take effect, refunds last, so that they make no room in their own request;
+/// renewals only in an allowed request.
 /// Takes that share a state are each checked with the sum of all takes on it, and have one turn
 /// in a queue; looks see the state before. A refused hit is told the wait that the state asks
 /// for after the whole request.
@@ -189,7 +190,7 @@ pub fn decide(
         let state = &mut states[state_of[i]];
         match hit.op {
             Op::Refund { cost, receipt } => state.refund(hit.quota, cost, receipt, now),
-            Op::Renew { receipt } if decisions[i].allowed => state.renew(hit.quota, receipt, now),
+            Op::Renew { receipt } if allowed && decisions[i].allowed => state.renew(hit.quota, receipt, now),
             Op::Reset => *state = State::default(),
             _ => {}
         }

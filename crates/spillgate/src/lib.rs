@@ -19,6 +19,7 @@
 //! ```
 
 pub mod clock;
+mod embedded;
 pub mod headers;
 mod key;
 mod limiter;

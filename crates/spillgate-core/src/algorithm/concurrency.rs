@@ -21,6 +21,8 @@ struct Lease {
     places: u64,
     /// In nanoseconds since the epoch.
     expires_at: u64,
+    /// What it was promised; a clock that is set back does not make it longer.
+    life_ns: u64,
 }
 
 impl Leases {
@@ -29,6 +31,9 @@ impl Leases {
     }
 
     pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
+        for lease in &mut self.leases {
+            lease.expires_at = lease.expires_at.min(now + lease.life_ns);
+        }
         now <= self.last_id || self.leases.iter().any(|l| l.expires_at > now)
     }
 
@@ -41,7 +46,8 @@ impl Leases {
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         self.leases.retain(|l| l.expires_at > now);
         self.last_id = now.max(self.last_id.saturating_add(1));
-        self.leases.push(Lease { id: self.last_id, places: cost, expires_at: now + quota.lease_ns() });
+        let life_ns = quota.lease_ns();
+        self.leases.push(Lease { id: self.last_id, places: cost, expires_at: now + life_ns, life_ns });
         Receipt { at: Time::from_nanos(now), mark: self.last_id }
     }
 
@@ -65,6 +71,7 @@ impl Leases {
 
     pub(crate) fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) {
         if let Some(lease) = self.leases.iter_mut().find(|l| l.id == receipt.mark) {
+            lease.life_ns = lease.life_ns.max(quota.lease_ns());
             lease.expires_at = lease.expires_at.max(now + quota.lease_ns());
         }
     }

@@ -10,7 +10,6 @@ use spillgate_core::{
     Binding, Decision, Hit, MAX_HITS, Op, OpKind, Quota, Reason, State, Store, StoreError, Time, Verdict, Wait, decide,
 };
 
-use crate::{Clock, Limiter};
 use shard::Shard;
 
 /// Shards of a large store: enough that two cores seldom meet.
@@ -115,19 +114,6 @@ impl Store for MemoryStore {
     }
 }
 
-impl<C: Clock> Limiter<MemoryStore, C> {
-    /// [`Limiter::hit`] without a future to wait for.
-    ///
-    /// # Errors
-    /// None that a well-formed hit can meet; the type is that of every store.
-    pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Result<Decision, StoreError> {
-        let mut decisions = [Decision::default()];
-        self.store().decide_now(self.now(), &[self.hit_on(bucket, key, quota, cost)], &mut decisions)?;
-        let [decision] = decisions;
-        Ok(decision)
-    }
-}
-
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore").field("shards", &self.shards.len()).field("on_full", &self.on_full).finish()
@@ -151,8 +137,17 @@ struct Place {
     state_key: u128,
     /// Index into the transaction's locks.
     shard: usize,
+    /// The shard does not hold it yet.
+    new: bool,
     /// There is no room: the state as it was, which stays whatever is decided.
     before: Option<State>,
+}
+
+impl Place {
+    /// Whether it will need one of the shard's places.
+    fn is_new_in(&self, shard: usize) -> bool {
+        self.shard == shard && self.new && self.before.is_none()
+    }
 }
 
 impl<'s> Transaction<'s> {
@@ -181,14 +176,19 @@ impl<'s> Transaction<'s> {
         let index = known.unwrap_or_else(|| {
             let shard_index = store.shard_of(state_key);
             let shard = self.shards.partition_point(|(i, _)| *i < shard_index);
-            self.states.push(self.shards[shard].1.take(state_key).unwrap_or_default());
-            self.keys.push(Place { state_key, shard, before: None });
+            let state = self.shards[shard].1.take(state_key);
+            self.keys.push(Place { state_key, shard, new: state.is_none(), before: None });
+            self.states.push(state.unwrap_or_default());
             self.keys.len() - 1
         });
-        let (place, state) = (&mut self.keys[index], &self.states[index]);
         let charges = matches!(hit.op.kind(), OpKind::Take | OpKind::Force);
-        if charges && place.before.is_none() && !self.shards[place.shard].1.has_room(state_key, state, hit.quota, now) {
-            place.before = Some(state.clone());
+        if charges && self.keys[index].before.is_none() {
+            let (shard, state) = (self.keys[index].shard, &self.states[index]);
+            let others = self.keys.iter().enumerate().filter(|(i, place)| *i != index && place.is_new_in(shard));
+            let reserved = others.count();
+            if !self.shards[shard].1.has_room(state_key, state, hit.quota, reserved, now) {
+                self.keys[index].before = Some(state.clone());
+            }
         }
         index
     }

@@ -49,8 +49,16 @@ impl Shard {
         Some(std::mem::take(&mut slot.state))
     }
 
-    /// Whether a charge on `state` under `quota` has room, after looking for expired states.
-    pub(super) fn has_room(&mut self, state_key: u128, state: &State, quota: &Quota, now: Time) -> bool {
+    /// Whether a charge on `state` under `quota` has room beside `reserved` new states of the same
+    /// request, after looking for expired states.
+    pub(super) fn has_room(
+        &mut self,
+        state_key: u128,
+        state: &State,
+        quota: &Quota,
+        reserved: usize,
+        now: Time,
+    ) -> bool {
         let grows = match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FixedWindow(_) => false,
             // Segments are as large when new as they ever get.
@@ -59,7 +67,8 @@ impl Shard {
         };
         let new = self.is_new(state_key);
         let full = |shard: &Shard| {
-            (new && shard.slots.len() >= shard.max_keys) || (grows && shard.heap_bytes >= shard.max_heap_bytes)
+            (new && shard.slots.len() + reserved >= shard.max_keys)
+                || (grows && shard.heap_bytes >= shard.max_heap_bytes)
         };
         if full(self) {
             self.forget_expired(STEPS_WHEN_FULL, now);

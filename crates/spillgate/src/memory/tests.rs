@@ -39,6 +39,18 @@ fn a_full_store_refuses_new_keys_and_keeps_the_old_ones() {
 }
 
 #[test]
+fn one_request_cannot_pass_the_bound_by_many_new_keys() {
+    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let store = store(3, OnFull::Deny);
+    let hits = [0, 1, 2, 3].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
+    let mut decisions = [Decision::default(); 4];
+    assert!(!store.decide_now(at(1), &hits, &mut decisions).expect("well formed").allowed);
+    assert_eq!(decisions[3].reason, Reason::StoreFull);
+    assert!(store.decide_now(at(1), &hits[..3], &mut decisions[..3]).expect("well formed").allowed);
+    assert_eq!(store.len(), 3);
+}
+
+#[test]
 fn a_full_store_that_allows_counts_nothing() {
     let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
     let store = store(1, OnFull::Allow);
