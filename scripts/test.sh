@@ -7,6 +7,7 @@ scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
 cargo test --workspace --locked
+RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
 # What measures is built apart from what is measured, and is held to the same.
 bench=(--manifest-path bench/Cargo.toml)

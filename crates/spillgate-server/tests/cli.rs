@@ -183,6 +183,29 @@ fn missing_rules_are_an_error_with_a_mend() {
 }
 
 #[test]
+fn a_question_that_cannot_be_judged_has_the_mend_that_fits() {
+    let ask = |arguments: &[&str]| {
+        let said = folder().run_with(&[&["check", "rules.yaml"], arguments].concat(), &[]);
+        assert_eq!(said.code, 2, "{said:?}");
+        said.stderr
+    };
+    let nowhere = ask(&["--domain", "", "-e", "a=1"]);
+    assert!(nowhere.contains("the domain is empty") && nowhere.contains("--domain"), "{nowhere}");
+    assert!(!nowhere.contains("raise `limits`"), "{nowhere}");
+    let long = ask(&["--domain", "api", "-e", &format!("a={}", "v".repeat(1025))]);
+    assert!(long.contains("at most 1024") && long.contains("raise `limits`"), "{long}");
+}
+
+#[test]
+fn a_settings_file_among_the_rules_is_told_as_what_it_is() {
+    let folder = Folder::new(&[("spillgate.yaml", "http: off\nlimits: {body: 1MiB}\nstore: {url: memory}\n")]);
+    let said = folder.run("validate spillgate.yaml");
+    assert_eq!(said.code, 2);
+    assert!(said.stderr.contains("this looks like a settings file") && said.stderr.contains("--config"), "{said:?}");
+    assert!(said.stderr.contains("1 error"), "{said:?}");
+}
+
+#[test]
 fn check_explains_how_the_rule_was_found_and_what_its_limit_said() {
     let said = folder().run("check rules.yaml --domain api --descriptor user_id=7 --times 3");
     let expected = "\

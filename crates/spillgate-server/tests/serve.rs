@@ -218,7 +218,13 @@ fn an_address_that_cannot_be_had_is_named_with_the_mend() {
 #[test]
 fn a_token_file_has_to_hold_a_token() {
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("empty", "\n"), ("token", "s3cret\n")]);
-    for (file, why) in [("none", "the admin token none cannot be read"), ("empty", "empty holds no token")] {
+    folder.write("long", &"x".repeat(4097));
+    for (file, why) in [
+        ("none", "the admin token none cannot be read"),
+        ("empty", "empty holds no token"),
+        ("long", "long holds no token"),
+        ("/dev/zero", "/dev/zero holds no token"),
+    ] {
         let said = folder.run(&format!("serve rules.yaml --admin-token-file {file}"));
         assert_eq!(said.code, 2);
         assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{}", said.stderr);

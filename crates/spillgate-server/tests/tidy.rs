@@ -72,6 +72,7 @@ const LAYERS: [Layer; 10] = [
         never: &[
             "crate::metrics",
             "crate::admin",
+            "crate::listener",
             "prometheus_client",
             "spillgate::MemoryStore",
             "spillgate::Limiter",

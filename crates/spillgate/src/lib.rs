@@ -2,7 +2,7 @@
 //!
 //! The decision itself is in [`spillgate_core`], whose items are repeated here; this crate adds
 //! what a program needs around it: a [`Limiter`] that reads the clock once and asks a store once,
-//! the in-process [`MemoryStore`], [rules](rules) read from YAML, and [header fields](headers)
+//! the in-process [`MemoryStore`], [rules] read from YAML, and [header fields](headers)
 //! for the answer.
 //!
 //! ```

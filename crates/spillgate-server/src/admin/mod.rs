@@ -16,11 +16,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use spillgate::{Clock, SystemClock};
 
-use crate::listener::Peer;
 use crate::protocol::http::lease::same;
 use crate::protocol::http::problem::Problem;
 use crate::protocol::http::{health, wrong_method};
-use crate::service::Service;
+use crate::service::{Peer, Service};
 
 /// Bytes of a request's body; a reset names a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;

@@ -95,12 +95,18 @@ fn ask_all<'p>(
         for at in check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize)) {
             clock.set(Time::EPOCH.after(at));
             let one = ask(at, service, loaded, request).await;
-            asked.push(one.map_err(|error| {
-                Trouble::new(error.to_string(), "ask less, or raise `limits` in the settings file (--config)")
-            })?);
+            asked.push(one.map_err(|error| Trouble::new(error.to_string(), mend(&error)))?);
         }
         Ok(asked)
     })
+}
+
+/// What helps against a question that was not judged.
+fn mend(error: &ServiceError) -> &'static str {
+    match error {
+        ServiceError::TooLarge { .. } => "ask less, or raise `limits` in the settings file (--config)",
+        _ => "name a domain of the rules with --domain, and what to count with --descriptor KEY=VALUE",
+    }
 }
 
 async fn ask<'p>(

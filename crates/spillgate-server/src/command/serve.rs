@@ -1,10 +1,10 @@
 //! `spillgate serve`: settings, rules, limiter, service, listeners; then signals until the end.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::sync::Arc;
 
 use spillgate::rules::Rules;
-use spillgate::{Limiter, MemoryOptions, MemoryStore, OnFull};
+use spillgate::{Limiter, MemoryOptions, MemoryStore};
 
 use super::announce::{self, Loaded};
 use super::load::{self, Problems, Trouble};
@@ -18,7 +18,10 @@ use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState, router};
 use crate::service::{Backend, Bounds, Service, ServiceOptions};
-use crate::settings::{self, Listen, Settings, Store};
+use crate::settings::{Listen, Settings, Store};
+
+/// The most bytes of the admin token's file.
+const TOKEN_FILE_BYTES: u64 = 4096;
 
 /// Why there is no server.
 enum Failure {
@@ -90,13 +93,16 @@ fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
         let help = "check `admin_token_file` and the file's permissions";
         Trouble::new(format!("the admin token {} cannot be read: {error}", path.display()), help)
     };
-    let text = std::fs::read_to_string(path).map_err(unread)?;
-    let token = text.trim();
-    if token.is_empty() || token.len() > 4096 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let help = "put one line of 1 to 4096 printable characters without spaces into it, such as `openssl rand -hex 32` prints";
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(unread)?;
+    file.take(TOKEN_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+    let token = bytes.trim_ascii();
+    let too_long = bytes.len() as u64 > TOKEN_FILE_BYTES;
+    if token.is_empty() || too_long || !token.iter().all(u8::is_ascii_graphic) {
+        let help = "put one line of printable characters without spaces into it, 4 KiB at most, such as `openssl rand -hex 32` prints";
         return Err(Trouble::new(format!("{} holds no token", path.display()), help));
     }
-    Ok(Some(token.to_owned()))
+    Ok(Some(String::from_utf8_lossy(token).into_owned()))
 }
 
 fn service(settings: &Settings, rules: Rules) -> Arc<Service> {
@@ -104,10 +110,7 @@ fn service(settings: &Settings, rules: Rules) -> Arc<Service> {
     let options = MemoryOptions {
         max_keys: settings.memory.max_keys,
         max_heap_bytes: settings.memory.max_heap,
-        on_full: match settings.memory.on_full {
-            settings::OnFull::Deny => OnFull::Deny,
-            settings::OnFull::Allow => OnFull::Allow,
-        },
+        on_full: settings.memory.on_full,
     };
     let limiter = Limiter::new(Backend::Memory(MemoryStore::new(options)));
     let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };

@@ -23,12 +23,13 @@ use tower::ServiceExt;
 
 use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::{Grpc, GrpcConnection};
+use crate::service::Peer;
 
 use super::batch::Batch;
 use super::io::{Counted, TimedBody};
 use super::socket::Socket;
 use super::worker::Context;
-use super::{Accepted, App, Peer};
+use super::{Accepted, App};
 
 /// Bytes of a client's first HTTP/2 words: the preface and an empty SETTINGS frame.
 const HTTP2_GREETING_BYTES: u64 = 24 + 9;

@@ -10,9 +10,7 @@ mod io;
 mod socket;
 mod worker;
 
-use std::fmt;
 use std::io as std_io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -23,6 +21,7 @@ use tokio::sync::{mpsc as queue, watch};
 
 use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::Grpc;
+use crate::service::Peer;
 use crate::settings::{Limits, Listen};
 
 use socket::{Acceptor, Bound, Socket, UnixFile};
@@ -34,15 +33,6 @@ pub enum App {
     Grpc(Grpc),
     /// HTTP/1.1 or HTTP/2. Requests carry `axum::extract::ConnectInfo<Peer>`.
     Http(axum::Router),
-}
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
-    /// A network address.
-    Tcp(SocketAddr),
-    /// A process on this machine that may open the socket.
-    Unix,
 }
 
 /// Listeners that are bound, before anything is served.
@@ -269,15 +259,6 @@ fn spawn(name: String, exits: mpsc::Sender<Exit>, work: impl FnOnce() -> usize +
 
 fn runtime() -> std_io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Tcp(address) => write!(f, "{address}"),
-            Peer::Unix => f.write_str("unix"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,9 +17,10 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::service::Peer;
 use crate::settings::Listen;
 
-use super::{App, Peer, Shared};
+use super::{App, Shared};
 
 /// Connections that the kernel holds for us; it cuts the number to its own bound.
 const BACKLOG: i32 = 4096;

@@ -3,6 +3,8 @@
 
 mod answer;
 mod error;
+mod peer;
+pub mod rls;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,7 @@ use crate::settings::{Grants, Limits};
 
 pub use answer::{Answer, Judged, Status};
 pub use error::ServiceError;
+pub use peer::Peer;
 
 /// The store that was picked at the start.
 #[derive(Debug)]
@@ -244,14 +247,34 @@ impl<C: Clock> Service<C> {
         Ok(answer)
     }
 
+    /// The key of a limit that the caller names itself: who is counted under it.
+    ///
+    /// # Errors
+    /// The bucket is empty, or a name is beyond its bound.
+    pub fn key_of_hit(&self, bucket: &str, key: &str) -> Result<u128, ServiceError> {
+        let bounds = &self.options.bounds;
+        let admit = || {
+            if bucket.is_empty() {
+                return Err(ServiceError::BadRequest("the bucket is empty: name what is limited".into()));
+            }
+            within("bytes in the bucket", bucket.len(), bounds.key_bytes)?;
+            within("bytes in the key", key.len(), bounds.value_bytes)
+        };
+        admit().map_err(|error| self.rejected(error))?;
+        Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
+    }
+
     /// Asks for limits that the caller names itself; releases and renewals too.
     ///
     /// # Errors
     /// There are too many hits, or the store failed.
     pub async fn hit(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
         let asked = if self.options.shadow {
+            // A shadow lets requests pass; a renewal is none, and is all or nothing as ever.
+            let is_request = |hit: &Hit<'_>| matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
+            let watched = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let watched: SmallVec<[Hit<'_>; 4]> =
-                hits.iter().map(|hit| Hit { binding: Binding::Shadow, ..*hit }).collect();
+                hits.iter().map(|hit| Hit { binding: watched(hit), ..*hit }).collect();
             self.ask(&watched, decisions).await
         } else {
             self.ask(hits, decisions).await

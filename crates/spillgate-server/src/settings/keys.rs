@@ -1,8 +1,11 @@
 //! The table of all keys: the one definition behind the file, the flags, the environment and `--help`.
 
+use spillgate::OnFull;
+use spillgate::headers::HeaderStyle;
+
 use super::values::Value;
 use super::yaml::Wrong;
-use super::{HeaderStyle, LogFormat, OnFull, Settings, Store};
+use super::{LogFormat, Settings, Store};
 
 /// How a flag or a variable spells the value that a file writes as YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,12 +130,7 @@ pub const KEYS: &[Key] = &[
     key!("headers", One "STYLE", "draft-11",
     "Header fields of HTTP answers: draft-11, draft-06, x-ratelimit or off",
     |s, v| {
-        s.headers = v.word(&[
-            ("draft-11", HeaderStyle::Draft11),
-            ("draft-06", HeaderStyle::Draft06),
-            ("x-ratelimit", HeaderStyle::XRateLimit),
-            ("off", HeaderStyle::Off),
-        ])?;
+        s.headers = v.word(&HeaderStyle::ALL.map(|style| (style.as_str(), style)))?;
     }),
     key!("trusted_proxies", List "NETWORKS", "[]",
         "Networks whose X-Forwarded-For is believed: 10.0.0.0/8",
@@ -148,7 +146,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.forward_auth.ipv6_prefix = u8::try_from(v.count(1..=128)?).unwrap_or(64)),
     key!("forward_auth.descriptors", Yaml "YAML", "[]",
         "Descriptors of a forward-auth request: [[{key: remote_address, from: client_ip}]]; \
-         from is client_ip, header:NAME or value:TEXT",
+         from is client_ip, header:NAME (empty where the header is missing) or value:TEXT",
         |s, v| s.forward_auth.descriptors = v.descriptors()?),
     key!("allow.grpc", List "GRANTS", "override",
         "What gRPC clients may do beyond asking: override, refund",
@@ -164,7 +162,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.limits.streams = u32::try_from(v.count(1..=1_000_000)?).unwrap_or(1024)),
     key!("limits.body", One "SIZE", "64KiB",
         "Bytes of a request's body",
-        |s, v| s.limits.body = v.size(64..=1 << 30)?),
+        |s, v| s.limits.body = v.size(64..=64 << 20)?),
     key!("limits.descriptors", One "COUNT", "32",
         "Descriptors of a request",
         |s, v| s.limits.descriptors = as_usize(v.count(1..=256)?)),
@@ -173,10 +171,10 @@ pub const KEYS: &[Key] = &[
         |s, v| s.limits.entries = as_usize(v.count(1..=256)?)),
     key!("limits.key", One "SIZE", "256",
         "Bytes of an entry's key",
-        |s, v| s.limits.key = v.size(1..=1 << 20)?),
+        |s, v| s.limits.key = v.size(1..=1 << 16)?),
     key!("limits.value", One "SIZE", "1024",
         "Bytes of an entry's value",
-        |s, v| s.limits.value = v.size(1..=1 << 20)?),
+        |s, v| s.limits.value = v.size(1..=1 << 16)?),
     key!("limits.idle", One "DURATION", "5m",
         "A connection that asks nothing for this long is closed",
         |s, v| s.limits.idle = v.duration()?),

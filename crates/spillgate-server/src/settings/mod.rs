@@ -1,6 +1,6 @@
 //! Settings as plain data: what a settings file, flags and the environment say together.
 //!
-//! One table ([`keys`]) defines every key. It feeds the file's reader, the flags, the environment,
+//! One table (`keys.rs`) defines every key. It feeds the file's reader, the flags, the environment,
 //! `--help` and the tests; nothing here opens a file. A flag beats the environment, the
 //! environment beats the file, the file beats the default.
 
@@ -18,6 +18,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use spillgate::OnFull;
+use spillgate::headers::HeaderStyle;
 
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Shape};
@@ -103,22 +105,6 @@ pub struct Memory {
     pub on_full: OnFull,
 }
 
-/// What a new key is told while the store is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnFull {
-    Deny,
-    Allow,
-}
-
-/// Which header fields an HTTP answer carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeaderStyle {
-    Draft11,
-    Draft06,
-    XRateLimit,
-    Off,
-}
-
 /// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardAuth {
@@ -144,7 +130,7 @@ pub struct EntrySource {
 pub enum ValueSource {
     /// The client's address: the peer, or what trusted proxies say.
     ClientIp,
-    /// A header field of the sub-request; without it the descriptor is left out.
+    /// A header field of the sub-request; without it the value is empty.
     Header(String),
     /// Always the same.
     Value(String),

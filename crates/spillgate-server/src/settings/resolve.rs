@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use spillgate::OnFull;
+use spillgate::headers::HeaderStyle;
+
 use super::error::{SettingsError, Source};
 use super::keys::{KEYS, Key, Shape};
 use super::values::{Value, nearest};
 use super::yaml::{self, Kind, Name, Node, Wrong};
-use super::{Allow, ForwardAuth, Grants, HeaderStyle, Limits, Listen, LogFormat, Memory, OnFull, Settings, Store};
+use super::{Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Store};
 
 /// A settings file as read.
 #[derive(Debug, Clone)]

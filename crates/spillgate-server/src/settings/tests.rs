@@ -206,6 +206,11 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ("limits: {drain: 0s}", "1:17 `0s` is out of range for `limits.drain`; choose 1ns to 365d"),
         ("limits: {body: 64KB2}", "1:16 `64KB2` is not a value of `limits.body`; write bytes: 1024, 64KiB, 1MiB"),
         ("limits: {descriptors: 0}", "1:23 `0` is out of range for `limits.descriptors`; choose 1 to 256"),
+        ("limits: {descriptors: 257}", "1:23 `257` is out of range for `limits.descriptors`; choose 1 to 256"),
+        ("limits: {entries: 257}", "1:19 `257` is out of range for `limits.entries`; choose 1 to 256"),
+        ("limits: {key: 1MiB}", "1:15 `1MiB` is out of range for `limits.key`; choose 1 to 65536"),
+        ("limits: {value: 1MiB}", "1:17 `1MiB` is out of range for `limits.value`; choose 1 to 65536"),
+        ("limits: {body: 1GiB}", "1:16 `1GiB` is out of range for `limits.body`; choose 64 to 67108864"),
         ("memory: {max_keys: 99999999999G}", "1:20 `99999999999G` is too large; write a whole number: 500, 10k, 10M"),
         ("headers: draft-10", "1:10 `draft-10` is not a value of `headers`; write `draft-11`"),
         (

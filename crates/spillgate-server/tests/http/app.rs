@@ -13,10 +13,9 @@ use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 use spillgate_server::admin::{self, AdminState};
-use spillgate_server::listener::Peer;
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::http::{HttpOptions, HttpState, router};
-use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::service::{Backend, Peer, Service, ServiceOptions};
 use spillgate_server::settings::{ForwardAuth, Grants};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
@@ -43,6 +42,8 @@ descriptors:
     rate_limit: {name: queue, algorithm: leaky_bucket, unit: second, requests_per_unit: 2, queue: 4}
   - key: job
     rate_limit: {name: jobs, algorithm: concurrency, requests_per_unit: 2, lease: 30s}
+  - key: brief_job
+    rate_limit: {name: brief_jobs, algorithm: concurrency, requests_per_unit: 2, lease: 10s}
   - key: "caf\u00e9"
     rate_limit: {name: "caf\u00e9 \"one\"", unit: hour, requests_per_unit: 1}
   - key: remote_address

@@ -2,9 +2,8 @@ use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::json;
-use spillgate_server::listener::Peer;
 use spillgate_server::protocol::http::{HttpError, HttpOptions, HttpState};
-use spillgate_server::service::ServiceOptions;
+use spillgate_server::service::{Peer, ServiceOptions};
 use spillgate_server::settings::{EntrySource, ForwardAuth, ValueSource};
 
 use crate::app::{App, Reply, options};
@@ -19,11 +18,16 @@ fn mapped(deny_status: u16, descriptors: Vec<Vec<EntrySource>>) -> HttpOptions {
 }
 
 fn by_address(deny_status: u16) -> App {
+    let descriptors = vec![vec![entry("remote_address", ValueSource::ClientIp)]];
+    App::with(mapped(deny_status, descriptors), ServiceOptions::default())
+}
+
+fn by_address_and_user() -> App {
     let descriptors = vec![
         vec![entry("remote_address", ValueSource::ClientIp)],
         vec![entry("user_id", ValueSource::Header("X-User".into()))],
     ];
-    App::with(mapped(deny_status, descriptors), ServiceOptions::default())
+    App::with(mapped(429, descriptors), ServiceOptions::default())
 }
 
 fn ask(app: &App, peer: Peer, headers: &[(&str, &[u8])]) -> Reply {
@@ -64,17 +68,26 @@ fn a_refusal_has_the_deny_status_and_the_fields() {
 }
 
 #[test]
-fn a_descriptor_without_its_header_field_is_left_out() {
-    let app = by_address(429);
+fn leaving_a_header_field_out_is_no_way_around_its_limit() {
+    let app = by_address_and_user();
     let policies = |headers: &[(&str, &[u8])]| {
         ask(&app, tcp("203.0.113.1"), headers).header("ratelimit-policy").map(str::to_owned)
     };
-    assert_eq!(policies(&[]).as_deref(), Some(r#""per_address";q=2;w=60"#));
-    let both = policies(&[("x-user", b"7")]);
-    assert_eq!(both.as_deref(), Some(r#""per_address";q=2;w=60, "per_user";q=3;w=3600"#));
+    let both = r#""per_address";q=2;w=60, "per_user";q=3;w=3600"#;
+    assert_eq!(policies(&[]).as_deref(), Some(both));
+    assert_eq!(policies(&[("x-user", b"7")]).as_deref(), Some(both));
     let only_user = vec![vec![entry("user_id", ValueSource::Header("X-User".into()))]];
     let app = App::with(mapped(429, only_user), ServiceOptions::default());
-    assert_eq!(ask(&app, tcp("203.0.113.1"), &[]).status, 200, "nothing to ask");
+    let statuses = [1, 2, 3, 4].map(|host| ask(&app, tcp(&format!("203.0.113.{host}")), &[]).status);
+    assert_eq!(statuses, [200, 200, 200, 429], "all who lack it share one counter");
+    assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"")]).status, 429, "and it is that of the empty value");
+    assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"7")]).status, 200);
+}
+
+#[test]
+fn a_mapping_of_nothing_lets_nobody_pass() {
+    let app = App::with(mapped(429, vec![]), ServiceOptions::default());
+    assert!(ask(&app, tcp("203.0.113.1"), &[]).problem(400).contains("no descriptors"));
 }
 
 #[test]
@@ -92,7 +105,7 @@ fn header_values_may_be_any_bytes_and_several_lines_are_one_list() {
 
 #[test]
 fn a_value_beyond_the_bound_is_an_error_and_no_way_around() {
-    let app = by_address(429);
+    let app = by_address_and_user();
     let reply = ask(&app, tcp("203.0.113.1"), &[("x-user", &[b'a'; 1025])]);
     assert!(reply.problem(400).contains("at most 1024"));
 }

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use spillgate_server::service::{Bounds, ServiceOptions};
 
-use crate::app::{App, Reply};
+use crate::app::{App, Reply, options};
 
 const JOB: &str = r#"{"domain":"api","descriptors":[{"job":"x"}]}"#;
 const SEAT: &str = r#"{"bucket":"seats","key":"k","limit":3,"algorithm":"concurrency","lease_ms":10000,"cost":2}"#;
@@ -90,4 +91,43 @@ fn ids_of_another_server_and_junk_are_refused() {
         assert!(app.post(path, r#"{"lease_id":7}"#).problem(400).contains("expected a string"));
     }
     assert_eq!(app.post("/v1/hit", SEAT).status, 429, "nothing was given back");
+}
+
+/// A service without bounds that matter, and a check of `count` jobs that each take a place.
+fn many_jobs(count: usize) -> (App, String) {
+    let bounds = Bounds { descriptors: 256, ..Bounds::default() };
+    let app = App::with(options(), ServiceOptions { bounds, ..ServiceOptions::default() });
+    let jobs: Vec<Value> = (0..count).map(|number| json!({ "job": number.to_string() })).collect();
+    (app, json!({"domain": "api", "descriptors": jobs}).to_string())
+}
+
+#[test]
+fn an_id_of_as_many_places_as_a_request_can_take_is_renewed_and_released() {
+    for count in [128, 129, 256] {
+        let (app, jobs) = many_jobs(count);
+        let id = lease_id(&app.post("/v1/check", &jobs));
+        assert_eq!(with_lease(&app, "/v1/renew", &id).status, 200, "{count}");
+        lease_id(&app.post("/v1/check", &jobs));
+        assert_eq!(app.post("/v1/check", &jobs).status, 429, "{count}");
+        assert_eq!(with_lease(&app, "/v1/release", &id).json(), json!({"released": count}));
+        assert_eq!(app.post("/v1/check", &jobs).status, 200, "{count}");
+        assert_eq!(with_lease(&app, "/v1/release", &id).status, 410, "{count}");
+    }
+}
+
+#[test]
+fn a_renewal_is_of_all_places_or_of_none() {
+    for shadow in [false, true] {
+        let app = App::with(options(), ServiceOptions { shadow, ..ServiceOptions::default() });
+        // Two limits of one request with lives of their own, 30 s and 10 s.
+        let both = r#"{"domain":"api","descriptors":[{"job":"x"},{"brief_job":"x"}]}"#;
+        let id = lease_id(&app.post("/v1/check", both));
+        app.clock.advance(Duration::from_secs(5));
+        assert_eq!(with_lease(&app, "/v1/renew", &id).status, 200, "shadow: {shadow}");
+        app.clock.advance(Duration::from_secs(20));
+        assert_eq!(with_lease(&app, "/v1/renew", &id).status, 410, "the brief one is over, shadow: {shadow}");
+        app.clock.advance(Duration::from_secs(10));
+        let released = with_lease(&app, "/v1/release", &id).status;
+        assert_eq!(released, 410, "the other one's life was not prolonged, shadow: {shadow}");
+    }
 }

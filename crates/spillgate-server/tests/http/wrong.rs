@@ -100,3 +100,36 @@ fn query_parameters_are_as_strict_as_bodies() {
     assert!(app.post("/v1/check?wait=soon", body).problem(400).contains("`wait` is no duration"));
     assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 60s"));
 }
+
+#[test]
+fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
+    let bounded = r#"{"bucket":"BBBB","key":"k","limit":1,"window_ms":1000}"#.replace("BBBB", &"b".repeat(257));
+    let brought =
+        r#"{"domain":"api","descriptors":[{"entries":[{"key":"a","value":"b"}],"limit":{"unit":"UNKNOWN"}}]}"#;
+    let whole = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
+    let huge = " ".repeat(64 * 1024 + 1);
+    for (path, body, reason) in [
+        ("/v1/check", "nonsense", "bad_request"),
+        ("/v1/check", r#"{"domain":"","descriptors":[{"a":"b"}]}"#, "bad_request"),
+        ("/v1/check?wait=soon", whole, "bad_request"),
+        ("/v1/check", &*huge, "too_large"),
+        ("/v1/hit", "{}", "bad_request"),
+        ("/v1/hit", r#"{"bucket":"","key":"k","limit":1,"window_ms":1000}"#, "bad_request"),
+        ("/v1/hit", r#"{"bucket":"b","key":"k","limit":1}"#, "bad_request"),
+        ("/v1/hit", &*bounded, "too_large"),
+        ("/v1/release", r#"{"lease_id":"AAAA"}"#, "bad_request"),
+        ("/v1/renew", "[]", "bad_request"),
+        ("/json", "[]", "bad_request"),
+        ("/json", brought, "bad_request"),
+    ] {
+        let app = App::new();
+        let status = app.post(path, body).status;
+        assert!(status == 400 || status == 413, "{path} {body:.60}: {status}");
+        let metrics = app.service.encode_metrics();
+        for other in ["bad_request", "too_large", "forbidden"] {
+            let line =
+                format!("spillgate_requests_rejected_total{{reason=\"{other}\"}} {}\n", u8::from(other == reason));
+            assert!(metrics.contains(&line), "{path} {body:.60}: {line}{metrics}");
+        }
+    }
+}

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spillgate::rules::{Action, Descriptor, Limit, Request, Unit};
+use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use tonic::Status;
 
-use crate::service::{Service, ServiceError, Status as DescriptorAnswer};
+use crate::service::rls::{Shown, action, overriding};
+use crate::service::{Service, Status as DescriptorAnswer};
 use crate::settings::Grants;
 
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::status::status;
 
 /// RLS v3 on top of the service.
@@ -46,7 +45,8 @@ impl RateLimits {
             if let (Some(_), Some((first, rest))) = (descriptor.limit, limits.split_first()) {
                 (limit, limits) = (Some(first), rest);
             }
-            descriptors.push(Descriptor { entries: own, action: action(descriptor, wire.hits_addend), limit });
+            let action = action(descriptor.hits_addend, wire.hits_addend.into(), descriptor.is_negative_hits);
+            descriptors.push(Descriptor { entries: own, action, limit });
         }
         // RLS has no way to say "later", so nothing can wait.
         let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: 0 };
@@ -63,7 +63,8 @@ impl RateLimits {
     /// none is built: the service refuses such a request anyway.
     fn overrides(&self, descriptors: &[RateLimitDescriptor]) -> Result<Vec<Limit>, Status> {
         let bounded = descriptors.iter().take(self.service.options().bounds.descriptors);
-        let limits: Result<_, _> = bounded.filter_map(|descriptor| descriptor.limit.as_ref()).map(overriding).collect();
+        let limits = bounded.filter_map(|descriptor| descriptor.limit.as_ref());
+        let limits: Result<_, _> = limits.map(|wire| overriding(wire.requests_per_unit, wire.unit)).collect();
         limits.map_err(|error| status(&self.service.rejected(error)))
     }
 }
@@ -78,57 +79,26 @@ impl RateLimitService for RateLimits {
     }
 }
 
-/// The descriptor's own number of hits goes before the request's, where 0 means one.
-fn action(descriptor: &RateLimitDescriptor, of_request: u32) -> Action {
-    let hits = descriptor.hits_addend.unwrap_or(u64::from(of_request.max(1)));
-    if descriptor.is_negative_hits { Action::Refund(hits) } else { Action::Take(hits) }
-}
-
-fn overriding(wire: &RateLimitOverride) -> Result<Limit, ServiceError> {
-    let unit = match RateLimitUnit::try_from(wire.unit) {
-        Ok(RateLimitUnit::Second) => Unit::Second,
-        Ok(RateLimitUnit::Minute) => Unit::Minute,
-        Ok(RateLimitUnit::Hour) => Unit::Hour,
-        Ok(RateLimitUnit::Day) => Unit::Day,
-        Ok(RateLimitUnit::Month) => Unit::Month,
-        Ok(RateLimitUnit::Year) => Unit::Year,
-        Ok(RateLimitUnit::Unknown) | Err(_) => {
-            let text = format!("the limit of a descriptor has the unknown unit {}", wire.unit);
-            return Err(ServiceError::BadRequest(text));
-        }
-    };
-    Ok(Limit::overriding(unit, wire.requests_per_unit))
-}
-
 fn descriptor_status(answer: &DescriptorAnswer<'_>) -> DescriptorStatus {
     let mut status = DescriptorStatus { code: code(answer.enforced_over).into(), ..DescriptorStatus::default() };
     if answer.unlimited {
         status.limit_remaining = u32::MAX;
     }
-    let Some(limit) = answer.limit else { return status };
-    let decision = &answer.decision;
+    let Some(shown) = Shown::of(answer) else { return status };
     status.current_limit = Some(RateLimit {
-        requests_per_unit: saturated(limit.requests_per_unit),
-        unit: limit.unit.map_or(WireUnit::Unknown, wire_unit).into(),
-        name: limit.name.as_deref().unwrap_or_default().to_owned(),
+        requests_per_unit: shown.requests_per_unit,
+        unit: shown.unit.map_or(WireUnit::Unknown, wire_unit).into(),
+        name: shown.name.to_owned(),
     });
-    status.limit_remaining = saturated(decision.remaining);
-    // Whole seconds, since Envoy cuts the rest off, and up, since a wait that is cut is too short.
-    let seconds = match decision.allowed {
-        true => Some(decision.reset_after_ns.div_ceil(1_000_000_000)),
-        false => decision.retry_after.secs_ceil(),
-    };
-    status.duration_until_reset =
-        seconds.map(|seconds| prost_types::Duration { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 });
+    status.limit_remaining = shown.remaining;
+    status.duration_until_reset = shown
+        .until_reset_secs
+        .map(|secs| prost_types::Duration { seconds: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 });
     status
 }
 
 fn code(over: bool) -> Code {
     if over { Code::OverLimit } else { Code::Ok }
-}
-
-fn saturated(units: u64) -> u32 {
-    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 fn wire_unit(unit: Unit) -> WireUnit {

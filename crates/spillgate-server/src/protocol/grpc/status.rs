@@ -1,5 +1,6 @@
 //! How the service's errors look to a gRPC client.
 
+use spillgate::StoreError;
 use tonic::Status;
 
 use crate::service::ServiceError;
@@ -17,6 +18,8 @@ pub(super) fn status(error: &ServiceError) -> Status {
         ServiceError::UnknownLimit => Status::not_found(text),
         // The listener's `allow` has to change.
         ServiceError::Forbidden(_) => Status::permission_denied(text),
+        // A mistake of ours: asking again gives the same.
+        ServiceError::Store(StoreError::Malformed(_)) => Status::internal(text),
         // Passing trouble of ours: the caller's failure mode decides, and may ask again.
         ServiceError::Store(_) => Status::unavailable(text),
     }
@@ -24,7 +27,6 @@ pub(super) fn status(error: &ServiceError) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use spillgate::StoreError;
     use tonic::Code;
 
     use super::*;
@@ -33,6 +35,11 @@ mod tests {
     fn a_store_that_fails_is_unavailable_so_that_the_failure_mode_of_the_proxy_decides() {
         let error = ServiceError::Store(StoreError::Unavailable("timed out".into()));
         assert_eq!(status(&error).code(), Code::Unavailable);
+    }
+
+    #[test]
+    fn a_question_that_we_put_wrongly_is_no_trouble_of_the_store() {
+        assert_eq!(status(&ServiceError::Store(StoreError::Malformed("hits"))).code(), Code::Internal);
     }
 
     #[test]

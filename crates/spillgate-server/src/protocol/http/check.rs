@@ -10,11 +10,12 @@ use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Descriptor, Request};
 
+use crate::service::ServiceError;
 use crate::settings::{DURATION_MEND, duration};
 
 use super::answer::{Told, json};
 use super::json::{Entries, OneOrMany, Text, one_or_many};
-use super::problem::Problem;
+use super::problem::{Failure, Problem};
 use super::{HttpState, Received, received};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
@@ -44,15 +45,20 @@ pub(super) async fn check<C: Clock + 'static>(
     RawQuery(query): RawQuery,
     body: Received,
 ) -> Result<Response, Problem> {
-    let max_wait_ns = max_wait_ns(query.as_deref(), state.0.max_wait)?;
+    let answered = one_or_all(&state, query.as_deref(), body).await;
+    answered.map_err(|failure| state.problem(failure))
+}
+
+async fn one_or_all<C: Clock>(state: &HttpState<C>, query: Option<&str>, body: Received) -> Result<Response, Failure> {
+    let max_wait_ns = max_wait_ns(query, state.0.max_wait)?;
     let body = received(body)?;
     match one_or_many::<Check<'_>>(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
-            let (response, delay_ns) = judge(&state, &check, max_wait_ns, respond).await?;
+            let (response, delay_ns) = judge(state, &check, max_wait_ns, respond).await?;
             hold(delay_ns).await;
             Ok(response)
         }
-        OneOrMany::Many(checks) => many(&state, &checks, max_wait_ns).await,
+        OneOrMany::Many(checks) => Ok(many(state, &checks, max_wait_ns).await?),
     }
 }
 
@@ -73,7 +79,8 @@ async fn many<C: Clock>(state: &HttpState<C>, checks: &[Check<'_>], max_wait_ns:
         }
         match judge(state, check, max_wait_ns, |state, told| item(state, told, &mut body)).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
-            Err(problem) => {
+            Err(error) => {
+                let problem = Problem::from(error);
                 status = status.max(problem.status);
                 problem.write_json(&mut body);
             }
@@ -99,7 +106,7 @@ async fn judge<C: Clock, R>(
     check: &Check<'_>,
     max_wait_ns: u64,
     write: impl FnOnce(&HttpState<C>, &Told<'_>) -> R,
-) -> Result<(R, u64), Problem> {
+) -> Result<(R, u64), ServiceError> {
     let entries: SmallVec<[(&str, &str); 8]> = check.descriptors.iter().flat_map(Entries::iter).collect();
     let mut rest = &entries[..];
     let mut descriptors: SmallVec<[Descriptor<'_>; 4]> = SmallVec::with_capacity(check.descriptors.len());

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use axum::http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use crate::listener::Peer;
+use crate::service::Peer;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -1,5 +1,8 @@
 //! `GET /v1/forward-auth`: the sub-request of a proxy (nginx `auth_request`, Caddy `forward_auth`,
 //! Traefik ForwardAuth) becomes descriptors by the mapping in the settings.
+//!
+//! Every request asks every descriptor of the mapping. A header field that is not there has the
+//! empty value, so all who leave it out share one counter: leaving it out is no way around a limit.
 
 use std::borrow::Cow;
 
@@ -10,13 +13,13 @@ use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Descriptor, Request};
 
+use crate::service::Peer;
 use crate::settings::{self, ValueSource};
 
-use super::answer::{Told, json};
+use super::answer::Told;
 use super::client_address::{client_address, counted_by};
-use super::problem::Problem;
+use super::problem::{Failure, Problem};
 use super::{HttpError, HttpState};
-use crate::listener::Peer;
 
 type Entries<'a> = SmallVec<[(&'a str, &'a str); 4]>;
 
@@ -61,15 +64,14 @@ impl TryFrom<settings::ForwardAuth> for ForwardAuth {
 }
 
 impl Origin {
-    fn value<'a>(&'a self, headers: &'a HeaderMap, client: &'a str) -> Option<Cow<'a, str>> {
+    fn value<'a>(&'a self, headers: &'a HeaderMap, client: &'a str) -> Cow<'a, str> {
         match self {
-            Origin::ClientIp => Some(Cow::Borrowed(client)),
-            Origin::Literal(text) => Some(Cow::Borrowed(text)),
+            Origin::ClientIp => Cow::Borrowed(client),
+            Origin::Literal(text) => Cow::Borrowed(text),
             Origin::Header(name) => {
-                let mut lines = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
-                let first = lines.next()?;
+                let lines = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
                 // Several lines of one field are one list (RFC 9110, section 5.2).
-                Some(lines.fold(first, |list, line| Cow::Owned(format!("{list}, {line}"))))
+                lines.reduce(|list, line| Cow::Owned(format!("{list}, {line}"))).unwrap_or_default()
             }
         }
     }
@@ -79,10 +81,15 @@ pub(super) async fn forward_auth<C: Clock + 'static>(
     State(state): State<HttpState<C>>,
     request: HttpRequest,
 ) -> Result<Response, Problem> {
+    let answered = judge(&state, request).await;
+    answered.map_err(|failure| state.problem(failure))
+}
+
+async fn judge<C: Clock>(state: &HttpState<C>, request: HttpRequest) -> Result<Response, Failure> {
     let auth = &state.0.forward_auth;
     let Some(domain) = &auth.domain else {
         let help = "set `forward_auth.domain` and `forward_auth.descriptors` in the settings";
-        return Err(Problem::new(StatusCode::NOT_FOUND, "forward-auth is not configured", help));
+        return Err(Problem::new(StatusCode::NOT_FOUND, "forward-auth is not configured", help).into());
     };
     let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|info| info.0);
     let client = counted_by(client_address(peer, request.headers(), &state.0.trusted_proxies), auth.ipv6_prefix);
@@ -91,17 +98,14 @@ pub(super) async fn forward_auth<C: Clock + 'static>(
         values.iter().map(|entries| entries.iter().map(|(key, value)| (*key, &**value)).collect()).collect();
     let descriptors: SmallVec<[Descriptor<'_>; 4]> =
         entries.iter().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None }).collect();
-    if descriptors.is_empty() {
-        return Ok(json(StatusCode::OK, b"{}".to_vec()));
-    }
     let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
     let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
     Ok(Told::of(&answer).respond(state.0.headers, auth.deny_status, None))
 }
 
-/// The entries of each descriptor whose header fields are all there.
+/// The entries of each descriptor.
 fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> Vec<Vec<(&'a str, Cow<'a, str>)>> {
-    let entry = |(key, from): &'a (String, Origin)| Some((key.as_str(), from.value(headers, client)?));
-    auth.descriptors.iter().filter_map(|entries| entries.iter().map(entry).collect()).collect()
+    let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
+    auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()
 }

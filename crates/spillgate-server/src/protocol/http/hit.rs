@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use spillgate::headers::Policy;
-use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, Op, Quota, QuotaBuilder};
+use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HITS, Op, Quota, QuotaBuilder};
 
 use crate::service::{Service, ServiceError};
 
@@ -16,7 +16,7 @@ use super::answer::{Told, json as respond};
 use super::check::{hold, max_wait_ns};
 use super::json::{self, Text};
 use super::lease::{Lease, is_leased};
-use super::problem::Problem;
+use super::problem::{Failure, Problem};
 use super::{HttpState, Received, received};
 
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
@@ -123,20 +123,8 @@ impl<'a> WireHit<'a> {
     }
 
     /// Who is counted.
-    pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, Problem> {
-        let bounds = service.options().bounds;
-        if self.bucket.is_empty() {
-            return Err(Problem::bad_request("the bucket is empty", "name what is limited: \"login\""));
-        }
-        for (what, text, max) in [
-            ("bytes in the bucket", &self.bucket, bounds.key_bytes),
-            ("bytes in the key", &self.key, bounds.value_bytes),
-        ] {
-            if text.len() > max {
-                return Err(ServiceError::TooLarge { what, max }.into());
-            }
-        }
-        Ok(service.limiter().keys().start().part(self.bucket.as_bytes()).part(self.key.as_bytes()).finish())
+    pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
+        service.key_of_hit(&self.bucket, &self.key)
     }
 }
 
@@ -145,7 +133,12 @@ pub(super) async fn hit<C: Clock + 'static>(
     RawQuery(query): RawQuery,
     body: Received,
 ) -> Result<Response, Problem> {
-    let max_wait_ns = max_wait_ns(query.as_deref(), state.0.max_wait)?;
+    let answered = take(&state, query.as_deref(), body).await;
+    answered.map_err(|failure| state.problem(failure))
+}
+
+async fn take<C: Clock>(state: &HttpState<C>, query: Option<&str>, body: Received) -> Result<Response, Failure> {
+    let max_wait_ns = max_wait_ns(query, state.0.max_wait)?;
     let body = received(body)?;
     let wire = WireHit::parse(&body)?;
     let (key, quota, cost) = (wire.key(&state.0.service)?, wire.quota()?, wire.cost.unwrap_or(1));
@@ -193,43 +186,58 @@ pub(super) async fn release<C: Clock + 'static>(
     State(state): State<HttpState<C>>,
     body: Received,
 ) -> Result<Response, Problem> {
-    let leases = leases(&state, &received(body)?)?;
-    // A renewal in the same request, judged before the refund takes effect, tells whether the
-    // lease still lived.
-    let hits: SmallVec<[Hit<'_>; 4]> = leases
-        .iter()
-        .flat_map(|Lease { key, quota, places, receipt }| {
-            let refund = Op::Refund { cost: *places, receipt: Some(*receipt) };
-            [Op::Renew { receipt: *receipt }, refund].map(|op| Hit::new(*key, quota, op, Binding::Shadow))
-        })
-        .collect();
-    let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-    state.0.service.hit(&hits, &mut decisions).await?;
-    let alive = leases.iter().zip(decisions.chunks(2)).filter(|(_, of_lease)| of_lease[0].allowed);
-    match alive.map(|(lease, _)| lease.places).reduce(u64::saturating_add) {
+    let answered = give_back(&state, body).await;
+    answered.map_err(|failure| state.problem(failure))
+}
+
+async fn give_back<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Response, Failure> {
+    let leases = leases(state, &received(body)?)?;
+    let mut released: Option<u64> = None;
+    // Two hits each: as many leases at a time as one request of the store can have.
+    for leases in leases.chunks(MAX_HITS / 2) {
+        // A renewal in the same request, judged before the refund takes effect, tells whether the
+        // lease still lived.
+        let hits: SmallVec<[Hit<'_>; 4]> = leases
+            .iter()
+            .flat_map(|Lease { key, quota, places, receipt }| {
+                let refund = Op::Refund { cost: *places, receipt: Some(*receipt) };
+                [Op::Renew { receipt: *receipt }, refund].map(|op| Hit::new(*key, quota, op, Binding::Shadow))
+            })
+            .collect();
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+        state.0.service.hit(&hits, &mut decisions).await?;
+        let alive = leases.iter().zip(decisions.chunks(2)).filter(|(_, of_lease)| of_lease[0].allowed);
+        for (lease, _) in alive {
+            released = Some(released.unwrap_or(0).saturating_add(lease.places));
+        }
+    }
+    match released {
         Some(released) => Ok(object(&Released { released })),
-        None => Err(gone("its places are free already")),
+        None => Err(gone("its places are free already").into()),
     }
 }
 
-/// Lets a lease live its full life again.
+/// Lets a lease live its full life again: all of its places, or none if one has expired.
 pub(super) async fn renew<C: Clock + 'static>(
     State(state): State<HttpState<C>>,
     body: Received,
 ) -> Result<Response, Problem> {
-    let leases = leases(&state, &received(body)?)?;
-    let hit = |lease: &'_ Lease| (lease.key, Op::Renew { receipt: lease.receipt });
+    let answered = prolong(&state, body).await;
+    answered.map_err(|failure| state.problem(failure))
+}
+
+async fn prolong<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Response, Failure> {
+    let leases = leases(state, &received(body)?)?;
+    // One hit each, and an id holds as many leases as a request has hits: one verdict for all.
     let hits: SmallVec<[Hit<'_>; 4]> = leases
         .iter()
-        .map(|lease| {
-            let (key, op) = hit(lease);
-            Hit::new(key, &lease.quota, op, Binding::Shadow)
+        .map(|Lease { key, quota, receipt, .. }| {
+            Hit::new(*key, quota, Op::Renew { receipt: *receipt }, Binding::Enforce)
         })
         .collect();
     let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-    state.0.service.hit(&hits, &mut decisions).await?;
-    if decisions.iter().any(|decision| !decision.allowed) {
-        return Err(gone("ask for a new one"));
+    if !state.0.service.hit(&hits, &mut decisions).await?.allowed {
+        return Err(gone("ask for a new one").into());
     }
     let shortest_ns = leases.iter().map(|lease| lease.quota.lease_ns()).min().unwrap_or(0);
     Ok(object(&Renewed { renewed: true, lease_ms: shortest_ns / 1_000_000 }))

@@ -54,12 +54,7 @@ pub struct HttpOptions {
 impl From<&Settings> for HttpOptions {
     fn from(settings: &Settings) -> HttpOptions {
         HttpOptions {
-            headers: match settings.headers {
-                settings::HeaderStyle::Draft11 => HeaderStyle::Draft11,
-                settings::HeaderStyle::Draft06 => HeaderStyle::Draft06,
-                settings::HeaderStyle::XRateLimit => HeaderStyle::XRateLimit,
-                settings::HeaderStyle::Off => HeaderStyle::Off,
-            },
+            headers: settings.headers,
             trusted_proxies: settings.trusted_proxies.clone(),
             forward_auth: settings.forward_auth.clone(),
             grants: settings.allow.http,

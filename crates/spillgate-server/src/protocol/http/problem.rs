@@ -7,9 +7,11 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use spillgate::StoreError;
+use spillgate::{Clock, StoreError};
 
 use crate::service::ServiceError;
+
+use super::HttpState;
 
 pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -60,6 +62,45 @@ impl Problem {
             help: &self.help,
         };
         serde_json::to_writer(out, &body).expect("invariant: strings and numbers become JSON in memory");
+    }
+}
+
+/// Why there is no answer: HTTP found something wrong by itself, or the service did.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Not yet counted.
+    Wire(Problem),
+    /// The service has counted it.
+    Service(ServiceError),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Wire(problem)
+    }
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Failure {
+        Failure::Service(error)
+    }
+}
+
+impl<C: Clock> HttpState<C> {
+    /// What the client is told of `failure`, and the one place where those of HTTP itself are counted.
+    pub(super) fn problem(&self, failure: Failure) -> Problem {
+        match failure {
+            Failure::Service(error) => error.into(),
+            Failure::Wire(problem) => {
+                self.0.service.rejected(match problem.status {
+                    StatusCode::PAYLOAD_TOO_LARGE => {
+                        ServiceError::TooLarge { what: "bytes in the body", max: self.0.body_bytes }
+                    }
+                    _ => ServiceError::BadRequest(problem.detail.clone()),
+                });
+                problem
+            }
+        }
     }
 }
 

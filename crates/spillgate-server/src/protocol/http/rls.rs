@@ -5,15 +5,16 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use serde::Serialize;
 use smallvec::SmallVec;
-use spillgate::rules::{Action, Descriptor, Limit, Request, Unit};
-use spillgate::{Clock, Wait};
+use spillgate::Clock;
+use spillgate::rules::{Descriptor, Limit, Request, Unit};
 
-use crate::service::Status;
+use crate::service::rls::{Shown, action, overriding};
+use crate::service::{ServiceError, Status};
 
 use super::answer::{JSON, Told, json};
 use super::json::{Object, Text, object};
-use super::problem::Problem;
-use super::proto_json::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, UnitNumber};
+use super::problem::{Failure, Problem};
+use super::proto_json::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
 use super::{HttpState, Received, received};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user_id","value":"7"}]}]}"#;
@@ -54,14 +55,20 @@ pub(super) async fn should_rate_limit<C: Clock + 'static>(
     State(state): State<HttpState<C>>,
     body: Received,
 ) -> Result<Response, Problem> {
+    let answered = judge(&state, body).await;
+    answered.map_err(|failure| state.problem(failure))
+}
+
+async fn judge<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Response, Failure> {
     let body = received(body)?;
     let wire: RateLimitRequest<'_> = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let wire_descriptors: SmallVec<[&RateLimitDescriptor<'_>; 4]> =
         wire.descriptors.iter().flatten().map(|Object(descriptor)| descriptor).collect();
     let limits: Vec<Option<Limit>> = wire_descriptors
         .iter()
-        .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| overriding(limit)).transpose())
-        .collect::<Result<_, Problem>>()?;
+        .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| brought(limit)).transpose())
+        .collect::<Result<_, ServiceError>>()
+        .map_err(|error| state.0.service.rejected(error))?;
     let entries: SmallVec<[(&str, &str); 8]> = wire_descriptors
         .iter()
         .flat_map(|descriptor| entries_of(descriptor))
@@ -72,8 +79,10 @@ pub(super) async fn should_rate_limit<C: Clock + 'static>(
     for (descriptor, limit) in wire_descriptors.iter().zip(&limits) {
         let (own, others) = rest.split_at(entries_of(descriptor).len());
         rest = others;
-        let of_request = wire.hits_addend.map_or(0, |hits| hits.0);
-        descriptors.push(Descriptor { entries: own, action: action(descriptor, of_request), limit: limit.as_ref() });
+        let (own_hits, of_request) = (descriptor.hits_addend, wire.hits_addend.map_or(0, |hits| hits.0));
+        let negative = descriptor.is_negative_hits == Some(true);
+        let action = action(own_hits.map(|hits| hits.0), of_request, negative);
+        descriptors.push(Descriptor { entries: own, action, limit: limit.as_ref() });
     }
     let request = Request { domain: text(&wire.domain), descriptors: &descriptors, max_wait_ns: 0 };
     let rules = state.0.service.rules();
@@ -98,61 +107,28 @@ fn text<'b>(text: &'b Option<Text<'_>>) -> &'b str {
     text.as_deref().unwrap_or_default()
 }
 
-/// The descriptor's own number of hits goes before the request's, where 0 means one.
-fn action(descriptor: &RateLimitDescriptor<'_>, of_request: u64) -> Action {
-    let hits = descriptor.hits_addend.map_or(of_request.max(1), |hits| hits.0);
-    if descriptor.is_negative_hits == Some(true) { Action::Refund(hits) } else { Action::Take(hits) }
-}
-
-fn overriding(wire: &RateLimitOverride) -> Result<Limit, Problem> {
-    let unit = match wire.unit {
-        Some(UnitNumber(1)) => Unit::Second,
-        Some(UnitNumber(2)) => Unit::Minute,
-        Some(UnitNumber(3)) => Unit::Hour,
-        Some(UnitNumber(4)) => Unit::Day,
-        Some(UnitNumber(5)) => Unit::Month,
-        Some(UnitNumber(6)) => Unit::Year,
-        _ => {
-            return Err(Problem::bad_request(
-                "a descriptor's limit has no unit",
-                "give it one: SECOND, MINUTE, HOUR, DAY, MONTH or YEAR",
-            ));
-        }
-    };
-    let requests_per_unit = wire.requests_per_unit.map_or(0, |units| saturated(units.0));
-    Ok(Limit::overriding(unit, requests_per_unit))
+fn brought(wire: &RateLimitOverride) -> Result<Limit, ServiceError> {
+    // Nothing larger was read.
+    let units = wire.requests_per_unit.map_or(0, |units| u32::try_from(units.0).unwrap_or(u32::MAX));
+    overriding(units, wire.unit.map_or(0, |unit| unit.0))
 }
 
 fn descriptor_status<'a>(status: &Status<'a>) -> DescriptorStatus<'a> {
-    let decision = &status.decision;
-    let Some(limit) = status.limit else {
-        return DescriptorStatus {
-            code: code(status.enforced_over),
-            current_limit: None,
-            limit_remaining: status.unlimited.then_some(u32::MAX),
-            duration_until_reset: None,
-        };
-    };
-    // Whole seconds, rounded up, as over gRPC.
-    let until = if decision.allowed { Wait::After(decision.reset_after_ns) } else { decision.retry_after };
+    let shown = Shown::of(status);
     DescriptorStatus {
         code: code(status.enforced_over),
-        current_limit: Some(RateLimit {
-            name: limit.name.as_deref().unwrap_or_default(),
-            requests_per_unit: saturated(limit.requests_per_unit),
-            unit: limit.unit.map_or("UNKNOWN", unit_name),
+        current_limit: shown.map(|shown| RateLimit {
+            name: shown.name,
+            requests_per_unit: shown.requests_per_unit,
+            unit: shown.unit.map_or("UNKNOWN", unit_name),
         }),
-        limit_remaining: Some(saturated(decision.remaining)),
-        duration_until_reset: until.secs_ceil().map(|secs| format!("{secs}s")),
+        limit_remaining: shown.map(|shown| shown.remaining).or(status.unlimited.then_some(u32::MAX)),
+        duration_until_reset: shown.and_then(|shown| shown.until_reset_secs).map(|secs| format!("{secs}s")),
     }
 }
 
 fn code(over: bool) -> &'static str {
     if over { "OVER_LIMIT" } else { "OK" }
-}
-
-fn saturated(units: u64) -> u32 {
-    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 fn unit_name(unit: Unit) -> &'static str {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use self::errors::{Errors, Reporter};
 use self::limit::{Around, Parsed};
 use self::scalar::{boolean, choice, text};
-use self::section::{Fields, found, shown};
+use self::section::{Fields, found, settings_key, shown};
 use super::model::{Domain, Limit, Origin, Rule, RuleStep};
 use super::pattern::Pattern;
 use super::report::{At, RulesErrors, Source};
@@ -73,6 +73,11 @@ impl FileReader<'_> {
     fn read(mut self, node: &Node) {
         if matches!(node.value, Value::Null) {
             self.reporter.error(At::TOP, "the file is empty", "here", "start with `domain: NAME`");
+            return;
+        }
+        if let Some(at) = settings_key(node) {
+            let help = "pass it with --config, and the rules files as arguments or under its key `rules`";
+            self.reporter.error(at, "this looks like a settings file, not rules", "a key of settings", help);
             return;
         }
         let Some(fields) = Fields::read(node, section::Section::File, &mut self.reporter) else { return };

@@ -83,6 +83,45 @@ impl Section {
     }
 }
 
+/// What a settings file has at its top and a rules file never does.
+const SETTINGS: &[&str] = &[
+    "http",
+    "grpc",
+    "admin",
+    "admin_token_file",
+    "rules",
+    "shadow",
+    "workers",
+    "log_level",
+    "log_format",
+    "store",
+    "memory",
+    "headers",
+    "trusted_proxies",
+    "forward_auth",
+    "allow",
+    "limits",
+    "resp",
+    "tls",
+];
+
+/// Where the first key of settings stands, if that is what the file holds: one error says more
+/// than one for each of its keys.
+pub(super) fn settings_key(file: &Node) -> Option<At> {
+    let Value::Map(map) = &file.value else { return None };
+    let mut first = None;
+    for (key, _) in map {
+        let Value::Text { text, .. } = &key.value else { continue };
+        if Section::File.keys().contains(&&**text) {
+            return None;
+        }
+        if first.is_none() && SETTINGS.contains(&&**text) {
+            first = Some(key.at);
+        }
+    }
+    first
+}
+
 /// A map whose keys are known.
 pub(super) struct Fields<'n> {
     /// Where the map starts.

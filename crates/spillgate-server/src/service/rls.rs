@@ -1,0 +1,93 @@
+//! What RLS v3 means, on whatever wire it comes.
+
+use spillgate::Wait;
+use spillgate::rules::{Action, Limit, Unit};
+
+use super::{ServiceError, Status};
+
+/// What is told of the limit that binds a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'p> {
+    /// Empty if it has none.
+    pub name: &'p str,
+    /// Saturating.
+    pub requests_per_unit: u32,
+    /// `None` for a window that is no unit of RLS.
+    pub unit: Option<Unit>,
+    /// Saturating.
+    pub remaining: u32,
+    /// Whole seconds until all is free again or, if refused, until it fits: Envoy cuts fractions
+    /// off, so they are rounded up. `None` where nobody can tell.
+    pub until_reset_secs: Option<u64>,
+}
+
+impl<'p> Shown<'p> {
+    /// Of a descriptor that something limits.
+    #[must_use]
+    pub fn of(status: &Status<'p>) -> Option<Shown<'p>> {
+        let (limit, decision) = (status.limit?, &status.decision);
+        let until = if decision.allowed { Wait::After(decision.reset_after_ns) } else { decision.retry_after };
+        Some(Shown {
+            name: limit.name.as_deref().unwrap_or_default(),
+            requests_per_unit: saturated(limit.requests_per_unit),
+            unit: limit.unit,
+            remaining: saturated(decision.remaining),
+            until_reset_secs: until.secs_ceil(),
+        })
+    }
+}
+
+/// The descriptor's own number of hits goes before the request's, where 0 means one.
+#[must_use]
+pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
+    let hits = own.unwrap_or(of_request.max(1));
+    if negative { Action::Refund(hits) } else { Action::Take(hits) }
+}
+
+/// The limit that a descriptor brings along; `unit` is its number in `envoy.type.v3.RateLimitUnit`.
+///
+/// # Errors
+/// There is no such unit.
+pub fn overriding(requests_per_unit: u32, unit: i32) -> Result<Limit, ServiceError> {
+    let unit = match unit {
+        1 => Unit::Second,
+        2 => Unit::Minute,
+        3 => Unit::Hour,
+        4 => Unit::Day,
+        5 => Unit::Month,
+        6 => Unit::Year,
+        0 => {
+            let text = "a descriptor's limit has no unit: give it SECOND, MINUTE, HOUR, DAY, MONTH or YEAR";
+            return Err(ServiceError::BadRequest(text.into()));
+        }
+        other => {
+            return Err(ServiceError::BadRequest(format!("a descriptor's limit has the unknown unit {other}")));
+        }
+    };
+    Ok(Limit::overriding(unit, requests_per_unit))
+}
+
+fn saturated(units: u64) -> u32 {
+    u32::try_from(units).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_follow_the_descriptor_then_the_request_then_one() {
+        assert_eq!(action(None, 0, false), Action::Take(1));
+        assert_eq!(action(None, 3, false), Action::Take(3));
+        assert_eq!(action(Some(0), 3, false), Action::Take(0), "a descriptor's own 0 is a look");
+        assert_eq!(action(Some(5), 3, true), Action::Refund(5));
+    }
+
+    #[test]
+    fn units_have_the_numbers_of_the_wire() {
+        let unit = |number| overriding(7, number).ok().and_then(|limit| limit.unit);
+        let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
+        assert_eq!((1..=6).filter_map(unit).collect::<Vec<_>>(), units);
+        assert_eq!([unit(0), unit(7), unit(-1)], [None; 3]);
+    }
+}
