@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 /// As in deploy/envoy/rules.yaml.
 const LIMIT: u64 = 5;
+const LOGIN_LIMIT: u64 = 20;
 const HOUR_S: u64 = 3600;
 
 struct Envoy {
@@ -141,7 +142,54 @@ fn envoy_refuses_by_spillgates_word() {
     let nobody = get(envoy.ingress, "/", &[]);
     assert_eq!((nobody.status, nobody.header("x-ratelimit-limit")), (200, None));
     let login = get(envoy.ingress, "/login", &[]);
-    assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, 99));
+    assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, LOGIN_LIMIT - 1));
+}
+
+#[test]
+fn no_spelling_of_a_path_dodges_its_limit() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
+    let long = format!("/login?{}", "x".repeat(3_000));
+    let spellings = [
+        "/login",
+        "/login?x=1",
+        "//login",
+        "/login/",
+        "/login/?x",
+        "/./login",
+        "/x/../login",
+        "/%2Flogin",
+        "/%6cogin",
+        "/login;x",
+        &long,
+    ];
+    for taken in 1..=LOGIN_LIMIT {
+        let spelling = spellings[taken as usize % spellings.len()];
+        let passed = get(envoy.ingress, spelling, &[]);
+        let left = passed.number("x-ratelimit-remaining");
+        assert_eq!((passed.status, left), (200, LOGIN_LIMIT - taken), "{spelling:.20}");
+    }
+    for spelling in spellings {
+        assert_eq!(get(envoy.ingress, spelling, &[]).status, 429, "{spelling:.20}");
+    }
+    for other in ["/", "/loginx", "/x/login", "/?/login"] {
+        let passed = get(envoy.ingress, other, &[]);
+        assert_eq!((passed.status, passed.header("x-ratelimit-limit")), (200, None), "{other}");
+    }
+    assert_eq!(envoy.counter("error"), 0);
+}
+
+#[test]
+fn a_long_query_does_not_dodge_the_limit_of_its_user() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
+    assert_eq!(refused_within_one_hour(&envoy, &upstream, "long").status, 429);
+    let path = format!("/?{}", "x".repeat(3_000));
+    // Whoever was refused is refused with any path, unless an hour begins just now.
+    let users = (1..=3).map(|attempt| format!("long-{attempt}"));
+    let statuses: Vec<u16> = users.map(|user| get(envoy.ingress, &path, &[("x-user-id", &user)]).status).collect();
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert_eq!((envoy.counter("error"), envoy.counter("failure_mode_allowed")), (0, 0));
 }
 
 #[test]

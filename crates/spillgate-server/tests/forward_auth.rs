@@ -156,6 +156,43 @@ fn refuses_by_path(proxy: &Proxy) {
     assert_eq!((posted.status, posted.body.as_str()), (200, Upstream::BODY), "a body passes: {posted:?}");
 }
 
+/// Every spelling of the path is limited like `/login`.
+fn spellings_are_one_path(start: impl Fn() -> (Proxy, Upstream, Spillgate)) {
+    let spellings = ["/login", "/login?a", "//login", "/%6cogin", "/./login", "/x/../login", "/%2Flogin", "/login/"];
+    for spelling in spellings {
+        let (proxy, upstream, _spillgate) = start();
+        for _ in 0..LOGIN_LIMIT {
+            assert_eq!(proxy.get(spelling, &[]).status, 200, "{spelling}");
+        }
+        for other in ["/login", spelling] {
+            assert_eq!(proxy.get(other, &[]).status, 429, "{other} after {spelling}");
+        }
+        assert_eq!(upstream.seen() as u64, LOGIN_LIMIT, "{spelling}");
+    }
+}
+
+/// A URL as long as a proxy takes is neither an error nor a way around the limits.
+fn long_urls_are_judged(proxy: &Proxy) {
+    for visit in 0..LOGIN_LIMIT {
+        assert_eq!(proxy.get(&format!("/login?visit={visit}{}", "x".repeat(6000)), &[]).status, 200);
+    }
+    assert_eq!(proxy.get(&format!("/login?{}", "x".repeat(6000)), &[]).status, 429);
+    assert_eq!(proxy.get(&format!("/login/{}", "x".repeat(6000)), &[]).status, 429);
+    for bytes in [1_100, 6_000] {
+        let long = proxy.get(&format!("/{}", "x".repeat(bytes)), &[]);
+        assert_eq!((long.status, long.body.as_str()), (200, Upstream::BODY), "{bytes}: {long:?}");
+        assert!(long.header("ratelimit").is_some(), "it was judged: {long:?}");
+    }
+}
+
+/// What would write header fields into the question, or make one that cannot be asked, ends at the proxy.
+fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
+    for path in ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/login%0a", "/%01", "/%7f"] {
+        assert_eq!(proxy.get(path, &[]).status, 400, "{path}");
+    }
+    assert_eq!(upstream.seen(), 0);
+}
+
 fn passes_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate: &mut Spillgate) {
     spillgate.process.kill();
     let before = upstream.seen();
@@ -193,4 +230,36 @@ fn caddy_refuses_by_spillgates_word_and_outlives_it() {
 fn caddy_tells_spillgate_the_path() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
     refuses_by_path(&Proxy::caddy(upstream.port(), spillgate.http().port()));
+}
+
+#[test]
+fn nginx_judges_every_spelling_of_a_path_alike() {
+    spellings_are_one_path(|| {
+        let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
+        (Proxy::nginx(upstream.port(), spillgate.http().port()), upstream, spillgate)
+    });
+}
+
+#[test]
+fn nginx_takes_long_urls_and_no_control_characters() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
+    let proxy = Proxy::nginx(upstream.port(), spillgate.http().port());
+    control_characters_are_refused(&proxy, &upstream);
+    long_urls_are_judged(&proxy);
+}
+
+#[test]
+fn caddy_judges_every_spelling_of_a_path_alike() {
+    spellings_are_one_path(|| {
+        let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
+        (Proxy::caddy(upstream.port(), spillgate.http().port()), upstream, spillgate)
+    });
+}
+
+#[test]
+fn caddy_takes_long_urls_and_no_control_characters() {
+    let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
+    let proxy = Proxy::caddy(upstream.port(), spillgate.http().port());
+    control_characters_are_refused(&proxy, &upstream);
+    long_urls_are_judged(&proxy);
 }

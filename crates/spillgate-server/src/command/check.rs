@@ -46,7 +46,7 @@ pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
         let pairs: Pairs<'_> = check
             .descriptors
             .iter()
-            .map(|entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect())
+            .map(|entries| entries.0.iter().map(|(key, value)| (&**key, service.counted(value))).collect())
             .collect();
         let describe = |entries| Descriptor { entries, action: Action::Take(check.cost), limit: None };
         let descriptors: Vec<Descriptor<'_>> = pairs.iter().map(|entries| describe(&entries[..])).collect();

@@ -5,12 +5,13 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
-use http::{Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -52,14 +53,14 @@ const GOING: Duration = Duration::from_secs(2);
 struct Manners {
     /// With fewer bytes, and without a request, the client has not even begun.
     greeting_bytes: u64,
-    /// How long a connection just accepted may take to send its first request while the server
-    /// drains: where it cannot be told to go, closing it would lose a request on its way.
-    newborn: Duration,
+    /// How long a connection is still served while the server drains. An HTTP/1 client can only be
+    /// told to go in an answer; closing before that would lose a request on its way.
+    farewell: Duration,
 }
 
-const GRPC: Manners = Manners { greeting_bytes: HTTP2_GREETING_BYTES, newborn: Duration::ZERO };
+const GRPC: Manners = Manners { greeting_bytes: HTTP2_GREETING_BYTES, farewell: Duration::ZERO };
 /// Whatever was sent, without a whole request it is not enough.
-const HTTP: Manners = Manners { greeting_bytes: u64::MAX, newborn: Duration::from_secs(1) };
+const HTTP: Manners = Manners { greeting_bytes: u64::MAX, farewell: Duration::from_secs(1) };
 
 /// What the watch over a connection sees of it. One for each connection, so that counting
 /// references to it costs no word with other cores.
@@ -70,6 +71,8 @@ struct Activity {
     begun: AtomicU64,
     /// HTTP requests in the handler; HTTP/2 streams are counted by their [`Batch`] as well.
     open: AtomicUsize,
+    /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
+    draining: AtomicBool,
 }
 
 /// An HTTP request in the handler.
@@ -113,6 +116,7 @@ where
         bytes: Arc::default(),
         begun: AtomicU64::new(0),
         open: AtomicUsize::new(0),
+        draining: AtomicBool::new(false),
     });
     let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
     match app {
@@ -167,15 +171,19 @@ where
         let open = Open(Arc::clone(&seen));
         let mut request = request.map(|body| TimedBody::new(body, receive));
         request.extensions_mut().insert(ConnectInfo(peer));
+        let can_be_told = request.version() <= Version::HTTP_11;
         let answer = router.clone().oneshot(request);
         async move {
             let answered = unless_panic(pin!(answer), &open.0.metrics).await;
+            let mut answer = match answered {
+                Some(Ok(answer)) => answer,
+                None => failure(),
+            };
+            if can_be_told && open.0.draining.load(Ordering::Relaxed) {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             drop(open);
-            answered.unwrap_or_else(|| {
-                let mut failure = Response::new(axum::body::Body::empty());
-                *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                Ok(failure)
-            })
+            Ok::<_, Infallible>(answer)
         }
     });
     let mut builder = auto::Builder::new(batch.clone());
@@ -194,6 +202,13 @@ where
         .keep_alive_timeout(limits.receive);
     let connection = pin!(builder.serve_connection(io, service));
     watch_over(connection, &batch, activity, &HTTP, context).await
+}
+
+/// What a request is answered whose handler panicked.
+fn failure() -> Response<axum::body::Body> {
+    let mut failure = Response::new(axum::body::Body::empty());
+    *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    failure
 }
 
 /// Runs a connection and ends it in time: one that never gets to its first request, one that
@@ -221,7 +236,8 @@ where
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
                 draining = true;
-                drain_at = Some(if activity.begun.load(Ordering::Relaxed) == 0 { born + manners.newborn } else { born });
+                activity.draining.store(true, Ordering::Relaxed);
+                drain_at = Some(Instant::now() + manners.farewell);
             }
             () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
                 drain_at = None;

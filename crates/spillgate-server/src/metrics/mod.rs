@@ -126,6 +126,8 @@ pub struct Metrics {
     pub store_errors: Counter,
     /// States that the store holds; set when metrics are read.
     pub store_keys: Gauge,
+    /// Requests that met a bound of the store; brought up to date when metrics are read.
+    pub store_full: Counter,
     /// Rules in force.
     pub rules: Gauge,
     /// Rules files that were read again and taken.
@@ -171,6 +173,7 @@ impl Metrics {
             overrides: Counter::default(),
             store_errors: counter(&mut registry, "store_errors", "Requests that the store could not answer"),
             store_keys: gauge(&mut registry, "store_keys", "States that the store holds"),
+            store_full: counter(&mut registry, "store_full", "Requests that met a bound of the store"),
             rules: gauge(&mut registry, "rules", "Rules in force"),
             reloads: counter(&mut registry, "rules_reloads", "Changed rules that were taken"),
             reload_failures: counter(&mut registry, "rules_reload_failures", "Changed rules that were wrong"),

@@ -12,6 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::{SmallVec, smallvec};
@@ -55,6 +56,9 @@ impl Store for Backend {
     }
 }
 
+/// The log is told of a full store at most this often.
+const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
+
 /// What one request can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -64,7 +68,7 @@ pub struct Bounds {
     pub entries: usize,
     /// Bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// Bytes of an entry's value.
+    /// Bytes of an entry's value that count ([`Service::counted`]).
     pub value_bytes: usize,
 }
 
@@ -127,6 +131,14 @@ pub struct Service<C = SystemClock> {
     options: ServiceOptions,
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
+    full: FullLog,
+}
+
+/// When the log was last told that the store is full.
+#[derive(Debug, Default)]
+struct FullLog {
+    requests: AtomicU64,
+    told_ns: AtomicU64,
 }
 
 impl<C> fmt::Debug for Service<C> {
@@ -151,6 +163,7 @@ impl<C: Clock> Service<C> {
             options,
             metrics,
             readiness: watch::Sender::new(Readiness::Ready),
+            full: FullLog::default(),
         }
     }
 
@@ -210,6 +223,8 @@ impl<C: Clock> Service<C> {
     /// All metrics as OpenMetrics text.
     pub fn encode_metrics(&self) -> String {
         let Backend::Memory(store) = self.limiter.store();
+        let told = self.metrics.store_full.get();
+        self.metrics.store_full.inc_by(store.full_requests().saturating_sub(told));
         self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         self.metrics.encode()
     }
@@ -308,6 +323,14 @@ impl<C: Clock> Service<C> {
         Ok(plan.hits.len())
     }
 
+    /// The part of an entry's value that counts: a longer one counts as its first
+    /// `limits.value` bytes. Refusing it instead would let it pass wherever a proxy fails open,
+    /// and values come from those who are to be limited.
+    #[must_use]
+    pub fn counted<'v>(&self, value: &'v str) -> &'v str {
+        &value[..value.floor_char_boundary(self.options.bounds.value_bytes)]
+    }
+
     /// Counts a request that was not judged; for protocols too, where they find out by themselves.
     pub fn rejected(&self, error: ServiceError) -> ServiceError {
         match error.rejection() {
@@ -330,9 +353,8 @@ impl<C: Clock> Service<C> {
         within("descriptors", request.descriptors.len(), bounds.descriptors)?;
         for descriptor in request.descriptors {
             within("entries in a descriptor", descriptor.entries.len(), bounds.entries)?;
-            for (key, value) in descriptor.entries {
+            for (key, _) in descriptor.entries {
                 within("bytes in an entry's key", key.len(), bounds.key_bytes)?;
-                within("bytes in an entry's value", value.len(), bounds.value_bytes)?;
             }
             if matches!(descriptor.action, Action::Refund(_)) && !grants.refund {
                 return Err(ServiceError::Forbidden("giving units back is not allowed on this listener"));
@@ -351,7 +373,9 @@ impl<C: Clock> Service<C> {
             return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
         }
         within("limits that match", hits.len(), MAX_HITS)?;
-        Ok(self.limiter.decide(hits, decisions).await?)
+        let verdict = self.limiter.decide(hits, decisions).await?;
+        self.watch_full(verdict.now);
+        Ok(verdict)
     }
 
     /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time.
@@ -365,7 +389,27 @@ impl<C: Clock> Service<C> {
                 decisions[*index] = decision;
             }
         }
+        self.watch_full(now);
         Ok(Verdict::of(&plan.hits, decisions, now))
+    }
+
+    /// Tells the log, at most once a minute, that keys are shut out or pass uncounted.
+    fn watch_full(&self, now: Time) {
+        let Backend::Memory(store) = self.limiter.store();
+        let requests = store.full_requests();
+        if requests == self.full.requests.load(Ordering::Relaxed) {
+            return;
+        }
+        self.full.requests.store(requests, Ordering::Relaxed);
+        let told_ns = self.full.told_ns.load(Ordering::Relaxed);
+        let (now_ns, order) = (now.as_nanos(), Ordering::Relaxed);
+        let due = now_ns.saturating_sub(told_ns) >= FULL_LOG_EVERY_NS;
+        if due && self.full.told_ns.compare_exchange(told_ns, now_ns, order, order).is_ok() {
+            tracing::warn!(
+                requests,
+                "the memory store is full: new keys are shut out or uncounted, as memory.on_full says; raise memory.max_keys"
+            );
+        }
     }
 
     fn count_verdict(&self, verdict: &Verdict) {

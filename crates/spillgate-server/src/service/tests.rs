@@ -1,7 +1,5 @@
 //! What no protocol can see of the service.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use spillgate::rules::RulesFile;
 use spillgate::{MemoryOptions, Receipt};
 
@@ -34,6 +32,23 @@ async fn a_request_in_compat_is_judged_at_one_time() {
     let loaded = service.rules();
     let answer = service.decide(&loaded, &request, Grants::default()).await.expect("an answer");
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
+}
+
+#[tokio::test]
+async fn a_long_value_counts_as_its_beginning() {
+    let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]");
+    assert_eq!(service.counted("short"), "short");
+    let long = "é".repeat(600);
+    let (first, other) = (format!("a{long}1"), format!("a{long}2"));
+    assert_eq!(service.counted(&first).len(), 1023, "1024 would cut a character in two");
+    let loaded = service.rules();
+    for (value, allowed) in [(&first, true), (&other, false)] {
+        let entries = [("a", service.counted(value))];
+        let descriptor = Descriptor { entries: &entries, action: Action::Take(1), limit: None };
+        let request = Request { domain: "d", descriptors: &[descriptor], max_wait_ns: 0 };
+        let answer = service.decide(&loaded, &request, Grants::default()).await.expect("an answer");
+        assert_eq!(answer.verdict.allowed, allowed);
+    }
 }
 
 #[tokio::test]

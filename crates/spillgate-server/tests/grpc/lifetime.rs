@@ -153,6 +153,43 @@ async fn a_request_that_waits_is_answered_before_the_server_ends() {
     assert_eq!(ended.await.unwrap().unwrap().connections_cut, 0);
 }
 
+/// Asks on one kept connection until an answer tells it to go; returns how often it was answered.
+async fn ask_until_told_to_go(address: std::net::SocketAddr, answered: Arc<AtomicU64>) -> u64 {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut own, mut buffer) = (0, [0; 1024]);
+    loop {
+        stream.write_all(b"GET /who HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("nobody has told it to go");
+        let mut answer = String::new();
+        while !answer.ends_with("127.0.0.1") {
+            let read = stream.read(&mut buffer).await.expect("the connection stands");
+            assert!(read > 0, "answer {own} was lost");
+            answer.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
+        }
+        own += 1;
+        answered.fetch_add(1, Ordering::Relaxed);
+        if answer.contains("connection: close") {
+            return own;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_loses_no_request_on_kept_http_connections() {
+    let (address, server, _) = http_server(limits(), Arc::default());
+    let running = server.start().unwrap();
+    let answered = Arc::new(AtomicU64::new(0));
+    let ask = || tokio::spawn(ask_until_told_to_go(address, Arc::clone(&answered)));
+    let askers: Vec<_> = (0..32).map(|_| ask()).collect();
+    eventually("requests are flowing", || answered.load(Ordering::Relaxed) > 1000).await;
+    running.handle().drain();
+    for asker in askers {
+        assert!(asker.await.unwrap() > 0);
+    }
+    let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
+    assert_eq!(drained.connections_cut, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
     let limits = Limits { drain: Duration::from_millis(50), ..limits() };

@@ -3,6 +3,7 @@
 mod shard;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -55,6 +56,7 @@ impl Default for MemoryOptions {
 pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     on_full: OnFull,
+    full_requests: AtomicU64,
 }
 
 impl MemoryStore {
@@ -63,7 +65,11 @@ impl MemoryStore {
     pub fn new(options: MemoryOptions) -> MemoryStore {
         let count = if options.max_keys < SHARD_FROM_KEYS { 1 } else { SHARDS };
         let shard = || Mutex::new(Shard::new(options.max_keys / count, options.max_heap_bytes / count));
-        MemoryStore { shards: (0..count).map(|_| shard()).collect(), on_full: options.on_full }
+        MemoryStore {
+            shards: (0..count).map(|_| shard()).collect(),
+            on_full: options.on_full,
+            full_requests: AtomicU64::new(0),
+        }
     }
 
     /// Decides all `hits` of one request at `now`; `decisions` has the same length.
@@ -77,7 +83,17 @@ impl MemoryStore {
         if hits.len() > MAX_HITS {
             return Err(StoreError::Malformed("more hits than one request can have"));
         }
-        Ok(Transaction::begin(self, hits, now).run(now, hits, decisions))
+        let transaction = Transaction::begin(self, hits, now);
+        if transaction.keys.iter().any(|place| place.before.is_some()) {
+            self.full_requests.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(transaction.run(now, hits, decisions))
+    }
+
+    /// Requests that met a bound of the store: refused or not counted, as [`OnFull`] says.
+    #[must_use]
+    pub fn full_requests(&self) -> u64 {
+        self.full_requests.load(Ordering::Relaxed)
     }
 
     /// How many states are held, those that expired lately included.

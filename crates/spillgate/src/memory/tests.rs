@@ -32,6 +32,7 @@ fn a_full_store_refuses_new_keys_and_keeps_the_old_ones() {
     let shut = take(&store, 3, &quota, at(1));
     assert!(!shut.allowed);
     assert_eq!((shut.reason, shut.retry_after), (Reason::StoreFull, Wait::Unknown));
+    assert_eq!(store.full_requests(), 1);
     assert_eq!(take(&store, 0, &quota, at(1)).remaining, 0, "known keys are still counted");
     assert_eq!(store.len(), 3);
     assert!(take(&store, 3, &quota, at(3)).allowed, "expired states make room");
@@ -58,6 +59,7 @@ fn a_full_store_that_allows_counts_nothing() {
     for _ in 0..5 {
         assert!(take(&store, 1, &quota, at(1)).allowed);
     }
+    assert_eq!(store.full_requests(), 5);
     assert!(!take(&store, 0, &quota, at(1)).allowed, "known keys are still counted");
     assert_eq!(store.len(), 1);
 }

@@ -94,8 +94,11 @@ async fn judge<C: Clock>(state: &HttpState<C>, request: HttpRequest) -> Result<R
     let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|info| info.0);
     let client = counted_by(client_address(peer, request.headers(), &state.0.trusted_proxies), auth.ipv6_prefix);
     let values = values(auth, request.headers(), &client);
-    let entries: SmallVec<[Entries<'_>; 4]> =
-        values.iter().map(|entries| entries.iter().map(|(key, value)| (*key, &**value)).collect()).collect();
+    let service = &state.0.service;
+    let entries: SmallVec<[Entries<'_>; 4]> = values
+        .iter()
+        .map(|entries| entries.iter().map(|(key, value)| (*key, service.counted(value))).collect())
+        .collect();
     let descriptors: SmallVec<[Descriptor<'_>; 4]> =
         entries.iter().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None }).collect();
     let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
