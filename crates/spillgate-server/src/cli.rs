@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::settings::{DURATION_MEND, KEYS, Key, Shape, duration};
+use crate::settings::{KEYS, Key, Shape, duration, duration_mend};
 
 /// What to do.
 #[derive(Debug)]
@@ -218,7 +218,8 @@ fn check_command() -> Command {
                 .long("cost")
                 .value_name("UNITS")
                 .default_value("1")
-                .value_parser(value_parser!(u64))
+                .allow_negative_numbers(true)
+                .value_parser(units)
                 .help("Units that each question takes; 0 looks without taking"),
         )
         .arg(
@@ -307,7 +308,11 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
 }
 
 fn instant(text: &str) -> Result<Duration, String> {
-    duration(text).ok_or_else(|| DURATION_MEND.to_owned())
+    duration(text).ok_or_else(|| duration_mend(text).to_owned())
+}
+
+fn units(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
 }
 
 /// `user_id=7,path=/x`: entries between commas, `\` makes the next character plain.

@@ -84,7 +84,8 @@ fn a_wrong_command_line_ends_with_2_and_names_what_was_meant() {
         ("check rules.yaml -d api -e a=1 --at 1s,0s", "--at goes back in time"),
         ("check rules.yaml -d api -e a=1 --at 0s,1s --times 9999", "makes more than 10000 questions"),
         ("check rules.yaml -d api -e a=1 --times 0", "0 is not in 1..=10000"),
-        ("check rules.yaml -d api -e a=1 --cost -1", "-1"),
+        ("check rules.yaml -d api -e a=1 --cost -1", "write a whole number from 0"),
+        ("check rules.yaml -d api -e a=1 --at 999999d", "too long, at most 213503d"),
     ] {
         let said = folder().run(arguments);
         assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}");

@@ -88,7 +88,10 @@ impl Body for TimedBody {
         }
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(this.allowed)));
         match timer.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Some(Err("the request's body did not come in time".into()))),
+            Poll::Ready(()) => {
+                let late = io::Error::new(io::ErrorKind::TimedOut, "the request's body did not come in time");
+                Poll::Ready(Some(Err(late.into())))
+            }
             Poll::Pending => Poll::Pending,
         }
     }

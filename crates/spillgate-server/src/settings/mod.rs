@@ -24,7 +24,7 @@ use spillgate::headers::HeaderStyle;
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
-pub use values::{DURATION_MEND, duration};
+pub use values::{duration, duration_mend};
 
 /// Everything that can be set, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -182,7 +182,7 @@ impl<'v> Value<'v> {
         match duration(text) {
             Some(value) if !value.is_zero() && value <= Duration::from_secs(31_536_000) => Ok(value),
             Some(_) => Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), "choose 1ns to 365d")),
-            None => Err(self.wrong(format!("`{text}` is not a duration"), DURATION_MEND)),
+            None => Err(self.wrong(format!("`{text}` is not a duration"), duration_mend(text))),
         }
     }
 
@@ -258,8 +258,22 @@ impl<'v> Value<'v> {
 /// A whole number and a unit: `0s`, `10ms`, `5m`.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
-    let split = text.find(|c: char| !c.is_ascii_digit())?;
-    let unit_ns: u64 = match &text[split..] {
+    let (number, unit_ns) = number_and_unit_ns(text)?;
+    number.parse::<u64>().ok()?.checked_mul(unit_ns).map(Duration::from_nanos)
+}
+
+/// How to mend a text that [`duration`] does not read.
+#[must_use]
+pub fn duration_mend(text: &str) -> &'static str {
+    match number_and_unit_ns(text) {
+        Some((number, _)) if !number.is_empty() => "too long, at most 213503d",
+        _ => DURATION_MEND,
+    }
+}
+
+fn number_and_unit_ns(text: &str) -> Option<(&str, u64)> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let unit_ns = match unit {
         "ns" => 1,
         "us" => 1_000,
         "ms" => 1_000_000,
@@ -269,7 +283,7 @@ pub fn duration(text: &str) -> Option<Duration> {
         "d" => 86_400_000_000_000,
         _ => return None,
     };
-    text[..split].parse::<u64>().ok()?.checked_mul(unit_ns).map(Duration::from_nanos)
+    Some((number, unit_ns))
 }
 
 fn is_header_name(name: &str) -> bool {

@@ -89,7 +89,7 @@ fn what_makes_no_sense_is_a_400_with_a_reason() {
     let wrong = [
         ("{}", "domain is empty"),
         (r#"{"domain":"api"}"#, "no descriptors"),
-        (r#"{"domain":"api","descriptors":{}}"#, "expected a sequence"),
+        (r#"{"domain":"api","descriptors":{}}"#, "expected a list"),
         (r#"{"domain":7}"#, "expected a string"),
         (r#"{"domain":"api","hits":1}"#, "unknown field `hits`"),
         (r#"{"domain":"api","hitsAddend":4294967296}"#, "expected a whole number of 0 to 4294967295"),

@@ -19,11 +19,14 @@ fn check_bodies_that_make_no_sense_say_what_where_and_how() {
         (r#"{"domain":null,"descriptors":[{"a":"b"}]}"#, "expected a string"),
         (r#"{"domain":"api","descriptors":[{"a":7}]}"#, "expected a string"),
         (r#"{"domain":"api","descriptors":[{"a":"b","a":"c"}]}"#, "duplicate field `a`"),
+        (r#"{"domain":"api","descriptors":{"a":"b"}}"#, "invalid type: object, expected a list"),
+        (r#"{"domain":"api","descriptors":[[["a"]]]}"#, r#"expected a pair ["key","value"]"#),
+        (r#"{"domain":"api","descriptors":["a"]}"#, r#"[["key","value"], ...]"#),
         (r#"{"domain":"api","descriptors":["a"]}"#, "expected a descriptor such as"),
         (r#"{"domain":"api","descriptors":[{"a":"b"}],"costs":1}"#, "unknown field `costs`"),
         (r#"{"domain":"api","domain":"api","descriptors":[]}"#, "duplicate field `domain`"),
         (r#"{"domain":"api","descriptors":[{"a":"b"}],"cost":-1}"#, "invalid value: integer `-1`"),
-        (r#"{"domain":"api","descriptors":[{"a":"b"}],"cost":0.5}"#, "expected u64"),
+        (r#"{"domain":"api","descriptors":[{"a":"b"}],"cost":0.5}"#, "expected a whole number from 0"),
         (r#"{"domain":"api","descriptors":[{"a":"b"}]} x"#, "trailing characters"),
         (r#"[{"domain":"api","descriptors":[{"a":"b"}]},{}]"#, "missing field `domain`"),
     ];
@@ -131,5 +134,38 @@ fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
                 format!("spillgate_requests_rejected_total{{reason=\"{other}\"}} {}\n", u8::from(other == reason));
             assert!(metrics.contains(&line), "{path} {body:.60}: {line}{metrics}");
         }
+    }
+}
+
+/// What the listener makes of a body that is too slow.
+struct LateBody;
+
+impl http_body::Body for LateBody {
+    type Data = axum::body::Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
+        std::task::Poll::Ready(Some(Err(std::io::ErrorKind::TimedOut.into())))
+    }
+}
+
+#[test]
+fn a_body_that_comes_too_late_is_a_408_of_our_own_words() {
+    let request = Request::post("/v1/check").body(Body::new(LateBody)).expect("a request");
+    let problem = App::new().call(request).problem(408);
+    assert!(problem.starts_with("the body did not come in time | send it at once"), "{problem}");
+}
+
+#[test]
+fn a_limit_of_0_and_a_wait_beyond_measure_say_so() {
+    let app = App::new();
+    let refused = app.post("/v1/hit", r#"{"bucket":"b","key":"k","limit":0,"window_ms":1000}"#);
+    assert!(refused.problem(429).contains("it refuses everything"), "{}", refused.body);
+    for wait in ["61s", "99999999999s", "99999999999999999999s"] {
+        let problem = app.post(&format!("/v1/check?wait={wait}"), "{}").problem(400);
+        assert!(problem.contains("too long, at most 60s"), "{wait}: {problem}");
     }
 }

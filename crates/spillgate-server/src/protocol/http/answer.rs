@@ -149,6 +149,9 @@ impl<'a> Told<'a> {
     }
 
     fn detail(&self) -> &'static str {
+        if self.shown.is_some_and(|decision| decision.limit == 0 && decision.reason != Reason::StoreFull) {
+            return "the limit is 0: it refuses everything";
+        }
         match self.shown.map(|decision| decision.reason) {
             Some(Reason::CostAboveCapacity) => "the cost is above what the limit can ever hold; ask for less",
             Some(Reason::Penalty) => "the limit was exceeded before, and the penalty for that is not over",

@@ -11,14 +11,17 @@ use spillgate::Clock;
 use spillgate::rules::{Action, Descriptor, Request};
 
 use crate::service::ServiceError;
-use crate::settings::{DURATION_MEND, duration};
+use crate::settings::{duration, duration_mend};
 
 use super::answer::{Told, json};
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
 use super::{HttpState, Received, received};
 
-const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}"#;
+const EXAMPLE: &str = concat!(
+    r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}; the order of a descriptor's entries counts, "#,
+    r#"and [["key","value"], ...] in place of {"key":"value", ...} keeps it in any JSON library"#
+);
 
 /// The most checks in one body.
 const MAX_CHECKS: usize = 256;
@@ -141,16 +144,23 @@ pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Pro
                 "there is only `wait`: ?wait=1s",
             ));
         }
-        let value = duration(value).ok_or_else(|| Problem::bad_request("`wait` is no duration", DURATION_MEND))?;
+        let value = duration(value).ok_or_else(|| match duration_mend(value) {
+            mend if mend.starts_with("too long") => too_long(max),
+            mend => Problem::bad_request("`wait` is no duration", mend),
+        })?;
         if wait.replace(value).is_some() {
             return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
         }
         if value > max {
-            let help = format!("wait at most {max:?}, or ask again after retry_after_ms");
-            return Err(Problem::bad_request("`wait` is too long", help));
+            return Err(too_long(max));
         }
     }
     Ok(wait.map_or(0, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+fn too_long(max: Duration) -> Problem {
+    let help = format!("ask again after retry_after_ms instead, or wait at most {max:?}");
+    Problem::bad_request(format!("`wait` is too long, at most {max:?}"), help)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             type Value = Entries<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"a descriptor such as {"user_id":"7"} or [["user_id","7"]]"#)
+                f.write_str(r#"a descriptor such as {"user_id":"7"} or [["user_id","7"], ...] (the order counts)"#)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'a>, A::Error> {
@@ -127,6 +127,28 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// Reads one object.
 pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
+}
+
+/// What is wrong, without the reader's words for Rust's types.
+pub(crate) fn plain(error: &serde_json::Error) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("u64", "a whole number from 0 to 18446744073709551615"),
+        ("u8", "a whole number from 0 to 255"),
+        ("a sequence", "a list"),
+        ("a tuple of size 2", "a pair [\"key\",\"value\"]"),
+        ("a map", "an object"),
+    ];
+    let text = error.to_string();
+    let Some((found, expected)) = text.rsplit_once(", expected ") else { return text };
+    let found = found.replacen("invalid type: map", "invalid type: object", 1);
+    let found = found.replacen("invalid type: sequence", "invalid type: list", 1);
+    let word = WORDS.iter().find_map(|(word, plain)| Some((plain, expected.strip_prefix(word)?)));
+    match word {
+        Some((plain, place)) if place.is_empty() || place.starts_with(' ') => {
+            format!("{found}, expected {plain}{place}")
+        }
+        _ => format!("{found}, expected {expected}"),
+    }
 }
 
 /// One value, or a list of them.

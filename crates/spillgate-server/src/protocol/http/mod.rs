@@ -173,12 +173,24 @@ async fn unknown_path(uri: Uri) -> Problem {
 /// looked at: what parses as JSON is JSON.
 pub(crate) type Received = Result<Bytes, BytesRejection>;
 
+/// Whether the listener gave up on the body.
+fn came_too_late(rejection: &BytesRejection) -> bool {
+    let causes = std::iter::successors(Some(rejection as &dyn std::error::Error), |error| error.source());
+    let mut inner = causes.filter_map(|error| error.downcast_ref::<std::io::Error>());
+    inner.any(|error| error.kind() == std::io::ErrorKind::TimedOut)
+}
+
 pub(crate) fn received(body: Received) -> Result<Bytes, Problem> {
     body.map_err(|rejection| match rejection.status() {
         StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the body is too large",
             "send fewer checks at once; the bound is `limits.body` in the settings",
+        ),
+        _ if came_too_late(&rejection) => Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not come in time",
+            "send it at once; the bound is `limits.receive` in the settings",
         ),
         status => Problem::new(status, format!("the body could not be read: {rejection}"), ""),
     })

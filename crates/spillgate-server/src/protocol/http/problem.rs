@@ -11,7 +11,7 @@ use spillgate::{Clock, StoreError};
 
 use crate::service::ServiceError;
 
-use super::HttpState;
+use super::{HttpState, json};
 
 pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -47,7 +47,7 @@ impl Problem {
     /// A body that is not the JSON asked for; `example` is one that would do.
     pub(crate) fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
         Problem::bad_request(
-            format!("the body is not what is read here: {error}"),
+            format!("the body is not what is read here: {}", json::plain(error)),
             format!("send JSON such as {example}"),
         )
     }

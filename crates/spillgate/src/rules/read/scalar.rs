@@ -46,8 +46,11 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
             _ if digits => "use at most 9007199254740991".to_owned(),
             _ => format!("write digits only, such as `{key}: 100`"),
         };
-        let message = format!("`{key}` has to be a whole number, not `{}`", shown(text));
-        reporter.error(node.at, message, "no whole number", help);
+        let (message, label) = match digits {
+            true => (format!("`{key}` is too large: `{}`", shown(text)), "too large"),
+            false => (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "no whole number"),
+        };
+        reporter.error(node.at, message, label, help);
         return None;
     }
     let help = match &node.value {
