@@ -190,6 +190,11 @@ fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     for path in ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/login%0a", "/%01", "/%7f"] {
         assert_eq!(proxy.get(path, &[]).status, 400, "{path}");
     }
+    let long = "x".repeat(7_000);
+    let names = ["x-a", "x-b", "x-c", "x-d", "x-e"];
+    let many = names.map(|name| (name, long.as_str()));
+    let status = proxy.get("/", &many).status;
+    assert!(matches!(status, 400 | 431), "more header fields than spillgate reads: {status}");
     assert_eq!(upstream.seen(), 0);
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Value<'v> {
 }
 
 /// How a duration is written.
-pub const DURATION_MEND: &str = "write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m";
+const DURATION_MEND: &str = "write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m";
 
 type Read<T> = Result<T, Wrong>;
 
