@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
-use spillgate_server::listener::Peer;
+use spillgate_server::service::Peer;
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::http::{HttpOptions, HttpState, router};
 use spillgate_server::service::{Backend, Service, ServiceOptions};

@@ -20,9 +20,11 @@ fuzz_target!(|data: &[u8]| {
         Ok(rules) => rules,
         Err(errors) => {
             assert!(errors.iter().next().is_some(), "refused without a reason");
+            // A carriage return alone ends a line in YAML too.
+            let lines = text.split(['\n', '\r']).count();
             for error in errors.iter() {
                 assert!(!error.help().is_empty(), "no mend: {error}");
-                assert!(error.line() as usize <= text.lines().count() + 1, "{error}");
+                assert!(error.line() as usize <= lines + 1, "{error}");
             }
             assert!(!errors.report().is_empty());
             return;
