@@ -12,8 +12,8 @@ use crate::{Decision, Hit, OpKind, Quota, Time, Verdict};
 /// any is charged, in one atomic step. Every store gives the same decisions as
 /// [`decide`](crate::decide) on the same trace with the same `now`.
 pub trait Store: Send + Sync {
-    /// Whether this store can serve `op` on `quota`; asked when rules are loaded, so that a rule
-    /// that cannot work is a load error and not a surprise.
+    /// Whether this store can serve `op` on `quota`: for those who load rules to ask, so that a
+    /// rule that cannot work is a load error and not a surprise.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool;
 
     /// Decides all `hits` (at most [`MAX_HITS`](crate::MAX_HITS)) of one request; `decisions`
