@@ -45,6 +45,6 @@ mod verdict;
 pub use decision::{Decision, Reason, Receipt, Source, Verdict, Wait};
 pub use quota::{Algorithm, Anchor, Denied, MAX_UNITS, Quota, QuotaBuilder, QuotaError};
 pub use request::{Binding, Hit, MAX_HITS, Op, OpKind, decide};
-pub use state::State;
+pub use state::{Packed, State};
 pub use store::{Store, StoreError};
 pub use time::Time;

@@ -24,6 +24,19 @@ enum Body {
     Leases(Leases),
 }
 
+/// A state in three integers, for stores that keep many: a bucket, a window or a counter of one
+/// segment, without a penalty. What they mean is the state's own matter; only the first tells others something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Packed {
+    /// From when on the state equals none, or later than that by less than its window, in
+    /// nanoseconds since the epoch; 0 if it equals none at any time.
+    pub expires_at: u64,
+    /// T of a bucket in nanoseconds, or the units in the current window.
+    pub first: u64,
+    /// The units in the window before (`sliding_window_counter`), else 0.
+    pub second: u64,
+}
+
 /// What a state shows to a caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
@@ -83,6 +96,35 @@ impl State {
     #[must_use]
     pub fn from_bucket(debt_paid_at: Time, interval_ns: u64) -> State {
         State { body: Body::Bucket(Bucket::from_raw(debt_paid_at.as_nanos(), interval_ns)), penalty_until: 0 }
+    }
+
+    /// The state in three integers; `None` for one that has a penalty, a log, several segments or leases.
+    #[must_use]
+    #[inline]
+    pub fn pack(&self, quota: &Quota) -> Option<Packed> {
+        match &self.body {
+            _ if self.penalty_until > 0 => None,
+            Body::Empty => Some(Packed::default()),
+            Body::Bucket(it) => Some(it.pack()),
+            Body::Window(it) => Some(it.pack(quota)),
+            Body::Segments(it) => it.pack(quota),
+            Body::Log(_) | Body::Leases(_) => None,
+        }
+    }
+
+    /// The state that [`pack`](State::pack) made `packed` of, under a quota of the same
+    /// [identity](Quota::identity).
+    #[must_use]
+    #[inline]
+    pub fn unpack(packed: Packed, quota: &Quota) -> State {
+        let body = match quota.algorithm() {
+            _ if packed.expires_at == 0 => Body::Empty,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Body::Bucket(Bucket::unpack(packed)),
+            Algorithm::FixedWindow(_) => Body::Window(Window::unpack(packed, quota)),
+            Algorithm::SlidingWindowCounter { .. } => Body::Segments(Segments::unpack(packed, quota)),
+            Algorithm::SlidingWindowLog | Algorithm::Concurrency => Body::Empty,
+        };
+        State { body, penalty_until: 0 }
     }
 
     /// From when on this state equals none, in nanoseconds since the epoch.

@@ -5,7 +5,7 @@
 //! where s is no multiple of W.
 
 use crate::quota::MAX_UNITS;
-use crate::state::{Refusal, Usage};
+use crate::state::{Packed, Refusal, Usage};
 use crate::{Algorithm, Anchor, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -16,6 +16,14 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    pub(crate) fn pack(&self, quota: &Quota) -> Packed {
+        Packed { expires_at: self.expires_at(quota), first: self.count, second: 0 }
+    }
+
+    pub(crate) fn unpack(packed: Packed, quota: &Quota) -> Window {
+        Window { start: packed.expires_at.saturating_sub(quota.window_ns()), count: packed.first }
+    }
+
     /// The window that counts at `now`: this one, also for times before it, or a new empty one.
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();

@@ -10,17 +10,45 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::ops::{Deref, DerefMut};
 
 use crate::quota::MAX_UNITS;
-use crate::state::{Refusal, Usage};
+use crate::state::{Packed, Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
     /// Start of the newest segment, in nanoseconds since the epoch.
     start: u64,
-    /// Units by segment, newest first: n that lie in the window, and the oldest.
-    counts: Box<[u64]>,
+    counts: Counts,
+}
+
+/// Units by segment, newest first: n that lie in the window, and the oldest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Counts {
+    /// Of one segment: the usual case, which owns no memory.
+    Two([u64; 2]),
+    Many(Box<[u64]>),
+}
+
+impl Deref for Counts {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        match self {
+            Counts::Two(counts) => counts,
+            Counts::Many(counts) => counts,
+        }
+    }
+}
+
+impl DerefMut for Counts {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        match self {
+            Counts::Two(counts) => counts,
+            Counts::Many(counts) => counts,
+        }
+    }
 }
 
 /// The window at one instant: what lies in it, as it was `shift` segments ago.
@@ -52,7 +80,27 @@ impl View<'_> {
 
 impl Segments {
     pub(crate) fn new(segments: u8) -> Segments {
-        Segments { start: 0, counts: vec![0; usize::from(segments) + 1].into_boxed_slice() }
+        let counts = match segments {
+            1 => Counts::Two([0; 2]),
+            _ => Counts::Many(vec![0; usize::from(segments) + 1].into_boxed_slice()),
+        };
+        Segments { start: 0, counts }
+    }
+
+    /// Told to expire as if the newest segment had units.
+    pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
+        match self.counts {
+            Counts::Two([0, 0]) => Some(Packed::default()),
+            Counts::Two([first, second]) => {
+                Some(Packed { expires_at: self.start + 2 * quota.window_ns(), first, second })
+            }
+            Counts::Many(_) => None,
+        }
+    }
+
+    pub(crate) fn unpack(packed: Packed, quota: &Quota) -> Segments {
+        let counts = Counts::Two([packed.first, packed.second]);
+        Segments { start: packed.expires_at.saturating_sub(2 * quota.window_ns()), counts }
     }
 
     pub(crate) fn segments(&self) -> u8 {
@@ -151,6 +199,9 @@ impl Segments {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.counts)
+        match &self.counts {
+            Counts::Two(_) => 0,
+            Counts::Many(counts) => size_of_val(&**counts),
+        }
     }
 }

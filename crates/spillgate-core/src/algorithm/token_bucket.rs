@@ -7,7 +7,7 @@
 //!
 //! Admission bound: B + s/T; the queue lets enter Q + 1 + s/T.
 
-use crate::state::{Refusal, Usage};
+use crate::state::{Packed, Refusal, Usage};
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,14 @@ impl Bucket {
 
     pub(crate) fn from_raw(tat: u64, interval_ns: u64) -> Bucket {
         Bucket { tat, interval_ns }
+    }
+
+    pub(crate) fn pack(&self) -> Packed {
+        Packed { expires_at: self.tat, first: self.interval_ns, second: 0 }
+    }
+
+    pub(crate) fn unpack(packed: Packed) -> Bucket {
+        Bucket::from_raw(packed.expires_at, packed.first)
     }
 
     /// What is owed at `now` in nanoseconds of `quota`'s T: converted (rounded up) when T has

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use spillgate_core::{Binding, Op, Reason, Wait};
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -86,7 +88,7 @@ fn the_bytes_of_logs_are_bounded() {
         !take(&store, u128::from(i % 7) << 1, &quota, now).allowed
     });
     assert!(refused.is_some_and(|i| i > 50), "the bound was met at {refused:?}");
-    let bytes: usize = store.shards.iter().map(|shard| shard.lock().heap_bytes()).sum();
+    let bytes = store.room.heap_bytes();
     assert!(bytes <= 2 * 4096, "{bytes} bytes");
 }
 

@@ -1,0 +1,223 @@
+//! A bucket of slots behind a lock of its own, all in two neighbouring cache lines.
+//!
+//! Lock, fingerprints and states share the lines on purpose: a decision then waits for memory
+//! once, and two threads meet only where they want the same bucket.
+
+use super::fingerprint::Fingerprint;
+use super::sync::{AtomicU64, Ordering, relax};
+
+const WORDS: usize = 16;
+/// The last word: lock, moved, and how many entries have passed.
+const META: usize = WORDS - 1;
+const LOCKED: u64 = 1 << 63;
+/// The bucket's entries are in a newer table; nobody gets this lock any more.
+const MOVED: u64 = 1 << 62;
+
+/// How many words a slot has, and so how many slots a bucket: five or three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    /// Three words: 88 bits of fingerprint, 40 of payload, and a time.
+    Narrow,
+    /// Five words: 128 bits of fingerprint, a time, and two payloads.
+    Wide,
+}
+
+impl Width {
+    pub(super) const fn slots(self) -> usize {
+        META / self.words()
+    }
+
+    const fn words(self) -> usize {
+        match self {
+            Width::Narrow => 3,
+            Width::Wide => 5,
+        }
+    }
+}
+
+/// What a slot holds beside the fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The state itself: when it expires (below 2^63, not 0), and its two integers.
+    Inline { expires_at: u64, first: u64, second: u64 },
+    /// When it expires (below 2^63), and where in the slab of its shard the state lies.
+    Boxed { expires_at: u64, index: u32 },
+}
+
+/// Of the word of time.
+const BOXED: u64 = 1 << 63;
+const PAYLOAD_BITS: u32 = 40;
+/// A payload of a narrow slot is a number below 2^38, times 10^(3 * its scale).
+const SCALE_SHIFT: u32 = PAYLOAD_BITS - 2;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Bucket {
+    words: [AtomicU64; WORDS],
+}
+
+/// The bucket belongs to a table that has been replaced.
+#[derive(Debug)]
+pub(super) struct Moved;
+
+impl Bucket {
+    /// Waits for the lock; whoever has it calls [`unlock`](Bucket::unlock).
+    #[inline]
+    pub(super) fn lock(&self) -> Result<(), Moved> {
+        let mut tries = 0;
+        loop {
+            let meta = self.get(META);
+            if meta & MOVED != 0 {
+                return Err(Moved);
+            }
+            let order = (Ordering::Acquire, Ordering::Relaxed);
+            if meta & LOCKED == 0
+                && self.words[META].compare_exchange_weak(meta, meta | LOCKED, order.0, order.1).is_ok()
+            {
+                return Ok(());
+            }
+            tries += 1;
+            relax(tries);
+        }
+    }
+
+    #[inline]
+    pub(super) fn unlock(&self) {
+        self.words[META].store(self.get(META) & !LOCKED, Ordering::Release);
+    }
+
+    /// In place of an unlock, after the entries were copied elsewhere.
+    pub(super) fn unlock_as_moved(&self) {
+        self.words[META].store(MOVED, Ordering::Release);
+    }
+
+    /// How many entries belong to this bucket or one before it, and lie in one after it.
+    #[inline]
+    pub(super) fn passed(&self) -> u64 {
+        self.get(META) & !(LOCKED | MOVED)
+    }
+
+    pub(super) fn note_passing(&self) {
+        self.set(META, self.get(META) + 1);
+    }
+
+    pub(super) fn note_removal(&self) {
+        debug_assert!(self.passed() > 0, "it has passed");
+        self.set(META, self.get(META) - 1);
+    }
+
+    /// The slot of `key`. All slots are compared without a branch: which one matches cannot be predicted.
+    #[inline]
+    pub(super) fn find(&self, width: Width, key: Fingerprint) -> Option<usize> {
+        let found = match width {
+            Width::Narrow => self.scan::<3>(key, 64 - Fingerprint::LOW_BITS),
+            Width::Wide => self.scan::<5>(key, 0),
+        };
+        (found < width.slots()).then_some(found)
+    }
+
+    #[inline]
+    fn scan<const SLOT: usize>(&self, key: Fingerprint, low_shift: u32) -> usize {
+        let mut found = usize::MAX;
+        for slot in 0..META / SLOT {
+            let differs = (self.get(slot * SLOT) ^ key.high) | ((self.get(slot * SLOT + 1) ^ key.low) >> low_shift);
+            found = if differs == 0 { slot } else { found };
+        }
+        found
+    }
+
+    pub(super) fn free_slot(&self, width: Width) -> Option<usize> {
+        (0..width.slots()).find(|&slot| self.get(slot * width.words()) == 0)
+    }
+
+    /// The fingerprint in a slot, as far as it is kept; `None` if the slot is free.
+    pub(super) fn fingerprint(&self, width: Width, slot: usize) -> Option<Fingerprint> {
+        let at = slot * width.words();
+        let (high, low) = (self.get(at), self.get(at + 1));
+        (high != 0).then(|| match width {
+            Width::Narrow => Fingerprint { high, low: low >> PAYLOAD_BITS << PAYLOAD_BITS },
+            Width::Wide => Fingerprint { high, low },
+        })
+    }
+
+    #[inline]
+    pub(super) fn content(&self, width: Width, slot: usize) -> Content {
+        let at = slot * width.words();
+        let time = self.get(at + 2);
+        let (first, second) = match width {
+            Width::Narrow => (unscaled(self.get(at + 1) & ((1 << PAYLOAD_BITS) - 1)), 0),
+            Width::Wide => (self.get(at + 3), self.get(at + 4)),
+        };
+        if time & BOXED == 0 {
+            return Content::Inline { expires_at: time, first, second };
+        }
+        Content::Boxed { expires_at: time & !BOXED, index: u32::try_from(first).unwrap_or(u32::MAX) }
+    }
+
+    /// Writes the slot; false, and nothing is written, if a number is too large for it.
+    #[inline]
+    pub(super) fn write(&self, width: Width, slot: usize, key: Fingerprint, content: Content) -> bool {
+        let (time, first, second) = match content {
+            Content::Inline { expires_at, first, second } if expires_at < BOXED => (expires_at, first, second),
+            Content::Inline { .. } => return false,
+            Content::Boxed { expires_at, index } => (expires_at.min(BOXED - 1) | BOXED, u64::from(index), 0),
+        };
+        let at = slot * width.words();
+        match width {
+            Width::Narrow => {
+                let (Some(payload), 0) = (scaled(first), second) else { return false };
+                self.set(at + 1, key.low >> PAYLOAD_BITS << PAYLOAD_BITS | payload);
+            }
+            Width::Wide => {
+                self.set(at + 1, key.low);
+                self.set(at + 3, first);
+                self.set(at + 4, second);
+            }
+        }
+        self.set(at, key.high);
+        self.set(at + 2, time);
+        true
+    }
+
+    pub(super) fn clear(&self, width: Width, slot: usize) {
+        for word in 0..width.words() {
+            self.set(slot * width.words() + word, 0);
+        }
+    }
+
+    /// Asks for both lines at once; the values only have to arrive some time.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.get(0) ^ self.get(META)
+    }
+
+    // Whoever reads or writes slots has the lock, which orders all of it.
+    #[inline]
+    fn get(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set(&self, word: usize, value: u64) {
+        self.words[word].store(value, Ordering::Relaxed);
+    }
+}
+
+const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
+
+/// Any number below 2^38 (274 s in nanoseconds, 10^11 units), and round larger ones.
+#[inline]
+fn scaled(value: u64) -> Option<u64> {
+    if value >> SCALE_SHIFT == 0 {
+        return Some(value);
+    }
+    (1..SCALES.len()).find_map(|scale| {
+        let whole = value.is_multiple_of(SCALES[scale]).then(|| value / SCALES[scale])?;
+        (whole >> SCALE_SHIFT == 0).then_some((scale as u64) << SCALE_SHIFT | whole)
+    })
+}
+
+#[inline]
+fn unscaled(payload: u64) -> u64 {
+    (payload & ((1 << SCALE_SHIFT) - 1)) * SCALES[(payload >> SCALE_SHIFT) as usize & 3]
+}

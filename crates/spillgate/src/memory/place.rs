@@ -1,0 +1,275 @@
+//! Where one state lies, and how it gets out of its slot and back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use spillgate_core::{
+    Algorithm, Binding, Decision, Hit, Op, OpKind, Packed, Quota, Reason, State, Time, Verdict, Wait, decide,
+};
+
+use super::bucket::{Content, Width};
+use super::fingerprint::Fingerprint;
+use super::shards::Shards;
+use super::slab::Slab;
+use super::table::{At, Locked, Obstacle, Slots, Table};
+use super::{MemoryStore, OnFull};
+
+/// Home buckets looked at for expiry after each new key, and when there is no room.
+const STEPS: usize = 1;
+const STEPS_WHEN_FULL: usize = 32;
+/// One decision in 2^6 on keys that are known looks at a bucket too.
+const SWEEP_BITS: u32 = 6;
+
+/// The table that a key belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home<'s> {
+    shards: &'s Shards,
+    shard: usize,
+}
+
+impl PartialEq for Home<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl<'s> Home<'s> {
+    /// Where the table stands among all tables, for those who lock several.
+    pub(super) fn order(self) -> (bool, usize) {
+        (self.shards.width() == Width::Wide, self.shard)
+    }
+
+    #[inline]
+    pub(super) fn load(self) -> Guard<Arc<Slots>> {
+        self.shards.load(self.shard)
+    }
+
+    #[inline]
+    pub(super) fn table(self, slots: &Slots) -> Table<'_> {
+        self.shards.table(slots)
+    }
+}
+
+/// Where a state is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    /// `None` for a key that is not known and stays so.
+    at: Option<At>,
+    /// Its place in the slab.
+    boxed: Option<u32>,
+    /// It was claimed for this request.
+    pub(super) new: bool,
+    /// There is no room for what the request would charge: the state stays as it was.
+    pub(super) shut: bool,
+}
+
+/// Whether a charge under `quota` may need more bytes in the slab.
+#[inline]
+fn needs_bytes(quota: &Quota, boxed: bool) -> bool {
+    match quota.algorithm() {
+        Algorithm::SlidingWindowLog | Algorithm::Concurrency => true,
+        // Segments are as large when new as they ever get.
+        Algorithm::SlidingWindowCounter { segments: 2.. } => !boxed,
+        _ => quota.penalty_ns() > 0 && !boxed,
+    }
+}
+
+impl MemoryStore {
+    #[inline]
+    pub(super) fn home(&self, key: Fingerprint, quota: &Quota) -> Home<'_> {
+        let shards = self.shards(quota);
+        Home { shards, shard: shards.shard_of(key) }
+    }
+
+    /// Finds the state of `key`; claims a slot for it if it is new and a hit under `charging` needs one.
+    ///
+    /// Without room that is an obstacle first and, if the caller insists, a place that is shut.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        home: Home<'_>,
+        locked: &mut Locked<'_>,
+        key: Fingerprint,
+        charging: Option<&Quota>,
+        insist: bool,
+    ) -> Result<Place, Obstacle> {
+        let at = locked.find(key)?;
+        let boxed = at.and_then(|at| match locked.content(at) {
+            Content::Inline { .. } => None,
+            Content::Boxed { index, .. } => Some(index),
+        });
+        let place = Place { at, boxed, new: false, shut: false };
+        let Some(quota) = charging else { return Ok(place) };
+        if needs_bytes(quota, boxed.is_some()) && !self.room.has_bytes() {
+            return if insist { Ok(Place { shut: true, ..place }) } else { Err(Obstacle::Full) };
+        }
+        if at.is_some() { Ok(place) } else { self.claim(home, locked, key, insist) }
+    }
+
+    fn claim(
+        &self,
+        home: Home<'_>,
+        locked: &mut Locked<'_>,
+        key: Fingerprint,
+        insist: bool,
+    ) -> Result<Place, Obstacle> {
+        if !self.room.take_key() {
+            return if insist { Ok(Place { shut: true, ..Place::default() }) } else { Err(Obstacle::Full) };
+        }
+        let at = locked.claim(key).inspect_err(|_| self.room.give_back_key())?;
+        home.shards.note_entry(home.shard);
+        Ok(Place { at: Some(at), boxed: None, new: true, shut: false })
+    }
+
+    /// Undoes what [`find`](MemoryStore::find) claimed.
+    pub(super) fn unclaim(&self, home: Home<'_>, locked: &Locked<'_>, key: Fingerprint, place: &Place) {
+        if let Place { at: Some(at), new: true, .. } = *place {
+            self.remove(home, locked, key, at);
+        }
+    }
+
+    fn remove(&self, home: Home<'_>, locked: &Locked<'_>, key: Fingerprint, at: At) {
+        locked.remove(key, at);
+        home.shards.note_removal(home.shard);
+        self.room.give_back_key();
+    }
+
+    /// The state, to be [`put`](MemoryStore::put) back under the same locks.
+    #[inline]
+    pub(super) fn take(&self, home: Home<'_>, locked: &Locked<'_>, place: &Place, quota: &Quota) -> State {
+        let Some(at) = place.at else { return State::default() };
+        match locked.content(at) {
+            _ if place.new => State::default(),
+            Content::Inline { expires_at, first, second } => State::unpack(Packed { expires_at, first, second }, quota),
+            Content::Boxed { index, .. } => self.take_boxed(home, place, index),
+        }
+    }
+
+    fn take_boxed(&self, home: Home<'_>, place: &Place, index: u32) -> State {
+        let mut slab = home.shards.slab(home.shard).lock();
+        if place.shut {
+            // What becomes of it will not be kept.
+            return slab.get(index).clone();
+        }
+        let state = slab.take(index);
+        self.room.resize(Slab::bytes(&state), 0);
+        state
+    }
+
+    /// Keeps the state; nothing is kept of one that equals none, or for which there was no room.
+    #[inline]
+    pub(super) fn put(
+        &self,
+        home: Home<'_>,
+        locked: &Locked<'_>,
+        (key, place): (Fingerprint, &Place),
+        state: State,
+        quota: &Quota,
+    ) {
+        let Some(at) = place.at.filter(|_| !place.shut) else { return };
+        let packed = state.pack(quota);
+        if let Some(Packed { expires_at: expires_at @ 1.., first, second }) = packed
+            && locked.write(key, at, Content::Inline { expires_at, first, second })
+        {
+            if let Some(index) = place.boxed {
+                home.shards.slab(home.shard).lock().remove(index);
+            }
+            return;
+        }
+        self.put_boxed(home, locked, (key, at, place.boxed), state, quota);
+    }
+
+    #[cold]
+    fn put_boxed(
+        &self,
+        home: Home<'_>,
+        locked: &Locked<'_>,
+        (key, at, boxed): (Fingerprint, At, Option<u32>),
+        state: State,
+        quota: &Quota,
+    ) {
+        let mut slab = home.shards.slab(home.shard).lock();
+        let expires_at = state.expires_at(quota);
+        if expires_at == 0 {
+            if let Some(index) = boxed {
+                slab.remove(index);
+            }
+            return self.remove(home, locked, key, at);
+        }
+        let index = boxed.unwrap_or_else(|| slab.reserve());
+        self.room.resize(0, Slab::bytes(&state));
+        slab.put(index, state);
+        let fits = locked.write(key, at, Content::Boxed { expires_at, index });
+        debug_assert!(fits, "an index and a time fit every slot");
+    }
+
+    /// Decides where `shut` states cannot be charged: what becomes of those is not kept.
+    #[cold]
+    pub(super) fn decide_shut(
+        &self,
+        now: Time,
+        hits: &[Hit<'_>],
+        (states, state_of): (&mut [State], &[usize]),
+        shut: &[bool],
+        decisions: &mut [Decision],
+    ) -> Verdict {
+        self.full_requests.fetch_add(1, Ordering::Relaxed);
+        let refuses = |i: usize| {
+            let take = hits[i].op.kind() == OpKind::Take && hits[i].binding != Binding::Shadow;
+            shut[state_of[i]] && take && self.on_full == OnFull::Deny
+        };
+        let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
+            return decide(states, state_of, hits, now, decisions);
+        };
+        // The whole request is refused for want of room: all its takes and forces become looks.
+        let look = |hit: &Hit<'_>| match hit.op.kind() {
+            OpKind::Take | OpKind::Force => Op::Look,
+            _ => hit.op,
+        };
+        let looks: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| Hit { op: look(hit), ..*hit }).collect();
+        let verdict = decide(states, state_of, &looks, now, decisions);
+        for i in (first..hits.len()).filter(|&i| refuses(i)) {
+            decisions[i].allowed = false;
+            decisions[i].reason = Reason::StoreFull;
+            decisions[i].remaining = 0;
+            decisions[i].retry_after = Wait::Unknown;
+        }
+        Verdict { allowed: false, binding: Some(first), retry_after: Wait::Unknown, ..verdict }
+    }
+
+    /// Clears the way for a request that has to begin anew; true if it should do without room then.
+    #[cold]
+    pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time) -> bool {
+        match obstacle {
+            Obstacle::Full => self.tend(home, STEPS_WHEN_FULL, now),
+            Obstacle::Moved => home.shards.wait(home.shard),
+            Obstacle::Crowded => home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone)),
+        }
+        *obstacle == Obstacle::Full
+    }
+
+    /// Forgets a little, now and then: after each new key, and after some other decisions.
+    #[inline]
+    pub(super) fn tend_after(&self, home: Home<'_>, new: bool, now: Time) {
+        // The time's digits, well mixed, are as good as a die.
+        let drawn = now.as_nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SWEEP_BITS) == 0;
+        if new || drawn {
+            self.tend(home, STEPS, now);
+        }
+    }
+
+    fn tend(&self, home: Home<'_>, steps: usize, now: Time) {
+        home.shards.tend(home.shard, steps, now.as_nanos(), |gone| self.forget(home, gone));
+    }
+
+    /// Gives back the room of an entry that was removed.
+    fn forget(&self, home: Home<'_>, content: Content) {
+        self.room.give_back_key();
+        if let Content::Boxed { index, .. } = content {
+            let state = home.shards.slab(home.shard).lock().remove(index);
+            self.room.resize(Slab::bytes(&state), 0);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The tables of all shards: growing, shrinking and forgetting, a little at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use super::bucket::{Content, Width};
+use super::fingerprint::Fingerprint;
+use super::slab::Slab;
+use super::table::{Slots, Table};
+
+/// Above this share of full slots a table grows: more would make chains long, fewer cost memory.
+const MAX_LOAD: f64 = 0.88;
+/// Below this share it shrinks.
+const MIN_LOAD: f64 = 0.4;
+/// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
+const STEPS_TO_DOUBLE: f64 = 8.0;
+/// The smallest table that is not empty.
+const MIN_HOMES: usize = 4;
+
+/// All tables of one width.
+#[derive(Debug)]
+pub(super) struct Shards {
+    width: Width,
+    bits: u32,
+    /// Apart from the rest of the shards: these are read by every decision and seldom written.
+    tables: Box<[ArcSwap<Slots>]>,
+    shards: Box<[Shard]>,
+}
+
+/// What belongs to a table and is seldom needed.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shard {
+    entries: AtomicUsize,
+    /// The home bucket that is looked at next for expired entries. Held while the table is replaced.
+    hand: Mutex<usize>,
+    slab: Mutex<Slab>,
+}
+
+impl Shards {
+    pub(super) fn new(width: Width, bits: u32) -> Shards {
+        let count = 1 << bits;
+        Shards {
+            width,
+            bits,
+            tables: (0..count).map(|_| ArcSwap::from_pointee(Slots::new(0))).collect(),
+            shards: (0..count).map(|_| Shard::default()).collect(),
+        }
+    }
+
+    /// The slots of a shard; as long as the guard lives, so do they.
+    #[inline]
+    pub(super) fn load(&self, shard: usize) -> Guard<Arc<Slots>> {
+        self.tables[shard].load()
+    }
+
+    #[inline]
+    pub(super) fn table<'s>(&self, slots: &'s Slots) -> Table<'s> {
+        Table::new(slots, self.width, self.bits)
+    }
+
+    #[inline]
+    pub(super) fn shard_of(&self, key: Fingerprint) -> usize {
+        key.shard(self.bits)
+    }
+
+    pub(super) fn slab(&self, shard: usize) -> &Mutex<Slab> {
+        &self.shards[shard].slab
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.shards.iter().map(|shard| shard.entries.load(Ordering::Relaxed)).sum()
+    }
+
+    pub(super) fn note_entry(&self, shard: usize) {
+        self.shards[shard].entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_removal(&self, shard: usize) {
+        self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn width(&self) -> Width {
+        self.width
+    }
+
+    /// Waits until the table that is being replaced has been.
+    pub(super) fn wait(&self, shard: usize) {
+        drop(self.shards[shard].hand.lock());
+    }
+
+    /// Makes the table of `shard` larger.
+    pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) {
+        let mut hand = self.shards[shard].hand.lock();
+        self.replace(shard, &mut hand, true, now_ns, gone);
+    }
+
+    /// Looks at the next `steps` home buckets of `shard`, forgets what expired there, and has the
+    /// table grow or shrink if that is due. Does nothing while another thread is at it.
+    pub(super) fn tend(&self, shard: usize, steps: usize, now_ns: u64, mut gone: impl FnMut(Content)) {
+        let Some(mut hand) = self.shards[shard].hand.try_lock() else { return };
+        let slots = self.load(shard);
+        let table = self.table(&slots);
+        for _ in 0..steps.min(table.homes) {
+            if *hand >= table.homes {
+                *hand = 0;
+            }
+            let Ok(mut locked) = table.lock(*hand) else { return };
+            let forgotten = locked.forget_expired(now_ns, |content| {
+                self.note_removal(shard);
+                gone(content);
+            });
+            if forgotten.is_err() {
+                return;
+            }
+            *hand += 1;
+        }
+        let capacity = (table.homes * self.width.slots()) as f64;
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
+        let too_large = *hand >= table.homes && table.homes > MIN_HOMES && entries < capacity * MIN_LOAD;
+        if entries > capacity * MAX_LOAD || too_large {
+            self.replace(shard, &mut hand, false, now_ns, gone);
+        }
+    }
+
+    /// Copies the entries of `shard` that have not expired into a table of the right size.
+    fn replace(&self, shard: usize, hand: &mut usize, larger: bool, now_ns: u64, mut gone: impl FnMut(Content)) {
+        let slots = self.load(shard);
+        let old = self.table(&slots);
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed);
+        let wanted = (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize;
+        let homes = self.size_above(shard, if larger { wanted.max(old.homes) } else { wanted });
+        let mut new = Slots::new(homes);
+        for bucket in old.buckets {
+            // One lock at a time, and nobody who waits for it is waited for here. None has moved: the hand is held.
+            if bucket.lock().is_err() {
+                continue;
+            }
+            for slot in 0..self.width.slots() {
+                let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
+                let content = bucket.content(self.width, slot);
+                if content.expires_at() <= now_ns {
+                    self.note_removal(shard);
+                    gone(content);
+                } else {
+                    new.place(self.width, key, key.home(self.bits, homes), content);
+                }
+            }
+            bucket.unlock_as_moved();
+        }
+        *hand = 0;
+        self.tables[shard].store(Arc::new(new));
+    }
+
+    /// The next size above `homes` in the shard's own row of sizes: the rows of different shards
+    /// are shifted against each other, so that they do not all grow at once.
+    fn size_above(&self, shard: usize, homes: usize) -> usize {
+        let shift = shard as f64 / self.shards.len() as f64;
+        let of_step = |step: f64| (MIN_HOMES as f64 * ((step + shift) / STEPS_TO_DOUBLE).exp2()) as usize;
+        let near = ((homes as f64 / MIN_HOMES as f64).max(1.0).log2() * STEPS_TO_DOUBLE - shift).floor();
+        let mut step = near.max(0.0);
+        while of_step(step) <= homes {
+            step += 1.0;
+        }
+        of_step(step)
+    }
+}

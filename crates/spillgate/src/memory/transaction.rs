@@ -1,0 +1,196 @@
+//! One request: the buckets of all its hits are locked, the kernel decides, the states go back.
+
+use std::slice;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use spillgate_core::{Decision, Hit, OpKind, Quota, State, Time, Verdict, decide};
+
+use super::MemoryStore;
+use super::fingerprint::Fingerprint;
+use super::place::{Home, Place};
+use super::table::{Locked, Obstacle, Slots};
+
+/// A state that hits of a request count in.
+struct Member<'s, 'q> {
+    key: Fingerprint,
+    home: Home<'s>,
+    quota: &'q Quota,
+    /// The quota of a hit that may need room, if there is one.
+    charging: Option<&'q Quota>,
+}
+
+/// The quota under which the hit may need room.
+#[inline]
+fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
+    matches!(hit.op.kind(), OpKind::Take | OpKind::Force).then_some(hit.quota)
+}
+
+/// A request of several hits.
+struct Request<'r, 's, 'q> {
+    now: Time,
+    hits: &'r [Hit<'q>],
+    members: SmallVec<[Member<'s, 'q>; 4]>,
+    /// For each hit, the index of its member.
+    state_of: SmallVec<[usize; 4]>,
+    /// The members in the order of their buckets: all requests take their locks in this order.
+    order: SmallVec<[usize; 4]>,
+}
+
+impl<'r, 's, 'q> Request<'r, 's, 'q> {
+    fn new(store: &'s MemoryStore, now: Time, hits: &'r [Hit<'q>]) -> Request<'r, 's, 'q> {
+        let mut members: SmallVec<[Member<'s, 'q>; 4]> = SmallVec::new();
+        let mut state_of = SmallVec::new();
+        for hit in hits {
+            let key = Fingerprint::of(hit);
+            let home = store.home(key, hit.quota);
+            let known = members.iter().position(|m| m.key == key && m.home == home);
+            state_of.push(known.unwrap_or(members.len()));
+            match known {
+                Some(known) => members[known].charging = members[known].charging.or(charging(hit)),
+                None => members.push(Member { key, home, quota: hit.quota, charging: charging(hit) }),
+            }
+        }
+        let mut order: SmallVec<[usize; 4]> = (0..members.len()).collect();
+        order.sort_unstable_by_key(|&i| (members[i].home.order(), members[i].key.high));
+        Request { now, hits, members, state_of, order }
+    }
+}
+
+/// What a request has locked, bucket by bucket upward, and where its states are.
+struct Held<'t> {
+    locked: SmallVec<[Locked<'t>; 4]>,
+    /// For each member, the index of its locks and its place.
+    places: SmallVec<[(usize, Place); 4]>,
+}
+
+impl MemoryStore {
+    /// A request of one hit: as [`decide_all`](MemoryStore::decide_all), without its lists.
+    #[inline]
+    pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decisions: &mut [Decision]) -> Verdict {
+        let key = Fingerprint::of(hit);
+        let home = self.home(key, hit.quota);
+        let mut insist = false;
+        loop {
+            let slots = home.load();
+            match self.try_one(now, hit, (key, home, &slots), insist, decisions) {
+                Ok((verdict, new)) => {
+                    drop(slots);
+                    self.tend_after(home, new, now);
+                    return verdict;
+                }
+                Err(obstacle) => insist |= self.overcome(home, &obstacle, now),
+            }
+        }
+    }
+
+    #[inline]
+    fn try_one(
+        &self,
+        now: Time,
+        hit: &Hit<'_>,
+        (key, home, slots): (Fingerprint, Home<'_>, &Slots),
+        insist: bool,
+        decisions: &mut [Decision],
+    ) -> Result<(Verdict, bool), Obstacle> {
+        let table = home.table(slots);
+        let mut locked = table.lock(table.home(key))?;
+        let place = self.find(home, &mut locked, key, charging(hit), insist)?;
+        let mut state = self.take(home, &locked, &place, hit.quota);
+        let (states, hits) = (slice::from_mut(&mut state), slice::from_ref(hit));
+        let verdict = if place.shut {
+            self.decide_shut(now, hits, (states, &[0]), &[true], decisions)
+        } else {
+            decide(states, &[0], hits, now, decisions)
+        };
+        self.put(home, &locked, (key, &place), state, hit.quota);
+        Ok((verdict, place.new))
+    }
+
+    /// A request of any number of hits.
+    pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
+        let request = Request::new(self, now, hits);
+        let mut insist = false;
+        loop {
+            let tables: SmallVec<[Guard<Arc<Slots>>; 4]> = request.members.iter().map(|m| m.home.load()).collect();
+            let tried = self.try_all(&request, &tables, insist, decisions);
+            drop(tables);
+            match tried {
+                Ok((verdict, new)) => {
+                    for &member in &new {
+                        self.tend_after(request.members[member].home, true, now);
+                    }
+                    return verdict;
+                }
+                Err((member, obstacle)) => {
+                    insist |= self.overcome(request.members[member].home, &obstacle, now);
+                }
+            }
+        }
+    }
+
+    /// The verdict and the members that are new, or which member met an obstacle.
+    fn try_all(
+        &self,
+        request: &Request<'_, '_, '_>,
+        tables: &[Guard<Arc<Slots>>],
+        insist: bool,
+        decisions: &mut [Decision],
+    ) -> Result<(Verdict, SmallVec<[usize; 4]>), (usize, Obstacle)> {
+        let Held { locked, places } = self.hold(request, tables, insist)?;
+        let members = || request.members.iter().zip(&places);
+        let mut states: SmallVec<[State; 4]> =
+            members().map(|(m, (held, place))| self.take(m.home, &locked[*held], place, m.quota)).collect();
+        let shut: SmallVec<[bool; 4]> = places.iter().map(|(_, place)| place.shut).collect();
+        let verdict = if shut.contains(&true) {
+            self.decide_shut(request.now, request.hits, (&mut states, &request.state_of), &shut, decisions)
+        } else {
+            decide(&mut states, &request.state_of, request.hits, request.now, decisions)
+        };
+        for ((m, (held, place)), state) in members().zip(states) {
+            self.put(m.home, &locked[*held], (m.key, place), state, m.quota);
+        }
+        let new = (0..places.len()).filter(|&i| places[i].1.new).collect();
+        Ok((verdict, new))
+    }
+
+    /// Locks all buckets that the request needs and finds or claims its slots; all or nothing.
+    fn hold<'t>(
+        &self,
+        request: &Request<'_, '_, '_>,
+        tables: &'t [Guard<Arc<Slots>>],
+        insist: bool,
+    ) -> Result<Held<'t>, (usize, Obstacle)> {
+        let mut locked: SmallVec<[Locked<'t>; 4]> = SmallVec::new();
+        let mut places: SmallVec<[(usize, Place); 4]> =
+            smallvec::smallvec![(0, Place::default()); request.members.len()];
+        for (done, &i) in request.order.iter().enumerate() {
+            let member = &request.members[i];
+            let table = member.home.table(&tables[i]);
+            let first = table.home(member.key);
+            // Chains may overlap: what is locked already is not locked again.
+            let found = match locked.last_mut() {
+                Some(last) if last.holds(&table, first) => {
+                    self.find(member.home, last, member.key, member.charging, insist)
+                }
+                _ => table.lock(first).map_err(Obstacle::from).and_then(|mut chain| {
+                    let found = self.find(member.home, &mut chain, member.key, member.charging, insist);
+                    locked.push(chain);
+                    found
+                }),
+            };
+            match found {
+                Ok(place) => places[i] = (locked.len() - 1, place),
+                Err(obstacle) => {
+                    for &i in &request.order[..done] {
+                        let (held, place) = &places[i];
+                        self.unclaim(request.members[i].home, &locked[*held], request.members[i].key, place);
+                    }
+                    return Err((i, obstacle));
+                }
+            }
+        }
+        Ok(Held { locked, places })
+    }
+}
