@@ -74,7 +74,7 @@ impl Protocol {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let protocols = if cli.only.is_empty() { vec![Protocol::Grpc, Protocol::Http] } else { cli.only.clone() };
-    println!("{}", table::machine());
+    println!("{}", kit::machine());
     for protocol in protocols {
         match Comparison::run(&cli, protocol) {
             Ok(comparison) => println!("{}", table::comparison(&cli, protocol, &comparison)),

@@ -1,6 +1,4 @@
-//! Seeded key sequences: uniform, or Zipf by inverse transform over the exact cumulative weights.
-
-use rand::{Rng, SeedableRng, rngs::SmallRng};
+//! Seeded key sequences, uniform or Zipf.
 
 /// Length of the pre-drawn cyclic sequence, so that drawing costs nothing under load.
 const SEQUENCE: usize = 1 << 20;
@@ -14,25 +12,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str, count: u64, exponent: f64, seed: u64) -> Self {
-        let count = count.clamp(1, u32::MAX as u64);
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let sequence = if exponent == 0.0 {
-            (0..SEQUENCE).map(|_| rng.random_range(0..count) as u32).collect()
-        } else {
-            let mut total = 0.0;
-            let weights: Vec<f64> = (1..=count)
-                .map(|rank| {
-                    total += (rank as f64).powf(-exponent);
-                    total
-                })
-                .collect();
-            (0..SEQUENCE)
-                .map(|_| {
-                    let at = rng.random::<f64>() * total;
-                    weights.partition_point(|&w| w < at).min(count as usize - 1) as u32
-                })
-                .collect()
-        };
+        let sequence = kit::draw(u32::try_from(count).unwrap_or(u32::MAX), exponent, seed, SEQUENCE);
         Keys { prefix: prefix.as_bytes().to_vec(), sequence, next: 0, text: Vec::new() }
     }
 

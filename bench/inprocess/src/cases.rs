@@ -1,0 +1,222 @@
+//! The limiters that are measured, each behind the call that its users write.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use foldhash::fast::RandomState;
+use governor::DefaultKeyedRateLimiter;
+use parking_lot::Mutex;
+use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
+
+use crate::keys::Keys;
+
+/// Whether the limit lets everything pass, or the first request of each key only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    Wide,
+    Narrow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    TokenBucket,
+    FixedWindow,
+    SlidingWindowCounter,
+    /// governor's keyed DashMap, its default clock, String keys
+    Governor,
+    /// 256 mutexes, each around a HashMap with foldhash that owns its keys: what a plain map costs; no clock, no limit
+    PlainMap,
+    /// An open-addressed table of 64-bit fingerprints, 16 bytes a slot: one atomic addition; no clock, no limit
+    BareTable,
+}
+
+impl Case {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Case::TokenBucket => "spillgate token bucket",
+            Case::FixedWindow => "spillgate fixed window",
+            Case::SlidingWindowCounter => "spillgate sliding window counter",
+            Case::Governor => "governor 0.10.4 keyed DashMap",
+            Case::PlainMap => "256 mutexes around HashMap, foldhash (no clock, no limit)",
+            Case::BareTable => "table of 64-bit fingerprints (no clock, no limit)",
+        }
+    }
+
+    /// spillgate's quota; a key's state outlives any run.
+    pub(crate) fn quota(self, width: Width) -> Result<Quota, String> {
+        let (limit, window) = match width {
+            Width::Wide => (100_000_000, Duration::from_secs(100_000_000)),
+            Width::Narrow => (1, Duration::from_secs(3600)),
+        };
+        let builder = match self {
+            Case::FixedWindow => Quota::fixed_window(limit, window),
+            Case::SlidingWindowCounter => Quota::sliding_window_counter(limit, window),
+            _ => Quota::token_bucket(limit, window),
+        };
+        builder.build().map_err(|error| error.to_string())
+    }
+
+    /// A fresh limiter for this many keys.
+    pub(crate) fn start(self, keys: u32, width: Width) -> Result<Box<dyn Subject>, String> {
+        Ok(match self {
+            Case::Governor => Box::new(governor(width)?),
+            Case::PlainMap => Box::new(PlainMap::new()),
+            Case::BareTable => Box::new(BareTable::new(keys)),
+            _ => {
+                let store = MemoryStore::new(MemoryOptions::default());
+                Box::new(Spillgate { limiter: Limiter::new(store), quota: self.quota(width)? })
+            }
+        })
+    }
+}
+
+/// A limiter that threads share.
+pub(crate) trait Subject: Sync {
+    /// Asks about every key, and returns how many were allowed.
+    fn count_allowed(&self, keys: &Keys) -> usize;
+}
+
+pub(crate) struct Spillgate<C = SystemClock> {
+    pub(crate) limiter: Limiter<MemoryStore, C>,
+    pub(crate) quota: Quota,
+}
+
+impl<C: Clock> Spillgate<C> {
+    pub(crate) fn allows(&self, key: &str) -> bool {
+        self.limiter.hit_now("api", key, &self.quota, 1).is_ok_and(|decision| decision.allowed)
+    }
+}
+
+impl<C: Clock> Subject for Spillgate<C> {
+    fn count_allowed(&self, keys: &Keys) -> usize {
+        keys.iter().filter(|key| self.allows(key)).count()
+    }
+}
+
+pub(crate) fn governor(width: Width) -> Result<DefaultKeyedRateLimiter<String>, String> {
+    let (burst, period) = match width {
+        Width::Wide => (100_000_000, Duration::from_secs(1)),
+        Width::Narrow => (1, Duration::from_secs(3600)),
+    };
+    let burst = NonZeroU32::new(burst).ok_or("governor needs a burst")?;
+    let quota = governor::Quota::with_period(period).ok_or("governor needs a period")?.allow_burst(burst);
+    Ok(DefaultKeyedRateLimiter::dashmap(quota))
+}
+
+impl Subject for DefaultKeyedRateLimiter<String> {
+    fn count_allowed(&self, keys: &Keys) -> usize {
+        // It looks up by `&String`; filling one again and again costs no allocation.
+        let mut owned = String::with_capacity(16);
+        let allows = |key: &&str| {
+            owned.clear();
+            owned.push_str(key);
+            self.check_key(&owned).is_ok()
+        };
+        keys.iter().filter(allows).count()
+    }
+}
+
+/// What a map that owns its keys costs, whatever it then decides.
+struct PlainMap {
+    shards: Box<[PlainShard]>,
+    hasher: RandomState,
+}
+
+type PlainShard = Mutex<HashMap<Box<str>, u64, RandomState>>;
+
+impl PlainMap {
+    const SHARDS: usize = 256;
+
+    fn new() -> PlainMap {
+        let hasher = RandomState::default();
+        let shard = |_| Mutex::new(HashMap::with_hasher(hasher.clone()));
+        PlainMap { shards: (0..PlainMap::SHARDS).map(shard).collect(), hasher }
+    }
+}
+
+impl Subject for PlainMap {
+    fn count_allowed(&self, keys: &Keys) -> usize {
+        let allows = |key: &&str| {
+            let index = (self.hasher.hash_one(key) >> 32) as usize % PlainMap::SHARDS;
+            let mut shard = self.shards[index].lock();
+            match shard.get_mut(*key) {
+                Some(used) => *used += 1,
+                None => {
+                    shard.insert((*key).into(), 1);
+                }
+            }
+            true
+        };
+        keys.iter().filter(allows).count()
+    }
+}
+
+/// What memory alone costs: a fast hash, one slot, one addition.
+struct BareTable {
+    slots: Box<[Slot]>,
+    hasher: RandomState,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// 0 is free.
+    fingerprint: AtomicU64,
+    used: AtomicU64,
+}
+
+impl BareTable {
+    fn new(keys: u32) -> BareTable {
+        // Half full at most, and a slot to end every search.
+        let slots = (keys as usize * 2 + 1).next_power_of_two();
+        BareTable { slots: (0..slots).map(|_| Slot::default()).collect(), hasher: RandomState::default() }
+    }
+
+    fn slot(&self, key: &str) -> &Slot {
+        let fingerprint = self.hasher.hash_one(key) | 1;
+        let mask = self.slots.len() - 1;
+        let mut index = (fingerprint >> 20) as usize & mask;
+        loop {
+            let slot = &self.slots[index];
+            let there = slot.fingerprint.load(Ordering::Relaxed);
+            if there == fingerprint {
+                return slot;
+            }
+            if there == 0 {
+                let claim = slot.fingerprint.compare_exchange(0, fingerprint, Ordering::Relaxed, Ordering::Relaxed);
+                if claim.is_ok() || claim == Err(fingerprint) {
+                    return slot;
+                }
+            }
+            index = (index + 1) & mask;
+        }
+    }
+}
+
+impl Subject for BareTable {
+    fn count_allowed(&self, keys: &Keys) -> usize {
+        let allows = |key: &&str| self.slot(key).used.fetch_add(1, Ordering::Relaxed) != u64::MAX;
+        keys.iter().filter(allows).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_answers_as_its_width_says() {
+        let keys = Keys::new(&[1, 2, 1, 3, 1, 2]);
+        for &case in Case::value_variants() {
+            let wide = case.start(3, Width::Wide).unwrap();
+            assert_eq!(wide.count_allowed(&keys), 6, "{}", case.name());
+        }
+        for case in [Case::TokenBucket, Case::FixedWindow, Case::SlidingWindowCounter, Case::Governor] {
+            let narrow = case.start(3, Width::Narrow).unwrap();
+            assert_eq!(narrow.count_allowed(&keys), 3, "{}", case.name());
+        }
+    }
+}

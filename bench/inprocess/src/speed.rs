@@ -1,0 +1,103 @@
+//! Nanoseconds a decision, one limiter beside the other.
+
+use std::fmt::Write;
+
+use clap::{Args, ValueEnum};
+use kit::{Spread, spread};
+
+use crate::cases::{Case, Subject, Width};
+use crate::keys::Keys;
+use crate::timing::{Cost, together};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Threads that share each limiter
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Distinct keys, all known before anything counts
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u32,
+    /// Decisions of each thread in each repetition
+    #[arg(long, default_value_t = 2_000_000)]
+    decisions: usize,
+    #[arg(long, default_value_t = 9)]
+    repetitions: usize,
+    /// Exponents of the keys' distribution; 0 is uniform
+    #[arg(long, num_args = 1.., default_values_t = [0.0, 1.0])]
+    zipf: Vec<f64>,
+    /// Allow only one request of each key an hour: nearly all that counts is refused
+    #[arg(long)]
+    deny: bool,
+    /// The limiters, the one that the ratios are of first
+    #[arg(long, value_enum, num_args = 1.., default_values_t = Case::value_variants().to_vec())]
+    cases: Vec<Case>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<String, String> {
+    let mut report = kit::machine();
+    report.push_str("\nWall time times threads, divided by decisions; CPU time of the threads beside it.\n");
+    for &exponent in &options.zipf {
+        let measured = measure(options, exponent)?;
+        let draw = if exponent == 0.0 { String::from("uniform") } else { format!("Zipf({exponent:.1})") };
+        let answer = if options.deny { "nearly all refused" } else { "all allowed" };
+        let _ = writeln!(
+            report,
+            "\n### {} threads, {} keys, {draw}, {answer}; {} repetitions of {} decisions\n",
+            options.threads,
+            options.keys,
+            options.repetitions,
+            options.threads * options.decisions
+        );
+        report.push_str(&table(&options.cases, &measured));
+    }
+    Ok(report)
+}
+
+/// For each case, its cost in each repetition.
+fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
+    let width = if options.deny { Width::Narrow } else { Width::Wide };
+    let started = options.cases.iter().map(|case| case.start(options.keys, width));
+    let subjects = started.collect::<Result<Vec<Box<dyn Subject>>, String>>()?;
+    let sequences = (1..).take(options.threads).map(|seed| kit::draw(options.keys, exponent, seed, options.decisions));
+    let keys: Vec<Keys> = sequences.map(|sequence| Keys::new(&sequence)).collect();
+    let all = Keys::new(&(0..options.keys).collect::<Vec<u32>>());
+    for subject in &subjects {
+        subject.count_allowed(&all);
+    }
+    let mut costs = vec![Vec::new(); subjects.len()];
+    // The first round warms up and does not count.
+    for repetition in 0..=options.repetitions {
+        for turn in 0..subjects.len() {
+            let which = (turn + repetition) % subjects.len();
+            let cost = together(options.threads, |thread| decide(subjects[which].as_ref(), &keys[thread], options));
+            if repetition > 0 {
+                costs[which].push(cost);
+            }
+        }
+        eprint!("\r{repetition} of {} repetitions", options.repetitions);
+    }
+    eprintln!();
+    Ok(costs)
+}
+
+/// Decides about all keys, and holds the limiter to its answers.
+fn decide(subject: &dyn Subject, keys: &Keys, options: &Options) -> usize {
+    let allowed = subject.count_allowed(keys);
+    assert!(options.deny || allowed == options.decisions, "{allowed} of {} were allowed", options.decisions);
+    options.decisions
+}
+
+fn table(cases: &[Case], measured: &[Vec<Cost>]) -> String {
+    let mut out = String::from("| limiter | ns a decision, median (min to max) | CPU ns a decision | ");
+    let _ = writeln!(out, "time by that of {} | the same by CPU time |\n|---|---|---|---|---|", cases[0].name());
+    for (case, costs) in cases.iter().zip(measured) {
+        let of = |figure: fn(&Cost) -> f64| -> Spread { spread(costs.iter().map(figure)) };
+        let ratio = |figure: fn(&Cost) -> f64| -> Spread {
+            spread(costs.iter().zip(&measured[0]).map(|(cost, first)| figure(cost) / figure(first)))
+        };
+        let (by_wall, by_cpu) = (ratio(|cost| cost.wall_ns), ratio(|cost| cost.cpu_ns));
+        let (wall, cpu) = (of(|cost| cost.wall_ns), of(|cost| cost.cpu_ns));
+        let _ = writeln!(out, "| {} | {wall:.1} | {:.1} | {by_wall:.2} | {by_cpu:.2} |", case.name(), cpu.median);
+    }
+    out
+}

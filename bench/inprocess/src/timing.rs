@@ -1,0 +1,62 @@
+//! Wall and CPU time of threads that start together.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time of this thread, in nanoseconds.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// What threads spent on decisions that they shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Wall time times threads, a decision.
+    pub(crate) wall_ns: f64,
+    /// CPU time of the threads, a decision.
+    pub(crate) cpu_ns: f64,
+}
+
+/// Runs `work` with each thread's number at once, and divides what it took by the decisions that it says it made.
+pub(crate) fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> Cost {
+    let barrier = Barrier::new(threads);
+    let run = |thread: usize| {
+        barrier.wait();
+        let (start, cpu_start) = (Instant::now(), thread_cpu_ns());
+        let decisions = work(thread);
+        (start, Instant::now(), thread_cpu_ns() - cpu_start, decisions)
+    };
+    let run = &run;
+    let results: Vec<_> = thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        // A thread that panicked has said why, and aborted the program.
+        handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
+    });
+    let start = results.iter().map(|result| result.0).min();
+    let end = results.iter().map(|result| result.1).max();
+    let wall = start.zip(end).map_or(f64::NAN, |(start, end)| end.duration_since(start).as_nanos() as f64);
+    let cpu: u64 = results.iter().map(|result| result.2).sum();
+    let decisions: usize = results.iter().map(|result| result.3).sum();
+    Cost { wall_ns: wall * threads as f64 / decisions as f64, cpu_ns: cpu as f64 / decisions as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::together;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_thread_runs_once_and_costs_are_shared() {
+        let mask = AtomicUsize::new(0);
+        let cost = together(3, |thread| {
+            mask.fetch_add(1 << (8 * thread), Ordering::Relaxed);
+            (0..100_000).map(std::hint::black_box).count()
+        });
+        assert_eq!(mask.into_inner(), 0x01_01_01);
+        assert!(cost.cpu_ns > 0.0 && cost.wall_ns > 0.0);
+    }
+}

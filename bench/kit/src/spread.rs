@@ -1,0 +1,65 @@
+//! The middle and the ends of what was measured.
+
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl fmt::Display for Spread {
+    /// `median (min to max)`, with the precision asked for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(0);
+        write!(f, "{:.digits$} ({:.digits$} to {:.digits$})", self.median, self.min, self.max)
+    }
+}
+
+/// The median of an even count is the mean of the two in the middle.
+pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    let (Some(&min), Some(&max)) = (figures.first(), figures.last()) else {
+        return Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN };
+    };
+    let middle = figures.len() / 2;
+    let lower = if figures.len().is_multiple_of(2) { middle - 1 } else { middle };
+    Spread { median: f64::midpoint(figures[lower], figures[middle]), min, max }
+}
+
+/// The smallest of the `sorted` figures that at least this share of them does not exceed.
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{quantile, spread};
+
+    #[test]
+    fn medians_of_odd_and_even_counts() {
+        let odd = spread([3.0, 1.0, 2.0]);
+        assert_eq!((odd.min, odd.median, odd.max), (1.0, 2.0, 3.0));
+        assert_eq!(spread([4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        assert!(spread([]).median.is_nan());
+    }
+
+    #[test]
+    fn a_spread_is_written_with_the_precision_asked_for() {
+        assert_eq!(format!("{:.1}", spread([1.0, 2.0, 4.0])), "2.0 (1.0 to 4.0)");
+        assert_eq!(spread([1.0, 2.0, 4.0]).to_string(), "2 (1 to 4)");
+    }
+
+    #[test]
+    fn quantiles_are_figures_that_were_seen() {
+        let figures: Vec<f64> = (1..=1000).map(f64::from).collect();
+        assert_eq!(quantile(&figures, 0.5), 500.0);
+        assert_eq!(quantile(&figures, 0.999), 999.0);
+        assert_eq!(quantile(&figures, 1.0), 1000.0);
+        assert_eq!(quantile(&figures, 0.0), 1.0);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+}
