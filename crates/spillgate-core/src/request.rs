@@ -162,6 +162,7 @@ impl<'q> Hit<'q> {
 ///
 /// # Panics
 /// If the three slices of hits differ in length, or `state_of` points outside `states`.
+#[inline]
 pub fn decide(
     states: &mut [State],
     state_of: &[usize],
@@ -217,6 +218,7 @@ fn cost_on_state(i: usize, state_of: &[usize], hits: &[Hit<'_>]) -> u64 {
     same.fold(0u64, |sum, (hit, _)| sum.saturating_add(hit.op.cost()))
 }
 
+#[inline]
 fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
     let mut decision = Decision { limit: hit.quota.capacity(), ..Decision::default() };
     if let Some((reason, wait)) = refusal(state, hit, cost, now) {
@@ -227,10 +229,14 @@ fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
         // Before any take is charged: all takes of a request on one queue have the same turn.
         decision.delay_ns = state.delay_ns(hit.quota, now);
     }
-    report(state, hit, now, &mut decision);
+    if hit.op.kind() == OpKind::Look {
+        // The others are told what is left when the whole request has taken effect.
+        report(state, hit, now, &mut decision);
+    }
     decision
 }
 
+#[inline]
 fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<(Reason, Wait)> {
     match hit.op {
         Op::Take { cost: 0, .. } | Op::Look => state.refusal(hit.quota, 0, u64::MAX, now),
@@ -242,11 +248,13 @@ fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<(Reason
 }
 
 /// Charges a take that fits if the request is allowed; charges and punishes one that does not.
+#[inline]
 fn take_or_punish(state: &mut State, hit: &Hit<'_>, now: Time, request_allowed: bool, decision: &mut Decision) {
     let (Op::Take { cost: cost @ 1.., .. }, quota) = (hit.op, hit.quota) else { return };
     if decision.allowed && request_allowed {
         decision.receipt = Some(state.charge(quota, cost, now));
-        decision.soft_over = state.usage(quota, now).over;
+        // Without a soft limit what fits is never over it.
+        decision.soft_over = quota.hard_capacity() > quota.capacity() && state.usage(quota, now).over;
     } else if decision.allowed {
         decision.delay_ns = 0;
     } else {
@@ -272,6 +280,7 @@ fn retell(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, decision:
 }
 
 /// Fills in what the state shows: what is left, and when it is all back.
+#[inline]
 fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;

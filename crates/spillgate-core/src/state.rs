@@ -66,6 +66,7 @@ macro_rules! on_body {
 
 impl Body {
     /// The state of a key that nobody has seen, as its algorithm keeps it.
+    #[inline]
     fn fresh(quota: &Quota) -> Body {
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => Body::Bucket(Bucket::new(quota)),
@@ -76,6 +77,7 @@ impl Body {
         }
     }
 
+    #[inline]
     fn belongs_to(&self, quota: &Quota) -> bool {
         match (self, quota.algorithm()) {
             (Body::Empty, _)
@@ -146,6 +148,7 @@ impl State {
 
     /// Makes the state one of `quota` at `now`: a changed T converts the debt, a clock that was
     /// set back clamps debt and penalty. Kept whatever the verdict, so that a `retry_after` told now holds.
+    #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {
             return;
@@ -161,6 +164,7 @@ impl State {
     }
 
     /// Why `cost` more units do not fit now; `None` if they do. A cost of 0 is a look.
+    #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
         let own = if cost > quota.hard_capacity() {
             Some((Reason::CostAboveCapacity, Wait::Never))
@@ -180,6 +184,7 @@ impl State {
     }
 
     /// How long a take that fits now waits for its turn (`leaky_bucket`), else 0.
+    #[inline]
     pub(crate) fn delay_ns(&self, quota: &Quota, now: Time) -> u64 {
         match &self.body {
             Body::Bucket(bucket) => bucket.delay_ns(quota, now.as_nanos()),
@@ -188,6 +193,7 @@ impl State {
     }
 
     /// Takes `cost` units that fit; returns the receipt.
+    #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time) -> Receipt {
         let none = Receipt { at: now, mark: 0 };
         on_body!(self.body_for(quota), none, it => it.charge(quota, cost, now.as_nanos()))
@@ -238,6 +244,7 @@ impl State {
     }
 
     /// What is left and when it is all back.
+    #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: Time) -> Usage {
         if quota.limit() == 0 {
             return Usage::default();
@@ -251,10 +258,12 @@ impl State {
     }
 
     /// How long the key stays shut out, in nanoseconds.
+    #[inline]
     pub(crate) fn penalty_left_ns(&self, quota: &Quota, now: Time) -> u64 {
         if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now.as_nanos()) }
     }
 
+    #[inline]
     fn body_for(&mut self, quota: &Quota) -> &mut Body {
         if matches!(self.body, Body::Empty) {
             self.body = Body::fresh(quota);

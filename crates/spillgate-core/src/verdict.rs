@@ -10,6 +10,7 @@ impl Verdict {
     /// [`decide`](crate::decide) ends with it; a caller needs it only for hits that were decided
     /// one by one.
     #[must_use]
+    #[inline]
     pub fn of(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
         let allowed = is_allowed(hits, decisions);
         let binding = if allowed { least_share(hits, decisions) } else { longest_wait(hits, decisions) };
@@ -35,16 +36,19 @@ impl Decision {
 }
 
 /// Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
+#[inline]
 pub(crate) fn is_allowed(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let refused = |binding| hits.iter().zip(decisions).any(move |(h, d)| h.binding == binding && !d.allowed);
     !refused(Binding::Enforce) && (quota_passes(hits, decisions) || !refused(Binding::Quota))
 }
 
+#[inline]
 fn quota_passes(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     hits.iter().zip(decisions).any(|(hit, decision)| hit.binding == Binding::Quota && decision.allowed)
 }
 
 /// What binds an allowed request: the first hit with the least share left.
+#[inline]
 fn least_share(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let counted = (0..hits.len()).filter(|&i| hits[i].binding != Binding::Shadow);
     counted.min_by(|&a, &b| decisions[a].cmp_share_left(&decisions[b]))

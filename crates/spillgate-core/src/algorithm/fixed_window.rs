@@ -16,15 +16,18 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Packed {
         Packed { expires_at: self.expires_at(quota), first: self.count, second: 0 }
     }
 
+    #[inline]
     pub(crate) fn unpack(packed: Packed, quota: &Quota) -> Window {
         Window { start: packed.expires_at.saturating_sub(quota.window_ns()), count: packed.first }
     }
 
     /// The window that counts at `now`: this one, also for times before it, or a new empty one.
+    #[inline]
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();
         if self.count > 0 && now < self.start + window_ns {
@@ -37,15 +40,18 @@ impl Window {
         Window { start, count: 0 }
     }
 
+    #[inline]
     fn add(&mut self, quota: &Quota, cost: u64, now: u64) {
         *self = self.at(quota, now);
         self.count = self.count.saturating_add(cost).min(MAX_UNITS);
     }
 
+    #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         self.count > 0 && self.start <= now + quota.window_ns()
     }
 
+    #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
         let window = self.at(quota, now);
         if window.count + cost <= quota.hard_capacity() {
@@ -54,6 +60,7 @@ impl Window {
         Some((Reason::Exceeded, Wait::After(window.start + quota.window_ns() - now)))
     }
 
+    #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         self.add(quota, cost, now);
         Receipt { at: Time::from_nanos(now.max(self.start)), mark: 0 }
@@ -73,6 +80,7 @@ impl Window {
         self.count > 0
     }
 
+    #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
         let window = self.at(quota, now);
         let end = window.start + quota.window_ns();
@@ -83,6 +91,7 @@ impl Window {
         }
     }
 
+    #[inline]
     pub(crate) fn expires_at(&self, quota: &Quota) -> u64 {
         if self.count > 0 { self.start + quota.window_ns() } else { 0 }
     }

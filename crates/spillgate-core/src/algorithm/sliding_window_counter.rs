@@ -63,6 +63,7 @@ struct View<'s> {
 
 impl View<'_> {
     /// Units in the oldest segment, and in all others, when `later` further segments have begun.
+    #[inline]
     fn sums(&self, later: usize) -> (u128, u128) {
         let segments = self.counts.len() - 1;
         let shift = self.shift.saturating_add(later);
@@ -72,6 +73,7 @@ impl View<'_> {
     }
 
     /// What counts now, in units times w: the oldest segment by its share.
+    #[inline]
     fn weighted(&self, segment_ns: u64) -> u128 {
         let (oldest, rest) = self.sums(0);
         oldest * u128::from(segment_ns - self.elapsed) + rest * u128::from(segment_ns)
@@ -88,6 +90,7 @@ impl Segments {
     }
 
     /// Told to expire as if the newest segment had units.
+    #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
         match self.counts {
             Counts::Two([0, 0]) => Some(Packed::default()),
@@ -98,6 +101,7 @@ impl Segments {
         }
     }
 
+    #[inline]
     pub(crate) fn unpack(packed: Packed, quota: &Quota) -> Segments {
         let counts = Counts::Two([packed.first, packed.second]);
         Segments { start: packed.expires_at.saturating_sub(2 * quota.window_ns()), counts }
@@ -108,6 +112,7 @@ impl Segments {
     }
 
     /// The window at `now`; a late request counts as of the start of the newest segment.
+    #[inline]
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());
         let start = now - now % segment_ns;
@@ -115,11 +120,13 @@ impl Segments {
         View { counts: &self.counts, shift, start, elapsed: now - start }
     }
 
+    #[inline]
     fn add(&mut self, quota: &Quota, cost: u64, now: u64) {
         self.advance(quota, now);
         self.counts[0] = self.counts[0].saturating_add(cost).min(MAX_UNITS);
     }
 
+    #[inline]
     fn advance(&mut self, quota: &Quota, now: u64) {
         let View { shift, start, .. } = self.view(quota, now);
         let shift = shift.min(self.counts.len());
@@ -128,10 +135,12 @@ impl Segments {
         self.start = start;
     }
 
+    #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         self.start <= now + quota.window_ns() && self.counts.iter().any(|&c| c > 0)
     }
 
+    #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
         let segment_ns = quota.interval_ns();
         let view = self.view(quota, now);
@@ -156,6 +165,7 @@ impl Segments {
         None
     }
 
+    #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         self.add(quota, cost, now);
         Receipt { at: Time::from_nanos(now.max(self.start)), mark: 0 }
@@ -179,6 +189,7 @@ impl Segments {
         self.counts.iter().any(|&c| c > 0)
     }
 
+    #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
         let segment_ns = u128::from(quota.interval_ns());
         let used = self.view(quota, now).weighted(quota.interval_ns());
@@ -191,6 +202,7 @@ impl Segments {
         }
     }
 
+    #[inline]
     pub(crate) fn expires_at(&self, quota: &Quota) -> u64 {
         let Some(newest) = self.counts.iter().position(|&c| c > 0) else { return 0 };
         // Segments before the epoch cannot be told from those at it; both count as of the epoch.

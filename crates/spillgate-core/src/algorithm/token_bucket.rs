@@ -19,24 +19,29 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
+    #[inline]
     pub(crate) fn new(quota: &Quota) -> Bucket {
         Bucket::from_raw(0, quota.interval_ns())
     }
 
+    #[inline]
     pub(crate) fn from_raw(tat: u64, interval_ns: u64) -> Bucket {
         Bucket { tat, interval_ns }
     }
 
+    #[inline]
     pub(crate) fn pack(&self) -> Packed {
         Packed { expires_at: self.tat, first: self.interval_ns, second: 0 }
     }
 
+    #[inline]
     pub(crate) fn unpack(packed: Packed) -> Bucket {
         Bucket::from_raw(packed.expires_at, packed.first)
     }
 
     /// What is owed at `now` in nanoseconds of `quota`'s T: converted (rounded up) when T has
     /// changed, and clamped to what a clock that steps back can have left: twice the depth.
+    #[inline]
     fn debt(&self, quota: &Quota, now: u64) -> u64 {
         let debt = self.tat.saturating_sub(now);
         let max = max_debt(quota);
@@ -48,16 +53,19 @@ impl Bucket {
         u64::try_from(converted).unwrap_or(u64::MAX).min(max)
     }
 
+    #[inline]
     fn set(&mut self, quota: &Quota, tat: u64) {
         *self = Bucket { tat, interval_ns: quota.interval_ns() };
     }
 
+    #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         let debt = self.debt(quota, now);
         self.set(quota, now + debt);
         debt > 0
     }
 
+    #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> Option<Refusal> {
         let (debt, depth) = (self.debt(quota, now), quota.hard_capacity() * quota.interval_ns());
         let over_ns = (debt + cost * quota.interval_ns()).saturating_sub(depth);
@@ -70,10 +78,12 @@ impl Bucket {
         }
     }
 
+    #[inline]
     pub(crate) fn delay_ns(&self, quota: &Quota, now: u64) -> u64 {
         if quota.algorithm() == Algorithm::LeakyBucket { self.debt(quota, now) } else { 0 }
     }
 
+    #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         let debt = self.debt(quota, now);
         let tat = now + debt + cost * quota.interval_ns();
@@ -96,6 +106,7 @@ impl Bucket {
         debt > less
     }
 
+    #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
         let (debt, depth) = (self.debt(quota, now), quota.capacity() * quota.interval_ns());
         Usage { remaining: depth.saturating_sub(debt) / quota.interval_ns(), reset_after_ns: debt, over: debt > depth }
@@ -107,6 +118,7 @@ impl Bucket {
 }
 
 /// The most that can be owed: the depth of the bucket, and as much again by forced takes.
+#[inline]
 fn max_debt(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns()
 }
