@@ -1,6 +1,8 @@
 //! What the property tests share: quotas, adversarial event lists, and the bounds of each algorithm.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod model;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
