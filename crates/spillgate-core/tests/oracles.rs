@@ -90,7 +90,7 @@ fn assert_as_the_model(quotas: &[Quota], start: u64, steps: &[Step]) -> Result<(
 macro_rules! decides_as_the_model {
     ($($name:ident: $algorithm:expr;)*) => {
         proptest! {
-            #![proptest_config(cases(150))]
+            #![proptest_config(cases(300))]
             $(
                 #[test]
                 fn $name(
