@@ -9,8 +9,8 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::cmp::Ordering;
-use core::iter::successors;
 use core::ops::Bound::{Excluded, Included};
 
 use crate::state::{Refusal, Usage};
@@ -22,10 +22,10 @@ pub(crate) struct Leases(Box<Table>);
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// The term of each lease, by its id.
+    /// By id.
     terms: BTreeMap<u64, Term>,
-    /// The places of each lease, by its term and id; at most one lease for each of the N places.
-    places: BTreeMap<(Term, u64), u64>,
+    /// The same leases by their lives, shortest first; at most one for each of the N places.
+    groups: Vec<Group>,
     /// The newest id that was given out: ids are never given out twice.
     last_id: u64,
     /// Places of the leases that are alive at `counted_at`, so that nobody has to add them up.
@@ -33,8 +33,7 @@ struct Table {
     counted_at: u64,
 }
 
-/// Ordered by life, then by end: within a life that is also the order in which they were granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Term {
     /// What the holder was promised; a clock that is set back does not make it longer.
     life_ns: u64,
@@ -42,50 +41,53 @@ struct Term {
     expires_at: u64,
 }
 
+/// Leases of one life: the order in which they end is that in which they were granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    life_ns: u64,
+    /// Places by end and id; never empty.
+    places: BTreeMap<(u64, u64), u64>,
+}
+
+impl Group {
+    /// Places that become free after `from`, but not after `to`.
+    fn freed(&self, from: u64, to: u64) -> u64 {
+        self.places.range((Excluded((from, u64::MAX)), Included((to, u64::MAX)))).map(|(_, places)| places).sum()
+    }
+}
+
 /// When places were counted last is no part of what a state means.
 impl PartialEq for Table {
     fn eq(&self, other: &Table) -> bool {
-        self.places == other.places && self.last_id == other.last_id
+        self.groups == other.groups && self.last_id == other.last_id
     }
 }
 
 impl Eq for Table {}
 
 impl Table {
-    /// The lives that leases have, shortest first.
-    fn lives(&self) -> impl Iterator<Item = u64> + '_ {
-        let from = |life_ns| {
-            let (term, _) = self.places.range((Term { life_ns, expires_at: 0 }, 0)..).next()?.0;
-            Some(term.life_ns)
-        };
-        successors(from(0), move |life_ns| from(life_ns + 1))
-    }
-
-    /// The leases with this life that expire after `from`, but not after `to`; soonest first.
-    fn expiring(&self, life_ns: u64, from: u64, to: u64) -> impl DoubleEndedIterator<Item = (&(Term, u64), &u64)> {
-        let end = |expires_at| (Term { life_ns, expires_at }, u64::MAX);
-        self.places.range((Excluded(end(from)), Included(end(to))))
-    }
-
     fn held(&self, now: u64) -> u64 {
-        let between =
-            |from, to| self.lives().flat_map(move |l| self.expiring(l, from, to)).map(|(_, p)| p).sum::<u64>();
+        let freed = |from, to| self.groups.iter().map(|group| group.freed(from, to)).sum::<u64>();
         match now.cmp(&self.counted_at) {
-            Ordering::Less => self.held + between(now, self.counted_at),
+            Ordering::Less => self.held + freed(now, self.counted_at),
             Ordering::Equal => self.held,
-            Ordering::Greater => self.held - between(self.counted_at, now),
+            Ordering::Greater => self.held - freed(self.counted_at, now),
         }
     }
 
     /// When the last lease ends; 0 if there is none.
     fn last_end(&self) -> u64 {
-        let last = |life_ns| self.expiring(life_ns, 0, u64::MAX).next_back();
-        self.lives().filter_map(last).map(|((term, _), _)| term.expires_at).max().unwrap_or(0)
+        let last_ends = self.groups.iter().filter_map(|group| group.places.last_key_value());
+        last_ends.map(|((end, _), _)| *end).max().unwrap_or(0)
     }
 
     fn insert(&mut self, id: u64, term: Term, places: u64) {
         self.terms.insert(id, term);
-        self.places.insert((term, id), places);
+        let group = self.groups.binary_search_by_key(&term.life_ns, |group| group.life_ns).unwrap_or_else(|index| {
+            self.groups.insert(index, Group { life_ns: term.life_ns, places: BTreeMap::new() });
+            index
+        });
+        self.groups[group].places.insert((term.expires_at, id), places);
         if term.expires_at > self.counted_at {
             self.held += places;
         }
@@ -93,7 +95,11 @@ impl Table {
 
     fn remove(&mut self, id: u64) -> Option<(Term, u64)> {
         let term = self.terms.remove(&id)?;
-        let places = self.places.remove(&(term, id))?;
+        let group = self.groups.binary_search_by_key(&term.life_ns, |group| group.life_ns).ok()?;
+        let places = self.groups[group].places.remove(&(term.expires_at, id))?;
+        if self.groups[group].places.is_empty() {
+            self.groups.remove(group);
+        }
         if term.expires_at > self.counted_at {
             self.held -= places;
         }
@@ -102,22 +108,22 @@ impl Table {
 
     /// Ends at `now` + their life what would last longer, as the clock has been set back.
     fn clamp(&mut self, now: u64) {
-        let too_long = |table: &Table| {
-            let last = |life_ns| table.expiring(life_ns, now + life_ns, u64::MAX).next_back();
-            table.lives().find_map(last).map(|((_, id), _)| *id)
+        let last_of = |group: &Group| {
+            let ((end, id), _) = group.places.last_key_value()?;
+            (*end > now + group.life_ns).then_some(*id)
         };
-        while let Some(id) = too_long(self) {
+        while let Some(id) = self.groups.iter().find_map(last_of) {
             let Some((term, places)) = self.remove(id) else { return };
             self.insert(id, Term { expires_at: now + term.life_ns, ..term }, places);
         }
     }
 
     fn remove_expired(&mut self, now: u64) {
-        let expired = |table: &Table| {
-            let first = |life_ns| table.expiring(life_ns, 0, now).next();
-            table.lives().find_map(first).map(|((_, id), _)| *id)
+        let first_of = |group: &Group| {
+            let ((end, id), _) = group.places.first_key_value()?;
+            (*end <= now).then_some(*id)
         };
-        while let Some(id) = expired(self) {
+        while let Some(id) = self.groups.iter().find_map(first_of) {
             self.remove(id);
         }
     }
@@ -159,7 +165,7 @@ impl Leases {
             table.insert(receipt.mark, term, places - cost);
         }
         // Empty states are kept until their last id is in the past and cannot come again.
-        now <= table.last_id || !table.places.is_empty()
+        now <= table.last_id || !table.terms.is_empty()
     }
 
     pub(crate) fn is_alive(&self, receipt: Receipt, now: u64) -> bool {
@@ -189,10 +195,12 @@ impl Leases {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        let leases = self.0.terms.len();
+        let table = &*self.0;
+        let places = table.groups.iter().map(|group| tree_bytes(group.places.len(), size_of::<((u64, u64), u64)>()));
         size_of::<Table>()
-            + tree_bytes(leases, size_of::<(u64, Term)>())
-            + tree_bytes(leases, size_of::<((Term, u64), u64)>())
+            + tree_bytes(table.terms.len(), size_of::<(u64, Term)>())
+            + table.groups.capacity() * size_of::<Group>()
+            + places.sum::<usize>()
     }
 }
 

@@ -3,8 +3,8 @@
 //! Admission bound: L * (floor(s/W) + 1), which is L in every half-open window of length W.
 //! Units taken at one instant share an entry.
 //!
-//! Entries carry a running total, so that a decision is two binary searches and never a scan.
-//! Only a refund by receipt takes time in proportion to the entries newer than its own.
+//! Entries carry a running total, so that a decision is two searches and never a scan. Only a
+//! refund by receipt takes time in proportion to the entries newer than its own.
 
 use alloc::collections::VecDeque;
 
@@ -38,10 +38,29 @@ impl Log {
         total.wrapping_sub(self.dropped)
     }
 
+    /// The index of the first entry for which `holds` does not; it holds for those before `from`,
+    /// and for none after one for which it does not. In steps that double and then halve, since
+    /// the answer is mostly close to `from`.
+    fn first_not(&self, from: usize, holds: impl Fn(&Entry) -> bool) -> usize {
+        let all_hold = |end: usize| end <= self.entries.len() && holds(&self.entries[end - 1]);
+        let (mut index, mut step) = (from, 1);
+        while all_hold(index + step) {
+            index += step;
+            step *= 2;
+        }
+        while step > 1 {
+            step /= 2;
+            if all_hold(index + step) {
+                index += step;
+            }
+        }
+        index
+    }
+
     /// How many entries are a window old.
     fn expired(&self, quota: &Quota, now: u64) -> usize {
         let effective = self.effective(now);
-        self.entries.partition_point(|e| effective - e.at >= quota.window_ns())
+        self.first_not(0, |e| effective - e.at >= quota.window_ns())
     }
 
     /// Units that still count.
@@ -62,9 +81,8 @@ impl Log {
 
     /// Removes the `units` oldest units.
     fn drop_oldest(&mut self, units: u64) {
-        let dropped = self.dropped;
-        let gone = self.entries.partition_point(|e| e.total.wrapping_sub(dropped) <= units);
-        self.dropped = dropped.wrapping_add(units.min(self.units(self.entries.len())));
+        let gone = self.first_not(0, |e| e.total.wrapping_sub(self.dropped) <= units);
+        self.dropped = self.dropped.wrapping_add(units.min(self.units(self.entries.len())));
         self.entries.drain(..gone);
     }
 
@@ -73,12 +91,12 @@ impl Log {
     }
 
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
-        let expired = self.units(self.expired(quota, now));
+        let entries = self.expired(quota, now);
+        let expired = self.units(entries);
         let count = self.units(self.entries.len()) - expired;
         let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
         // The oldest entry by whose end as many units have left as are too many now.
-        let leaving = expired + over;
-        let freeing = self.entries.partition_point(|e| e.total.wrapping_sub(self.dropped) < leaving);
+        let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
         let freeing = self.entries.get(freeing)?;
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))
     }
