@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
-use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, windows_ns, within_bound};
+use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound};
 
 /// What was admitted, and when it leaves.
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +114,21 @@ proptest! {
         }
     }
 
-    /// Nobody waits in a queue for longer than it has places.
+    /// Nobody waits in a queue for longer than it has places, nor for longer than they can.
     #[test]
-    fn queue_delays_by_its_places_at_most(
+    fn queue_delays_by_its_places_and_what_callers_bear(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
+        max_wait_ns in prop_oneof![Just(u64::MAX), Just(0), 0..2_000_000_000u64],
     ) {
         for event in admitted(&quota, start, &steps) {
             prop_assert!(event.leaves_at - event.at <= (quota.capacity() - 1) * quota.interval_ns());
         }
+        let steps: Vec<(Gap, Cost, u64)> = steps.into_iter().map(|(gap, cost)| (gap, cost, max_wait_ns)).collect();
+        walk(&quota, start, &steps, |state, quota, now| {
+            let decision = ask_copy(state, quota, Op::Take { cost: 1, max_wait_ns }, now);
+            prop_assert!(decision.delay_ns <= max_wait_ns);
+            Ok(())
+        })?;
     }
 
     /// Counted by their holders: leases that are not released and not at their end hold N places at most.

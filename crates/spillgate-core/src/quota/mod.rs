@@ -55,7 +55,7 @@ pub enum Algorithm {
     /// first out. Leaving: f(s) = largest cost + s/T; entering: Q + 1 + s/T.
     ///
     /// Held by `queue_lets_in_its_places_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
-    /// `queue_delays_by_its_places_at_most`.
+    /// `queue_delays_by_its_places_and_what_callers_bear`.
     LeakyBucket,
     /// At most N unexpired leases at any time.
     ///
