@@ -27,6 +27,69 @@
 //! assert_eq!(decisions[0].remaining, 6);
 //! # Ok::<(), spillgate_core::QuotaError>(())
 //! ```
+//!
+//! # Guarantees
+//!
+//! Each in one sentence, with the tests that hold it. The bound of each algorithm is on
+//! [`Algorithm`]; what is charged when is on [`decide`].
+//!
+//! * What is admitted between any two instants is within the algorithm's bound.
+//!   `tests/bounds.rs`: `token_bucket_admits_b_and_s_over_t`,
+//!   `fixed_window_admits_l_a_window_and_twice_across_an_edge`,
+//!   `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`,
+//!   `log_admits_l_in_every_window`, `counter_admits_l_and_l_s_over_w`,
+//!   `segments_admit_l_and_a_segments_share`, `queue_lets_in_its_places_and_s_over_t`,
+//!   `queue_lets_out_one_every_t_in_order`, `leases_hold_n_places_at_most`.
+//! * A refused caller is refused at every instant before `retry_after`, and allowed at it if nobody
+//!   else has asked. `tests/waits.rs`: `a_wait_is_exact_at_every_instant`,
+//!   `a_wait_is_exact_at_random_instants`.
+//! * Until then whoever asks for as much is refused too, unless something is given back, reset or
+//!   changed. `tests/waits.rs`: `a_refusal_holds_for_all_that_cost_as_much`.
+//! * `remaining` fits, one unit more does not, and it is never above the limit.
+//!   `tests/properties.rs`: `what_remains_fits_and_one_more_does_not`.
+//! * A denied take costs nothing unless refusals are charged.
+//!   `tests/properties.rs`: `a_refusal_that_is_free_changes_nothing`.
+//! * A charged refusal costs its units, at most the capacity.
+//!   `tests/properties.rs`: `a_charged_refusal_costs_its_units_up_to_the_capacity`.
+//! * A request takes from all its limits or from none, whatever their algorithms.
+//!   `tests/requests.rs`: `a_request_takes_from_all_its_limits_or_from_none`,
+//!   `hits_are_judged_alone_and_charged_together`.
+//! * Takes of one request on one state are held to the bound together.
+//!   `tests/requests.rs`: `hits_on_one_state_keep_the_bound`.
+//! * What is given back can be admitted once more and not twice; what has expired gives nothing
+//!   back, but for the debt of a bucket. `tests/properties.rs`: `what_is_given_back_is_admitted_once_more_at_most`,
+//!   `a_refund_gives_back_what_it_says_and_never_more`, `a_refund_of_what_has_expired_is_none`.
+//! * A force counts in full, whatever is left, and the takes beside it keep the bound.
+//!   `tests/properties.rs`: `a_force_counts_whatever_is_left`, `forces_do_not_widen_the_bound`.
+//! * A soft limit flags, and its hard one has the bound of a limit of that size.
+//!   `tests/properties.rs`: `a_soft_limit_flags_and_the_hard_one_refuses`.
+//! * A penalty shuts a key out for as long as it says, from its first refusal (where refusals are
+//!   charged, from its last). `tests/properties.rs`: `a_penalty_lasts_as_long_as_it_says`.
+//! * A changed limit or burst finds what was used; another window or algorithm counts anew.
+//!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`,
+//!   `a_changed_window_counts_anew`.
+//! * Late requests keep the bound as of the newest time (buckets widen it by twice what requests
+//!   are late), and their waits are exact too. `tests/clocks.rs`: `late_requests_keep_the_bound`,
+//!   `late_requests_are_told_exact_waits_and_truthful_counts`.
+//! * A clock that steps back refuses for no longer than the step, and never for longer than a
+//!   state lasts. `tests/clocks.rs`: `a_clock_that_steps_back_refuses_for_no_longer_than_the_step`,
+//!   `a_clock_that_steps_back_gifts_a_bucket_nothing`,
+//!   `a_window_is_forgotten_when_the_clock_steps_back_by_more_than_it`,
+//!   `a_clock_that_steps_back_makes_no_penalty_and_no_lease_longer`.
+//! * A clock that jumps forward by J gifts a bucket at most min(B, J/T).
+//!   `tests/clocks.rs`: `a_clock_that_jumps_forward_gifts_what_the_jump_is_worth`.
+//! * Refill does not drift, however often it is polled.
+//!   `tests/properties.rs`: `refill_does_not_drift_however_often_it_is_polled`.
+//! * A state equals none from `expires_at` on, and not a nanosecond before.
+//!   `tests/properties.rs`: `a_state_ends_when_it_says_and_is_then_as_good_as_none`.
+//! * Any integer in any field gets an answer; nothing wraps, nothing panics.
+//!   `tests/requests.rs`: `extremes_are_answered`;
+//!   `tests/extremes.rs`: `t_is_the_least_that_serves_no_more_than_the_limit`,
+//!   `a_bucket_admits_by_the_formula_at_all_extremes`,
+//!   `debt_is_converted_and_rounded_up_at_all_extremes`, `segments_weigh_exactly_at_all_extremes`.
+//! * Every field of every answer is that of a model that is right by inspection.
+//!   `tests/oracles.rs`: `token_bucket_decides_as_the_model` and its siblings;
+//!   `tests/exhaustive.rs`: `every_small_trace_of_a_token_bucket` and its siblings.
 #![no_std]
 
 extern crate alloc;

@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Hit, MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Time, Verdict,
-    Wait, decide,
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Time,
+    Verdict, Wait, decide,
 };
 use support::{DAY_NS, ask, ask_copy, take};
 
@@ -112,6 +112,30 @@ fn waits_are_rounded_up_and_what_is_left_down() {
     let mut state = State::default();
     assert_eq!(ask(&mut state, &fixed, take(1), 899_999_999).reset_after_ns, 1);
     assert_eq!(ask(&mut state, &fixed, take(1), 900_000_000).reset_after_ns, 300_000_000);
+}
+
+#[test]
+fn a_state_lives_until_its_last_nanosecond_is_over() {
+    // A time to live that is rounded down, or in whole seconds, forgets what still counts.
+    for algorithm in every_algorithm() {
+        let quota = quota(algorithm, 1, Duration::from_nanos(700_000_010));
+        let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + 3);
+        while ask(&mut state, &quota, take(1), now).allowed {}
+        let end = state.expires_at(&quota);
+        assert_eq!(ask_copy(&state, &quota, Op::Look, end - 1).reset_after_ns, 1, "{algorithm:?}");
+        assert_eq!(ask_copy(&state, &quota, Op::Look, end).reset_after_ns, 0, "{algorithm:?}");
+        assert_eq!(ask_copy(&state, &quota, Op::Look, end).remaining, quota.capacity());
+    }
+}
+
+#[test]
+fn months_are_thirty_days_and_years_365_from_the_epoch() {
+    // As in the reference service; 2026-11-21 is day 20,778: 18 days into a month, 338 into a year.
+    for (days, left) in [(30, 12), (365, 27)] {
+        let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), 1, Duration::from_nanos(days * DAY_NS));
+        let decision = ask(&mut State::default(), &quota, take(1), 20_778 * DAY_NS);
+        assert_eq!(decision.reset_after_ns, left * DAY_NS, "a window of {days} days");
+    }
 }
 
 #[test]
@@ -238,10 +262,52 @@ fn quotas_of_other_windows_and_kinds_share_no_counter() {
 }
 
 #[test]
-fn one_per_minute_polled_every_119_seconds_grants_every_time() {
+fn one_per_minute_polled_every_119_microseconds_grants_one_per_minute() {
+    // A refill that forgot the fraction at each poll granted half of it.
     let quota = Quota::per_minute(1).build().expect("1/min");
     let mut state = State::default();
-    assert!((0..1_000).all(|poll| ask(&mut state, &quota, take(1), poll * 119 * SECOND_NS).allowed));
+    let polls_a_minute = (60 * SECOND_NS).div_ceil(119_000);
+    let granted: Vec<u64> =
+        (0..=3 * polls_a_minute).filter(|poll| ask(&mut state, &quota, take(1), poll * 119_000).allowed).collect();
+    assert_eq!(granted, [0, 1, 2, 3].map(|minute| minute * polls_a_minute));
+}
+
+#[test]
+fn a_refusal_is_over_when_the_limit_is_raised_or_units_come_back() {
+    for algorithm in every_algorithm() {
+        let [old, raised] = [5, 50].map(|limit| quota(algorithm, limit, Duration::from_secs(1)));
+        let (mut state, now, mut receipt) = (State::default(), 1_770_000_000 * SECOND_NS, None);
+        loop {
+            let decision = ask(&mut state, &old, take(1), now);
+            receipt = decision.receipt.or(receipt);
+            if !decision.allowed {
+                break;
+            }
+        }
+        assert!(ask_copy(&state, &raised, take(1), now).allowed, "{algorithm:?}");
+        ask(&mut state, &old, Op::Refund { cost: 1, receipt }, now);
+        assert!(ask(&mut state, &old, take(1), now).allowed, "{algorithm:?}");
+        assert!(!ask(&mut state, &old, take(1), now).allowed, "{algorithm:?}");
+        ask(&mut state, &old, Op::Reset, now);
+        assert!(ask(&mut state, &old, take(old.capacity()), now).allowed, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn denied_traffic_burns_no_sibling_limit() {
+    // Of every algorithm beside one that is used up; also where refusals of that one are charged.
+    for algorithm in every_algorithm() {
+        let sibling = quota(algorithm, 5, Duration::from_secs(1));
+        let empty = per_second(1).denied(Denied::Charged).build().expect("1/s");
+        let (mut states, now) = ([State::default(), State::default()], 1_770_000_000 * SECOND_NS);
+        ask(&mut states[1], &empty, take(1), now);
+        let hits = [&sibling, &empty].map(|quota| Hit::new(1, quota, take(1), Binding::Enforce));
+        for _ in 0..20 {
+            let (verdict, decisions) = decide_on(&mut states, &hits, now);
+            assert_eq!((verdict.allowed, decisions[0].remaining), (false, sibling.capacity()), "{algorithm:?}");
+        }
+        assert_eq!(states[0], State::default());
+    }
 }
 
 #[test]

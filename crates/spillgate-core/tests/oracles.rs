@@ -1,167 +1,112 @@
-//! The kernel against models so simple that they are right by inspection, over windows of a few
-//! nanoseconds, where every instant can be tried.
+//! The kernel against a model that is right by inspection, over windows of a few nanoseconds, where
+//! every instant can be tried. Not one field of an answer may differ: over times that stand, step
+//! back and arrive out of order, over every operation, and over limits that change from one
+//! request to the next.
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Anchor, Op, Quota, QuotaBuilder, Receipt, State, Wait};
-use support::{ask, ask_copy, cases, take};
+use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, OpKind, Quota, Receipt, State, Wait};
+use support::model::Model;
+use support::{algorithms, ask, ask_copy, cases, take, tiny_quotas};
 
-/// What each algorithm means, told without any of the kernel's shortcuts.
-#[derive(Clone, Debug)]
-enum Model {
-    /// Tokens in nanoseconds of refill, and when they were counted.
-    Tokens { level_ns: u64, at: u64 },
-    /// Work that waits to be served, in nanoseconds, and when it was counted.
-    Queue { backlog_ns: u64, at: u64 },
-    /// Units by window since the epoch.
-    EpochWindows(BTreeMap<u64, u64>),
-    /// Start of the window, and units in it.
-    FirstHit(Option<(u64, u64)>),
-    /// When each unit was admitted.
-    Log(Vec<u64>),
-    /// When each unit was admitted.
-    Segments(Vec<u64>),
-    /// When each place comes back, and the id of its lease.
-    Leases(Vec<(u64, u64)>),
+/// A request: of which of the quotas, how long after the one before, and what.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    quota: usize,
+    gap_ns: i64,
+    kind: OpKind,
+    cost: u64,
+    max_wait_ns: u64,
+    /// Which of the receipts so far, counted from the newest.
+    receipt: Option<usize>,
 }
 
-impl Model {
-    fn new(quota: &Quota) -> Model {
-        match quota.algorithm() {
-            Algorithm::TokenBucket => Model::Tokens { level_ns: quota.capacity() * quota.interval_ns(), at: 0 },
-            Algorithm::LeakyBucket => Model::Queue { backlog_ns: 0, at: 0 },
-            Algorithm::FixedWindow(Anchor::Epoch) => Model::EpochWindows(BTreeMap::new()),
-            Algorithm::FixedWindow(Anchor::FirstHit) => Model::FirstHit(None),
-            Algorithm::SlidingWindowLog => Model::Log(Vec::new()),
-            Algorithm::SlidingWindowCounter { .. } => Model::Segments(Vec::new()),
-            Algorithm::Concurrency => Model::Leases(Vec::new()),
-        }
-    }
-
-    fn fits(&self, quota: &Quota, cost: u64, now: u64) -> bool {
-        let (limit, window_ns, interval_ns) = (quota.capacity(), quota.window_ns(), quota.interval_ns());
-        match self {
-            Model::Tokens { level_ns, at } => cost * interval_ns <= (level_ns + (now - at)).min(limit * interval_ns),
-            Model::Queue { backlog_ns, at } => {
-                backlog_ns.saturating_sub(now - at) + cost * interval_ns <= limit * interval_ns
-            }
-            Model::EpochWindows(counts) => counts.get(&(now / window_ns)).copied().unwrap_or(0) + cost <= limit,
-            Model::FirstHit(Some((start, count))) if now < start + window_ns => count + cost <= limit,
-            Model::FirstHit(_) => cost <= limit,
-            Model::Log(units) => units.iter().filter(|at| now - **at < window_ns).count() as u64 + cost <= limit,
-            Model::Segments(units) => {
-                // n segments and the share of the oldest that lies in the last W.
-                let current = now / interval_ns;
-                let age = |at: &u64| current - at / interval_ns;
-                let segments = window_ns / interval_ns;
-                let rest = units.iter().filter(|at| age(at) < segments).count() as u64;
-                let oldest = units.iter().filter(|at| age(at) == segments).count() as u64;
-                oldest * (interval_ns - now % interval_ns) + (rest + cost) * interval_ns <= limit * interval_ns
-            }
-            Model::Leases(places) => places.iter().filter(|(until, _)| *until > now).count() as u64 + cost <= limit,
-        }
-    }
-
-    fn take(&mut self, quota: &Quota, cost: u64, now: u64, receipt: Option<Receipt>) {
-        let cost_ns = cost * quota.interval_ns();
-        match self {
-            Model::Tokens { level_ns, at } => {
-                let full = quota.capacity() * quota.interval_ns();
-                *self = Model::Tokens { level_ns: (*level_ns + (now - *at)).min(full) - cost_ns, at: now };
-            }
-            Model::Queue { backlog_ns, at } => {
-                *self = Model::Queue { backlog_ns: backlog_ns.saturating_sub(now - *at) + cost_ns, at: now };
-            }
-            Model::EpochWindows(counts) => *counts.entry(now / quota.window_ns()).or_default() += cost,
-            Model::FirstHit(Some((start, count))) if now < *start + quota.window_ns() => *count += cost,
-            Model::FirstHit(window) => *window = Some((now, cost)),
-            Model::Log(units) | Model::Segments(units) => units.extend((0..cost).map(|_| now)),
-            Model::Leases(places) => {
-                let id = receipt.expect("a lease has a receipt").mark;
-                places.extend((0..cost).map(|_| (now + quota.lease_ns(), id)));
-            }
-        }
-    }
-
-    fn remaining(&self, quota: &Quota, now: u64) -> u64 {
-        (1..=quota.capacity()).take_while(|cost| self.fits(quota, *cost, now)).last().unwrap_or(0)
-    }
-
-    /// The first instant at which `cost` fits, found by trying them all.
-    fn wait(&self, quota: &Quota, cost: u64, now: u64) -> Wait {
-        if cost > quota.capacity() {
-            return Wait::Never;
-        }
-        if quota.algorithm() == Algorithm::Concurrency {
-            return Wait::Unknown;
-        }
-        Wait::After((0..).find(|ns| self.fits(quota, cost, now + ns)).expect("a wait"))
-    }
-}
-
-fn tiny_quotas() -> impl Strategy<Value = Quota> {
-    let algorithm = prop_oneof![
-        Just(Algorithm::TokenBucket),
-        Just(Algorithm::LeakyBucket),
-        Just(Algorithm::FixedWindow(Anchor::Epoch)),
-        Just(Algorithm::FixedWindow(Anchor::FirstHit)),
-        Just(Algorithm::SlidingWindowLog),
-        (1..=5u8).prop_map(|segments| Algorithm::SlidingWindowCounter { segments }),
-        Just(Algorithm::Concurrency),
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let gap = prop_oneof![4 => Just(0), 8 => 0..6i64, 2 => -3..=3i64, 1 => -60..0i64, 1 => 0..120i64];
+    let kind = prop_oneof![
+        16 => Just(OpKind::Take),
+        4 => Just(OpKind::Refund),
+        3 => Just(OpKind::Renew),
+        2 => Just(OpKind::Look),
+        2 => Just(OpKind::Force),
     ];
-    (algorithm, 1..=7u64, 1..=40u64, 1..=6u64).prop_filter_map("no such quota", |(algorithm, limit, window, depth)| {
-        let builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(window));
-        match algorithm {
-            Algorithm::TokenBucket => builder.burst(depth),
-            Algorithm::LeakyBucket => builder.queue(depth - 1),
-            Algorithm::Concurrency => builder.lease(Duration::from_nanos(window)),
-            _ => builder,
+    let cost = prop_oneof![6 => 1..=3u64, 1 => 0..=12u64];
+    let max_wait = prop_oneof![3 => Just(u64::MAX), 1 => 0..20u64];
+    let receipt = prop::option::weighted(0.9, 0..8usize);
+    let step = (0..3usize, gap, kind, cost, max_wait, receipt).prop_map(
+        |(quota, gap_ns, kind, cost, max_wait_ns, receipt)| Step { quota, gap_ns, kind, cost, max_wait_ns, receipt },
+    );
+    prop::collection::vec(step, 1..100)
+}
+
+fn assert_as_the_model(quotas: &[Quota], start: u64, steps: &[Step]) -> Result<(), TestCaseError> {
+    let (mut state, mut model, mut now) = (State::default(), Model::default(), start);
+    let mut receipts: Vec<Receipt> = Vec::new();
+    for step in steps {
+        now = now.saturating_add_signed(step.gap_ns);
+        let receipt = step.receipt.and_then(|back| receipts.iter().rev().nth(back).copied());
+        let quota = &quotas[step.quota % quotas.len()];
+        let op = match (step.kind, receipt) {
+            (OpKind::Refund, receipt) => Op::Refund { cost: step.cost, receipt },
+            (OpKind::Renew, Some(receipt)) => Op::Renew { receipt },
+            (OpKind::Force, _) => Op::Force { cost: step.cost },
+            (OpKind::Look, _) => Op::Look,
+            _ => Op::Take { cost: step.cost, max_wait_ns: step.max_wait_ns },
+        };
+        let answer = ask(&mut state, quota, op, now);
+        prop_assert_eq!(answer, model.ask(quota, op, now), "{:?} at {} of {:?}", op, now, quota);
+        receipts.extend(answer.receipt);
+    }
+    Ok(())
+}
+
+macro_rules! decides_as_the_model {
+    ($($name:ident: $algorithm:expr;)*) => {
+        proptest! {
+            #![proptest_config(cases(150))]
+            $(
+                #[test]
+                fn $name(
+                    quotas in $algorithm.prop_flat_map(tiny_quotas),
+                    start in prop_oneof![Just(0), 0..1000u64],
+                    steps in steps(),
+                ) {
+                    assert_as_the_model(&quotas, start, &steps)?;
+                }
+            )*
         }
-        .build()
-        .ok()
-    })
+    };
+}
+
+decides_as_the_model! {
+    token_bucket_decides_as_the_model: Just(Algorithm::TokenBucket);
+    leaky_bucket_decides_as_the_model: Just(Algorithm::LeakyBucket);
+    fixed_window_decides_as_the_model: Just(Algorithm::FixedWindow(Anchor::Epoch));
+    first_hit_window_decides_as_the_model: Just(Algorithm::FixedWindow(Anchor::FirstHit));
+    log_decides_as_the_model: Just(Algorithm::SlidingWindowLog);
+    counter_decides_as_the_model: (1..=5u8).prop_map(|segments| Algorithm::SlidingWindowCounter { segments });
+    leases_decide_as_the_model: Just(Algorithm::Concurrency);
+}
+
+fn one_plain_quota() -> impl Strategy<Value = Quota> {
+    // Not first_hit: a window that the take itself has opened stays open for those that came after it.
+    let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
+        .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
+    let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
+    first.prop_filter("extras", |q| q.penalty_ns() == 0 && q.denied() == Denied::Free)
 }
 
 proptest! {
-    #![proptest_config(cases(3000))]
-
-    #[test]
-    fn the_kernel_decides_as_the_model(
-        quota in tiny_quotas(),
-        start in prop_oneof![Just(0), 0..1000u64],
-        steps in prop::collection::vec((prop_oneof![2 => 0..4u64, 1 => 0..50u64], 1..=8u64), 1..60),
-    ) {
-        let (mut state, mut model, mut now) = (State::default(), Model::new(&quota), start);
-        for (gap, cost) in steps {
-            now += gap;
-            let look = ask_copy(&state, &quota, Op::Look, now);
-            prop_assert_eq!(look.remaining, model.remaining(&quota, now));
-            let delay_ns = match &model {
-                Model::Queue { backlog_ns, at } => backlog_ns.saturating_sub(now - at),
-                _ => 0,
-            };
-            let decision = ask(&mut state, &quota, take(cost), now);
-            prop_assert_eq!(decision.allowed, model.fits(&quota, cost, now));
-            if decision.allowed {
-                prop_assert_eq!(decision.delay_ns, delay_ns);
-                model.take(&quota, cost, now, decision.receipt);
-            } else {
-                prop_assert_eq!(decision.retry_after, model.wait(&quota, cost, now));
-            }
-            prop_assert_eq!(decision.remaining, model.remaining(&quota, now));
-        }
-    }
+    #![proptest_config(cases(2000))]
 
     /// Given back with its receipt, a take leaves the state as if it had never been (`token_bucket`: as long as the
     /// bucket was not full in between; a queue: as long as it is the last).
     #[test]
     fn a_take_that_is_given_back_never_was(
-        // A first_hit window that the take itself has opened stays open for those that came after it.
-        quota in tiny_quotas().prop_filter("anchor", |q| q.algorithm() != Algorithm::FixedWindow(Anchor::FirstHit)),
+        quota in one_plain_quota(),
         before in prop::collection::vec((0..6u64, 1..=3u64), 0..8),
         after in prop::collection::vec((0..6u64, 1..=3u64), 0..6),
         cost in 1..=3u64,
@@ -198,4 +143,48 @@ proptest! {
             prop_assert_eq!(with.remaining, alone.remaining, "{} ns later", later);
         }
     }
+}
+
+/// The largest log: every answer at its edges, and a refund from its middle.
+#[test]
+fn a_full_log_frees_its_entries_one_by_one() {
+    const LIMIT: u64 = 65_536;
+    let quota = Quota::sliding_window_log(LIMIT, Duration::from_secs(1)).build().expect("a log");
+    let (mut state, window_ns) = (State::default(), quota.window_ns());
+    let mut receipts = Vec::new();
+    for at in 0..LIMIT {
+        receipts.extend(ask(&mut state, &quota, Op::take(1), at * 10).receipt);
+    }
+    let now = LIMIT * 10;
+    for cost in [1, 2, 77, LIMIT - 1, LIMIT] {
+        let wait_ns = (cost - 1) * 10 + window_ns - now;
+        assert_eq!(ask(&mut state, &quota, Op::take(cost), now).retry_after, Wait::After(wait_ns));
+    }
+    let refund = Op::Refund { cost: 1, receipt: Some(receipts[30_000]) };
+    assert_eq!(ask(&mut state, &quota, refund, now).remaining, 1);
+    assert_eq!(ask(&mut state, &quota, Op::take(30_002), now).retry_after, Wait::After(30_001 * 10 + window_ns - now));
+    assert!(state.heap_bytes() <= 2 * 16 * LIMIT as usize);
+}
+
+/// The largest number of leases: held, run out, renewed and given back.
+#[test]
+fn a_full_house_of_leases_is_counted_right() {
+    const PLACES: u64 = 65_536;
+    let quota = Quota::concurrency(PLACES).lease(Duration::from_secs(1)).build().expect("places");
+    let mut state = State::default();
+    let receipts: Vec<Receipt> =
+        (0..PLACES).filter_map(|at| ask(&mut state, &quota, Op::take(1), at * 10).receipt).collect();
+    let now = PLACES * 10;
+    assert_eq!(receipts.len() as u64, PLACES);
+    assert_eq!(ask(&mut state, &quota, Op::take(1), now).retry_after, Wait::Unknown);
+    assert!(ask(&mut state, &quota, Op::Renew { receipt: receipts[0] }, now).allowed);
+    let refund = Op::Refund { cost: 1, receipt: Some(receipts[9]) };
+    assert_eq!(ask(&mut state, &quota, refund, now).remaining, 1);
+    // Of the first hundred one was renewed and one was given back.
+    assert_eq!(ask(&mut state, &quota, Op::Look, quota.lease_ns() + 990).remaining, 99);
+    assert_eq!(ask(&mut state, &quota, Op::Look, quota.lease_ns() + now - 1).remaining, PLACES - 1);
+    assert_eq!(
+        ask(&mut state, &quota, Op::Look, quota.lease_ns() + now),
+        Decision { limit: PLACES, remaining: PLACES, ..Decision::default() }
+    );
 }

@@ -1,69 +1,12 @@
-//! What holds for every algorithm, over random and adversarial lists of events.
+//! What each operation does, over random and adversarial lists of events.
 
 mod support;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Decision, Denied, Op, Quota, Reason, State, Time, Wait};
-use support::within_bound;
-use support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take};
-
-/// What was admitted, given back, and when it leaves.
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    at: u64,
-    admitted: u64,
-    refunded: u64,
-    leaves_at: u64,
-}
-
-/// For every pair of events: what was admitted between them, both included, is within f of their distance.
-fn assert_within_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
-    for (i, first) in events.iter().enumerate() {
-        let (mut admitted, mut refunded) = (0u128, 0u128);
-        for last in &events[i..] {
-            admitted += u128::from(last.admitted);
-            refunded += u128::from(last.refunded);
-            let (s, sum) = (last.at - first.at, admitted.saturating_sub(refunded));
-            prop_assert!(within_bound(quota, s, sum), "{sum} units within {s} ns, from {first:?} to {last:?}");
-        }
-    }
-    Ok(())
-}
-
-/// The queue lets out n_max + s/T in any s.
-fn assert_leaving_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
-    let largest = events.iter().map(|e| e.admitted).max().unwrap_or(0);
-    let leaving: Vec<&Event> = events.iter().filter(|e| e.admitted > 0).collect();
-    for (i, first) in leaving.iter().enumerate() {
-        let mut sum = 0u128;
-        for last in &leaving[i..] {
-            prop_assert!(last.leaves_at >= first.leaves_at, "first in, first out: {first:?} {last:?}");
-            sum += u128::from(last.admitted);
-            let over = sum.saturating_sub(largest.into()) * u128::from(quota.interval_ns());
-            prop_assert!(over <= u128::from(last.leaves_at - first.leaves_at), "{sum} leave, {first:?} {last:?}");
-        }
-    }
-    Ok(())
-}
-
-/// A refusal's wait is exact: refused until then, allowed at it, asked alone.
-fn assert_exact(state: &State, quota: &Quota, op: Op, now: u64, refused: &Decision) -> Result<(), TestCaseError> {
-    let Op::Take { cost, .. } = op else { return Ok(()) };
-    match refused.retry_after {
-        Wait::Never => prop_assert!(cost > quota.hard_capacity()),
-        Wait::Unknown => prop_assert!(false, "only concurrency does not know"),
-        Wait::After(wait_ns) => {
-            prop_assert!(wait_ns > 0, "a refused caller is never told to come back at once");
-            prop_assert!(cost <= quota.hard_capacity());
-            prop_assert!(ask_copy(state, quota, op, now + wait_ns).allowed, "allowed when told");
-            let before = ask_copy(state, quota, op, now + wait_ns - 1);
-            prop_assert_eq!(before.retry_after, Wait::After(1), "refused just before");
-            let between = ask_copy(state, quota, op, now + wait_ns / 2);
-            prop_assert_eq!(between.retry_after, Wait::After(wait_ns - wait_ns / 2), "it counts down");
-        }
-    }
-    Ok(())
-}
+use spillgate_core::{Algorithm, Denied, Op, Quota, Reason, Receipt, State, Time, Wait};
+use support::{
+    Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, walk, within_bound,
+};
 
 /// A state that is past `expires_at` is as good as none, and not before.
 fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseError> {
@@ -110,120 +53,226 @@ enum Kind {
     RefundAny,
 }
 
-fn mixed_steps() -> impl Strategy<Value = Vec<(Gap, Cost, Kind)>> {
-    let kind = prop_oneof![
-        6 => Just(Kind::Take),
-        1 => Just(Kind::Force),
-        1 => Just(Kind::RefundLast),
-        1 => Just(Kind::RefundAny)
-    ];
-    prop::collection::vec((gaps(), costs(), kind), 1..50)
+fn steps_of(other: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<(Gap, Cost, Kind)>> {
+    prop::collection::vec((gaps(), costs(), prop_oneof![2 => Just(Kind::Take), 1 => other]), 1..50)
+}
+
+/// Asks for all that; for any two events, what was admitted and not given back between them, both
+/// included, has to be within f of their distance.
+fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Result<(), TestCaseError> {
+    let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
+    let mut receipt: Option<Receipt> = None;
+    // When, and how much was admitted and given back.
+    let mut events: Vec<(u64, u64, u64)> = Vec::new();
+    for (gap, cost, kind) in steps {
+        now = gap.after(quota, now, wait_ns);
+        let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+        let op = match kind {
+            Kind::Take => take(cost),
+            Kind::Force => Op::Force { cost },
+            Kind::RefundLast => Op::Refund { cost, receipt },
+            Kind::RefundAny => Op::Refund { cost, receipt: None },
+        };
+        let decision = ask(&mut state, quota, op, now);
+        match op {
+            Op::Take { .. } if decision.allowed => {
+                receipt = decision.receipt;
+                events.push((now, cost, 0));
+            }
+            Op::Take { .. } => wait_ns = decision.retry_after.nanos().unwrap_or(0),
+            Op::Refund { .. } => events.push((now, 0, cost)),
+            _ => prop_assert!(decision.allowed),
+        }
+    }
+    for i in 0..events.len() {
+        let (mut admitted, mut refunded) = (0u128, 0u128);
+        for (at, taken, given_back) in &events[i..] {
+            admitted += u128::from(*taken);
+            refunded += u128::from(*given_back);
+            let (s, sum) = (at - events[i].0, admitted.saturating_sub(refunded));
+            prop_assert!(within_bound(quota, s, sum), "{sum} units within {s} ns");
+        }
+    }
+    Ok(())
+}
+
+fn places() -> impl Strategy<Value = Quota> {
+    (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("places"))
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(150))]
 
     #[test]
-    fn every_decision_is_exact_and_truthful(quota in plain_quotas(), start in starts_ns(), steps in steps()) {
-        let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
-        let mut events = Vec::new();
-        for (gap, cost, max_wait_ns) in steps {
-            now = gap.after(&quota, now, wait_ns);
-            ask(&mut state, &quota, Op::Look, now);
-            let remaining = assert_truthful(&state, &quota, now)?;
-            let cost = cost.units(&quota, remaining);
-            let (before, op) = (state.clone(), Op::Take { cost, max_wait_ns });
-            let decision = ask(&mut state, &quota, op, now);
-            prop_assert!(decision.delay_ns <= max_wait_ns);
-            prop_assert!(!decision.soft_over);
-            if decision.allowed {
-                prop_assert_eq!((decision.retry_after, decision.reason), (Wait::NONE, Reason::Fits));
-                prop_assert!(decision.remaining <= remaining - cost);
-                prop_assert!(decision.receipt.is_some());
-                let leaves_at = now + decision.delay_ns;
-                events.push(Event { at: now, admitted: cost, refunded: 0, leaves_at });
-            } else {
-                prop_assert_eq!(&before, &state, "a refusal that is free changes nothing");
-                assert_exact(&state, &quota, op, now, &decision)?;
-                wait_ns = decision.retry_after.nanos().unwrap_or(0);
-            }
-            assert_expiry(&state, &quota, now)?;
-        }
-        assert_within_bound(&quota, &events)?;
-        if quota.algorithm() == Algorithm::LeakyBucket {
-            assert_leaving_bound(&quota, &events)?;
-        }
+    fn what_remains_fits_and_one_more_does_not(
+        quota in prop_oneof![5 => plain_quotas().boxed(), 1 => places().boxed()],
+        start in starts_ns(),
+        steps in steps(),
+    ) {
+        walk(&quota, start, &steps, |state, quota, now| assert_truthful(state, quota, now).map(|_| ()))?;
     }
 
-    /// Late requests too are told exact waits and truthful counts.
     #[test]
-    fn late_requests_are_told_the_truth(
-        quota in plain_quotas(),
-        start in 1_000_000_000_000_000_000..1_700_000_000_000_000_000u64,
-        steps in prop::collection::vec((gaps(), costs(), 0..1000u64), 1..25),
+    fn a_state_ends_when_it_says_and_is_then_as_good_as_none(
+        quota in plain_quotas(), start in starts_ns(), steps in steps(),
     ) {
-        let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
-        for (gap, cost, late_share) in steps {
-            now = gap.after(&quota, now, wait_ns);
-            let late = now - (u128::from(quota.window_ns()) * u128::from(late_share) / 1000) as u64;
-            let remaining = assert_truthful(&state, &quota, late)?;
-            let op = take(cost.units(&quota, remaining));
-            let decision = ask(&mut state, &quota, op, late);
-            if !decision.allowed {
-                assert_exact(&state, &quota, op, late, &decision)?;
-                wait_ns = decision.retry_after.nanos().unwrap_or(0);
-            }
-            assert_expiry(&state, &quota, late)?;
-        }
+        walk(&quota, start, &steps, assert_expiry)?;
     }
 
-    /// Forces and charged refusals are outside the bound, soft limits have that of their hard capacity, and what
-    /// is given back may be admitted once more.
     #[test]
-    fn the_bound_holds_among_forces_refunds_penalties_and_soft_limits(
-        quota in quotas_with_extras(), start in starts_ns(), steps in mixed_steps(),
+    fn a_refusal_that_is_free_changes_nothing(
+        quota in prop_oneof![
+            5 => plain_quotas().boxed(),
+            5 => quotas_with_extras().prop_filter("free", |q| q.denied() == Denied::Free && q.penalty_ns() == 0).boxed(),
+            1 => places().boxed(),
+        ],
+        start in starts_ns(),
+        steps in steps(),
     ) {
-        let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
-        let (mut events, mut receipt) = (Vec::new(), None);
-        for (gap, cost, kind) in steps {
-            now = gap.after(&quota, now, wait_ns);
-            let look = ask_copy(&state, &quota, Op::Look, now);
-            let cost = cost.units(&quota, look.remaining);
-            let op = match kind {
-                Kind::Take => take(cost),
-                Kind::Force => Op::Force { cost },
-                Kind::RefundLast => Op::Refund { cost, receipt },
-                Kind::RefundAny => Op::Refund { cost, receipt: None },
+        walk(&quota, start, &steps, |state, quota, now| {
+            let mut looked = state.clone();
+            let look = ask(&mut looked, quota, Op::Look, now);
+            for cost in [look.remaining + 1, quota.hard_capacity(), quota.hard_capacity() + 1, u64::MAX] {
+                let mut asked = looked.clone();
+                if cost > 0 && !ask(&mut asked, quota, take(cost), now).allowed {
+                    prop_assert_eq!(&asked, &looked, "refused {}", cost);
+                }
+            }
+            Ok(())
+        })?;
+    }
+
+    /// Units in full, whatever is left: the debt that this makes has to be paid before the next take.
+    #[test]
+    fn a_force_counts_whatever_is_left(
+        quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
+    ) {
+        walk(&quota, start, &steps, |state, quota, now| {
+            let left = ask_copy(state, quota, Op::Look, now).remaining;
+            let cost = cost.units(quota, left).saturating_add(more);
+            let mut forced = state.clone();
+            let decision = ask(&mut forced, quota, Op::Force { cost }, now);
+            prop_assert!(decision.allowed && decision.receipt.is_none());
+            prop_assert_eq!(decision.remaining, left.saturating_sub(cost));
+            prop_assert_eq!(ask_copy(&forced, quota, Op::Look, now).allowed, cost <= left);
+            // What is forced again and again is bounded, and ends.
+            for _ in 0..5 {
+                ask(&mut forced, quota, Op::Force { cost: quota.capacity() }, now);
+            }
+            let longest_ns = match quota.algorithm() {
+                Algorithm::TokenBucket | Algorithm::LeakyBucket => 2 * quota.hard_capacity() * quota.interval_ns(),
+                _ => quota.window_ns() + quota.interval_ns(),
             };
-            let decision = ask(&mut state, &quota, op, now);
-            prop_assert!(decision.remaining <= quota.capacity());
-            let mut event = Event { at: now, admitted: 0, refunded: 0, leaves_at: 0 };
-            match op {
-                Op::Take { .. } if decision.allowed => {
-                    event.admitted = cost;
-                    receipt = decision.receipt;
-                    prop_assert!(!decision.soft_over || decision.remaining == 0);
-                    prop_assert_eq!(decision.soft_over, look.remaining < cost, "above the soft limit, and flagged");
-                }
-                Op::Take { .. } => {
-                    wait_ns = decision.retry_after.nanos().unwrap_or(0);
-                    prop_assert!(decision.retry_after > Wait::NONE);
-                    if quota.denied() == Denied::Free || quota.penalty_ns() > 0 {
-                        let then = now + wait_ns;
-                        prop_assert!(wait_ns == 0 || ask_copy(&state, &quota, op, then).allowed, "allowed when told");
-                    }
-                }
-                Op::Refund { .. } => event.refunded = cost,
-                _ => prop_assert!(decision.allowed),
+            prop_assert!(forced.expires_at(quota) <= now + longest_ns);
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn forces_do_not_widen_the_bound(
+        quota in plain_quotas(), start in starts_ns(), steps in steps_of(Just(Kind::Force)),
+    ) {
+        assert_bound(&quota, start, &steps)?;
+    }
+
+    #[test]
+    fn what_is_given_back_is_admitted_once_more_at_most(
+        quota in plain_quotas(), start in starts_ns(),
+        steps in steps_of(prop_oneof![Just(Kind::RefundLast), Just(Kind::RefundAny)]),
+    ) {
+        assert_bound(&quota, start, &steps)?;
+    }
+
+    /// Without a receipt too; a counter gives back what its current segment holds.
+    #[test]
+    fn a_refund_gives_back_what_it_says_and_never_more(
+        quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
+    ) {
+        walk(&quota, start, &steps, |state, quota, now| {
+            let left = ask_copy(state, quota, Op::Look, now).remaining;
+            let cost = cost.units(quota, left).saturating_add(more);
+            let after = ask_copy(state, quota, Op::Refund { cost, receipt: None }, now).remaining;
+            let full = (left + cost).min(quota.capacity());
+            match quota.algorithm() {
+                Algorithm::SlidingWindowCounter { .. } => prop_assert!((left..=full).contains(&after)),
+                _ => prop_assert_eq!(after, full),
             }
-            if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
-                let depth_ns = quota.hard_capacity() * quota.interval_ns();
-                let most_ns = (2 * depth_ns).max(quota.penalty_ns());
-                prop_assert!(decision.reset_after_ns <= most_ns, "debt is at most twice the depth");
+            // With the receipt of a take just made: as if it had not been.
+            let mut given_back = state.clone();
+            if let Some(receipt) = ask(&mut given_back, quota, take(1), now).receipt {
+                ask(&mut given_back, quota, Op::Refund { cost: 1, receipt: Some(receipt) }, now);
+                let looks = [&given_back, state].map(|state| ask_copy(state, quota, Op::Look, now));
+                prop_assert_eq!(looks[0].remaining, looks[1].remaining);
             }
-            events.push(event);
-        }
-        assert_within_bound(&quota, &events)?;
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_refund_of_what_has_expired_is_none(
+        quota in prop_oneof![5 => plain_quotas().boxed(), 1 => places().boxed()]
+            .prop_filter("windows", |q| !matches!(q.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)),
+        start in starts_ns(),
+        late_ns in prop_oneof![Just(0), 0..1_000u64],
+    ) {
+        let mut state = State::default();
+        let receipt = ask(&mut state, &quota, take(1), start).receipt;
+        let end = state.expires_at(&quota).max(start + quota.lease_ns()) + late_ns;
+        let before = ask(&mut state, &quota, take(1), end).remaining;
+        let after = ask(&mut state, &quota, Op::Refund { cost: 1, receipt }, end).remaining;
+        prop_assert_eq!((before, after), (quota.capacity() - 1, quota.capacity() - 1));
+    }
+
+    /// Flagged above the soft limit, refused above the hard one; what remains is told by the soft one.
+    #[test]
+    fn a_soft_limit_flags_and_the_hard_one_refuses(
+        quota in quotas_with_extras().prop_filter("soft", |q| {
+            q.hard_capacity() > q.capacity() && q.denied() == Denied::Free && q.penalty_ns() == 0
+        }),
+        start in starts_ns(),
+        steps in steps(),
+        plain_steps in steps_of(Just(Kind::Take)),
+    ) {
+        walk(&quota, start, &steps, |state, quota, now| {
+            let left = ask_copy(state, quota, Op::Look, now).remaining;
+            prop_assert!(left <= quota.capacity());
+            let fits = (1..=quota.hard_capacity()).take_while(|cost| ask_copy(state, quota, take(*cost), now).allowed);
+            let hard_left = fits.last().unwrap_or(0);
+            let over = quota.hard_capacity() - quota.capacity();
+            prop_assert!(hard_left <= left + over && (left == 0 || hard_left == left + over));
+            for cost in 1..=hard_left {
+                let decision = ask_copy(state, quota, take(cost), now);
+                prop_assert_eq!(decision.soft_over, cost > left);
+                prop_assert_eq!(decision.remaining, left.saturating_sub(cost));
+            }
+            Ok(())
+        })?;
+        assert_bound(&quota, start, &plain_steps)?;
+    }
+
+    /// As a force of its cost, of the capacity at most.
+    #[test]
+    fn a_charged_refusal_costs_its_units_up_to_the_capacity(
+        quota in quotas_with_extras()
+            .prop_filter("charged", |q| q.denied() == Denied::Charged && q.penalty_ns() == 0),
+        start in starts_ns(),
+        steps in steps(),
+        plain_steps in steps_of(Just(Kind::Take)),
+    ) {
+        walk(&quota, start, &steps, |state, quota, now| {
+            for cost in [1, quota.capacity(), quota.hard_capacity() + 1, u64::MAX] {
+                let (mut refused, mut forced) = (state.clone(), state.clone());
+                let decision = ask(&mut refused, quota, take(cost), now);
+                if !decision.allowed {
+                    let expected = ask(&mut forced, quota, Op::Force { cost: cost.min(quota.capacity()) }, now);
+                    prop_assert_eq!(&refused, &forced);
+                    prop_assert_eq!(decision.remaining, expected.remaining);
+                    prop_assert_eq!(decision.reset_after_ns, expected.reset_after_ns);
+                }
+            }
+            Ok(())
+        })?;
+        assert_bound(&quota, start, &plain_steps)?;
     }
 
     /// From its first refusal on a key is shut out for the penalty, and no longer unless refusals are charged.

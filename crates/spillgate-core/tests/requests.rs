@@ -24,6 +24,14 @@ fn any_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => plain_quotas(), 3 => quotas_with_extras(), 1 => places]
 }
 
+/// Quotas whose refusals are free and whose limit is the hard one, from small to large.
+fn free_quotas() -> impl Strategy<Value = Quota> {
+    let places = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("places"));
+    let small = (support::algorithms(), 1..=5u64, 1..=4u64)
+        .prop_filter_map("no such quota", |(a, limit, depth)| builder(a, limit, 960_000_000, depth).build().ok());
+    prop_oneof![3 => small, 1 => plain_quotas(), 1 => places]
+}
+
 /// A hit with a state of its own: quota, what was taken before, operation, binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
@@ -206,19 +214,90 @@ proptest! {
         }
     }
 
+    /// All or nothing over limits of every algorithm, concurrency too: a request that is refused leaves every
+    /// state as a look does, and one that is allowed takes from all.
+    #[test]
+    fn a_request_takes_from_all_its_limits_or_from_none(
+        quotas in prop::collection::vec(free_quotas(), 2..5),
+        requests in prop::collection::vec((0..400_000_000u64, prop::collection::vec(costs(), 4)), 1..20),
+    ) {
+        let mut states = vec![State::default(); quotas.len()];
+        let state_of: Vec<usize> = (0..quotas.len()).collect();
+        let mut now = NOW;
+        for (gap_ns, costs) in requests {
+            now += gap_ns;
+            let looks: Vec<Hit<'_>> = quotas.iter().map(|q| Hit::new(1, q, Op::Look, Binding::Enforce)).collect();
+            let mut before = vec![Decision::default(); quotas.len()];
+            let mut looked = states.clone();
+            decide(&mut looked, &state_of, &looks, Time::from_nanos(now), &mut before);
+
+            let left = |i: usize| costs[i].units(&quotas[i], before[i].remaining);
+            let take_from = |i: usize| Hit::new(1, &quotas[i], take(left(i)), Binding::Enforce);
+            let hits: Vec<Hit<'_>> = (0..quotas.len()).map(take_from).collect();
+            let mut after = before.clone();
+            let verdict = decide(&mut states, &state_of, &hits, Time::from_nanos(now), &mut after);
+
+            prop_assert_eq!(verdict.allowed, (0..quotas.len()).all(|i| left(i) <= before[i].remaining));
+            for i in 0..quotas.len() {
+                prop_assert_eq!(after[i].receipt.is_some(), verdict.allowed);
+                if verdict.allowed {
+                    prop_assert_eq!(after[i].remaining, before[i].remaining - left(i));
+                } else {
+                    prop_assert_eq!(&states[i], &looked[i]);
+                    prop_assert_eq!(after[i].remaining, before[i].remaining);
+                }
+            }
+        }
+    }
+
     /// A change of limit or burst keeps what was used, there and back.
     #[test]
-    fn a_quota_change_neither_forgives_nor_multiplies((old, new) in quota_pairs(), cost in costs()) {
-        let mut state = State::default();
-        let used = cost.units(&old, old.capacity()).min(old.capacity());
-        prop_assert!(ask(&mut state, &old, take(used), NOW).allowed);
-        let look = ask(&mut state, &new, Op::Look, NOW);
-        prop_assert_eq!(look.remaining, new.capacity().saturating_sub(used));
-        prop_assert_eq!(look.allowed, used <= new.capacity());
-        // A bucket's debt is kept up to twice the capacity, the clamp that also bounds a clock that steps back.
+    fn a_quota_change_neither_forgives_nor_multiplies(
+        (old, new) in quota_pairs(),
+        steps in prop::collection::vec((gaps(), costs(), Just(u64::MAX)), 1..20),
+        cost in costs(),
+    ) {
+        let mut last = (State::default(), NOW);
+        support::walk(&old, NOW, &steps, |state, _, now| {
+            last = (state.clone(), now);
+            Ok(())
+        })?;
+        let (mut state, now) = last;
+        let left = ask_copy(&state, &old, Op::Look, now).remaining;
+        let more = cost.units(&old, left).min(left);
+        prop_assert!(ask(&mut state, &old, take(more), now).allowed);
+        let left = left - more;
+        let used = old.capacity() - left;
+
+        // A bucket's debt is rounded up to whole nanoseconds of the new T, and kept up to twice the capacity,
+        // the clamp that also bounds a clock that steps back.
         let bucket = matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        let rounding = u64::from(bucket);
+        let look = ask(&mut state, &new, Op::Look, now);
+        let expected = new.capacity().saturating_sub(used);
+        prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&look.remaining));
+        let back = ask(&mut state, &old, Op::Look, now).remaining;
         let kept = if bucket { used.min(2 * new.capacity()) } else { used };
-        prop_assert_eq!(ask(&mut state, &old, Op::Look, NOW).remaining, old.capacity() - kept);
+        let expected = old.capacity() - kept;
+        prop_assert!((expected.saturating_sub(2 * rounding)..=expected).contains(&back), "{back} of {expected}");
+    }
+
+    /// Another window counts anew, and the old one is still there: a gift of one capacity at most.
+    #[test]
+    fn a_changed_window_counts_anew((old, new) in quota_pairs(), longer in 1..4u64) {
+        let segments = if let Algorithm::SlidingWindowCounter { segments } = new.algorithm() { segments.into() } else { 1 };
+        let window = new.window_ns() + longer * segments;
+        let Ok(new) = builder(new.algorithm(), new.limit(), window, new.capacity().min(20)).build() else { return Ok(()) };
+        let mut store = Reference::default();
+        let mut ask = |quota: &Quota, op| {
+            let mut decisions = [Decision::default()];
+            store.decide(Time::from_nanos(NOW), &[Hit::new(1, quota, op, Binding::Enforce)], &mut decisions);
+            decisions[0]
+        };
+        prop_assert!(ask(&old, take(old.capacity())).allowed);
+        prop_assert_eq!(ask(&new, Op::Look).remaining, new.capacity());
+        prop_assert!(ask(&new, take(new.capacity())).allowed);
+        prop_assert_eq!((ask(&old, Op::Look).remaining, ask(&new, Op::Look).remaining), (0, 0));
     }
 
     /// Any integer in any field of any operation on any quota at any time: an answer, no panic.

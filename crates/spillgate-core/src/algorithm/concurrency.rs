@@ -1,97 +1,211 @@
 //! Places that are held until they are released, or their lease runs out.
 //!
 //! Admission bound: unexpired leases hold at most N places at any time.
+//!
+//! Every operation takes time in proportion to the logarithm of the number of leases, times the
+//! number of different lives that they were promised (one, but while the quota's has changed).
+//! On top of that each lease is removed once after it has run out, and a clock that steps back
+//! pays for the leases that were granted, or have run out, in the time it goes through again.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::ops::Bound::{Excluded, Included};
 
 use crate::state::{Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
+/// Boxed: every key pays for the size of the largest state, and few are concurrency limits.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Leases {
-    /// Oldest first; at most one for each of the N places.
-    leases: Vec<Lease>,
+pub(crate) struct Leases(Box<Table>);
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    /// By id.
+    terms: BTreeMap<u64, Term>,
+    /// The same leases by their lives, shortest first; at most one for each of the N places.
+    groups: Vec<Group>,
     /// The newest id that was given out: ids are never given out twice.
     last_id: u64,
+    /// Places of the leases that are alive at `counted_at`, so that nobody has to add them up.
+    held: u64,
+    counted_at: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lease {
-    id: u64,
-    places: u64,
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    /// What the holder was promised; a clock that is set back does not make it longer.
+    life_ns: u64,
     /// In nanoseconds since the epoch.
     expires_at: u64,
-    /// What it was promised; a clock that is set back does not make it longer.
+}
+
+/// Leases of one life: the order in which they end is that in which they were granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
     life_ns: u64,
+    /// Places by end and id; never empty.
+    places: BTreeMap<(u64, u64), u64>,
+}
+
+impl Group {
+    /// Places that become free after `from`, but not after `to`.
+    fn freed(&self, from: u64, to: u64) -> u64 {
+        self.places.range((Excluded((from, u64::MAX)), Included((to, u64::MAX)))).map(|(_, places)| places).sum()
+    }
+}
+
+/// When places were counted last is no part of what a state means.
+impl PartialEq for Table {
+    fn eq(&self, other: &Table) -> bool {
+        self.groups == other.groups && self.last_id == other.last_id
+    }
+}
+
+impl Eq for Table {}
+
+impl Table {
+    fn held(&self, now: u64) -> u64 {
+        let freed = |from, to| self.groups.iter().map(|group| group.freed(from, to)).sum::<u64>();
+        match now.cmp(&self.counted_at) {
+            Ordering::Less => self.held + freed(now, self.counted_at),
+            Ordering::Equal => self.held,
+            Ordering::Greater => self.held - freed(self.counted_at, now),
+        }
+    }
+
+    /// When the last lease ends; 0 if there is none.
+    fn last_end(&self) -> u64 {
+        let last_ends = self.groups.iter().filter_map(|group| group.places.last_key_value());
+        last_ends.map(|((end, _), _)| *end).max().unwrap_or(0)
+    }
+
+    fn insert(&mut self, id: u64, term: Term, places: u64) {
+        self.terms.insert(id, term);
+        let group = self.groups.binary_search_by_key(&term.life_ns, |group| group.life_ns).unwrap_or_else(|index| {
+            self.groups.insert(index, Group { life_ns: term.life_ns, places: BTreeMap::new() });
+            index
+        });
+        self.groups[group].places.insert((term.expires_at, id), places);
+        if term.expires_at > self.counted_at {
+            self.held += places;
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<(Term, u64)> {
+        let term = self.terms.remove(&id)?;
+        let group = self.groups.binary_search_by_key(&term.life_ns, |group| group.life_ns).ok()?;
+        let places = self.groups[group].places.remove(&(term.expires_at, id))?;
+        if self.groups[group].places.is_empty() {
+            self.groups.remove(group);
+        }
+        if term.expires_at > self.counted_at {
+            self.held -= places;
+        }
+        Some((term, places))
+    }
+
+    /// Ends at `now` + their life what would last longer, as the clock has been set back.
+    fn clamp(&mut self, now: u64) {
+        let last_of = |group: &Group| {
+            let ((end, id), _) = group.places.last_key_value()?;
+            (*end > now + group.life_ns).then_some(*id)
+        };
+        while let Some(id) = self.groups.iter().find_map(last_of) {
+            let Some((term, places)) = self.remove(id) else { return };
+            self.insert(id, Term { expires_at: now + term.life_ns, ..term }, places);
+        }
+    }
+
+    fn remove_expired(&mut self, now: u64) {
+        let first_of = |group: &Group| {
+            let ((end, id), _) = group.places.first_key_value()?;
+            (*end <= now).then_some(*id)
+        };
+        while let Some(id) = self.groups.iter().find_map(first_of) {
+            self.remove(id);
+        }
+    }
 }
 
 impl Leases {
-    fn held(&self, now: u64) -> u64 {
-        self.leases.iter().filter(|l| l.expires_at > now).map(|l| l.places).sum()
-    }
-
     pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
-        for lease in &mut self.leases {
-            lease.expires_at = lease.expires_at.min(now + lease.life_ns);
-        }
-        now <= self.last_id || self.leases.iter().any(|l| l.expires_at > now)
+        let table = &mut *self.0;
+        table.held = table.held(now);
+        table.counted_at = now;
+        table.clamp(now);
+        now <= table.last_id || table.held > 0
     }
 
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
-        let fits = self.held(now) + cost <= quota.hard_capacity();
+        let fits = self.0.held(now) + cost <= quota.hard_capacity();
         (!fits).then_some((Reason::Exceeded, Wait::Unknown))
     }
 
     /// The id is the time in nanoseconds, or the next free number after it.
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
-        self.leases.retain(|l| l.expires_at > now);
-        self.last_id = now.max(self.last_id.saturating_add(1));
+        let table = &mut *self.0;
+        table.remove_expired(now);
+        table.last_id = now.max(table.last_id.saturating_add(1));
         let life_ns = quota.lease_ns();
-        self.leases.push(Lease { id: self.last_id, places: cost, expires_at: now + life_ns, life_ns });
-        Receipt { at: Time::from_nanos(now), mark: self.last_id }
+        table.insert(table.last_id, Term { life_ns, expires_at: now + life_ns }, cost);
+        Receipt { at: Time::from_nanos(now), mark: table.last_id }
     }
 
     /// No such operation: a place that is held has a lease ([`Quota::supports`]).
     pub(crate) fn force(&mut self, _: &Quota, _: u64, _: u64) {}
 
     pub(crate) fn refund(&mut self, _: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
-        if let Some(i) = receipt.and_then(|r| self.leases.iter().position(|l| l.id == r.mark)) {
-            self.leases[i].places = self.leases[i].places.saturating_sub(cost);
-            if self.leases[i].places == 0 {
-                self.leases.remove(i);
-            }
+        let table = &mut *self.0;
+        if let Some(receipt) = receipt
+            && let Some((term, places)) = table.remove(receipt.mark)
+            && places > cost
+        {
+            table.insert(receipt.mark, term, places - cost);
         }
         // Empty states are kept until their last id is in the past and cannot come again.
-        now <= self.last_id || !self.leases.is_empty()
+        now <= table.last_id || !table.terms.is_empty()
     }
 
     pub(crate) fn is_alive(&self, receipt: Receipt, now: u64) -> bool {
-        self.leases.iter().any(|l| l.id == receipt.mark && l.expires_at > now)
+        self.0.terms.get(&receipt.mark).is_some_and(|term| term.expires_at > now)
     }
 
     pub(crate) fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) {
-        if let Some(lease) = self.leases.iter_mut().find(|l| l.id == receipt.mark) {
-            lease.life_ns = lease.life_ns.max(quota.lease_ns());
-            lease.expires_at = lease.expires_at.max(now + quota.lease_ns());
+        let table = &mut *self.0;
+        if let Some((term, places)) = table.remove(receipt.mark) {
+            let life_ns = term.life_ns.max(quota.lease_ns());
+            let expires_at = term.expires_at.max(now + quota.lease_ns());
+            table.insert(receipt.mark, Term { life_ns, expires_at }, places);
         }
     }
 
     pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
-        let held = self.held(now);
-        let last = self.leases.iter().map(|l| l.expires_at).max().unwrap_or(0);
+        let held = self.0.held(now);
         Usage {
             remaining: quota.capacity().saturating_sub(held),
-            reset_after_ns: last.saturating_sub(now),
+            reset_after_ns: self.0.last_end().saturating_sub(now),
             over: held > quota.capacity(),
         }
     }
 
     pub(crate) fn expires_at(&self, _: &Quota) -> u64 {
-        let last = self.leases.iter().map(|l| l.expires_at).max().unwrap_or(0);
-        last.max(self.last_id + 1)
+        self.0.last_end().max(self.0.last_id + 1)
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.leases.capacity() * size_of::<Lease>()
+        let table = &*self.0;
+        let places = table.groups.iter().map(|group| tree_bytes(group.places.len(), size_of::<((u64, u64), u64)>()));
+        size_of::<Table>()
+            + tree_bytes(table.terms.len(), size_of::<(u64, Term)>())
+            + table.groups.capacity() * size_of::<Group>()
+            + places.sum::<usize>()
     }
+}
+
+/// At most what a `BTreeMap` of `len` entries takes: nodes have room for 11, and all but the root
+/// hold at least 5; links to parents and children come to 32 bytes a node.
+fn tree_bytes(len: usize, entry_bytes: usize) -> usize {
+    len.div_ceil(5) * (11 * entry_bytes + 32) + 96
 }

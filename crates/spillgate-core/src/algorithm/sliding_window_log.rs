@@ -1,7 +1,10 @@
 //! Every admitted unit is remembered until it is a window old: exact, at up to L entries a key.
 //!
 //! Admission bound: L * (floor(s/W) + 1), which is L in every half-open window of length W.
-//! Units taken at one instant share an entry with a count.
+//! Units taken at one instant share an entry.
+//!
+//! Entries carry a running total, so that a decision is two searches and never a scan. Only a
+//! refund by receipt takes time in proportion to the entries newer than its own.
 
 use alloc::collections::VecDeque;
 
@@ -12,14 +15,15 @@ use crate::{Quota, Reason, Receipt, Time, Wait};
 pub(crate) struct Log {
     /// Oldest first, times strictly increasing; never empty outside this module.
     entries: VecDeque<Entry>,
-    /// Units in all entries, at most the hard capacity + 1.
-    units: u64,
+    /// The running total before the oldest entry.
+    dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    units: u64,
+    /// The running total through this entry, modulo 2^64: only differences are read.
+    total: u64,
 }
 
 impl Log {
@@ -28,44 +32,58 @@ impl Log {
         self.entries.back().map_or(now, |newest| newest.at.max(now))
     }
 
-    /// The entries that still count, oldest first.
-    fn counting(&self, quota: &Quota, now: u64) -> impl Iterator<Item = &Entry> {
-        let effective = self.effective(now);
-        self.entries.iter().skip_while(move |e| effective - e.at >= quota.window_ns())
+    /// Units in the oldest `entries` entries.
+    fn units(&self, entries: usize) -> u64 {
+        let total = entries.checked_sub(1).map_or(self.dropped, |last| self.entries[last].total);
+        total.wrapping_sub(self.dropped)
     }
 
-    fn count(&self, quota: &Quota, now: u64) -> u64 {
+    /// The index of the first entry for which `holds` does not; it holds for those before `from`,
+    /// and for none after one for which it does not. In steps that double and then halve, since
+    /// the answer is mostly close to `from`.
+    fn first_not(&self, from: usize, holds: impl Fn(&Entry) -> bool) -> usize {
+        let all_hold = |end: usize| end <= self.entries.len() && holds(&self.entries[end - 1]);
+        let (mut index, mut step) = (from, 1);
+        while all_hold(index + step) {
+            index += step;
+            step *= 2;
+        }
+        while step > 1 {
+            step /= 2;
+            if all_hold(index + step) {
+                index += step;
+            }
+        }
+        index
+    }
+
+    /// How many entries are a window old.
+    fn expired(&self, quota: &Quota, now: u64) -> usize {
         let effective = self.effective(now);
-        let expired = self.entries.iter().take_while(|e| effective - e.at >= quota.window_ns());
-        self.units - expired.map(|e| e.units).sum::<u64>()
+        self.first_not(0, |e| effective - e.at >= quota.window_ns())
+    }
+
+    /// Units that still count.
+    fn count(&self, quota: &Quota, now: u64) -> u64 {
+        self.units(self.entries.len()) - self.units(self.expired(quota, now))
     }
 
     fn add(&mut self, quota: &Quota, cost: u64, now: u64) -> u64 {
         let at = self.effective(now);
-        while let Some(oldest) = self.entries.front().filter(|e| at - e.at >= quota.window_ns()) {
-            self.units -= oldest.units;
-            self.entries.pop_front();
-        }
+        self.drop_oldest(self.units(self.expired(quota, now)));
+        let total = self.entries.back().map_or(self.dropped, |newest| newest.total).wrapping_add(cost);
         match self.entries.back_mut() {
-            Some(newest) if newest.at == at => newest.units += cost,
-            _ => self.entries.push_back(Entry { at, units: cost }),
+            Some(newest) if newest.at == at => newest.total = total,
+            _ => self.entries.push_back(Entry { at, total }),
         }
-        self.units += cost;
         at
     }
 
     /// Removes the `units` oldest units.
-    fn drop_oldest(&mut self, mut units: u64) {
-        while units > 0 {
-            let Some(oldest) = self.entries.front_mut() else { return };
-            let dropped = oldest.units.min(units);
-            oldest.units -= dropped;
-            self.units -= dropped;
-            units -= dropped;
-            if oldest.units == 0 {
-                self.entries.pop_front();
-            }
-        }
+    fn drop_oldest(&mut self, units: u64) {
+        let gone = self.first_not(0, |e| e.total.wrapping_sub(self.dropped) <= units);
+        self.dropped = self.dropped.wrapping_add(units.min(self.units(self.entries.len())));
+        self.entries.drain(..gone);
     }
 
     pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
@@ -73,12 +91,13 @@ impl Log {
     }
 
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, _: u64, now: u64) -> Option<Refusal> {
-        let over = (self.count(quota, now) + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
-        let mut units = 0;
-        let freeing = self.counting(quota, now).find(|e| {
-            units += e.units;
-            units >= over
-        })?;
+        let entries = self.expired(quota, now);
+        let expired = self.units(entries);
+        let count = self.units(self.entries.len()) - expired;
+        let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
+        // The oldest entry by whose end as many units have left as are too many now.
+        let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
+        let freeing = self.entries.get(freeing)?;
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))
     }
 
@@ -91,25 +110,24 @@ impl Log {
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         let most = quota.hard_capacity() + 1;
         self.add(quota, cost.min(most), now);
-        self.drop_oldest(self.units.saturating_sub(most));
+        self.drop_oldest(self.units(self.entries.len()).saturating_sub(most));
     }
 
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
         match receipt {
             Some(receipt) => {
                 if let Ok(i) = self.entries.binary_search_by_key(&receipt.at.as_nanos(), |e| e.at) {
-                    let given = self.entries[i].units.min(cost);
-                    self.entries[i].units -= given;
-                    self.units -= given;
-                    if self.entries[i].units == 0 {
+                    let units = self.units(i + 1) - self.units(i);
+                    let given = units.min(cost);
+                    for entry in self.entries.range_mut(i..) {
+                        entry.total = entry.total.wrapping_sub(given);
+                    }
+                    if given == units {
                         self.entries.remove(i);
                     }
                 }
             }
-            None => {
-                let expired = self.units - self.count(quota, now);
-                self.drop_oldest(expired.saturating_add(cost));
-            }
+            None => self.drop_oldest(self.units(self.expired(quota, now)).saturating_add(cost)),
         }
         !self.entries.is_empty()
     }

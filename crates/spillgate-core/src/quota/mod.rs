@@ -23,28 +23,43 @@ pub(crate) const MAX_RECORDS: u64 = 65_536;
 /// How a quota counts. `as_str` gives the name used in rules files.
 ///
 /// The bound f(s) is the most that is admitted in any closed interval of length s, for limit L
-/// per window W, emission interval T = ceil(W/L). `tests/properties.rs` holds each bound over
-/// random traces and `tests/traces/` reaches it with a worst case.
+/// per window W, emission interval T = ceil(W/L). Each is held by the named property of
+/// `tests/bounds.rs` over random and adversarial events, and reached there by a worst case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Tokens flow in at 1/T up to the burst B; GCRA and the leaky bucket as a meter are the
     /// same machine. f(s) = B + s/T.
+    ///
+    /// Held by `token_bucket_admits_b_and_s_over_t`.
     TokenBucket,
     /// One counter a window. Anchored at the epoch: f(s) = L * (ceil(s/W) + 1), half-open;
     /// at the first hit: L * (floor(s/W) + 1), plus L - 1 unless W divides s.
+    ///
+    /// Held by `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
+    /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
     FixedWindow(Anchor),
     /// Every admitted unit is remembered for W. f(s) = L * (floor(s/W) + 1): exact.
+    ///
+    /// Held by `log_admits_l_in_every_window`. A decision takes time in proportion to log L; a
+    /// refund by receipt in proportion to the entries newer than its own.
     SlidingWindowLog,
     /// n segments of w = W/n, the oldest weighted. With n = 1: f(s) = L + L*s/W, else
     /// L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+    ///
+    /// Held by `counter_admits_l_and_l_s_over_w` and `segments_admit_l_and_a_segments_share`.
     SlidingWindowCounter {
         /// How many sub-windows, 1 to 128; W has to be divisible by it.
         segments: u8,
     },
-    /// A queue of Q places that leaves at 1/T: admitted *after a delay*.
-    /// Leaving: f(s) = largest cost + s/T; entering: Q + 1 + s/T.
+    /// A queue of Q places that leaves at 1/T: admitted *after a delay* of at most Q*T, first in
+    /// first out. Leaving: f(s) = largest cost + s/T; entering: Q + 1 + s/T.
+    ///
+    /// Held by `queue_lets_in_its_places_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
+    /// `queue_delays_by_its_places_and_what_callers_bear`.
     LeakyBucket,
     /// At most N unexpired leases at any time.
+    ///
+    /// Held by `leases_hold_n_places_at_most`. Every operation takes time in proportion to log N.
     Concurrency,
 }
 

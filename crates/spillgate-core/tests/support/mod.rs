@@ -1,6 +1,8 @@
 //! What the property tests share: quotas, adversarial event lists, and the bounds of each algorithm.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod model;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -101,6 +103,30 @@ pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
     )
 }
 
+/// One to three quotas that count in one state: they differ in limit, depth, life and soft share.
+pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quota>> {
+    let sizes = (1..=7u64, 1..=6u64, prop_oneof![2 => Just(0u32), 1 => Just(500_000), 1 => Just(1_000_000)]);
+    let penalty = prop_oneof![2 => Just(0), 1 => 1..=30u64];
+    let all = (prop::collection::vec(sizes, 1..=3), 1..=40u64, penalty, any::<bool>());
+    all.prop_filter_map("no such quota", move |(sizes, window, penalty, charged)| {
+        let segments = if let Algorithm::SlidingWindowCounter { segments } = algorithm { segments.into() } else { 1 };
+        let window = Duration::from_nanos(window.div_ceil(segments) * segments);
+        let quota = |(limit, depth, soft_ppm)| {
+            let builder = QuotaBuilder::new(algorithm, limit, window).soft_ppm(soft_ppm);
+            let builder = match algorithm {
+                Algorithm::TokenBucket => builder.burst(depth),
+                Algorithm::LeakyBucket => builder.queue(depth - 1),
+                Algorithm::Concurrency => builder.lease(Duration::from_nanos(10 * depth)),
+                _ => builder,
+            };
+            let charged = charged && algorithm != Algorithm::Concurrency;
+            let denied = if charged { Denied::Charged } else { Denied::Free };
+            builder.penalty(Duration::from_nanos(penalty)).denied(denied).build().ok()
+        };
+        sizes.into_iter().map(quota).collect()
+    })
+}
+
 /// How long after the event before: aimed at the edges of the quota.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
@@ -119,11 +145,12 @@ pub(crate) enum Gap {
 
 impl Gap {
     pub(crate) fn after(self, quota: &Quota, now: u64, last_wait_ns: u64) -> u64 {
+        let edge_ns = quota.interval_ns().max(1);
         let (span, extra) = match self {
             Gap::Ns(ns) => (ns, 0),
             Gap::Interval(extra) => (quota.interval_ns(), extra),
             Gap::Window(extra) => (quota.window_ns(), extra),
-            Gap::Edge(extra) => (quota.interval_ns() - now % quota.interval_ns(), extra),
+            Gap::Edge(extra) => (edge_ns - now % edge_ns, extra),
             Gap::Share(share) => ((u128::from(quota.window_ns()) * u128::from(share) / 1000) as u64, 0),
             Gap::Retry(extra) => (last_wait_ns, extra),
         };
@@ -172,6 +199,24 @@ pub(crate) fn costs() -> impl Strategy<Value = Cost> {
         1 => Just(Cost::RemainingAndOne),
         2 => (1..=1000u64).prop_map(Cost::Share),
     ]
+}
+
+/// Takes by these steps, and calls `check` with the state before each.
+pub(crate) fn walk(
+    quota: &Quota,
+    start: u64,
+    steps: &[(Gap, Cost, u64)],
+    mut check: impl FnMut(&State, &Quota, u64) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
+    for (gap, cost, max_wait_ns) in steps {
+        now = gap.after(quota, now, wait_ns);
+        check(&state, quota, now)?;
+        let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+        let decision = ask(&mut state, quota, Op::Take { cost, max_wait_ns: *max_wait_ns }, now);
+        wait_ns = decision.retry_after.nanos().unwrap_or(wait_ns);
+    }
+    Ok(())
 }
 
 /// Where a list of events starts: the epoch, today, and near the end of time.

@@ -1,0 +1,268 @@
+//! The most that each algorithm admits: its bound f(s) over random and adversarial lists of events,
+//! and for each a worst case that reaches it.
+
+mod support;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
+use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound};
+
+/// What was admitted, and when it leaves.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    at: u64,
+    admitted: u64,
+    leaves_at: u64,
+}
+
+/// Quotas of one algorithm, from 1 a year to 10 M/s.
+fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
+    let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
+    let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64]);
+    numbers.prop_filter_map("no such quota", move |(limit, window, depth)| {
+        builder(algorithm, limit, window, depth).build().ok()
+    })
+}
+
+/// Random events; and those of an attacker, who takes all there is the instant it is there, or holds
+/// back until just before an edge.
+fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
+    let attack = prop_oneof![
+        2 => (0..=1i64).prop_map(Gap::Retry),
+        2 => (-1..=0i64).prop_map(Gap::Edge),
+        1 => (-1..=0i64).prop_map(Gap::Window),
+        1 => (-1..=0i64).prop_map(Gap::Interval),
+    ];
+    let greed = prop_oneof![4 => Just(Cost::Remaining), 1 => Just(Cost::One), 1 => Just(Cost::RemainingAndOne)];
+    prop_oneof![prop::collection::vec((gaps(), costs()), 1..60), prop::collection::vec((attack, greed), 1..80)]
+}
+
+fn admitted(quota: &Quota, start: u64, steps: &[(Gap, Cost)]) -> Vec<Event> {
+    let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
+    let mut events = Vec::new();
+    for (gap, cost) in steps {
+        now = gap.after(quota, now, wait_ns);
+        let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+        let decision = ask(&mut state, quota, take(cost), now);
+        if decision.allowed {
+            events.push(Event { at: now, admitted: cost, leaves_at: now + decision.delay_ns });
+        } else {
+            wait_ns = decision.retry_after.nanos().unwrap_or(0);
+        }
+    }
+    events
+}
+
+/// For every pair of events: what was admitted between them, both included, is within f of their distance.
+fn assert_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
+    for (i, first) in events.iter().enumerate() {
+        let mut sum = 0u128;
+        for last in &events[i..] {
+            sum += u128::from(last.admitted);
+            let s = last.at - first.at;
+            prop_assert!(within_bound(quota, s, sum), "{sum} units within {s} ns, from {first:?} to {last:?}");
+        }
+    }
+    Ok(())
+}
+
+macro_rules! admits_at_most_its_bound {
+    ($($name:ident: $algorithm:expr;)*) => {
+        proptest! {
+            #![proptest_config(cases(250))]
+            $(
+                #[test]
+                fn $name(quota in $algorithm.prop_flat_map(quotas), start in starts_ns(), steps in steps()) {
+                    assert_bound(&quota, &admitted(&quota, start, &steps))?;
+                }
+            )*
+        }
+    };
+}
+
+admits_at_most_its_bound! {
+    token_bucket_admits_b_and_s_over_t: Just(Algorithm::TokenBucket);
+    fixed_window_admits_l_a_window_and_twice_across_an_edge: Just(Algorithm::FixedWindow(Anchor::Epoch));
+    first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge: Just(Algorithm::FixedWindow(Anchor::FirstHit));
+    log_admits_l_in_every_window: Just(Algorithm::SlidingWindowLog);
+    counter_admits_l_and_l_s_over_w: Just(Algorithm::SlidingWindowCounter { segments: 1 });
+    segments_admit_l_and_a_segments_share: prop_oneof![2..=6u8, Just(60), Just(128)]
+        .prop_map(|segments| Algorithm::SlidingWindowCounter { segments });
+    queue_lets_in_its_places_and_s_over_t: Just(Algorithm::LeakyBucket);
+}
+
+proptest! {
+    #![proptest_config(cases(250))]
+
+    /// First in, first out; and the largest cost + s/T leave within any s.
+    #[test]
+    fn queue_lets_out_one_every_t_in_order(
+        quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
+    ) {
+        let events = admitted(&quota, start, &steps);
+        let largest = events.iter().map(|e| e.admitted).max().unwrap_or(0);
+        for (i, first) in events.iter().enumerate() {
+            let mut sum = 0u128;
+            for last in &events[i..] {
+                prop_assert!(last.leaves_at >= first.leaves_at, "first in, first out: {first:?} {last:?}");
+                sum += u128::from(last.admitted);
+                let over = sum.saturating_sub(largest.into()) * u128::from(quota.interval_ns());
+                prop_assert!(over <= u128::from(last.leaves_at - first.leaves_at), "{sum} leave, {first:?} {last:?}");
+            }
+        }
+    }
+
+    /// Nobody waits in a queue for longer than it has places, nor for longer than they can.
+    #[test]
+    fn queue_delays_by_its_places_and_what_callers_bear(
+        quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
+        max_wait_ns in prop_oneof![Just(u64::MAX), Just(0), 0..2_000_000_000u64],
+    ) {
+        for event in admitted(&quota, start, &steps) {
+            prop_assert!(event.leaves_at - event.at <= (quota.capacity() - 1) * quota.interval_ns());
+        }
+        let steps: Vec<(Gap, Cost, u64)> = steps.into_iter().map(|(gap, cost)| (gap, cost, max_wait_ns)).collect();
+        walk(&quota, start, &steps, |state, quota, now| {
+            let decision = ask_copy(state, quota, Op::Take { cost: 1, max_wait_ns }, now);
+            prop_assert!(decision.delay_ns <= max_wait_ns);
+            Ok(())
+        })?;
+    }
+
+    /// Counted by their holders: leases that are not released and not at their end hold N places at most.
+    #[test]
+    fn leases_hold_n_places_at_most(
+        places in 1..=20u64,
+        lease_ns in 1..=50u64,
+        steps in prop::collection::vec((0..20u64, 0..6u8, 1..=4u64, 0..10usize), 1..80),
+    ) {
+        let quota = Quota::concurrency(places).lease(Duration::from_nanos(lease_ns)).build().expect("places");
+        let (mut state, mut now) = (State::default(), 1_000);
+        let mut held: Vec<(Receipt, u64, u64)> = Vec::new();
+        for (gap_ns, kind, cost, which) in steps {
+            now += gap_ns;
+            held.retain(|(_, _, until)| *until > now);
+            let holder = held.get(which).copied();
+            match (kind, holder) {
+                (0, Some((receipt, cost, _))) => {
+                    ask(&mut state, &quota, Op::Refund { cost, receipt: Some(receipt) }, now);
+                    held.remove(which);
+                }
+                (1, Some((receipt, ..))) => {
+                    prop_assert!(ask(&mut state, &quota, Op::Renew { receipt }, now).allowed, "it is alive");
+                    held[which].2 = now + lease_ns;
+                }
+                _ => {
+                    let decision = ask(&mut state, &quota, take(cost), now);
+                    held.extend(decision.receipt.map(|receipt| (receipt, cost, now + lease_ns)));
+                }
+            }
+            let sum: u64 = held.iter().map(|(_, cost, _)| cost).sum();
+            prop_assert!(sum <= places);
+            prop_assert_eq!(ask_copy(&state, &quota, Op::Look, now).remaining, places - sum, "none is lost either");
+        }
+    }
+}
+
+const WINDOW_NS: u64 = 120;
+const LIMIT: u64 = 12;
+/// An edge of every window and segment here.
+const EDGE_NS: u64 = 1_000 * WINDOW_NS;
+
+fn quota(algorithm: Algorithm) -> Quota {
+    QuotaBuilder::new(algorithm, LIMIT, Duration::from_nanos(WINDOW_NS)).build().expect("a quota")
+}
+
+/// Takes all there is at each instant of `times`; returns how long that was, and how much.
+fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u64>) -> (u64, u128) {
+    let (mut first, mut last, mut sum) = (None, 0, 0);
+    for at in times {
+        let Decision { remaining, .. } = ask_copy(state, quota, Op::Look, at);
+        if remaining > 0 {
+            assert!(ask(state, quota, take(remaining), at).allowed);
+            sum += u128::from(remaining);
+            (first, last) = (first.or(Some(at)), at);
+        }
+    }
+    (last - first.expect("something was admitted"), sum)
+}
+
+/// All that is admitted is f(s), and one more would be more.
+fn assert_reached(quota: &Quota, (s, sum): (u64, u128)) {
+    assert!(within_bound(quota, s, sum) && !within_bound(quota, s, sum + 1), "{sum} units within {s} ns");
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_token_bucket() {
+    let quota = quota(Algorithm::TokenBucket);
+    let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 10 * WINDOW_NS);
+    assert_eq!(all, (10 * WINDOW_NS, 12 + 120));
+    assert_reached(&quota, all);
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_fixed_window() {
+    let quota = quota(Algorithm::FixedWindow(Anchor::Epoch));
+    let all = take_all(&quota, &mut State::default(), EDGE_NS - 1..=EDGE_NS + 3 * WINDOW_NS);
+    assert_eq!(all, (3 * WINDOW_NS + 1, 5 * 12));
+    assert_reached(&quota, all);
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_first_hit_window() {
+    let (quota, mut state) = (quota(Algorithm::FixedWindow(Anchor::FirstHit)), State::default());
+    assert!(ask(&mut state, &quota, take(1), EDGE_NS).allowed);
+    let all = take_all(&quota, &mut state, EDGE_NS + WINDOW_NS - 1..=EDGE_NS + 4 * WINDOW_NS);
+    assert_eq!(all, (3 * WINDOW_NS + 1, 11 + 4 * 12));
+    assert_reached(&quota, all);
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_sliding_window_log() {
+    let quota = quota(Algorithm::SlidingWindowLog);
+    let all = take_all(&quota, &mut State::default(), EDGE_NS + 7..=EDGE_NS + 7 + 3 * WINDOW_NS);
+    assert_eq!(all, (3 * WINDOW_NS, 4 * 12));
+    assert_reached(&quota, all);
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_sliding_window_counter() {
+    let quota = quota(Algorithm::SlidingWindowCounter { segments: 1 });
+    let all = take_all(&quota, &mut State::default(), EDGE_NS - 1..EDGE_NS + WINDOW_NS);
+    assert_eq!(all, (111, 12 + 11));
+    assert_reached(&quota, all);
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_segments() {
+    let quota = quota(Algorithm::SlidingWindowCounter { segments: 4 });
+    let all = take_all(&quota, &mut State::default(), EDGE_NS - 1..EDGE_NS + WINDOW_NS - 1);
+    assert_eq!(all, (WINDOW_NS - 1, 12 + 11));
+    assert_reached(&quota, all);
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
+    let quota = Quota::leaky_bucket(LIMIT, Duration::from_nanos(WINDOW_NS)).queue(3).build().expect("a queue");
+    let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 2 * WINDOW_NS);
+    assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
+    assert_reached(&quota, all);
+    // Out go the largest cost at once, and as much again when its time has passed.
+    let mut state = State::default();
+    let leaves_at = [4, 4, 4].map(|cost| {
+        let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);
+        at + ask(&mut state, &quota, take(cost), at).delay_ns
+    });
+    assert_eq!(leaves_at, [0, 4, 8].map(|intervals| EDGE_NS + intervals * quota.interval_ns()));
+}
+
+#[test]
+fn a_worst_case_reaches_the_bound_of_concurrency() {
+    let quota = Quota::concurrency(LIMIT).lease(Duration::from_nanos(WINDOW_NS)).build().expect("places");
+    let mut state = State::default();
+    let taken: Vec<u64> =
+        (EDGE_NS..EDGE_NS + 3 * WINDOW_NS).filter(|at| ask(&mut state, &quota, take(LIMIT), *at).allowed).collect();
+    assert_eq!(taken, [0, 1, 2].map(|lives| EDGE_NS + lives * WINDOW_NS), "N at every instant");
+}

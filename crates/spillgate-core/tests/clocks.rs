@@ -1,0 +1,201 @@
+//! Times that arrive out of order, and clocks that step.
+
+mod support;
+
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Op, Quota, State, Wait};
+use support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, starts_ns, take, walk, within_bound};
+
+/// Today: far from both ends of time.
+const NOW: u64 = 1_770_000_000_123_456_789;
+
+fn is_bucket(quota: &Quota) -> bool {
+    matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
+}
+
+fn share_of(span_ns: u64, thousandths: u64) -> u64 {
+    (u128::from(span_ns) * u128::from(thousandths) / 1000) as u64
+}
+
+fn steps() -> impl Strategy<Value = Vec<(Gap, Cost, u64)>> {
+    prop::collection::vec((gaps(), costs(), Just(u64::MAX)), 1..30)
+}
+
+/// The state after these steps, and the time then.
+fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
+    let mut last = (State::default(), NOW);
+    walk(quota, NOW, steps, |before, _, now| {
+        last = (before.clone(), now);
+        Ok(())
+    })
+    .expect("nothing is checked");
+    last
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    /// Windows count a late request as of the newest time, so that between any two no more is admitted than f
+    /// of the distance of those. Buckets, which know no time but when their debt is paid, widen by twice what
+    /// requests are late: B + (s + 2d)/T.
+    #[test]
+    fn late_requests_keep_the_bound(
+        quota in plain_quotas(),
+        late_most in 0..1000u64,
+        steps in prop::collection::vec((gaps(), costs(), prop_oneof![Just(0), 0..=1000u64]), 1..60),
+    ) {
+        let (mut state, mut now, mut wait_ns, mut newest) = (State::default(), NOW, 0, 0);
+        let mut events: Vec<(u64, u64)> = Vec::new();
+        let reach_ns = if is_bucket(&quota) { quota.capacity() * quota.interval_ns() } else { quota.window_ns() };
+        let late_most_ns = share_of(reach_ns, late_most);
+        for (gap, cost, late) in steps {
+            now = gap.after(&quota, now, wait_ns);
+            let late = now.max(newest) - share_of(late_most_ns, late);
+            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Look, late).remaining);
+            let decision = ask(&mut state, &quota, take(cost), late);
+            if decision.allowed {
+                newest = newest.max(late);
+                events.push((newest, cost));
+            } else {
+                wait_ns = decision.retry_after.nanos().unwrap_or(0);
+            }
+        }
+        let wider_ns = if is_bucket(&quota) { 2 * late_most_ns } else { 0 };
+        for i in 0..events.len() {
+            let mut sum = 0u128;
+            for (at, cost) in &events[i..] {
+                sum += u128::from(*cost);
+                let s = at - events[i].0 + wider_ns;
+                prop_assert!(within_bound(&quota, s, sum), "{sum} units from {i} to {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn late_requests_are_told_exact_waits_and_truthful_counts(
+        quota in plain_quotas(),
+        steps in prop::collection::vec((gaps(), costs(), 0..1000u64), 1..25),
+    ) {
+        let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
+        for (gap, cost, late) in steps {
+            now = gap.after(&quota, now, wait_ns);
+            let late = now - share_of(quota.window_ns(), late);
+            let left = ask_copy(&state, &quota, Op::Look, late).remaining;
+            prop_assert!(left == 0 || ask_copy(&state, &quota, take(left), late).allowed);
+            prop_assert!(!ask_copy(&state, &quota, take(left + 1), late).allowed);
+            let op = take(cost.units(&quota, left));
+            if let Wait::After(ns @ 1..) = ask(&mut state, &quota, op, late).retry_after {
+                prop_assert!(ask_copy(&state, &quota, op, late + ns).allowed, "allowed {ns} ns later");
+                for before in [0, ns / 3, ns / 2, ns - 1] {
+                    prop_assert_eq!(ask_copy(&state, &quota, op, late + before).retry_after, Wait::After(ns - before));
+                }
+                wait_ns = ns;
+            }
+        }
+    }
+
+    /// Backward by J: whoever is refused is refused for J longer at most, and never for longer than a
+    /// state lasts.
+    #[test]
+    fn a_clock_that_steps_back_refuses_for_no_longer_than_the_step(
+        quota in plain_quotas(), steps in steps(), cost in 1..=1000u64, step_ns in 0..=3000u64,
+    ) {
+        let (state, now) = after(&quota, &steps);
+        let step_ns = share_of(quota.window_ns(), step_ns);
+        let cost = share_of(quota.capacity(), cost).max(1);
+        let wait = |at| ask_copy(&state, &quota, take(cost), at).retry_after.nanos().unwrap_or(0);
+        let waited = wait(now - step_ns);
+        prop_assert!(waited <= wait(now) + step_ns, "{waited} ns after a step of {step_ns} ns");
+        let longest_ns = if is_bucket(&quota) {
+            2 * quota.hard_capacity() * quota.interval_ns()
+        } else {
+            2 * quota.window_ns() + quota.interval_ns()
+        };
+        prop_assert!(waited <= longest_ns);
+    }
+
+    /// A bucket's debt is kept when the clock steps back, up to twice its depth.
+    #[test]
+    fn a_clock_that_steps_back_gifts_a_bucket_nothing(
+        quota in plain_quotas().prop_filter("bucket", is_bucket), steps in steps(), step_ns in 0..=3000u64,
+    ) {
+        let (state, now) = after(&quota, &steps);
+        let step_ns = share_of(quota.window_ns(), step_ns);
+        let [debt, then] = [now, now - step_ns].map(|at| ask_copy(&state, &quota, Op::Look, at).reset_after_ns);
+        let most = 2 * quota.hard_capacity() * quota.interval_ns();
+        prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
+    }
+
+    /// Counts further than a window in the future are from a clock that was wrong: a gift of one capacity.
+    #[test]
+    fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_it(
+        quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,
+    ) {
+        let (mut state, now) = after(&quota, &steps);
+        ask(&mut state, &quota, take(1), now);
+        let then = now - share_of(quota.window_ns(), step_ns) - quota.window_ns() - quota.interval_ns();
+        for op in [take(1), take(quota.capacity()), Op::Look] {
+            prop_assert_eq!(ask_copy(&state, &quota, op, then), ask(&mut State::default(), &quota, op, then));
+        }
+    }
+
+    /// Forward by J, in the midst of it: a bucket gifts min(B, J/T), a window what f says of J more.
+    #[test]
+    fn a_clock_that_jumps_forward_gifts_what_the_jump_is_worth(
+        quota in plain_quotas(),
+        start in starts_ns(),
+        steps in prop::collection::vec((gaps(), costs()), 1..60),
+        jump_at in 0..60usize,
+        jump_ns in 0..=3000u64,
+    ) {
+        let jump_ns = share_of(quota.window_ns(), jump_ns);
+        let (mut state, mut real, mut wait_ns) = (State::default(), start, 0);
+        let mut events: Vec<(u64, u64, bool)> = Vec::new();
+        for (i, (gap, cost)) in steps.iter().enumerate() {
+            real = gap.after(&quota, real, wait_ns);
+            let now = if i < jump_at { real } else { real + jump_ns };
+            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Look, now).remaining);
+            let decision = ask(&mut state, &quota, take(cost), now);
+            if decision.allowed {
+                events.push((real, cost, i >= jump_at));
+            } else {
+                wait_ns = decision.retry_after.nanos().unwrap_or(0);
+            }
+        }
+        let (t, capacity) = (u128::from(quota.interval_ns()), u128::from(quota.capacity()));
+        for (i, (first, _, jumped)) in events.iter().enumerate() {
+            let mut sum = 0u128;
+            for (last, cost, jumped_then) in &events[i..] {
+                sum += u128::from(*cost);
+                let (s, jump) = (last - first, if jumped == jumped_then { 0 } else { jump_ns });
+                prop_assert!(within_bound(&quota, s + jump, sum));
+                let gift_ns = u128::from(jump).min(capacity * t);
+                prop_assert!(!is_bucket(&quota) || sum.saturating_sub(capacity) * t <= u128::from(s) + gift_ns);
+            }
+        }
+    }
+
+    /// What a key is shut out for, and what a lease has left, is never more than it was promised.
+    #[test]
+    fn a_clock_that_steps_back_makes_no_penalty_and_no_lease_longer(
+        span_ns in 1..1_000_000_000_000u64, step_ns in 0..2_000_000_000_000u64, later_ns in 0..1_000_000_000_000u64,
+    ) {
+        let span = std::time::Duration::from_nanos(span_ns);
+        let now = NOW + later_ns.min(span_ns - 1);
+        let then = now - step_ns;
+        let until = (NOW + span_ns - then).min(span_ns);
+        let quota = Quota::fixed_window(1, std::time::Duration::from_nanos(1)).penalty(span).build().expect("a penalty");
+        let mut state = State::default();
+        ask(&mut state, &quota, take(2), NOW);
+        prop_assert_eq!(ask(&mut state, &quota, take(2), then).reset_after_ns, until);
+        prop_assert_eq!(ask_copy(&state, &quota, take(1), then + until - 1).retry_after, Wait::After(1));
+        prop_assert!(ask_copy(&state, &quota, take(1), then + until).allowed);
+
+        let quota = Quota::concurrency(1).lease(span).build().expect("places");
+        let mut state = State::default();
+        ask(&mut state, &quota, take(1), NOW);
+        prop_assert_eq!(ask(&mut state, &quota, Op::Look, then).reset_after_ns, until);
+        prop_assert!(!ask_copy(&state, &quota, take(1), then + until - 1).allowed);
+        prop_assert!(ask_copy(&state, &quota, take(1), then + until).allowed);
+    }
+}

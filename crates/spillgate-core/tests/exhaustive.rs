@@ -1,0 +1,202 @@
+//! Everything there is in small domains: every trace over every small quota, and the arithmetic at
+//! every pair of its extremes.
+
+mod support;
+
+use std::time::Duration;
+
+use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, Quota, QuotaBuilder, Receipt, State};
+use support::model::Model;
+use support::{ask, within_bound};
+
+/// What happened so far on the way to a node of the tree of traces.
+#[derive(Clone, Default)]
+struct Node {
+    state: State,
+    model: Model,
+    now: u64,
+    receipt: Option<Receipt>,
+    /// When how much was admitted or given back.
+    events: Vec<(u64, u64, u64)>,
+}
+
+/// A letter of which traces are made: an operation, and how long after the one before.
+#[derive(Clone, Copy, Debug)]
+enum Letter {
+    Take(u64),
+    /// By somebody who does not wait.
+    TakeNow(u64),
+    Look,
+    Force(u64),
+    RefundLast(u64),
+    RefundAny(u64),
+    RenewLast,
+}
+
+impl Letter {
+    fn op(self, receipt: Option<Receipt>) -> Op {
+        match (self, receipt) {
+            (Letter::Take(cost), _) => support::take(cost),
+            (Letter::TakeNow(cost), _) => Op::take(cost),
+            (Letter::Force(cost), _) => Op::Force { cost },
+            (Letter::RefundLast(cost), Some(_)) => Op::Refund { cost, receipt },
+            (Letter::RefundAny(cost), _) => Op::Refund { cost, receipt: None },
+            (Letter::RenewLast, Some(receipt)) => Op::Renew { receipt },
+            (Letter::Look | Letter::RefundLast(_) | Letter::RenewLast, _) => Op::Look,
+        }
+    }
+}
+
+impl Node {
+    /// Asks kernel and model, which have to say the same.
+    fn follow(&self, quota: &Quota, letter: Letter, gap_ns: i64) -> Node {
+        let mut next = self.clone();
+        next.now = self.now.saturating_add_signed(gap_ns);
+        let op = letter.op(self.receipt);
+        let answer = ask(&mut next.state, quota, op, next.now);
+        let expected = next.model.ask(quota, op, next.now);
+        assert_eq!(answer, expected, "{op:?} at {} after {:?} on {quota:?}", next.now, self.events);
+        next.receipt = answer.receipt.or(self.receipt);
+        self.assert_free(&next, quota, &answer);
+        match op {
+            Op::Take { cost, .. } if answer.allowed => next.events.push((next.now, cost, 0)),
+            Op::Refund { cost, .. } => next.events.push((next.now, 0, cost)),
+            _ => {}
+        }
+        next
+    }
+
+    /// A refusal that is free leaves the state as a look does.
+    fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
+        if !answer.allowed && quota.denied() == Denied::Free && quota.penalty_ns() == 0 {
+            let mut looked = self.state.clone();
+            ask(&mut looked, quota, Op::Look, next.now);
+            assert_eq!(looked, next.state);
+        }
+    }
+
+    /// What was admitted between any event and the newest is within f of their distance.
+    fn assert_bound(&self, quota: &Quota) {
+        let (mut admitted, mut refunded) = (0u128, 0u128);
+        for (at, taken, given_back) in self.events.iter().rev() {
+            admitted += u128::from(*taken);
+            refunded += u128::from(*given_back);
+            let sum = admitted.saturating_sub(refunded);
+            assert!(within_bound(quota, self.now - at, sum), "{:?} on {quota:?}", self.events);
+        }
+    }
+}
+
+/// Goes through all traces of `length` letters; returns the number of answers compared.
+fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length: u32) -> u64 {
+    let monotonic = gaps.iter().all(|gap| *gap >= 0);
+    let mut answers = 0;
+    for &gap_ns in gaps {
+        for &letter in letters {
+            let next = node.follow(quota, letter, gap_ns);
+            if monotonic && quota.algorithm() != Algorithm::Concurrency {
+                next.assert_bound(quota);
+            }
+            answers += 1 + if length > 1 { explore(&next, quota, letters, gaps, length - 1) } else { 0 };
+        }
+    }
+    answers
+}
+
+/// All quotas of small numbers; with all extras, or none.
+fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quota> {
+    let mut quotas = Vec::new();
+    let depths = match algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => 1..=3,
+        _ => 0..=0,
+    };
+    let penalties = if extras { [0, 3] } else { [0, 0] };
+    let soft_ppm = if extras { [0, 1_000_000] } else { [0, 0] };
+    let charged = if extras && algorithm != Algorithm::Concurrency { Denied::Charged } else { Denied::Free };
+    for &window in windows {
+        for (limit, depth) in (1..=3).flat_map(|l| depths.clone().map(move |d| (l, d))) {
+            for (penalty, soft) in penalties.into_iter().flat_map(|p| soft_ppm.map(|s| (p, s))) {
+                for denied in [Denied::Free, charged] {
+                    let builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(window));
+                    let builder = match algorithm {
+                        Algorithm::TokenBucket => builder.burst(depth),
+                        Algorithm::LeakyBucket => builder.queue(depth - 1),
+                        Algorithm::Concurrency => builder.lease(Duration::from_nanos(window)),
+                        _ => builder,
+                    };
+                    let builder = builder.penalty(Duration::from_nanos(penalty)).soft_ppm(soft).denied(denied);
+                    quotas.extend(builder.build().ok().filter(|quota| !quotas.contains(quota)));
+                }
+            }
+        }
+    }
+    quotas
+}
+
+/// All traces of three letters over all quotas with all extras, at times that step back too; and
+/// all of five letters over the plain ones, of takes at times that do not.
+fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
+    let mut answers = 0;
+    let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];
+    // At an edge of some windows and inside of others.
+    let start = Node { now: 121, ..Node::default() };
+    for quota in small_quotas(algorithm, windows, true) {
+        let window = quota.window_ns() as i64;
+        answers += explore(&start, &quota, &letters, &[0, 1, window, -1, -window - 1], 3);
+    }
+    let letters = [Letter::Take(1), Letter::Take(2), Letter::TakeNow(1)];
+    let letters = if algorithm == Algorithm::LeakyBucket { &letters[..] } else { &letters[..2] };
+    for quota in small_quotas(algorithm, windows, false) {
+        answers += explore(&Node::default(), &quota, letters, &[0, 1, quota.interval_ns() as i64], 5);
+    }
+    answers
+}
+
+#[test]
+fn every_small_trace_of_a_token_bucket() {
+    assert_eq!(explore_all(Algorithm::TokenBucket, &[2, 5]), 1_255_770);
+}
+
+#[test]
+fn every_small_trace_of_a_leaky_bucket() {
+    assert_eq!(explore_all(Algorithm::LeakyBucket, &[5]), 589_887);
+}
+
+#[test]
+fn every_small_trace_of_a_fixed_window() {
+    assert_eq!(explore_all(Algorithm::FixedWindow(Anchor::Epoch), &[1, 5]), 837_180);
+}
+
+#[test]
+fn every_small_trace_of_a_first_hit_window() {
+    assert_eq!(explore_all(Algorithm::FixedWindow(Anchor::FirstHit), &[1, 5]), 837_180);
+}
+
+#[test]
+fn every_small_trace_of_a_log() {
+    assert_eq!(explore_all(Algorithm::SlidingWindowLog, &[1, 5]), 837_180);
+}
+
+#[test]
+fn every_small_trace_of_a_counter() {
+    assert_eq!(explore_all(Algorithm::SlidingWindowCounter { segments: 1 }, &[1, 5]), 837_180);
+}
+
+#[test]
+fn every_small_trace_of_segments() {
+    let two = explore_all(Algorithm::SlidingWindowCounter { segments: 2 }, &[6]);
+    let three = explore_all(Algorithm::SlidingWindowCounter { segments: 3 }, &[6]);
+    assert_eq!((two, three), (418_590, 418_590));
+}
+
+#[test]
+fn every_small_trace_of_leases() {
+    let letters = [Letter::Take(1), Letter::Take(2), Letter::Look, Letter::RefundLast(1), Letter::RenewLast];
+    let start = Node { now: 121, ..Node::default() };
+    let explore_one = |quota: Quota| {
+        let lease = quota.lease_ns() as i64;
+        explore(&start, &quota, &letters, &[0, 1, lease, -1, -lease - 1], 3)
+    };
+    let answers = small_quotas(Algorithm::Concurrency, &[1, 5], true).into_iter().map(explore_one);
+    assert_eq!(answers.sum::<u64>(), 390_600);
+}

@@ -1,0 +1,337 @@
+//! What each algorithm means, told without any of the kernel's shortcuts: what was used is added
+//! up anew each time, waits are found by trying every instant, and what is left by trying every cost.
+//!
+//! Only for small numbers, for requests with one hit, and for quotas of one identity and penalty.
+
+use std::collections::BTreeMap;
+
+use spillgate_core::{Algorithm, Anchor, Decision, Denied, MAX_UNITS, Op, OpKind, Quota, Reason, Receipt, Time, Wait};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    used: Used,
+    shut_out_until: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Used {
+    #[default]
+    Nothing,
+    /// When all debt is paid, and the T it is counted in.
+    Debt { paid_at: u64, interval_ns: u64 },
+    /// Start of the window, and units in it.
+    Window { start: u64, count: u64 },
+    /// Units by number of the segment since the epoch, and the newest that was written to.
+    Segments { counts: BTreeMap<u64, u64>, newest: u64 },
+    /// When each unit was counted, oldest first.
+    Log(Vec<u64>),
+    /// In the order in which they were taken, and the newest id.
+    Leases { leases: Vec<Lease>, last_id: u64 },
+}
+
+#[derive(Clone, Debug)]
+struct Lease {
+    id: u64,
+    places: u64,
+    expires_at: u64,
+    life_ns: u64,
+}
+
+impl Used {
+    /// Makes it fit the quota and the clock; `false` = nothing of it counts.
+    fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
+        let horizon = now + quota.window_ns();
+        match self {
+            Used::Nothing => false,
+            Used::Debt { paid_at, interval_ns } => {
+                let (old, new) = (*interval_ns, quota.interval_ns());
+                let debt = (paid_at.saturating_sub(now) * new).div_ceil(old).min(2 * quota.hard_capacity() * new);
+                (*paid_at, *interval_ns) = (now + debt, new);
+                debt > 0
+            }
+            Used::Window { start, count } => *count > 0 && *start <= horizon,
+            Used::Segments { counts, newest } => {
+                counts.values().any(|units| *units > 0) && *newest * quota.interval_ns() <= horizon
+            }
+            Used::Log(units) => units.last().is_some_and(|newest| *newest <= horizon),
+            Used::Leases { leases, last_id } => {
+                for lease in leases.iter_mut() {
+                    lease.expires_at = lease.expires_at.min(now + lease.life_ns);
+                }
+                now <= *last_id || leases.iter().any(|lease| lease.expires_at > now)
+            }
+        }
+    }
+
+    /// Whether `cost` more units stay within `capacity` at `now`.
+    fn fits(&self, quota: &Quota, cost: u64, capacity: u64, now: u64) -> bool {
+        let t = quota.interval_ns();
+        match self {
+            Used::Nothing => cost <= capacity,
+            Used::Debt { paid_at, .. } => paid_at.saturating_sub(now) + cost * t <= capacity * t,
+            Used::Window { start, count } if now < start + quota.window_ns() => count + cost <= capacity,
+            Used::Window { .. } => cost <= capacity,
+            Used::Segments { counts, newest } => {
+                // n segments, and the share of the one before them that still lies in W.
+                let now = now.max(newest * t);
+                let oldest = (now / t).checked_sub(quota.window_ns() / t);
+                let rest: u64 = counts.iter().filter(|(i, _)| Some(**i) > oldest).map(|(_, units)| units).sum();
+                let oldest = oldest.and_then(|i| counts.get(&i)).unwrap_or(&0);
+                oldest * (t - now % t) + (rest + cost) * t <= capacity * t
+            }
+            Used::Log(_) => self.log_at(quota, now).len() as u64 + cost <= capacity,
+            Used::Leases { leases, .. } => {
+                let alive = leases.iter().filter(|lease| lease.expires_at > now);
+                alive.map(|lease| lease.places).sum::<u64>() + cost <= capacity
+            }
+        }
+    }
+
+    /// The units of a log that count at `now`.
+    fn log_at(&self, quota: &Quota, now: u64) -> Vec<u64> {
+        let Used::Log(units) = self else { return Vec::new() };
+        let now = units.last().map_or(now, |newest| now.max(*newest));
+        units.iter().copied().filter(|at| now - at < quota.window_ns()).collect()
+    }
+
+    /// Opens the window or segment of `now`; what is older than it stays where it is.
+    fn open(&mut self, quota: &Quota, now: u64) {
+        let t = quota.interval_ns();
+        match (&mut *self, quota.algorithm()) {
+            (Used::Window { start, count }, _) if *count > 0 && now < *start + quota.window_ns() => {}
+            (_, Algorithm::FixedWindow(Anchor::Epoch)) => *self = Used::Window { start: now / t * t, count: 0 },
+            (_, Algorithm::FixedWindow(Anchor::FirstHit)) => *self = Used::Window { start: now, count: 0 },
+            (Used::Segments { counts, newest }, _) => {
+                *newest = (*newest).max(now / t);
+                counts.retain(|segment, _| segment + quota.window_ns() / t >= *newest);
+            }
+            (Used::Nothing, Algorithm::SlidingWindowCounter { .. }) => {
+                *self = Used::Segments { counts: BTreeMap::new(), newest: now / t };
+            }
+            (Used::Nothing, Algorithm::SlidingWindowLog) => *self = Used::Log(Vec::new()),
+            (Used::Nothing, Algorithm::Concurrency) => *self = Used::Leases { leases: Vec::new(), last_id: 0 },
+            (Used::Nothing, Algorithm::TokenBucket | Algorithm::LeakyBucket) => {
+                *self = Used::Debt { paid_at: now, interval_ns: t };
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts `cost` units; `forced` ones may be more than fit.
+    fn add(&mut self, quota: &Quota, cost: u64, now: u64, forced: bool) -> Receipt {
+        self.open(quota, now);
+        let (t, mut receipt) = (quota.interval_ns(), Receipt { at: Time::from_nanos(now), mark: 0 });
+        let log = self.log_at(quota, now);
+        match self {
+            Used::Nothing => {}
+            Used::Debt { paid_at, .. } => {
+                let most = if forced { now + 2 * quota.hard_capacity() * t } else { u64::MAX };
+                *paid_at = (now.max(*paid_at).saturating_add(cost.saturating_mul(t))).min(most);
+                receipt.mark = *paid_at;
+            }
+            Used::Window { start, count } => {
+                *count = count.saturating_add(cost).min(MAX_UNITS);
+                receipt.at = Time::from_nanos(now.max(*start));
+            }
+            Used::Segments { counts, newest } => {
+                let count = counts.entry(*newest).or_default();
+                *count = count.saturating_add(cost).min(MAX_UNITS);
+                receipt.at = Time::from_nanos(now.max(*newest * t));
+            }
+            Used::Log(units) => {
+                let at = units.last().map_or(now, |newest| now.max(*newest));
+                *units = log;
+                let most = quota.hard_capacity() + 1;
+                units.extend((0..cost.min(most)).map(|_| at));
+                if forced {
+                    units.drain(..units.len().saturating_sub(most as usize));
+                }
+                receipt.at = Time::from_nanos(at);
+            }
+            Used::Leases { leases, last_id } => {
+                leases.retain(|lease| lease.expires_at > now);
+                *last_id = now.max(*last_id + 1);
+                let (id, life_ns) = (*last_id, quota.lease_ns());
+                leases.push(Lease { id, places: cost, expires_at: now + life_ns, life_ns });
+                receipt.mark = id;
+            }
+        }
+        receipt
+    }
+
+    fn give_back(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) {
+        if !matches!(self, Used::Nothing) {
+            self.open(quota, now);
+        }
+        let (t, at) = (quota.interval_ns(), receipt.map(|r| r.at.as_nanos()));
+        let log = self.log_at(quota, now);
+        match self {
+            Used::Nothing => {}
+            Used::Debt { paid_at, .. } => {
+                let passed_on =
+                    quota.algorithm() == Algorithm::LeakyBucket && receipt.is_some_and(|r| r.mark != *paid_at);
+                if !passed_on {
+                    *paid_at = paid_at.saturating_sub(cost.saturating_mul(t)).max(now);
+                }
+            }
+            Used::Window { start, count } => {
+                if at.is_none_or(|at| (*start..*start + quota.window_ns()).contains(&at)) {
+                    *count = count.saturating_sub(cost);
+                }
+            }
+            Used::Segments { counts, newest } => {
+                let segment = at.map_or(*newest, |at| at / t);
+                counts.entry(segment).and_modify(|units| *units = units.saturating_sub(cost));
+            }
+            Used::Log(units) => {
+                if at.is_none() {
+                    *units = log;
+                }
+                for _ in 0..cost.min(units.len() as u64) {
+                    let at = at.or(units.first().copied());
+                    let Some(unit) = units.iter().position(|unit| Some(*unit) == at) else { break };
+                    units.remove(unit);
+                }
+            }
+            Used::Leases { leases, .. } => {
+                for lease in leases.iter_mut().filter(|lease| receipt.is_some_and(|r| r.mark == lease.id)) {
+                    lease.places = lease.places.saturating_sub(cost);
+                }
+                leases.retain(|lease| lease.places > 0);
+            }
+        }
+    }
+
+    /// Whether the lease was alive, and is as good as new.
+    fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) -> bool {
+        let Used::Leases { leases, .. } = self else { return false };
+        let alive = |lease: &&mut Lease| lease.id == receipt.mark && lease.expires_at > now;
+        let Some(lease) = leases.iter_mut().find(alive) else { return false };
+        lease.life_ns = lease.life_ns.max(quota.lease_ns());
+        lease.expires_at = lease.expires_at.max(now + quota.lease_ns());
+        true
+    }
+
+    /// Whether it makes no difference any more, whatever time is asked about.
+    fn is_forgotten(&self, now: u64) -> bool {
+        match self {
+            Used::Nothing => true,
+            Used::Debt { paid_at, .. } => *paid_at <= now,
+            Used::Window { count, .. } => *count == 0,
+            Used::Segments { counts, .. } => counts.values().all(|units| *units == 0),
+            Used::Log(units) => units.is_empty(),
+            Used::Leases { leases, last_id } => *last_id < now && leases.is_empty(),
+        }
+    }
+}
+
+impl Model {
+    /// What the kernel has to answer.
+    pub(crate) fn ask(&mut self, quota: &Quota, op: Op, now: u64) -> Decision {
+        self.shut_out_until = self.shut_out_until.min(now + quota.penalty_ns());
+        if !self.used.adopt(quota, now) {
+            self.used = Used::Nothing;
+        }
+        let mut answer = Decision { limit: quota.capacity(), ..Decision::default() };
+        match op {
+            Op::Take { cost: cost @ 1.., max_wait_ns } => self.take(quota, cost, max_wait_ns, now, &mut answer),
+            Op::Take { .. } | Op::Look => self.refuse(quota, 0, u64::MAX, now, &mut answer),
+            Op::Force { .. } if !quota.supports(OpKind::Force) => answer.refuse(Reason::Unsupported, Wait::Never),
+            Op::Force { cost: 0 } | Op::Refund { cost: 0, .. } => {}
+            Op::Force { cost } => {
+                self.used.add(quota, cost, now, true);
+            }
+            Op::Refund { cost, receipt } => self.used.give_back(quota, cost, receipt, now),
+            Op::Renew { .. } if !quota.supports(OpKind::Renew) => answer.refuse(Reason::Unsupported, Wait::Never),
+            Op::Renew { receipt } => {
+                if !self.used.renew(quota, receipt, now) {
+                    answer.refuse(Reason::LeaseExpired, Wait::Never);
+                }
+            }
+            Op::Reset => *self = Model::default(),
+        }
+        if self.used.is_forgotten(now) {
+            self.used = Used::Nothing;
+        }
+        answer.remaining = self.remaining(quota, now);
+        answer.reset_after_ns = self.reset_after_ns(quota, now);
+        answer
+    }
+
+    fn take(&mut self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64, answer: &mut Decision) {
+        self.refuse(quota, cost, max_wait_ns, now, answer);
+        if answer.allowed {
+            answer.delay_ns = self.delay_ns(quota, now);
+            answer.receipt = Some(self.used.add(quota, cost, now, false));
+            answer.soft_over = !self.used.fits(quota, 0, quota.capacity(), now);
+            return;
+        }
+        let charged = quota.denied() == Denied::Charged;
+        if charged {
+            self.used.add(quota, cost.min(quota.capacity()), now, true);
+        }
+        if charged || self.shut_out_until <= now {
+            self.shut_out_until = now + quota.penalty_ns();
+        }
+        // The wait is that after the charge; the reason is why the take was refused, unless that has passed.
+        let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
+        self.refuse(quota, cost, max_wait_ns, now, answer);
+        if answer.reason == Reason::Penalty && !shut_out {
+            answer.reason = reason;
+        }
+    }
+
+    /// Whether `cost` units fit, what waits included.
+    fn fits(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> bool {
+        let in_time = cost == 0 || self.delay_ns(quota, now) <= max_wait_ns;
+        in_time && self.used.fits(quota, cost, quota.hard_capacity(), now)
+    }
+
+    fn refuse(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64, answer: &mut Decision) {
+        let shut_out_ns = self.shut_out_until.saturating_sub(now);
+        let own = if cost > quota.hard_capacity() {
+            Some((Reason::CostAboveCapacity, Wait::Never))
+        } else if self.fits(quota, cost, max_wait_ns, now) {
+            None
+        } else if quota.algorithm() == Algorithm::Concurrency {
+            Some((Reason::Exceeded, Wait::Unknown))
+        } else {
+            let full = !self.used.fits(quota, cost, quota.hard_capacity(), now);
+            let wait = (1..).find(|ns| self.fits(quota, cost, max_wait_ns, now + ns)).expect("an end");
+            Some((if full { Reason::Exceeded } else { Reason::WaitTooLong }, Wait::After(wait)))
+        };
+        match own {
+            Some((reason, wait)) if wait > Wait::After(shut_out_ns) => answer.refuse(reason, wait),
+            _ if shut_out_ns > 0 => answer.refuse(Reason::Penalty, Wait::After(shut_out_ns)),
+            _ => {}
+        }
+    }
+
+    fn delay_ns(&self, quota: &Quota, now: u64) -> u64 {
+        match &self.used {
+            Used::Debt { paid_at, .. } if quota.algorithm() == Algorithm::LeakyBucket => paid_at.saturating_sub(now),
+            _ => 0,
+        }
+    }
+
+    fn remaining(&self, quota: &Quota, now: u64) -> u64 {
+        let fits = |cost: &u64| self.used.fits(quota, *cost, quota.capacity(), now);
+        if self.shut_out_until > now { 0 } else { (1..=quota.capacity()).take_while(fits).last().unwrap_or(0) }
+    }
+
+    /// The first instant from which on everything fits and nobody is shut out.
+    fn reset_after_ns(&self, quota: &Quota, now: u64) -> u64 {
+        let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.shut_out_until <= now + ns;
+        (0..).find(empty).expect("an end")
+    }
+}
+
+trait Refuse {
+    fn refuse(&mut self, reason: Reason, wait: Wait);
+}
+
+impl Refuse for Decision {
+    fn refuse(&mut self, reason: Reason, wait: Wait) {
+        (self.allowed, self.reason, self.retry_after) = (false, reason, wait);
+    }
+}
