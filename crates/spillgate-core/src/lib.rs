@@ -98,6 +98,7 @@ mod algorithm;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod decision;
+mod packed;
 mod quota;
 mod request;
 mod state;
@@ -106,8 +107,9 @@ mod time;
 mod verdict;
 
 pub use decision::{Decision, Reason, Receipt, Source, Verdict, Wait};
+pub use packed::Packed;
 pub use quota::{Algorithm, Anchor, Denied, MAX_UNITS, Quota, QuotaBuilder, QuotaError};
 pub use request::{Binding, Hit, MAX_HITS, Op, OpKind, decide};
-pub use state::{Packed, State};
+pub use state::State;
 pub use store::{Store, StoreError};
 pub use time::Time;

@@ -1,6 +1,7 @@
 //! What was used, of one key under one quota identity.
 
 use crate::algorithm::{Bucket, Leases, Log, Segments, Window};
+use crate::packed::Packed;
 use crate::request::OpKind;
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
@@ -22,19 +23,6 @@ enum Body {
     Segments(Segments),
     Log(Log),
     Leases(Leases),
-}
-
-/// A state in three integers, for stores that keep many: a bucket, a window or a counter of one
-/// segment, without a penalty. What they mean is the state's own matter; only the first tells others something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Packed {
-    /// From when on the state equals none, or later than that by less than its window, in
-    /// nanoseconds since the epoch; 0 if it equals none at any time.
-    pub expires_at: u64,
-    /// T of a bucket in nanoseconds, or the units in the current window.
-    pub first: u64,
-    /// The units in the window before (`sliding_window_counter`), else 0.
-    pub second: u64,
 }
 
 /// What a state shows to a caller.

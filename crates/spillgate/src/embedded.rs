@@ -10,9 +10,8 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// # Errors
     /// None that a well-formed hit can meet; the type is that of every store.
     pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Result<Decision, StoreError> {
-        let mut decisions = [Decision::default()];
-        self.store().decide_now(self.now(), &[self.hit_on(bucket, key, quota, cost)], &mut decisions)?;
-        let [decision] = decisions;
-        Ok(decision)
+        // The key first: processors wait with reading the time until memory has answered.
+        let hit = self.hit_on(bucket, key, quota, cost);
+        Ok(self.store().hit_now(self.now(), &hit))
     }
 }

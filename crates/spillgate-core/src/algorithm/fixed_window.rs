@@ -4,8 +4,9 @@
 //! intervals of length s (2L across an edge); at the first hit L * (floor(s/W) + 1), plus L - 1
 //! where s is no multiple of W.
 
+use crate::packed::Packed;
 use crate::quota::MAX_UNITS;
-use crate::state::{Packed, Refusal, Usage};
+use crate::state::{Refusal, Usage};
 use crate::{Algorithm, Anchor, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

@@ -12,8 +12,9 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::ops::{Deref, DerefMut};
 
+use crate::packed::Packed;
 use crate::quota::MAX_UNITS;
-use crate::state::{Packed, Refusal, Usage};
+use crate::state::{Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

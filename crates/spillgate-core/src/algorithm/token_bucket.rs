@@ -7,7 +7,8 @@
 //!
 //! Admission bound: B + s/T; the queue lets enter Q + 1 + s/T.
 
-use crate::state::{Packed, Refusal, Usage};
+use crate::packed::Packed;
+use crate::state::{Refusal, Usage};
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

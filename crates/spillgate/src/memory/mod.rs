@@ -97,10 +97,21 @@ impl MemoryStore {
         if hits.len() > MAX_HITS {
             return Err(StoreError::Malformed("more hits than one request can have"));
         }
-        Ok(match hits {
-            [hit] => self.decide_one(now, hit, decisions),
+        Ok(match (hits, &mut *decisions) {
+            ([hit], [decision]) => {
+                self.decide_one(now, hit, decision);
+                Verdict::of(hits, decisions, now)
+            }
             _ => self.decide_all(now, hits, decisions),
         })
+    }
+
+    /// Decides one hit at `now`: what [`decide_now`](MemoryStore::decide_now) does, without a verdict.
+    #[must_use]
+    pub fn hit_now(&self, now: Time, hit: &Hit<'_>) -> Decision {
+        let mut decision = Decision::default();
+        self.decide_one(now, hit, &mut decision);
+        decision
     }
 
     /// Requests that met a bound of the store: refused or not counted, as [`OnFull`] says.

@@ -147,6 +147,25 @@ impl MemoryStore {
         }
     }
 
+    /// The usual way: a take on a state that is in its slot and stays there. False, and nothing is
+    /// changed, if this is something else.
+    #[inline]
+    pub(super) fn decide_in_slot(
+        &self,
+        now: Time,
+        hit: &Hit<'_>,
+        (locked, key, at): (&Locked<'_>, Fingerprint, At),
+        decision: &mut Decision,
+    ) -> bool {
+        let Content::Inline { expires_at, first, second } = locked.content(at) else { return false };
+        let mut packed = Packed { expires_at, first, second };
+        if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
+            return false;
+        }
+        let Packed { expires_at, first, second } = packed;
+        locked.write(key, at, Content::Inline { expires_at, first, second })
+    }
+
     fn take_boxed(&self, home: Home<'_>, place: &Place, index: u32) -> State {
         let mut slab = home.shards.slab(home.shard).lock();
         if place.shut {

@@ -68,23 +68,23 @@ struct Held<'t> {
 impl MemoryStore {
     /// A request of one hit: as [`decide_all`](MemoryStore::decide_all), without its lists.
     #[inline]
-    pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decisions: &mut [Decision]) -> Verdict {
+    pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
         let key = Fingerprint::of(hit);
         let home = self.home(key, hit.quota);
         let mut insist = false;
         loop {
             let slots = home.load();
-            match self.try_one(now, hit, (key, home, &slots), insist, decisions) {
-                Ok((verdict, new)) => {
+            match self.try_one(now, hit, (key, home, &slots), insist, decision) {
+                Ok(new) => {
                     drop(slots);
-                    self.tend_after(home, new, now);
-                    return verdict;
+                    return self.tend_after(home, new, now);
                 }
                 Err(obstacle) => insist |= self.overcome(home, &obstacle, now),
             }
         }
     }
 
+    /// Whether the key is new, or what is in the way.
     #[inline]
     fn try_one(
         &self,
@@ -92,20 +92,38 @@ impl MemoryStore {
         hit: &Hit<'_>,
         (key, home, slots): (Fingerprint, Home<'_>, &Slots),
         insist: bool,
-        decisions: &mut [Decision],
-    ) -> Result<(Verdict, bool), Obstacle> {
+        decision: &mut Decision,
+    ) -> Result<bool, Obstacle> {
         let table = home.table(slots);
         let mut locked = table.lock(table.home(key))?;
-        let place = self.find(home, &mut locked, key, charging(hit), insist)?;
-        let mut state = self.take(home, &locked, &place, hit.quota);
-        let (states, hits) = (slice::from_mut(&mut state), slice::from_ref(hit));
-        let verdict = if place.shut {
-            self.decide_shut(now, hits, (states, &[0]), &[true], decisions)
+        if let Some(at) = locked.find(key)?
+            && self.decide_in_slot(now, hit, (&locked, key, at), decision)
+        {
+            return Ok(false);
+        }
+        self.try_any(now, hit, (key, home, &mut locked), insist, decision)
+    }
+
+    /// One hit of any kind, new keys among them.
+    #[inline(never)]
+    fn try_any(
+        &self,
+        now: Time,
+        hit: &Hit<'_>,
+        (key, home, locked): (Fingerprint, Home<'_>, &mut Locked<'_>),
+        insist: bool,
+        decision: &mut Decision,
+    ) -> Result<bool, Obstacle> {
+        let place = self.find(home, locked, key, charging(hit), insist)?;
+        let mut state = self.take(home, locked, &place, hit.quota);
+        let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
+        if place.shut {
+            self.decide_shut(now, hits, (states, &[0]), &[true], decisions);
         } else {
-            decide(states, &[0], hits, now, decisions)
-        };
-        self.put(home, &locked, (key, &place), state, hit.quota);
-        Ok((verdict, place.new))
+            decide(states, &[0], hits, now, decisions);
+        }
+        self.put(home, locked, (key, &place), state, hit.quota);
+        Ok(place.new)
     }
 
     /// A request of any number of hits.
