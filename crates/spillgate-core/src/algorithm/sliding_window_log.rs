@@ -22,7 +22,8 @@ pub(crate) struct Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    /// The running total through this entry, modulo 2^64: only differences are read.
+    /// The running total through this entry. Only differences are read, and they would be right
+    /// even if 2^64 units had gone through one log.
     total: u64,
 }
 
