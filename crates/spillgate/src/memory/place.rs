@@ -13,7 +13,7 @@ use super::bucket::{Content, Width};
 use super::fingerprint::Fingerprint;
 use super::shards::Shards;
 use super::slab::Slab;
-use super::table::{At, Locked, Obstacle, Slots, Table};
+use super::table::{At, Locked, Obstacle, Table};
 use super::{MemoryStore, OnFull};
 
 /// Home buckets looked at for expiry after each new key, and when there is no room.
@@ -42,13 +42,8 @@ impl<'s> Home<'s> {
     }
 
     #[inline]
-    pub(super) fn load(self) -> Guard<Arc<Slots>> {
+    pub(super) fn load(self) -> Guard<Arc<Table>> {
         self.shards.load(self.shard)
-    }
-
-    #[inline]
-    pub(super) fn table(self, slots: &Slots) -> Table<'_> {
-        self.shards.table(slots)
     }
 }
 

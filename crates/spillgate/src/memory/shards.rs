@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::bucket::{Content, Width};
 use super::fingerprint::Fingerprint;
 use super::slab::Slab;
-use super::table::{Slots, Table};
+use super::table::{Locked, Table};
 
 /// Above this share of full slots a table grows: more would make chains long, fewer cost memory.
 const MAX_LOAD: f64 = 0.88;
@@ -26,7 +26,7 @@ pub(super) struct Shards {
     width: Width,
     bits: u32,
     /// Apart from the rest of the shards: these are read by every decision and seldom written.
-    tables: Box<[ArcSwap<Slots>]>,
+    tables: Box<[ArcSwap<Table>]>,
     shards: Box<[Shard]>,
 }
 
@@ -46,20 +46,15 @@ impl Shards {
         Shards {
             width,
             bits,
-            tables: (0..count).map(|_| ArcSwap::from_pointee(Slots::new(0))).collect(),
+            tables: (0..count).map(|_| ArcSwap::from_pointee(Table::new(width, bits, 0))).collect(),
             shards: (0..count).map(|_| Shard::default()).collect(),
         }
     }
 
-    /// The slots of a shard; as long as the guard lives, so do they.
+    /// The table of a shard; as long as the guard lives, so does the table.
     #[inline]
-    pub(super) fn load(&self, shard: usize) -> Guard<Arc<Slots>> {
+    pub(super) fn load(&self, shard: usize) -> Guard<Arc<Table>> {
         self.tables[shard].load()
-    }
-
-    #[inline]
-    pub(super) fn table<'s>(&self, slots: &'s Slots) -> Table<'s> {
-        Table::new(slots, self.width, self.bits)
     }
 
     #[inline]
@@ -102,25 +97,22 @@ impl Shards {
     /// table grow or shrink if that is due. Does nothing while another thread is at it.
     pub(super) fn tend(&self, shard: usize, steps: usize, now_ns: u64, mut gone: impl FnMut(Content)) {
         let Some(mut hand) = self.shards[shard].hand.try_lock() else { return };
-        let slots = self.load(shard);
-        let table = self.table(&slots);
-        for _ in 0..steps.min(table.homes) {
-            if *hand >= table.homes {
+        let table = self.load(shard);
+        for _ in 0..steps.min(table.homes()) {
+            if *hand >= table.homes() {
                 *hand = 0;
             }
-            let Ok(mut locked) = table.lock(*hand) else { return };
-            let forgotten = locked.forget_expired(now_ns, |content| {
+            let forgotten = Locked::from(&table, *hand).forget_expired(now_ns, |content| {
                 self.note_removal(shard);
                 gone(content);
             });
-            if forgotten.is_err() {
-                return;
-            }
+            // It cannot have moved: the hand is held.
+            debug_assert!(forgotten.is_ok());
             *hand += 1;
         }
-        let capacity = (table.homes * self.width.slots()) as f64;
+        let capacity = table.capacity() as f64;
         let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
-        let too_large = *hand >= table.homes && table.homes > MIN_HOMES && entries < capacity * MIN_LOAD;
+        let too_large = *hand >= table.homes() && table.homes() > MIN_HOMES && entries < capacity * MIN_LOAD;
         if entries > capacity * MAX_LOAD || too_large {
             self.replace(shard, &mut hand, false, now_ns, gone);
         }
@@ -128,29 +120,15 @@ impl Shards {
 
     /// Copies the entries of `shard` that have not expired into a table of the right size.
     fn replace(&self, shard: usize, hand: &mut usize, larger: bool, now_ns: u64, mut gone: impl FnMut(Content)) {
-        let slots = self.load(shard);
-        let old = self.table(&slots);
+        let old = self.load(shard);
         let entries = self.shards[shard].entries.load(Ordering::Relaxed);
         let wanted = (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize;
-        let homes = self.size_above(shard, if larger { wanted.max(old.homes) } else { wanted });
-        let mut new = Slots::new(homes);
-        for bucket in old.buckets {
-            // One lock at a time, and nobody who waits for it is waited for here. None has moved: the hand is held.
-            if bucket.lock().is_err() {
-                continue;
-            }
-            for slot in 0..self.width.slots() {
-                let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
-                let content = bucket.content(self.width, slot);
-                if content.expires_at() <= now_ns {
-                    self.note_removal(shard);
-                    gone(content);
-                } else {
-                    new.place(self.width, key, key.home(self.bits, homes), content);
-                }
-            }
-            bucket.unlock_as_moved();
-        }
+        let homes = self.size_above(shard, if larger { wanted.max(old.homes()) } else { wanted });
+        let mut new = Table::new(self.width, self.bits, homes);
+        old.move_to(&mut new, now_ns, |content| {
+            self.note_removal(shard);
+            gone(content);
+        });
         *hand = 0;
         self.tables[shard].store(Arc::new(new));
     }

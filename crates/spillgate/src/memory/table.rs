@@ -8,31 +8,69 @@ const SPILL: usize = 6;
 /// How far from its home an entry may lie, in buckets: so much is looked at in a call at most.
 const MAX_CHAIN: usize = 32;
 
-/// The memory of one shard's entries.
+/// The entries of one shard. An entry lies in its home bucket or in one of the next; each bucket
+/// counts the entries that have passed it, so that a search knows where to end.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct Table {
+    width: Width,
+    /// There are 2 to this power shards.
+    shard_bits: u32,
     /// How many of the buckets are home to keys; the rest takes what the last of them cannot.
     homes: usize,
     buckets: Vec<Bucket>,
 }
 
-impl Slots {
-    /// None at all for no homes.
-    pub(super) fn new(homes: usize) -> Slots {
+impl Table {
+    /// No buckets at all for no homes.
+    pub(super) fn new(width: Width, shard_bits: u32, homes: usize) -> Table {
         let buckets = if homes == 0 { 0 } else { homes + SPILL };
-        Slots { homes, buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+        Table { width, shard_bits, homes, buckets: (0..buckets).map(|_| Bucket::default()).collect() }
     }
 
-    /// Writes an entry while nobody else sees the table.
-    pub(super) fn place(&mut self, width: Width, key: Fingerprint, home: usize, content: Content) {
-        let mut bucket = home;
+    pub(super) fn homes(&self) -> usize {
+        self.homes
+    }
+
+    /// How many entries the home buckets have slots for.
+    pub(super) fn capacity(&self) -> usize {
+        self.homes * self.width.slots()
+    }
+
+    #[inline]
+    pub(super) fn home(&self, key: Fingerprint) -> usize {
+        key.home(self.shard_bits, self.homes)
+    }
+
+    /// Moves the entries that have not expired to `new`, which nobody else sees yet; `gone` gets the others.
+    pub(super) fn move_to(&self, new: &mut Table, now_ns: u64, mut gone: impl FnMut(Content)) {
+        for bucket in &self.buckets {
+            // One lock at a time, so nobody who waits for it is waited for here. None has moved: only
+            // one thread at a time replaces a table.
+            if bucket.lock().is_err() {
+                continue;
+            }
+            for slot in 0..self.width.slots() {
+                let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
+                let content = bucket.content(self.width, slot);
+                if content.expires_at() <= now_ns {
+                    gone(content);
+                } else {
+                    new.place(key, content);
+                }
+            }
+            bucket.unlock_as_moved();
+        }
+    }
+
+    fn place(&mut self, key: Fingerprint, content: Content) {
+        let mut bucket = self.home(key);
         loop {
             if bucket == self.buckets.len() {
                 self.buckets.push(Bucket::default());
             }
             let here = &self.buckets[bucket];
-            if let Some(slot) = here.free_slot(width) {
-                let fits = here.write(width, slot, key, content);
+            if let Some(slot) = here.free_slot(self.width) {
+                let fits = here.write(self.width, slot, key, content);
                 debug_assert!(fits, "it came out of a slot of this width");
                 return;
             }
@@ -40,17 +78,6 @@ impl Slots {
             bucket += 1;
         }
     }
-}
-
-/// The buckets of one shard. An entry lies in its home bucket or in one of the next; each bucket
-/// counts the entries that have passed it, so that a search knows where to end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'t> {
-    pub(super) homes: usize,
-    pub(super) buckets: &'t [Bucket],
-    pub(super) width: Width,
-    /// There are 2 to this power shards.
-    pub(super) shard_bits: u32,
 }
 
 /// Why a request has to begin anew. It has charged nothing.
@@ -77,34 +104,11 @@ pub(super) struct At {
     pub(super) slot: usize,
 }
 
-impl<'t> Table<'t> {
-    #[inline]
-    pub(super) fn new(slots: &'t Slots, width: Width, shard_bits: u32) -> Table<'t> {
-        Table { homes: slots.homes, buckets: &slots.buckets, width, shard_bits }
-    }
-
-    #[inline]
-    pub(super) fn home(&self, key: Fingerprint) -> usize {
-        key.home(self.shard_bits, self.homes)
-    }
-
-    /// Locks the bucket; the others of its chain follow as they are needed.
-    #[inline]
-    pub(super) fn lock(self, bucket: usize) -> Result<Locked<'t>, Moved> {
-        let mut locked = Locked { table: self, from: bucket, to: bucket };
-        // A table that has no bucket yet has nothing to lock either.
-        if !self.buckets.is_empty() {
-            locked.extend_to(bucket)?;
-        }
-        Ok(locked)
-    }
-}
-
 /// Neighbouring buckets whose locks are held. Locks are taken in ascending order only, so that no
 /// two requests can wait for each other.
 #[derive(Debug)]
 pub(super) struct Locked<'t> {
-    pub(super) table: Table<'t>,
+    table: &'t Table,
     from: usize,
     to: usize,
 }
@@ -117,14 +121,20 @@ impl Drop for Locked<'_> {
     }
 }
 
-impl Locked<'_> {
+impl<'t> Locked<'t> {
+    /// Nothing yet; the buckets from `bucket` on are locked as they are needed.
+    #[inline]
+    pub(super) fn from(table: &'t Table, bucket: usize) -> Locked<'t> {
+        Locked { table, from: bucket, to: bucket }
+    }
+
     /// Whether the bucket of `table` is among those that are locked.
-    pub(super) fn holds(&self, table: &Table<'_>, bucket: usize) -> bool {
-        std::ptr::eq(self.table.buckets, table.buckets) && (self.from..self.to).contains(&bucket)
+    pub(super) fn holds(&self, table: &Table, bucket: usize) -> bool {
+        std::ptr::eq(self.table, table) && (self.from..self.to).contains(&bucket)
     }
 
     #[inline]
-    fn extend_to(&mut self, bucket: usize) -> Result<&Bucket, Moved> {
+    fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {
         while self.to <= bucket {
             self.table.buckets[self.to].lock()?;
             self.to += 1;
@@ -132,22 +142,34 @@ impl Locked<'_> {
         Ok(&self.table.buckets[bucket])
     }
 
-    /// Looks for `key` from its home on, which is locked.
+    /// Looks for `key` from its home on.
     #[inline]
     pub(super) fn find(&mut self, key: Fingerprint) -> Result<Option<At>, Moved> {
-        if self.table.buckets.is_empty() {
+        if self.table.homes == 0 {
             return Ok(None);
         }
-        let (mut bucket, width) = (self.table.home(key), self.table.width);
+        let bucket = self.table.home(key);
+        let here = self.extend_to(bucket)?;
+        match here.find(self.table.width, key) {
+            Some(slot) => Ok(Some(At { bucket, slot })),
+            None if here.passed() == 0 => Ok(None),
+            None => self.find_behind(bucket, key),
+        }
+    }
+
+    /// Looks for `key` in the buckets behind its home.
+    #[inline(never)]
+    fn find_behind(&mut self, home: usize, key: Fingerprint) -> Result<Option<At>, Moved> {
+        let mut bucket = home;
         loop {
+            bucket += 1;
             let here = self.extend_to(bucket)?;
-            if let Some(slot) = here.find(width, key) {
+            if let Some(slot) = here.find(self.table.width, key) {
                 return Ok(Some(At { bucket, slot }));
             }
             if here.passed() == 0 {
                 return Ok(None);
             }
-            bucket += 1;
         }
     }
 

@@ -10,7 +10,7 @@ use spillgate_core::{Decision, Hit, OpKind, Quota, State, Time, Verdict, decide}
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
 use super::place::{Home, Place};
-use super::table::{Locked, Obstacle, Slots};
+use super::table::{Locked, Obstacle, Table};
 
 /// A state that hits of a request count in.
 struct Member<'s, 'q> {
@@ -73,10 +73,10 @@ impl MemoryStore {
         let home = self.home(key, hit.quota);
         let mut insist = false;
         loop {
-            let slots = home.load();
-            match self.try_one(now, hit, (key, home, &slots), insist, decision) {
+            let table = home.load();
+            match self.try_one(now, hit, (key, home, &table), insist, decision) {
                 Ok(new) => {
-                    drop(slots);
+                    drop(table);
                     return self.tend_after(home, new, now);
                 }
                 Err(obstacle) => insist |= self.overcome(home, &obstacle, now),
@@ -90,12 +90,11 @@ impl MemoryStore {
         &self,
         now: Time,
         hit: &Hit<'_>,
-        (key, home, slots): (Fingerprint, Home<'_>, &Slots),
+        (key, home, table): (Fingerprint, Home<'_>, &Table),
         insist: bool,
         decision: &mut Decision,
     ) -> Result<bool, Obstacle> {
-        let table = home.table(slots);
-        let mut locked = table.lock(table.home(key))?;
+        let mut locked = Locked::from(table, table.home(key));
         if let Some(at) = locked.find(key)?
             && self.decide_in_slot(now, hit, (&locked, key, at), decision)
         {
@@ -131,7 +130,7 @@ impl MemoryStore {
         let request = Request::new(self, now, hits);
         let mut insist = false;
         loop {
-            let tables: SmallVec<[Guard<Arc<Slots>>; 4]> = request.members.iter().map(|m| m.home.load()).collect();
+            let tables: SmallVec<[Guard<Arc<Table>>; 4]> = request.members.iter().map(|m| m.home.load()).collect();
             let tried = self.try_all(&request, &tables, insist, decisions);
             drop(tables);
             match tried {
@@ -152,7 +151,7 @@ impl MemoryStore {
     fn try_all(
         &self,
         request: &Request<'_, '_, '_>,
-        tables: &[Guard<Arc<Slots>>],
+        tables: &[Guard<Arc<Table>>],
         insist: bool,
         decisions: &mut [Decision],
     ) -> Result<(Verdict, SmallVec<[usize; 4]>), (usize, Obstacle)> {
@@ -177,7 +176,7 @@ impl MemoryStore {
     fn hold<'t>(
         &self,
         request: &Request<'_, '_, '_>,
-        tables: &'t [Guard<Arc<Slots>>],
+        tables: &'t [Guard<Arc<Table>>],
         insist: bool,
     ) -> Result<Held<'t>, (usize, Obstacle)> {
         let mut locked: SmallVec<[Locked<'t>; 4]> = SmallVec::new();
@@ -185,21 +184,14 @@ impl MemoryStore {
             smallvec::smallvec![(0, Place::default()); request.members.len()];
         for (done, &i) in request.order.iter().enumerate() {
             let member = &request.members[i];
-            let table = member.home.table(&tables[i]);
-            let first = table.home(member.key);
+            let first = tables[i].home(member.key);
             // Chains may overlap: what is locked already is not locked again.
-            let found = match locked.last_mut() {
-                Some(last) if last.holds(&table, first) => {
-                    self.find(member.home, last, member.key, member.charging, insist)
-                }
-                _ => table.lock(first).map_err(Obstacle::from).and_then(|mut chain| {
-                    let found = self.find(member.home, &mut chain, member.key, member.charging, insist);
-                    locked.push(chain);
-                    found
-                }),
-            };
-            match found {
-                Ok(place) => places[i] = (locked.len() - 1, place),
+            if !locked.last().is_some_and(|last| last.holds(&tables[i], first)) {
+                locked.push(Locked::from(&tables[i], first));
+            }
+            let last = locked.len() - 1;
+            match self.find(member.home, &mut locked[last], member.key, member.charging, insist) {
+                Ok(place) => places[i] = (last, place),
                 Err(obstacle) => {
                     for &i in &request.order[..done] {
                         let (held, place) = &places[i];
