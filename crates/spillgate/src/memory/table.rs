@@ -149,6 +149,8 @@ impl<'t> Locked<'t> {
             return Ok(None);
         }
         let bucket = self.table.home(key);
+        // Both lines are asked for at once; else the second would wait for the lock in the first.
+        std::hint::black_box(self.table.buckets[bucket].touch());
         let here = self.extend_to(bucket)?;
         match here.find(self.table.width, key) {
             Some(slot) => Ok(Some(At { bucket, slot })),
