@@ -16,9 +16,12 @@ fi
 
 cargo build --release --quiet -p spillgate-server
 cargo build --release --quiet --manifest-path bench/Cargo.toml -p compare -p limits -p loadgen
-# Ends at once if this version is there already.
-cargo install --quiet --locked --root bench/target/peers --target-dir bench/target/peers/build \
-    "$PEER" --version "$PEER_VERSION"
+# An installation that is there already ends at once. The peer's build wants a protoc; protox takes the same arguments.
+install() {
+    cargo install --quiet --locked --root bench/target/peers --target-dir bench/target/peers/build "$@"
+}
+install protox --version 0.10.0 --features bin
+PROTOC="$PWD/bench/target/peers/bin/protox" install "$PEER" --version "$PEER_VERSION"
 if [ $# -eq 0 ]; then
     set -- grpc http scaling
 fi
