@@ -1,39 +1,44 @@
-//! Measures spillgate against the limit of its protocol stack, and prints markdown for `RESULTS.md`.
+//! Measures spillgate against the limit of its protocol stack and against peers, and prints markdown for `RESULTS.md`.
 //!
-//! Both servers of a comparison run at the same time on one core and are loaded in turn from another, so that
-//! whatever the machine does in the meantime hits both. One pair of runs is one repetition, in alternating order;
-//! the ratio is taken within a pair. Ratios, not speeds, carry over to other machines.
+//! All servers of a comparison are up at the same time on one core and are loaded in turn from another, so that
+//! whatever the machine does in the meantime hits all. One run of each is one repetition, in alternating order;
+//! ratios are taken within a repetition. Ratios, not speeds, carry over to other machines.
 
 mod measure;
+mod scenario;
 mod server;
 mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
 use measure::Comparison;
+use scenario::Scenario;
 
 #[derive(Parser)]
 #[command(name = "bench", about)]
 struct Cli {
-    /// What to compare; everything unless said
+    /// What to compare; grpc and http unless said
     #[arg(value_enum)]
-    only: Vec<Protocol>,
+    only: Vec<Scenario>,
     /// The spillgate binary
     #[arg(long, default_value = "../target/release/spillgate")]
     spillgate: PathBuf,
     /// A server to measure in spillgate's place, as a command in which {address} is replaced
     #[arg(long)]
     contender: Option<String>,
+    /// The binary of throttlecrab-server, to measure its gRPC too
+    #[arg(long)]
+    throttlecrab: Option<PathBuf>,
     /// The folder of the binaries `limits` and `loadgen`
     #[arg(long, default_value = "target/release")]
     tools: PathBuf,
     /// The rules that spillgate serves
     #[arg(long, default_value = "rules.yaml")]
     rules: PathBuf,
-    /// Measured pairs
+    /// Measured rounds
     #[arg(long, default_value_t = 7)]
     repetitions: usize,
     /// Measured seconds of each run
@@ -53,31 +58,13 @@ struct Cli {
     client_core: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Protocol {
-    /// gRPC ShouldRateLimit on one connection, against tonic
-    Grpc,
-    /// HTTP POST /v1/check, one request on each connection, against axum
-    Http,
-}
-
-impl Protocol {
-    /// The server of `limits` that answers the same without deciding.
-    const fn limit(self) -> &'static str {
-        match self {
-            Protocol::Grpc => "tonic",
-            Protocol::Http => "axum",
-        }
-    }
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let protocols = if cli.only.is_empty() { vec![Protocol::Grpc, Protocol::Http] } else { cli.only.clone() };
+    let scenarios = if cli.only.is_empty() { vec![Scenario::Grpc, Scenario::Http] } else { cli.only.clone() };
     println!("{}", kit::machine());
-    for protocol in protocols {
-        match Comparison::run(&cli, protocol) {
-            Ok(comparison) => println!("{}", table::comparison(&cli, protocol, &comparison)),
+    for scenario in scenarios {
+        match Comparison::run(&cli, scenario) {
+            Ok(comparison) => println!("{}", table::comparison(&cli, scenario, &comparison)),
             Err(error) => {
                 eprintln!("bench: {error}");
                 return ExitCode::FAILURE;

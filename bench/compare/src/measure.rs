@@ -1,9 +1,10 @@
-//! Pairs of runs, interleaved.
+//! Rounds of runs, interleaved.
 
 use serde_json::Value;
 
+use crate::Cli;
+use crate::scenario::Scenario;
 use crate::server::{Server, pinned};
-use crate::{Cli, Protocol};
 
 /// One run of the load generator, as it reported it.
 pub(crate) struct Run {
@@ -15,64 +16,47 @@ pub(crate) struct Run {
     pub(crate) client_share: f64,
 }
 
-/// All runs of two servers; `contender[i]` and `limit[i]` are one pair.
+/// All runs of all servers; `runs[server][i]` of each are one round.
 pub(crate) struct Comparison {
-    pub(crate) names: [String; 2],
-    pub(crate) contender: Vec<Run>,
-    pub(crate) limit: Vec<Run>,
+    pub(crate) names: Vec<String>,
+    pub(crate) runs: Vec<Vec<Run>>,
 }
 
 impl Comparison {
-    pub(crate) fn run(cli: &Cli, protocol: Protocol) -> Result<Comparison, String> {
-        let servers = [Server::contender(cli, protocol)?, Server::limit(cli, protocol)?];
-        let mut runs = [Vec::new(), Vec::new()];
-        // Both have their keys, connections and caches warm before anything counts.
+    pub(crate) fn run(cli: &Cli, scenario: Scenario) -> Result<Comparison, String> {
+        let servers = scenario.servers(cli)?;
+        let mut runs: Vec<Vec<Run>> = servers.iter().map(|_| Vec::new()).collect();
+        // All have their keys, connections and caches warm before anything counts.
         for server in &servers {
-            load(cli, protocol, server)?;
+            load(cli, scenario, server)?;
         }
         for repetition in 0..cli.repetitions {
-            let order = if repetition % 2 == 0 { [0, 1] } else { [1, 0] };
-            for which in order {
-                runs[which].push(load(cli, protocol, &servers[which])?);
+            // Forth and back, so that none always comes first.
+            let mut order: Vec<usize> = (0..servers.len()).collect();
+            if repetition % 2 == 1 {
+                order.reverse();
             }
-            let last = |which: usize| runs[which].last().map_or(0.0, |run: &Run| run.per_second);
-            eprintln!("{protocol:?} {}: {:.0} / {:.0} = {:.3}", repetition + 1, last(0), last(1), last(0) / last(1));
+            for which in order {
+                runs[which].push(load(cli, scenario, &servers[which])?);
+            }
+            let last = runs.iter().filter_map(|runs| runs.last()).map(|run| format!("{:.0}", run.per_second));
+            eprintln!("{scenario:?} {}: {}", repetition + 1, last.collect::<Vec<_>>().join(" / "));
         }
-        let names = servers.each_ref().map(|server| server.name.clone());
-        let [contender, limit] = runs;
-        Ok(Comparison { names, contender, limit })
+        Ok(Comparison { names: servers.iter().map(|server| server.name.clone()).collect(), runs })
     }
 
-    /// Decisions a second against the limit's, pair by pair.
-    pub(crate) fn ratios(&self) -> Vec<f64> {
-        self.pairs().map(|(ours, limit)| ours.per_second / limit.per_second).collect()
-    }
-
-    /// The same by the server's CPU time a decision, which other work on the machine disturbs less.
-    pub(crate) fn cpu_ratios(&self) -> Vec<f64> {
-        self.pairs().map(|(ours, limit)| limit.server_cpu_us / ours.server_cpu_us).collect()
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (&Run, &Run)> {
-        self.contender.iter().zip(&self.limit)
+    /// The runs of the first server, each with that of another in the same round.
+    pub(crate) fn pairs(&self, other: usize) -> impl Iterator<Item = (&Run, &Run)> {
+        self.runs[0].iter().zip(&self.runs[other])
     }
 }
 
-fn load(cli: &Cli, protocol: Protocol, server: &Server) -> Result<Run, String> {
-    let mut command = pinned(cli.client_core);
-    command.arg(cli.tools.join("loadgen"));
-    let connections = match protocol {
-        Protocol::Grpc => {
-            command.arg("rls");
-            1
-        }
-        Protocol::Http => {
-            command.arg("check");
-            cli.concurrency
-        }
-    };
+fn load(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, String> {
+    let mut command = pinned(&scenario.client_cores(cli));
+    command.arg(cli.tools.join("loadgen")).args(server.request);
+    let (connections, in_flight) = scenario.load(cli);
     command.arg("--connections").arg(connections.to_string());
-    command.arg("--concurrency").arg(cli.concurrency.to_string());
+    command.arg("--concurrency").arg(in_flight.to_string());
     command.arg("--seconds").arg(cli.seconds.to_string()).arg("--warmup").arg(cli.warmup.to_string());
     command.arg("--target").arg(server.address.to_string()).arg("--server-pid").arg(server.process_id().to_string());
     let output = command.output().map_err(|e| format!("loadgen: {e}"))?;

@@ -60,15 +60,15 @@ impl Case {
         builder.build().map_err(|error| error.to_string())
     }
 
-    /// A fresh limiter for this many keys.
-    pub(crate) fn start(self, keys: u32, width: Width) -> Result<Box<dyn Subject>, String> {
+    /// A fresh limiter for at most this many keys.
+    pub(crate) fn start(self, max_keys: usize, width: Width) -> Result<Box<dyn Subject>, String> {
         Ok(match self {
             Case::Governor => Box::new(governor(width)?),
             Case::PlainMap => Box::new(PlainMap::new()),
-            Case::BareTable => Box::new(BareTable::new(keys)),
+            Case::BareTable => Box::new(BareTable::new(max_keys)),
             _ => {
-                let store = MemoryStore::new(MemoryOptions::default());
-                Box::new(Spillgate { limiter: Limiter::new(store), quota: self.quota(width)? })
+                let limiter = Limiter::new(MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() }));
+                Box::new(Spillgate { limiter, quota: self.quota(width)? })
             }
         })
     }
@@ -169,9 +169,9 @@ struct Slot {
 }
 
 impl BareTable {
-    fn new(keys: u32) -> BareTable {
+    fn new(max_keys: usize) -> BareTable {
         // Half full at most, and a slot to end every search.
-        let slots = (keys as usize * 2 + 1).next_power_of_two();
+        let slots = (max_keys * 2 + 1).next_power_of_two();
         BareTable { slots: (0..slots).map(|_| Slot::default()).collect(), hasher: RandomState::default() }
     }
 
@@ -211,11 +211,11 @@ mod tests {
     fn every_case_answers_as_its_width_says() {
         let keys = Keys::new(&[1, 2, 1, 3, 1, 2]);
         for &case in Case::value_variants() {
-            let wide = case.start(3, Width::Wide).unwrap();
+            let wide = case.start(10, Width::Wide).unwrap();
             assert_eq!(wide.count_allowed(&keys), 6, "{}", case.name());
         }
         for case in [Case::TokenBucket, Case::FixedWindow, Case::SlidingWindowCounter, Case::Governor] {
-            let narrow = case.start(3, Width::Narrow).unwrap();
+            let narrow = case.start(10, Width::Narrow).unwrap();
             assert_eq!(narrow.count_allowed(&keys), 3, "{}", case.name());
         }
     }

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-pub(crate) const KEY_BYTES: usize = 16;
+const KEY_BYTES: usize = 16;
 
 /// The key of a number, written into `text`.
-pub(crate) fn key_of(index: u32, text: &mut [u8; KEY_BYTES]) -> &str {
+fn key_of(index: u32, text: &mut [u8; KEY_BYTES]) -> &str {
     // The text has room for every number, so nothing can fail.
     let _ = write!(text.as_mut_slice(), "user:{index:011}");
     std::str::from_utf8(text).unwrap_or_default()
@@ -17,12 +17,22 @@ pub(crate) struct Keys(Vec<u8>);
 
 impl Keys {
     pub(crate) fn new(sequence: &[u32]) -> Keys {
-        let mut flat = Vec::with_capacity(sequence.len() * KEY_BYTES);
+        let mut keys = Keys::with_capacity(sequence.len());
+        keys.fill(sequence.iter().copied());
+        keys
+    }
+
+    pub(crate) fn with_capacity(keys: usize) -> Keys {
+        Keys(Vec::with_capacity(keys * KEY_BYTES))
+    }
+
+    /// Replaces all keys; does not allocate if there were as many before.
+    pub(crate) fn fill(&mut self, sequence: impl IntoIterator<Item = u32>) {
+        self.0.clear();
         let mut text = [0; KEY_BYTES];
-        for &index in sequence {
-            flat.extend_from_slice(key_of(index, &mut text).as_bytes());
+        for index in sequence {
+            self.0.extend_from_slice(key_of(index, &mut text).as_bytes());
         }
-        Keys(flat)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
@@ -40,5 +50,9 @@ mod tests {
         let keys = Keys::new(&[7, 0, u32::MAX]);
         let listed: Vec<&str> = keys.iter().collect();
         assert_eq!(listed, ["user:00000000007", "user:00000000000", "user:04294967295"]);
+        let mut keys = Keys::with_capacity(1);
+        keys.fill([1, 2]);
+        keys.fill([3]);
+        assert_eq!(keys.iter().collect::<Vec<_>>(), ["user:00000000003"]);
     }
 }

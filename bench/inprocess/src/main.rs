@@ -2,14 +2,20 @@
 //!
 //! Every command prints markdown for `RESULTS.md`. Ratios, not speeds, carry over to other machines.
 
+mod allocator;
 mod cases;
+mod growth;
 mod keys;
+mod memory;
 mod speed;
 mod timing;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 #[derive(Parser)]
 #[command(name = "inprocess", about)]
@@ -22,11 +28,21 @@ struct Cli {
 enum Command {
     /// Nanoseconds a decision on keys that are all known, interleaved, against governor and bare tables
     Speed(speed::Options),
+    /// Bytes a key, all in
+    Memory(memory::Options),
+    /// The slowest batch of decisions while a store grows and while all its keys expire
+    Growth(growth::Options),
+    /// One case of `memory`, in a process of its own
+    #[command(hide = true)]
+    MemoryCase(memory::CaseOptions),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Speed(options) => speed::run(&options),
+        Command::Memory(options) => memory::run(&options),
+        Command::Growth(options) => growth::run(&options),
+        Command::MemoryCase(options) => memory::run_case(&options),
     };
     match outcome {
         Ok(report) => {

@@ -56,7 +56,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 /// For each case, its cost in each repetition.
 fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
     let width = if options.deny { Width::Narrow } else { Width::Wide };
-    let started = options.cases.iter().map(|case| case.start(options.keys, width));
+    // spillgate bounds each of its shards, which never fill evenly.
+    let max_keys = options.keys as usize * 2;
+    let started = options.cases.iter().map(|case| case.start(max_keys, width));
     let subjects = started.collect::<Result<Vec<Box<dyn Subject>>, String>>()?;
     let sequences = (1..).take(options.threads).map(|seed| kit::draw(options.keys, exponent, seed, options.decisions));
     let keys: Vec<Keys> = sequences.map(|sequence| Keys::new(&sequence)).collect();

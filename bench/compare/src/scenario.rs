@@ -1,0 +1,107 @@
+//! What is compared: which servers, where they run, and what is asked of them.
+
+use clap::ValueEnum;
+
+use crate::Cli;
+use crate::server::{Server, free_address, pinned};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// gRPC ShouldRateLimit on one connection, against tonic and peers
+    Grpc,
+    /// HTTP POST /v1/check, one request on each connection, against axum
+    Http,
+    /// gRPC on many connections with two cores: two workers against one
+    Scaling,
+}
+
+/// What loadgen is told to ask for.
+const RLS: &[&str] = &["rls"];
+const CHECK: &[&str] = &["check"];
+/// As wide as the rule that spillgate serves: a burst of 10^9, refilled in an hour.
+const THROTTLECRAB: &[&str] =
+    &["rls", "--path", "/throttlecrab.RateLimiter/Throttle", "--throttlecrab", "1000000000", "1000000000", "3600"];
+
+impl Scenario {
+    /// The servers, the one that the ratios are of first.
+    pub(crate) fn servers(self, cli: &Cli) -> Result<Vec<Server>, String> {
+        match self {
+            Scenario::Grpc => {
+                let mut servers = vec![self.contender(cli, RLS)?, self.limit(cli, "tonic", RLS)?];
+                if let Some(program) = &cli.throttlecrab {
+                    let address = free_address()?;
+                    let mut command = pinned(&self.server_cores(cli));
+                    command.arg(program).args(["--grpc", "--grpc-host", "127.0.0.1", "--log-level", "warn"]);
+                    command.arg("--grpc-port").arg(address.port().to_string());
+                    servers.push(Server::start("throttlecrab-server", command, address, THROTTLECRAB)?);
+                }
+                Ok(servers)
+            }
+            Scenario::Http => Ok(vec![self.contender(cli, CHECK)?, self.limit(cli, "axum", CHECK)?]),
+            Scenario::Scaling => Ok(vec![self.spillgate(cli, 2, RLS)?, self.spillgate(cli, 1, RLS)?]),
+        }
+    }
+
+    /// One server of `limits`, which answers the same without deciding.
+    fn limit(self, cli: &Cli, stack: &str, request: &'static [&'static str]) -> Result<Server, String> {
+        let address = free_address()?;
+        let mut command = pinned(&self.server_cores(cli));
+        command.arg(cli.tools.join("limits")).arg(stack).arg(address.to_string()).env("RT", "current");
+        Server::start(&format!("{stack} (answers at once)"), command, address, request)
+    }
+
+    fn contender(self, cli: &Cli, request: &'static [&'static str]) -> Result<Server, String> {
+        let Some(contender) = &cli.contender else { return self.spillgate(cli, 1, request) };
+        let address = free_address()?;
+        let mut command = pinned(&self.server_cores(cli));
+        command.args(contender.replace("{address}", &address.to_string()).split_whitespace()).env("RT", "current");
+        Server::start(contender, command, address, request)
+    }
+
+    fn spillgate(self, cli: &Cli, workers: u32, request: &'static [&'static str]) -> Result<Server, String> {
+        let (address, other) = (free_address()?, free_address()?);
+        let (grpc, http) = if self == Scenario::Http { (other, address) } else { (address, other) };
+        let mut command = pinned(&self.server_cores(cli));
+        command.arg(&cli.spillgate).arg("serve").arg(&cli.rules).arg("--workers").arg(workers.to_string());
+        command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
+        command.arg("--admin").arg(free_address()?.to_string());
+        let name =
+            if self == Scenario::Scaling { format!("spillgate --workers {workers}") } else { "spillgate".into() };
+        Server::start(&name, command, address, request)
+    }
+
+    pub(crate) fn server_cores(self, cli: &Cli) -> String {
+        match self {
+            Scenario::Scaling => format!("{},{}", cli.server_core, cli.client_core),
+            _ => cli.server_core.to_string(),
+        }
+    }
+
+    pub(crate) fn client_cores(self, cli: &Cli) -> String {
+        match self {
+            Scenario::Scaling => self.server_cores(cli),
+            _ => cli.client_core.to_string(),
+        }
+    }
+
+    /// Connections of the client, and requests in flight on all of them.
+    pub(crate) const fn load(self, cli: &Cli) -> (u32, u32) {
+        match self {
+            Scenario::Grpc => (1, cli.concurrency),
+            Scenario::Http => (cli.concurrency, cli.concurrency),
+            // Four on each connection, as many proxies would have.
+            Scenario::Scaling => (cli.concurrency, cli.concurrency * 4),
+        }
+    }
+
+    pub(crate) fn title(self, cli: &Cli) -> String {
+        let (connections, in_flight) = self.load(cli);
+        match self {
+            Scenario::Grpc => format!("gRPC, {in_flight} in flight on one connection, server on one core"),
+            Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
+            Scenario::Scaling => format!(
+                "gRPC, {in_flight} in flight on {connections} connections; the server has two cores, the client shares them"
+            ),
+        }
+    }
+}

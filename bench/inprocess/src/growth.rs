@@ -1,0 +1,205 @@
+//! How even a store stays: the CPU time of each batch of decisions while it grows, and while all its keys expire.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use clap::Args;
+use kit::quantile;
+use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
+
+use crate::allocator::live_bytes;
+use crate::cases::{Case, Spillgate, Subject, Width, governor};
+use crate::keys::Keys;
+use crate::timing::thread_cpu_ns;
+
+/// How long a key's state lives after its only decision.
+const LIFE: Duration = Duration::from_secs(3600);
+/// Batches after which what was decided while the old keys go has expired too, so that the store gets small again.
+const LIFE_BATCHES: u32 = 50;
+/// Keys that are asked about all the time.
+const HOT_KEYS: u32 = 10_000;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Keys at the end of growth
+    #[arg(long, default_value_t = 20_000_000)]
+    keys: u32,
+    /// Decisions of a batch
+    #[arg(long, default_value_t = 10_000)]
+    batch: u32,
+    /// Batches after which a store that is still not small is given up on
+    #[arg(long, default_value_t = 6000)]
+    expiry_batches: u32,
+    #[arg(long, value_enum, num_args = 1.., default_values_t = [Case::TokenBucket, Case::FixedWindow, Case::Governor])]
+    cases: Vec<Case>,
+}
+
+/// The batches of one phase, in order.
+struct Phase {
+    name: &'static str,
+    batch_ns: Vec<f64>,
+    /// Keys held and bytes live at its end.
+    note: String,
+}
+
+pub(crate) fn run(options: &Options) -> Result<String, String> {
+    let mut report = kit::machine();
+    let _ = writeln!(
+        report,
+        "\nThread CPU time of each batch of {} decisions: first every decision on a new key, up to {} keys; then the clock \
+         is moved until all have expired, and half of the decisions are on new keys, a quarter on old ones, a quarter on \
+         {HOT_KEYS} hot ones, until the store is small again.\n",
+        options.batch, options.keys
+    );
+    report.push_str("| limiter, phase | batches | median us | p99.9 us | second slowest us | slowest us (batch) ");
+    report.push_str("| slowest / median | at the end |\n|---|---|---|---|---|---|---|---|\n");
+    for &case in &options.cases {
+        let phases = match case {
+            Case::Governor => vec![grow_governor(options)?],
+            Case::TokenBucket | Case::FixedWindow | Case::SlidingWindowCounter => Store::new(case, options)?.run(),
+            Case::PlainMap | Case::BareTable => return Err(format!("{} forgets nothing", case.name())),
+        };
+        for phase in phases {
+            let _ = writeln!(report, "| {}, {} |", case.name(), phase.columns());
+        }
+    }
+    Ok(report)
+}
+
+impl Phase {
+    fn columns(&self) -> String {
+        let us: Vec<f64> = self.batch_ns.iter().map(|ns| ns / 1000.0).collect();
+        let mut sorted = us.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (median, slowest) = (quantile(&sorted, 0.5), quantile(&sorted, 1.0));
+        let second = sorted.iter().rev().nth(1).copied().unwrap_or(f64::NAN);
+        let at = us.iter().position(|&batch| batch == slowest).unwrap_or_default();
+        format!(
+            "{} | {} | {median:.0} | {:.0} | {second:.0} | {slowest:.0} ({at}) | **{:.2}** | {}",
+            self.name,
+            us.len(),
+            quantile(&sorted, 0.999),
+            slowest / median,
+            self.note
+        )
+    }
+}
+
+/// CPU time of one batch on keys that are already made.
+fn timed(subject: &impl Subject, keys: &Keys) -> f64 {
+    let start = thread_cpu_ns();
+    subject.count_allowed(keys);
+    (thread_cpu_ns() - start) as f64
+}
+
+/// Asks once about each key.
+fn grow(subject: &impl Subject, options: &Options) -> Vec<f64> {
+    let mut batch = Keys::with_capacity(options.batch as usize);
+    let batches = (0..options.keys).step_by(options.batch as usize);
+    let decide = |first: u32| {
+        batch.fill(first..options.keys.min(first.saturating_add(options.batch)));
+        timed(subject, &batch)
+    };
+    batches.map(decide).collect()
+}
+
+/// Only grows: what is expired it forgets when it is told to, all at once.
+fn grow_governor(options: &Options) -> Result<Phase, String> {
+    let before = live_bytes();
+    let limiter = governor(Width::Wide)?;
+    let batch_ns = grow(&limiter, options);
+    let note = format!("{} keys, {} MB", limiter.len(), live_bytes().saturating_sub(before) / 1_000_000);
+    Ok(Phase { name: "growing", batch_ns, note })
+}
+
+/// spillgate's store on a clock that is moved by hand.
+struct Store<'o> {
+    subject: Spillgate<ManualClock>,
+    options: &'o Options,
+    before_bytes: usize,
+}
+
+impl Store<'_> {
+    fn new(case: Case, options: &Options) -> Result<Store<'_>, String> {
+        let before_bytes = live_bytes();
+        // Room for the new keys that come while the old ones go.
+        let max_keys = options.keys as usize * 2;
+        let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
+        // A boundary of the windows, so that every fixed window lasts as long as it can.
+        let clock = ManualClock::at(Time::EPOCH.after(LIFE * 1000));
+        let quota = match case {
+            Case::FixedWindow => Quota::fixed_window(1, LIFE),
+            Case::SlidingWindowCounter => Quota::sliding_window_counter(1, LIFE),
+            _ => Quota::token_bucket(1, LIFE),
+        };
+        let quota = quota.build().map_err(|error| error.to_string())?;
+        Ok(Store { subject: Spillgate { limiter: Limiter::with_clock(store, clock), quota }, options, before_bytes })
+    }
+
+    fn run(self) -> Vec<Phase> {
+        let batch_ns = grow(&self.subject, self.options);
+        let growing = Phase { name: "growing", batch_ns, note: self.note() };
+        // A sliding window counts for two of its lengths.
+        self.subject.limiter.clock().advance(LIFE * 2);
+        let batch_ns = self.expire();
+        let expiring = Phase { name: "expiring", batch_ns, note: self.note() };
+        vec![growing, expiring]
+    }
+
+    /// Decides on, while time passes, until no more is held than what was decided lately.
+    fn expire(&self) -> Vec<f64> {
+        let Options { keys: old, batch: size, .. } = *self.options;
+        let mut batch = Keys::with_capacity(size as usize);
+        let mut batch_ns = Vec::new();
+        let old_keys = kit::draw(old, 0.0, 1, 1 << 20);
+        let hot_keys = kit::draw(HOT_KEYS, 1.0, 2, 1 << 20);
+        let small = (size * LIFE_BATCHES * 2) as usize;
+        for number in 0..self.options.expiry_batches {
+            let key = |turn: u32| {
+                let decision = number.wrapping_mul(size).wrapping_add(turn);
+                let drawn = decision as usize % old_keys.len();
+                match turn % 4 {
+                    0 => old_keys[drawn],
+                    1 => old.saturating_sub(hot_keys[drawn] + 1),
+                    _ => old.saturating_add(decision),
+                }
+            };
+            batch.fill((0..size).map(key));
+            batch_ns.push(timed(&self.subject, &batch));
+            self.subject.limiter.clock().advance(LIFE / LIFE_BATCHES);
+            if self.subject.limiter.store().len() < small {
+                break;
+            }
+        }
+        batch_ns
+    }
+
+    fn note(&self) -> String {
+        let bytes = live_bytes().saturating_sub(self.before_bytes);
+        format!("{} keys, {} MB", self.subject.limiter.store().len(), bytes / 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_grows_and_gets_small_again() {
+        let options = Options { keys: 20_000, batch: 100, expiry_batches: 6000, cases: Vec::new() };
+        for case in [Case::TokenBucket, Case::FixedWindow] {
+            let store = Store::new(case, &options).unwrap();
+            let phases = store.run();
+            assert_eq!(phases[0].batch_ns.len(), 200);
+            assert!(phases[0].note.starts_with("20000 keys"), "{}", phases[0].note);
+            assert!(phases[1].batch_ns.len() < 6000, "{}", phases[1].note);
+        }
+    }
+
+    #[test]
+    fn a_phase_tells_its_slowest_batch() {
+        let batch_ns = vec![1000.0, 2000.0, 9000.0, 2000.0, 3000.0];
+        let phase = Phase { name: "growing", batch_ns, note: String::from("-") };
+        assert_eq!(phase.columns(), "growing | 5 | 2 | 9 | 3 | 9 (2) | **4.50** | -");
+    }
+}
