@@ -10,8 +10,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
+use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -20,7 +22,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval, sleep_until};
-use tower::ServiceExt;
+use tower::{BoxError, ServiceExt};
 
 use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::{Grpc, GrpcConnection};
@@ -76,11 +78,22 @@ struct Activity {
 }
 
 /// An HTTP request in the handler.
-struct Open(Arc<Activity>);
+struct Open {
+    activity: Arc<Activity>,
+    http1: bool,
+}
+
+impl Open {
+    fn begin(activity: &Arc<Activity>, http1: bool) -> Open {
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.open.fetch_add(1, Ordering::Relaxed);
+        Open { activity: Arc::clone(activity), http1 }
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.activity.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -121,7 +134,23 @@ where
     let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
     match app {
         App::Grpc(grpc) => serve_grpc(io, grpc, &activity, context).await,
-        App::Http(router) => serve_http(io, peer, router, &activity, context).await,
+        App::Http(state) => {
+            let state = state.clone();
+            let answer = move |request| {
+                let state = state.clone();
+                async move { state.answer(peer, request).await }
+            };
+            serve_http(io, answer, &activity, context).await
+        }
+        App::Admin(router) => {
+            let router = router.clone();
+            let answer = move |mut request: Request<TimedBody>| {
+                request.extensions_mut().insert(ConnectInfo(peer));
+                let answered = router.clone().oneshot(request);
+                async move { answered.await.unwrap_or_else(|never| match never {}) }
+            };
+            serve_http(io, answer, &activity, context).await
+        }
     }
 }
 
@@ -153,36 +182,26 @@ where
     watch_over(connection, &batch, activity, &GRPC, context).await
 }
 
-async fn serve_http<I>(
-    io: I,
-    peer: Peer,
-    router: &axum::Router,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
+/// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
+async fn serve_http<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    A: Fn(Request<TimedBody>) -> F,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Default + Send + 'static,
+    B::Error: Into<BoxError>,
 {
     let (batch, limits) = (Batch::default(), &context.limits);
-    let (router, seen, receive) = (router.clone(), Arc::clone(activity), limits.receive);
+    let (seen, receive) = (Arc::clone(activity), limits.receive);
     let service = service_fn(move |request: Request<Incoming>| {
-        seen.begun.fetch_add(1, Ordering::Relaxed);
-        seen.open.fetch_add(1, Ordering::Relaxed);
-        let open = Open(Arc::clone(&seen));
-        let mut request = request.map(|body| TimedBody::new(body, receive));
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let can_be_told = request.version() <= Version::HTTP_11;
-        let answer = router.clone().oneshot(request);
+        let open = Open::begin(&seen, request.version() <= Version::HTTP_11);
+        let answer = answer(request.map(|body| TimedBody::new(body, receive)));
         async move {
-            let answered = unless_panic(pin!(answer), &open.0.metrics).await;
-            let mut answer = match answered {
-                Some(Ok(answer)) => answer,
-                None => failure(),
-            };
-            if can_be_told && open.0.draining.load(Ordering::Relaxed) {
+            let answered = unless_panic(pin!(answer), &open.activity.metrics).await;
+            let mut answer = answered.unwrap_or_else(failure);
+            if open.http1 && open.activity.draining.load(Ordering::Relaxed) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(open);
             Ok::<_, Infallible>(answer)
         }
     });
@@ -205,8 +224,8 @@ where
 }
 
 /// What a request is answered whose handler panicked.
-fn failure() -> Response<axum::body::Body> {
-    let mut failure = Response::new(axum::body::Body::empty());
+fn failure<B: Default>() -> Response<B> {
+    let mut failure = Response::new(B::default());
     *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     failure
 }
