@@ -73,6 +73,8 @@ struct Activity {
     begun: AtomicU64,
     /// HTTP requests in the handler; HTTP/2 streams are counted by their [`Batch`] as well.
     open: AtomicUsize,
+    /// `bytes` when the last HTTP/1 request was answered: what came since then is the head of another.
+    answered_bytes: AtomicU64,
     /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
     draining: AtomicBool,
 }
@@ -93,6 +95,9 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if self.http1 {
+            self.activity.answered_bytes.store(self.activity.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         self.activity.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -129,6 +134,7 @@ where
         bytes: Arc::default(),
         begun: AtomicU64::new(0),
         open: AtomicUsize::new(0),
+        answered_bytes: AtomicU64::new(u64::MAX),
         draining: AtomicBool::new(false),
     });
     let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
@@ -206,10 +212,9 @@ where
         }
     });
     let mut builder = auto::Builder::new(batch.clone());
-    // The timer of HTTP/1 also runs while a kept connection waits for its next request, so it only
-    // stands behind the watch, which ends such a connection in peace.
-    let last_resort = limits.idle.saturating_add(limits.receive);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(last_resort).max_buf_size(HTTP1_HEAD_BYTES);
+    // The watch sees to heads that come too slowly: a timer for each would cost every request one.
+    // Answers are small: copying one behind its head is cheaper than writing two pieces.
+    builder.http1().header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -231,7 +236,7 @@ fn failure<B: Default>() -> Response<B> {
 }
 
 /// Runs a connection and ends it in time: one that never gets to its first request, one that
-/// asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
+/// stops in the middle of a later one's head, one that asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
 async fn watch_over<C>(
     mut connection: Pin<&mut C>,
     batch: &Batch,
@@ -245,7 +250,7 @@ where
     let (limits, mut drain) = (&context.limits, context.drain.clone());
     let mut looks = interval((limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10)));
     let born = Instant::now();
-    let (mut draining, mut drain_at) = (false, None);
+    let (mut draining, mut drain_at, mut head_at) = (false, None, None);
     let (mut begun, mut active_at, mut asked_to_end, mut going) = (0, born, None, limits.receive);
     loop {
         tokio::select! {
@@ -268,13 +273,15 @@ where
             now = looks.tick() => {
                 let requests = activity.begun.load(Ordering::Relaxed);
                 let open = batch.open() + activity.open.load(Ordering::Relaxed);
+                let bytes = activity.bytes.load(Ordering::Relaxed);
+                let in_head = open == 0 && bytes > activity.answered_bytes.load(Ordering::Relaxed);
+                head_at = head_at.filter(|_| in_head && requests == begun).or(in_head.then_some(now));
                 if open > 0 || requests != begun {
                     (begun, active_at) = (requests, now);
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
-                } else if requests == 0
-                    && now >= born + limits.receive
-                    && activity.bytes.load(Ordering::Relaxed) < manners.greeting_bytes
-                {
+                }
+                let begun_at = if requests == 0 && bytes < manners.greeting_bytes { Some(born) } else { head_at };
+                if open == 0 && begun_at.is_some_and(|since| now >= since + limits.receive) {
                     return Some(Closed::Slow);
                 }
                 match asked_to_end {

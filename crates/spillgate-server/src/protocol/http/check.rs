@@ -59,7 +59,7 @@ pub(super) async fn check<C: Clock>(
             hold(delay_ns).await;
             Ok(response)
         }
-        OneOrMany::Many(checks) => many(state, &checks, max_wait_ns, room).await,
+        OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, room)).await,
     }
 }
 

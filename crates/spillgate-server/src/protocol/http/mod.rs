@@ -168,9 +168,11 @@ impl<C: Clock> HttpState<C> {
             "/v1/forward-auth" if GET_OR_HEAD.contains(&method) => {
                 return forward_auth::forward_auth(self, peer, headers).await;
             }
-            "/v1/release" if method == Method::POST => return hit::release(self, &body.await?).await,
-            "/v1/renew" if method == Method::POST => return hit::renew(self, &body.await?).await,
-            "/json" if method == Method::POST => return rls::should_rate_limit(self, &body.await?, headers).await,
+            "/v1/release" if method == Method::POST => return Box::pin(hit::release(self, &body.await?)).await,
+            "/v1/renew" if method == Method::POST => return Box::pin(hit::renew(self, &body.await?)).await,
+            "/json" if method == Method::POST => {
+                return Box::pin(rls::should_rate_limit(self, &body.await?, headers)).await;
+            }
             "/healthz" if GET_OR_HEAD.contains(&method) => return Ok(text((StatusCode::OK, "ok\n"))),
             "/readyz" if GET_OR_HEAD.contains(&method) => return Ok(text(readiness(&self.0.service))),
             "/v1/check" | "/v1/hit" | "/v1/release" | "/v1/renew" | "/json" => "POST",
