@@ -32,7 +32,7 @@ pub(crate) struct Check<'a> {
     #[serde(borrow)]
     pub(crate) domain: Text<'a>,
     #[serde(borrow)]
-    pub(crate) descriptors: Vec<Entries<'a>>,
+    pub(crate) descriptors: SmallVec<[Entries<'a>; 1]>,
     /// 0 looks without taking.
     #[serde(default = "one")]
     cost: u64,

@@ -19,6 +19,7 @@ use super::client_address::{client_address, counted_by};
 use super::problem::{Failure, Problem};
 use super::{HttpError, HttpState, Response};
 
+type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 type Entries<'a> = SmallVec<[(&'a str, &'a str); 4]>;
 
 /// The mapping of the settings, ready to use.
@@ -101,7 +102,7 @@ pub(super) async fn forward_auth<C: Clock>(
 }
 
 /// The entries of each descriptor.
-fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> Vec<Vec<(&'a str, Cow<'a, str>)>> {
+fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
     let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
     auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()
 }
