@@ -210,6 +210,17 @@ fn clients_that_dawdle_are_closed() {
             halves.push(stream);
         }
     }
+    for _ in 0..20 {
+        let mut kept = connect(http);
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        let mut answer = [0; 256];
+        let mut read = 0;
+        while !answer[..read].ends_with(b"ok\n") {
+            read += kept.read(&mut answer[read..]).unwrap();
+        }
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+        halves.push(kept);
+    }
     siege.serves_on(20);
     for stream in halves {
         is_closed_by_server(stream);

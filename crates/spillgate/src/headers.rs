@@ -19,15 +19,17 @@
 //! let quota = Quota::fixed_window(100, std::time::Duration::from_secs(60)).build()?;
 //! let decision = Decision { limit: 100, remaining: 42, reset_after_ns: 16_500_000_000, ..Decision::default() };
 //! let policies = [Policy { name: Some("per_user"), quota: &quota, decision: &decision }];
-//! let mut fields = Vec::new();
-//! write_fields(HeaderStyle::Draft11, &policies, Some(0), Wait::NONE, |name, value| fields.push((name, value)));
+//! let (mut fields, mut buffer) = (Vec::new(), String::new());
+//! write_fields(HeaderStyle::Draft11, &policies, Some(0), Wait::NONE, &mut buffer, |name, value| {
+//!     fields.push((name, std::mem::take(value)));
+//! });
 //! assert_eq!(fields[0], ("ratelimit-policy", r#""per_user";q=100;w=60"#.to_owned()));
 //! assert_eq!(fields[1], ("ratelimit", r#""per_user";r=42;t=17"#.to_owned()));
 //! # Ok::<(), spillgate::QuotaError>(())
 //! ```
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::Write;
 use std::str::FromStr;
 
 use spillgate_core::{Algorithm, Decision, Quota, Wait};
@@ -111,76 +113,87 @@ const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Calls `put` with the lower-case name and the value of each field.
+/// Writes the value of each field into `buffer`, which is empty before, and calls `put` with the
+/// field's lower-case name and the buffer, to take the value out of it. Each is a valid header
+/// value. Nothing is allocated but what the buffer needs.
 ///
 /// `binding` is the index of the policy that binds (the styles that know one limit only tell of
 /// it); without one the first is taken. `retry_after` is the verdict's: [`Wait::NONE`] where the
-/// request passed. Nothing but the values is allocated, and each is a valid header value.
-pub fn write_fields(
+/// request passed.
+pub fn write_fields<W: Write>(
     style: HeaderStyle,
     policies: &[Policy<'_>],
     binding: Option<usize>,
     retry_after: Wait,
-    mut put: impl FnMut(&'static str, String),
+    buffer: &mut W,
+    put: impl FnMut(&'static str, &mut W),
 ) {
+    let mut fields = Fields { buffer, put };
     let refused = retry_after != Wait::NONE;
     let retry_after_s = retry_after.secs_ceil().filter(|_| refused).map(|s| s.max(1));
-    if let Some(policy) = policies.get(binding.unwrap_or(0)).or(policies.first()) {
-        let decision = policy.decision;
-        let limit = decision.limit.min(SF_INTEGER_MAX).to_string();
-        let remaining = || decision.remaining.min(SF_INTEGER_MAX).to_string();
-        let reset = || retry_after_s.unwrap_or(decision.reset_after_ns.div_ceil(NS_PER_S)).to_string();
+    if let Some(Policy { decision, .. }) = policies.get(binding.unwrap_or(0)).or(policies.first()) {
+        let reset_s = retry_after_s.unwrap_or(decision.reset_after_ns.div_ceil(NS_PER_S));
         match style {
             HeaderStyle::Draft11 => {
-                put("ratelimit-policy", joined(policies, policy_item));
-                put("ratelimit", joined(policies, limit_item));
+                fields.list("ratelimit-policy", policies, policy_item);
+                fields.list("ratelimit", policies, limit_item);
             }
             HeaderStyle::Draft06 => {
-                put("ratelimit-policy", joined(policies, draft_06_policy_item));
-                put("ratelimit-limit", limit);
-                put("ratelimit-remaining", remaining());
-                put("ratelimit-reset", reset());
+                fields.list("ratelimit-policy", policies, draft_06_policy_item);
+                fields.int("ratelimit-limit", decision.limit);
+                fields.int("ratelimit-remaining", decision.remaining);
+                fields.int("ratelimit-reset", reset_s);
             }
             HeaderStyle::XRateLimit => {
-                put("x-ratelimit-limit", limit);
-                put("x-ratelimit-remaining", remaining());
-                put("x-ratelimit-reset", reset());
+                fields.int("x-ratelimit-limit", decision.limit);
+                fields.int("x-ratelimit-remaining", decision.remaining);
+                fields.int("x-ratelimit-reset", reset_s);
                 if let Some(secs) = retry_after_s {
-                    put("x-ratelimit-retry-after", secs.to_string());
+                    fields.int("x-ratelimit-retry-after", secs);
                 }
             }
             HeaderStyle::Off => {}
         }
     }
     if let Some(secs) = retry_after_s {
-        put("retry-after", secs.to_string());
+        fields.int("retry-after", secs);
     }
 }
 
-fn joined(policies: &[Policy<'_>], item: impl Fn(&mut String, &Policy<'_>)) -> String {
-    let mut value = String::with_capacity(policies.len() * 40);
-    for (i, policy) in policies.iter().enumerate() {
-        if i > 0 {
-            value.push_str(", ");
-        }
-        item(&mut value, policy);
+/// Where fields go.
+struct Fields<'b, W, P> {
+    buffer: &'b mut W,
+    put: P,
+}
+
+impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
+    fn int(&mut self, name: &'static str, value: u64) {
+        push_int(self.buffer, "", value);
+        (self.put)(name, self.buffer);
     }
-    value
+
+    fn list(&mut self, name: &'static str, policies: &[Policy<'_>], item: impl Fn(&mut W, &Policy<'_>)) {
+        for (i, policy) in policies.iter().enumerate() {
+            push(self.buffer, if i > 0 { ", " } else { "" });
+            item(self.buffer, policy);
+        }
+        (self.put)(name, self.buffer);
+    }
 }
 
 /// `"per_user";q=100;w=60`: q may be passed by r where a burst is above the limit.
-fn policy_item(out: &mut String, policy: &Policy<'_>) {
+fn policy_item(out: &mut impl Write, policy: &Policy<'_>) {
     push_name(out, policy);
     push_int(out, ";q=", policy.quota.limit());
     push_window(out, policy.quota);
     if policy.quota.algorithm() == Algorithm::Concurrency {
-        out.push_str(";qu=\"concurrent-requests\"");
+        push(out, ";qu=\"concurrent-requests\"");
     }
 }
 
 /// `"per_user";r=42;t=17`: t is the time until there is more, left out where nothing is used
 /// or nobody can tell.
-fn limit_item(out: &mut String, policy: &Policy<'_>) {
+fn limit_item(out: &mut impl Write, policy: &Policy<'_>) {
     push_name(out, policy);
     push_int(out, ";r=", policy.decision.remaining);
     if let Some(more_ns) = more_after_ns(policy) {
@@ -189,7 +202,7 @@ fn limit_item(out: &mut String, policy: &Policy<'_>) {
 }
 
 /// `100;w=60`
-fn draft_06_policy_item(out: &mut String, policy: &Policy<'_>) {
+fn draft_06_policy_item(out: &mut impl Write, policy: &Policy<'_>) {
     push_int(out, "", policy.quota.limit());
     push_window(out, policy.quota);
 }
@@ -213,64 +226,67 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
 }
 
 /// In whole seconds, rounded up: a client that paces itself by it is never too fast.
-fn push_window(out: &mut String, quota: &Quota) {
+fn push_window(out: &mut impl Write, quota: &Quota) {
     if quota.window_ns() > 0 {
         push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));
     }
 }
 
-fn push_int(out: &mut String, prefix: &str, value: u64) {
-    out.push_str(prefix);
-    push_display(out, value.min(SF_INTEGER_MAX));
+fn push_int(out: &mut impl Write, prefix: &str, value: u64) {
+    push(out, prefix);
+    push_number(out, value.min(SF_INTEGER_MAX));
 }
 
-fn push_display(out: &mut String, value: u64) {
-    write!(out, "{value}").expect("writing to a string does not fail");
+fn push(out: &mut impl Write, text: &str) {
+    out.write_str(text).expect("writing to memory does not fail");
+}
+
+/// Without the formatting machinery, which costs several times as much.
+fn push_number(out: &mut impl Write, value: u64) {
+    push(out, itoa::Buffer::new().format(value));
 }
 
 /// The name as a structured-field string. Bytes that such a string cannot hold, and `%`, are
 /// percent-encoded (UTF-8), so that a reader can tell any two names apart.
-fn push_name(out: &mut String, policy: &Policy<'_>) {
-    out.push('"');
+fn push_name(out: &mut impl Write, policy: &Policy<'_>) {
+    push(out, "\"");
     match policy.name {
-        Some(name) if name.bytes().all(is_plain) => out.push_str(name),
+        Some(name) if name.bytes().all(is_plain) => push(out, name),
         Some(name) => name.bytes().for_each(|byte| push_name_byte(out, byte)),
         None => push_description(out, policy.quota),
     }
-    out.push('"');
+    push(out, "\"");
 }
 
 const fn is_plain(byte: u8) -> bool {
     matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\' | b'%')
 }
 
-fn push_name_byte(out: &mut String, byte: u8) {
+fn push_name_byte(out: &mut impl Write, byte: u8) {
     match byte {
-        b'"' | b'\\' => {
-            out.push('\\');
-            out.push(char::from(byte));
-        }
-        byte if !is_plain(byte) => write!(out, "%{byte:02X}").expect("writing to a string does not fail"),
-        _ => out.push(char::from(byte)),
+        b'"' => push(out, "\\\""),
+        b'\\' => push(out, "\\\\"),
+        byte if !is_plain(byte) => write!(out, "%{byte:02X}").expect("writing to memory does not fail"),
+        byte => out.write_char(char::from(byte)).expect("writing to memory does not fail"),
     }
 }
 
 /// What a limit without a name is called: `20-per-3600s`, `5-per-250ms`, `8-at-once`.
-fn push_description(out: &mut String, quota: &Quota) {
-    push_display(out, quota.limit());
+fn push_description(out: &mut impl Write, quota: &Quota) {
+    push_number(out, quota.limit());
     let window_ns = quota.window_ns();
     if window_ns == 0 {
-        out.push_str("-at-once");
+        push(out, "-at-once");
         return;
     }
-    out.push_str("-per-");
+    push(out, "-per-");
     let (units, unit) = match window_ns {
         ns if ns.is_multiple_of(NS_PER_S) => (ns / NS_PER_S, "s"),
         ns if ns.is_multiple_of(1_000_000) => (ns / 1_000_000, "ms"),
         ns => (ns, "ns"),
     };
-    push_display(out, units);
-    out.push_str(unit);
+    push_number(out, units);
+    push(out, unit);
 }
 
 #[cfg(test)]
@@ -284,7 +300,10 @@ mod tests {
 
     fn fields(style: HeaderStyle, policies: &[Policy<'_>], binding: usize, wait: Wait) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
-        write_fields(style, policies, Some(binding), wait, |name, value| fields.push((name, value)));
+        let mut buffer = String::new();
+        write_fields(style, policies, Some(binding), wait, &mut buffer, |name, value| {
+            fields.push((name, std::mem::take(value)));
+        });
         fields
     }
 
@@ -402,7 +421,7 @@ mod tests {
     fn without_a_limit_there_is_nothing_to_tell() {
         for style in HeaderStyle::ALL {
             let mut count = 0;
-            write_fields(style, &[], None, Wait::NONE, |_, _| count += 1);
+            write_fields(style, &[], None, Wait::NONE, &mut String::new(), |_, _| count += 1);
             assert_eq!(count, 0);
         }
     }

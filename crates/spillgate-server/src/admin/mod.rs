@@ -9,16 +9,14 @@ mod rules;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use spillgate::{Clock, SystemClock};
 
-use crate::protocol::http::lease::same;
-use crate::protocol::http::problem::Problem;
-use crate::protocol::http::{health, wrong_method};
+use crate::protocol::http::{self, lease::same, problem::Problem};
 use crate::service::{Peer, Service};
 
 /// Bytes of a request's body; a reset names a few descriptors.
@@ -70,14 +68,15 @@ impl<C: Clock> AdminState<C> {
 
 /// All paths of the admin listener.
 pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
-    let health = health(Arc::clone(&state.service));
+    let service = Arc::clone(&state.service);
+    let ready = async move || http::readiness(&service);
+    let health = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready));
     Router::new()
         .route("/metrics", get(metrics::<C>))
         .route("/rules", get(rules::rules::<C>))
         .route("/reset", post(reset::reset::<C>))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(from_fn_with_state(state.clone(), authorize::<C>))
         .with_state(state)
         .merge(health.method_not_allowed_fallback(wrong_method))
@@ -85,6 +84,10 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
 
 async fn metrics<C: Clock>(State(state): State<AdminState<C>>) -> Response {
     ([(header::CONTENT_TYPE, OPEN_METRICS)], state.service.encode_metrics()).into_response()
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    http::wrong_method(&method, &uri)
 }
 
 async fn unknown_path(uri: Uri) -> Problem {

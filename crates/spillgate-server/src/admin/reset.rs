@@ -1,7 +1,7 @@
 //! `POST /reset`: forgets what was used, and any penalty, of one key.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -11,9 +11,9 @@ use spillgate::{Binding, Clock, Decision, Hit, Op};
 use crate::protocol::http::hit::WireHit;
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
-use crate::protocol::http::{Received, received};
+use crate::protocol::http::received;
 
-use super::AdminState;
+use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or what was sent to /v1/hit"#;
 
@@ -32,8 +32,8 @@ struct OfRules<'a> {
     descriptors: Vec<Entries<'a>>,
 }
 
-pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, body: Received) -> Result<Response, Problem> {
-    let body = received(body)?;
+pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
+    let body = received(request.into_body(), BODY_BYTES).await?;
     let kind: Kind = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let reset = if kind.bucket.is_some() { of_hit(&state, &body).await? } else { of_rules(&state, &body).await? };
     tracing::info!(limits = reset, "an operator reset what was counted");

@@ -16,7 +16,7 @@ use crate::cli::Serve;
 use crate::listener::{App, Server};
 use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
-use crate::protocol::http::{HttpOptions, HttpState, router};
+use crate::protocol::http::{HttpOptions, HttpState};
 use crate::service::{Backend, Bounds, Service, ServiceOptions};
 use crate::settings::{Listen, Settings, Store};
 
@@ -133,7 +133,7 @@ fn bind(
     };
     if let Some(listen) = &settings.http {
         let state = HttpState::new(Arc::clone(service), HttpOptions::from(settings)).map_err(|e| unbuilt(&e))?;
-        open("http", listen, App::Http(router(state)))?;
+        open("http", listen, App::Http(state))?;
     }
     if let Some(listen) = &settings.grpc {
         let grpc = Grpc::new(Arc::clone(service), settings.allow.grpc, settings.limits.body);
@@ -141,7 +141,7 @@ fn bind(
     }
     if let Some(listen) = &settings.admin {
         let state = AdminState::new(Arc::clone(service), token.as_deref()).map_err(|e| unbuilt(&e))?;
-        open("admin", listen, App::Http(admin::router(state)))?;
+        open("admin", listen, App::Admin(admin::router(state)))?;
     }
     Ok(listening)
 }

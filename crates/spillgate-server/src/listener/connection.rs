@@ -10,8 +10,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
+use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -20,7 +22,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval, sleep_until};
-use tower::ServiceExt;
+use tower::{BoxError, ServiceExt};
 
 use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::{Grpc, GrpcConnection};
@@ -71,16 +73,32 @@ struct Activity {
     begun: AtomicU64,
     /// HTTP requests in the handler; HTTP/2 streams are counted by their [`Batch`] as well.
     open: AtomicUsize,
+    /// `bytes` when the last HTTP/1 request was answered: what came since then is the head of another.
+    answered_bytes: AtomicU64,
     /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
     draining: AtomicBool,
 }
 
 /// An HTTP request in the handler.
-struct Open(Arc<Activity>);
+struct Open {
+    activity: Arc<Activity>,
+    http1: bool,
+}
+
+impl Open {
+    fn begin(activity: &Arc<Activity>, http1: bool) -> Open {
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.open.fetch_add(1, Ordering::Relaxed);
+        Open { activity: Arc::clone(activity), http1 }
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        if self.http1 {
+            self.activity.answered_bytes.store(self.activity.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.activity.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -116,12 +134,29 @@ where
         bytes: Arc::default(),
         begun: AtomicU64::new(0),
         open: AtomicUsize::new(0),
+        answered_bytes: AtomicU64::new(u64::MAX),
         draining: AtomicBool::new(false),
     });
     let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
     match app {
         App::Grpc(grpc) => serve_grpc(io, grpc, &activity, context).await,
-        App::Http(router) => serve_http(io, peer, router, &activity, context).await,
+        App::Http(state) => {
+            let state = state.clone();
+            let answer = move |request| {
+                let state = state.clone();
+                async move { state.answer(peer, request).await }
+            };
+            serve_http(io, answer, &activity, context).await
+        }
+        App::Admin(router) => {
+            let router = router.clone();
+            let answer = move |mut request: Request<TimedBody>| {
+                request.extensions_mut().insert(ConnectInfo(peer));
+                let answered = router.clone().oneshot(request);
+                async move { answered.await.unwrap_or_else(|never| match never {}) }
+            };
+            serve_http(io, answer, &activity, context).await
+        }
     }
 }
 
@@ -153,44 +188,33 @@ where
     watch_over(connection, &batch, activity, &GRPC, context).await
 }
 
-async fn serve_http<I>(
-    io: I,
-    peer: Peer,
-    router: &axum::Router,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
+/// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
+async fn serve_http<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    A: Fn(Request<TimedBody>) -> F,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Default + Send + 'static,
+    B::Error: Into<BoxError>,
 {
     let (batch, limits) = (Batch::default(), &context.limits);
-    let (router, seen, receive) = (router.clone(), Arc::clone(activity), limits.receive);
+    let (seen, receive) = (Arc::clone(activity), limits.receive);
     let service = service_fn(move |request: Request<Incoming>| {
-        seen.begun.fetch_add(1, Ordering::Relaxed);
-        seen.open.fetch_add(1, Ordering::Relaxed);
-        let open = Open(Arc::clone(&seen));
-        let mut request = request.map(|body| TimedBody::new(body, receive));
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let can_be_told = request.version() <= Version::HTTP_11;
-        let answer = router.clone().oneshot(request);
+        let open = Open::begin(&seen, request.version() <= Version::HTTP_11);
+        let answer = answer(request.map(|body| TimedBody::new(body, receive)));
         async move {
-            let answered = unless_panic(pin!(answer), &open.0.metrics).await;
-            let mut answer = match answered {
-                Some(Ok(answer)) => answer,
-                None => failure(),
-            };
-            if can_be_told && open.0.draining.load(Ordering::Relaxed) {
+            let answered = unless_panic(pin!(answer), &open.activity.metrics).await;
+            let mut answer = answered.unwrap_or_else(failure);
+            if open.http1 && open.activity.draining.load(Ordering::Relaxed) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(open);
             Ok::<_, Infallible>(answer)
         }
     });
     let mut builder = auto::Builder::new(batch.clone());
-    // The timer of HTTP/1 also runs while a kept connection waits for its next request, so it only
-    // stands behind the watch, which ends such a connection in peace.
-    let last_resort = limits.idle.saturating_add(limits.receive);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(last_resort).max_buf_size(HTTP1_HEAD_BYTES);
+    // The watch sees to heads that come too slowly: a timer for each would cost every request one.
+    // Answers are small: copying one behind its head is cheaper than writing two pieces.
+    builder.http1().header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -205,14 +229,14 @@ where
 }
 
 /// What a request is answered whose handler panicked.
-fn failure() -> Response<axum::body::Body> {
-    let mut failure = Response::new(axum::body::Body::empty());
+fn failure<B: Default>() -> Response<B> {
+    let mut failure = Response::new(B::default());
     *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     failure
 }
 
 /// Runs a connection and ends it in time: one that never gets to its first request, one that
-/// asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
+/// stops in the middle of a later one's head, one that asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
 async fn watch_over<C>(
     mut connection: Pin<&mut C>,
     batch: &Batch,
@@ -226,7 +250,7 @@ where
     let (limits, mut drain) = (&context.limits, context.drain.clone());
     let mut looks = interval((limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10)));
     let born = Instant::now();
-    let (mut draining, mut drain_at) = (false, None);
+    let (mut draining, mut drain_at, mut head_at) = (false, None, None);
     let (mut begun, mut active_at, mut asked_to_end, mut going) = (0, born, None, limits.receive);
     loop {
         tokio::select! {
@@ -249,13 +273,15 @@ where
             now = looks.tick() => {
                 let requests = activity.begun.load(Ordering::Relaxed);
                 let open = batch.open() + activity.open.load(Ordering::Relaxed);
+                let bytes = activity.bytes.load(Ordering::Relaxed);
+                let in_head = open == 0 && bytes > activity.answered_bytes.load(Ordering::Relaxed);
+                head_at = head_at.filter(|_| in_head && requests == begun).or(in_head.then_some(now));
                 if open > 0 || requests != begun {
                     (begun, active_at) = (requests, now);
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
-                } else if requests == 0
-                    && now >= born + limits.receive
-                    && activity.bytes.load(Ordering::Relaxed) < manners.greeting_bytes
-                {
+                }
+                let begun_at = if requests == 0 && bytes < manners.greeting_bytes { Some(born) } else { head_at };
+                if open == 0 && begun_at.is_some_and(|since| now >= since + limits.receive) {
                     return Some(Closed::Slow);
                 }
                 match asked_to_end {

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc as queue, watch};
 
 use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::Grpc;
+use crate::protocol::http::HttpState;
 use crate::service::Peer;
 use crate::settings::{Limits, Listen};
 
@@ -31,8 +32,10 @@ use socket::{Acceptor, Bound, Socket, UnixFile};
 pub enum App {
     /// gRPC over HTTP/2 without TLS.
     Grpc(Grpc),
-    /// HTTP/1.1 or HTTP/2. Requests carry `axum::extract::ConnectInfo<Peer>`.
-    Http(axum::Router),
+    /// Checks and proxies' sub-requests, over HTTP/1.1 or HTTP/2 without TLS.
+    Http(HttpState),
+    /// The same for operators. Requests carry `axum::extract::ConnectInfo<Peer>`.
+    Admin(axum::Router),
 }
 
 /// Listeners that are bound, before anything is served.

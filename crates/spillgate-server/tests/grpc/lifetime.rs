@@ -121,7 +121,7 @@ fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAdd
     let metrics = Arc::new(Metrics::new());
     let mut server = Server::new(limits, Some(1), Arc::clone(&metrics));
     let any = Listen::Tcp(([127, 0, 0, 1], 0).into());
-    let Listen::Tcp(address) = server.bind(&any, App::Http(router)).unwrap() else { panic!("TCP was asked for") };
+    let Listen::Tcp(address) = server.bind(&any, App::Admin(router)).unwrap() else { panic!("TCP was asked for") };
     (address, server, metrics)
 }
 

@@ -1,12 +1,11 @@
-//! The routers without sockets, and time that stands still until told.
+//! The listeners' answers without sockets, and time that stands still until told.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use spillgate::headers::HeaderStyle;
@@ -14,7 +13,7 @@ use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
 use spillgate_server::admin::{self, AdminState};
 use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState, router};
+use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::service::{Backend, Peer, Service, ServiceOptions};
 use spillgate_server::settings::{ForwardAuth, Grants};
 use tokio::runtime::{Builder, Runtime};
@@ -57,7 +56,7 @@ descriptors:
 pub(crate) struct App {
     pub(crate) clock: ManualClock,
     pub(crate) service: Arc<Service<ManualClock>>,
-    http: Router,
+    http: HttpState<ManualClock>,
     runtime: Runtime,
 }
 
@@ -111,7 +110,7 @@ impl App {
         let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
         let limiter = Limiter::with_clock(store, clock.clone());
         let service = Arc::new(Service::new(rules, limiter, service_options, Arc::new(Metrics::new())));
-        let http = router(HttpState::new(Arc::clone(&service), options).expect("options that can be served"));
+        let http = HttpState::new(Arc::clone(&service), options).expect("options that can be served");
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
         App { clock, service, http, runtime }
     }
@@ -125,14 +124,18 @@ impl App {
     }
 
     pub(crate) fn call(&self, request: Request<Body>) -> Reply {
-        self.send(self.http.clone(), request)
+        self.call_from(Peer::Unix, request)
+    }
+
+    pub(crate) fn call_from(&self, peer: Peer, request: Request<Body>) -> Reply {
+        self.reply(async { self.http.answer(peer, request).await })
     }
 
     /// Asks the admin listener, from `peer`.
     pub(crate) fn admin(&self, token: Option<&str>, peer: &str, mut request: Request<Body>) -> Reply {
         request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("an address"))));
         let state = AdminState::new(Arc::clone(&self.service), token).expect("a token that is not empty");
-        self.send(admin::router(state), request)
+        self.reply(async { admin::router(state).oneshot(request).await.expect("routers do not fail") })
     }
 
     /// How long the runtime's clock says that `ask` took.
@@ -143,10 +146,12 @@ impl App {
         (reply, now() - begun)
     }
 
-    fn send(&self, router: Router, request: Request<Body>) -> Reply {
+    fn reply<B>(&self, response: impl Future<Output = Response<B>>) -> Reply
+    where
+        B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
+    {
         self.runtime.block_on(async {
-            let response = router.oneshot(request).await.expect("routers do not fail");
-            let (parts, body) = response.into_parts();
+            let (parts, body) = response.await.into_parts();
             let body = body.collect().await.expect("the body is in memory").to_bytes();
             let body = String::from_utf8(body.to_vec()).expect("answers are UTF-8");
             Reply { status: parts.status.as_u16(), headers: parts.headers, body }

@@ -1,5 +1,4 @@
 use axum::body::Body;
-use axum::extract::ConnectInfo;
 use axum::http::Request;
 use serde_json::json;
 use spillgate_server::protocol::http::{HttpError, HttpOptions, HttpState};
@@ -31,11 +30,11 @@ fn by_address_and_user() -> App {
 }
 
 fn ask(app: &App, peer: Peer, headers: &[(&str, &[u8])]) -> Reply {
-    let mut request = Request::get("/v1/forward-auth").extension(ConnectInfo(peer));
+    let mut request = Request::get("/v1/forward-auth");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    app.call(request.body(Body::empty()).expect("a request"))
+    app.call_from(peer, request.body(Body::empty()).expect("a request"))
 }
 
 fn tcp(address: &str) -> Peer {

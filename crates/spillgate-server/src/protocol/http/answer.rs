@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body_util::Full;
 use serde::Serialize;
 use smallvec::SmallVec;
 use spillgate::headers::{HeaderStyle, Policy, write_fields};
@@ -12,10 +13,12 @@ use spillgate::{Binding, Decision, Op, Reason, Verdict};
 
 use crate::service::{Answer, Judged};
 
+use super::Response;
 use super::lease::{Lease, is_leased};
-use super::problem::{NO_STORE, PROBLEM_JSON};
+use super::problem::PROBLEM_JSON;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// The most limits that one answer's header fields tell of: proxies bound header sizes.
@@ -34,31 +37,6 @@ pub(super) struct Told<'a> {
     pub(super) soft_over: bool,
     /// What was taken and can be released.
     pub(super) leases: SmallVec<[Lease; 1]>,
-}
-
-/// The answer's members; the first five make a refusal an RFC 9457 problem at the same time.
-#[derive(Serialize)]
-struct Members<'a> {
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'static str>,
-    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
-    violated_policies: Option<Vec<Cow<'a, str>>>,
-    allowed: bool,
-    limit: Option<u64>,
-    remaining: Option<u64>,
-    retry_after_ms: Option<u64>,
-    reset_after_ms: Option<u64>,
-    delay_ms: u64,
-    soft_over: bool,
-    lease_id: Option<&'a str>,
-    rule: Option<&'a str>,
-    source: &'static str,
 }
 
 impl<'a> Told<'a> {
@@ -119,29 +97,31 @@ impl<'a> Told<'a> {
         self.policies.push(Policy { name, quota: judged.hit.quota, decision: judged.decision });
     }
 
-    /// Writes the body; `status` is given where a refusal is a response of its own.
-    pub(super) fn write_json(&self, status: Option<StatusCode>, lease_id: Option<&str>, out: &mut Vec<u8>) {
+    /// Writes the body; `status` is given where a refusal is a response of its own: an RFC 9457
+    /// problem then, with the members of every answer beside it.
+    pub(super) fn write_json(&self, status: Option<StatusCode>, lease_id: Option<&str>, out: &mut BytesMut) {
         let refused = !self.verdict.allowed;
-        let problem = status.filter(|_| refused);
+        out.put_u8(b'{');
+        if let Some(status) = status.filter(|_| refused) {
+            member(out, r#""type":"#, QUOTA_EXCEEDED);
+            member(out, r#","title":"#, "Request cannot be satisfied as assigned quota has been exceeded");
+            member(out, r#","status":"#, status.as_u16());
+            member(out, r#","detail":"#, self.detail());
+            member(out, r#","violated-policies":"#, self.violated());
+            out.put_u8(b',');
+        }
         let retry_after_ms = if refused { self.verdict.retry_after.millis_ceil() } else { Some(0) };
-        let members = Members {
-            kind: problem.map(|_| QUOTA_EXCEEDED),
-            title: problem.map(|_| "Request cannot be satisfied as assigned quota has been exceeded"),
-            status: problem.map(|status| status.as_u16()),
-            detail: problem.map(|_| self.detail()),
-            violated_policies: problem.map(|_| self.violated()),
-            allowed: self.verdict.allowed,
-            limit: self.shown.map(|decision| decision.limit),
-            remaining: self.shown.map(|decision| decision.remaining),
-            retry_after_ms,
-            reset_after_ms: self.shown.map(|decision| decision.reset_after_ns.div_ceil(1_000_000)),
-            delay_ms: self.verdict.delay_ns.div_ceil(1_000_000),
-            soft_over: self.soft_over,
-            lease_id,
-            rule: self.rule,
-            source: self.verdict.source.as_str(),
-        };
-        serde_json::to_writer(out, &members).expect("invariant: strings and numbers become JSON in memory");
+        member(out, r#""allowed":"#, self.verdict.allowed);
+        member(out, r#","limit":"#, self.shown.map(|decision| decision.limit));
+        member(out, r#","remaining":"#, self.shown.map(|decision| decision.remaining));
+        member(out, r#","retry_after_ms":"#, retry_after_ms);
+        member(out, r#","reset_after_ms":"#, self.shown.map(|decision| decision.reset_after_ns.div_ceil(1_000_000)));
+        member(out, r#","delay_ms":"#, self.verdict.delay_ns.div_ceil(1_000_000));
+        member(out, r#","soft_over":"#, self.soft_over);
+        member(out, r#","lease_id":"#, lease_id);
+        member(out, r#","rule":"#, self.rule);
+        member(out, r#","source":"#, self.verdict.source.as_str());
+        out.put_u8(b'}');
     }
 
     fn violated(&self) -> Vec<Cow<'a, str>> {
@@ -161,34 +141,56 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Adds the header fields that tell of the limits.
-    pub(super) fn write_fields(&self, style: HeaderStyle, headers: &mut HeaderMap) {
-        write_fields(style, &self.policies, self.binding, self.verdict.retry_after, |name, value| {
-            if let Ok(value) = HeaderValue::try_from(value) {
-                headers.insert(HeaderName::from_static(name), value);
+    /// Adds the header fields that tell of the limits; their values are written into `buffer`.
+    pub(super) fn write_fields(&self, style: HeaderStyle, buffer: &mut BytesMut, headers: &mut HeaderMap) {
+        write_fields(style, &self.policies, self.binding, self.verdict.retry_after, buffer, |name, value| {
+            if let Ok(value) = HeaderValue::from_maybe_shared(value.split().freeze()) {
+                headers.insert(field_name(name), value);
             }
         });
     }
 
-    /// A whole response: 200, or `denied` as a problem.
-    pub(super) fn respond(&self, style: HeaderStyle, denied: StatusCode, lease_id: Option<&str>) -> Response {
+    /// A whole response, in the emptied header map `room`: 200, or `denied` as a problem.
+    pub(super) fn respond(
+        &self,
+        style: HeaderStyle,
+        denied: StatusCode,
+        lease_id: Option<&str>,
+        room: HeaderMap,
+    ) -> Response {
         let (status, kind) = if self.verdict.allowed { (StatusCode::OK, JSON) } else { (denied, PROBLEM_JSON) };
-        let mut body = Vec::with_capacity(if self.verdict.allowed { 256 } else { 512 });
-        self.write_json(Some(status), lease_id, &mut body);
-        let mut response = json(status, body);
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        self.write_fields(style, response.headers_mut());
+        // One piece of memory for the body and the values of the header fields.
+        let mut buffer = BytesMut::with_capacity(if self.verdict.allowed { 384 } else { 768 });
+        self.write_json(Some(status), lease_id, &mut buffer);
+        let mut response = response(status, kind, buffer.split().freeze(), room);
+        self.write_fields(style, &mut buffer, response.headers_mut());
         response
     }
 }
 
-/// A response that no cache keeps.
-pub(super) fn json(status: StatusCode, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
+fn member(out: &mut BytesMut, name: &'static str, value: impl Serialize) {
+    out.put_slice(name.as_bytes());
+    serde_json::to_writer(out.writer(), &value).expect("invariant: strings and numbers become JSON in memory");
+}
+
+/// The name of a field, without reading it anew where it is one of the default style.
+fn field_name(name: &'static str) -> HeaderName {
+    const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+    const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+    match name {
+        "ratelimit-policy" => POLICY,
+        "ratelimit" => LIMIT,
+        other => HeaderName::from_static(other),
+    }
+}
+
+/// A response that no cache keeps. `headers` is a map that was used before, for its memory.
+pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
+    headers.clear();
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
-    // With the fields that tell of the limits and those that hyper adds: one allocation.
-    response.headers_mut().reserve(8);
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    *response.headers_mut() = headers;
     response
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
-use axum::response::Response;
+use bytes::{BufMut as _, BytesMut};
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use smallvec::SmallVec;
 use spillgate::Clock;
@@ -13,10 +12,10 @@ use spillgate::rules::{Action, Descriptor, Request};
 use crate::service::ServiceError;
 use crate::settings::{duration, duration_mend};
 
-use super::answer::{Told, json};
+use super::answer::{JSON, Told, response};
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
-use super::{HttpState, Received, received};
+use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
     r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":1}; the order of a descriptor's entries counts, "#,
@@ -33,7 +32,7 @@ pub(crate) struct Check<'a> {
     #[serde(borrow)]
     pub(crate) domain: Text<'a>,
     #[serde(borrow)]
-    pub(crate) descriptors: Vec<Entries<'a>>,
+    pub(crate) descriptors: SmallVec<[Entries<'a>; 1]>,
     /// 0 looks without taking.
     #[serde(default = "one")]
     cost: u64,
@@ -43,44 +42,50 @@ fn one() -> u64 {
     1
 }
 
-pub(super) async fn check<C: Clock + 'static>(
-    State(state): State<HttpState<C>>,
-    RawQuery(query): RawQuery,
-    body: Received,
-) -> Result<Response, Problem> {
-    let answered = one_or_all(&state, query.as_deref(), body).await;
-    answered.map_err(|failure| state.problem(failure))
-}
-
-async fn one_or_all<C: Clock>(state: &HttpState<C>, query: Option<&str>, body: Received) -> Result<Response, Failure> {
+pub(super) async fn check<C: Clock>(
+    state: &HttpState<C>,
+    query: Option<&str>,
+    body: &[u8],
+    room: HeaderMap,
+) -> Result<Response, Failure> {
     let max_wait_ns = max_wait_ns(query, state.0.max_wait)?;
-    let body = received(body)?;
-    match one_or_many::<Check<'_>>(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
+    match one_or_many::<Check<'_>>(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
-            let (response, delay_ns) = judge(state, &check, max_wait_ns, respond).await?;
+            let (response, delay_ns) = judge(state, &check, max_wait_ns, |told| {
+                let lease_id = state.lease_id(told);
+                told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), room)
+            })
+            .await?;
             hold(delay_ns).await;
             Ok(response)
         }
-        OneOrMany::Many(checks) => Ok(many(state, &checks, max_wait_ns).await?),
+        OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, room)).await,
     }
 }
 
 /// Answers a list with a list, each by itself: 200, and each item says whether it is allowed. An
 /// item that could not be judged is a problem object, and its status that of the response.
-async fn many<C: Clock>(state: &HttpState<C>, checks: &[Check<'_>], max_wait_ns: u64) -> Result<Response, Problem> {
+async fn many<C: Clock>(
+    state: &HttpState<C>,
+    checks: &[Check<'_>],
+    max_wait_ns: u64,
+    room: HeaderMap,
+) -> Result<Response, Failure> {
     if checks.len() > MAX_CHECKS {
         return Err(Problem::bad_request(
             format!("there are {} checks in one body", checks.len()),
             format!("send at most {MAX_CHECKS} at once"),
-        ));
+        )
+        .into());
     }
-    let (mut body, mut status, mut longest_ns) = (Vec::with_capacity(2 + checks.len() * 200), StatusCode::OK, 0);
-    body.push(b'[');
+    let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 200), StatusCode::OK, 0);
+    body.put_u8(b'[');
     for (i, check) in checks.iter().enumerate() {
         if i > 0 {
-            body.push(b',');
+            body.put_u8(b',');
         }
-        match judge(state, check, max_wait_ns, |state, told| item(state, told, &mut body)).await {
+        let item = |told: &Told<'_>| told.write_json(None, state.lease_id(told).as_deref(), &mut body);
+        match judge(state, check, max_wait_ns, item).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
             Err(error) => {
                 let problem = Problem::from(error);
@@ -89,18 +94,9 @@ async fn many<C: Clock>(state: &HttpState<C>, checks: &[Check<'_>], max_wait_ns:
             }
         }
     }
-    body.push(b']');
+    body.put_u8(b']');
     hold(longest_ns).await;
-    Ok(json(status, body))
-}
-
-fn respond<C: Clock>(state: &HttpState<C>, told: &Told<'_>) -> Response {
-    let lease_id = state.lease_id(told);
-    told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref())
-}
-
-fn item<C: Clock>(state: &HttpState<C>, told: &Told<'_>, body: &mut Vec<u8>) {
-    told.write_json(None, state.lease_id(told).as_deref(), body);
+    Ok(response(status, JSON, body.freeze(), room))
 }
 
 /// Asks the service and hands what there is to tell to `write`; returns the delay beside it.
@@ -108,7 +104,7 @@ async fn judge<C: Clock, R>(
     state: &HttpState<C>,
     check: &Check<'_>,
     max_wait_ns: u64,
-    write: impl FnOnce(&HttpState<C>, &Told<'_>) -> R,
+    write: impl FnOnce(&Told<'_>) -> R,
 ) -> Result<(R, u64), ServiceError> {
     let entries = check.descriptors.iter().flat_map(Entries::iter);
     let entries: SmallVec<[(&str, &str); 8]> =
@@ -123,7 +119,7 @@ async fn judge<C: Clock, R>(
     let request = Request { domain: &check.domain, descriptors: &descriptors, max_wait_ns };
     let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
-    Ok((write(state, &Told::of(&answer)), answer.verdict.delay_ns))
+    Ok((write(&Told::of(&answer)), answer.verdict.delay_ns))
 }
 
 /// Holds an allowed request until its turn. A caller that goes away meanwhile loses its turn.

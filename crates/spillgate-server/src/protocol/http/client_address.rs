@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use axum::http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use crate::service::Peer;
@@ -16,12 +16,11 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// X-Forwarded-For is walked from the right, where each proxy adds its peer; what an untrusted
 /// one wrote is never looked at. An entry that is no address ends the walk at the proxy that
 /// passed it on. A peer on a Unix socket is on this machine: it counts as 127.0.0.1 and is
-/// trusted where `trusted` holds that. `None` is a peer that nobody knows, 0.0.0.0.
-pub(super) fn client_address(peer: Option<Peer>, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+/// trusted where `trusted` holds that.
+pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let mut address = match peer {
-        Some(Peer::Tcp(socket)) => unmapped(socket.ip()),
-        Some(Peer::Unix) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Peer::Tcp(socket) => unmapped(socket.ip()),
+        Peer::Unix => IpAddr::V4(Ipv4Addr::LOCALHOST),
     };
     let entries =
         headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|value| value.as_bytes().rsplit(|b| *b == b','));
@@ -68,7 +67,7 @@ fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
+    use http::HeaderValue;
 
     use super::*;
 
@@ -80,7 +79,7 @@ mod tests {
         let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().unwrap()).collect();
         let socket = || SocketAddr::new(peer.parse().unwrap(), 4711);
         let peer = if peer == "unix" { Peer::Unix } else { Peer::Tcp(socket()) };
-        counted_by(client_address(Some(peer), &headers, &trusted), 64)
+        counted_by(client_address(peer, &headers, &trusted), 64)
     }
 
     #[test]

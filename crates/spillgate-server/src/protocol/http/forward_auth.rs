@@ -6,9 +6,7 @@
 
 use std::borrow::Cow;
 
-use axum::extract::{ConnectInfo, Request as HttpRequest, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
-use axum::response::Response;
+use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 use spillgate::Clock;
 use spillgate::rules::{Action, Descriptor, Request};
@@ -19,8 +17,9 @@ use crate::settings::{self, ValueSource};
 use super::answer::Told;
 use super::client_address::{client_address, counted_by};
 use super::problem::{Failure, Problem};
-use super::{HttpError, HttpState};
+use super::{HttpError, HttpState, Response};
 
+type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 type Entries<'a> = SmallVec<[(&'a str, &'a str); 4]>;
 
 /// The mapping of the settings, ready to use.
@@ -77,23 +76,18 @@ impl Origin {
     }
 }
 
-pub(super) async fn forward_auth<C: Clock + 'static>(
-    State(state): State<HttpState<C>>,
-    request: HttpRequest,
-) -> Result<Response, Problem> {
-    let answered = judge(&state, request).await;
-    answered.map_err(|failure| state.problem(failure))
-}
-
-async fn judge<C: Clock>(state: &HttpState<C>, request: HttpRequest) -> Result<Response, Failure> {
+pub(super) async fn forward_auth<C: Clock>(
+    state: &HttpState<C>,
+    peer: Peer,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
     let auth = &state.0.forward_auth;
     let Some(domain) = &auth.domain else {
         let help = "set `forward_auth.domain` and `forward_auth.descriptors` in the settings";
         return Err(Problem::new(StatusCode::NOT_FOUND, "forward-auth is not configured", help).into());
     };
-    let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|info| info.0);
-    let client = counted_by(client_address(peer, request.headers(), &state.0.trusted_proxies), auth.ipv6_prefix);
-    let values = values(auth, request.headers(), &client);
+    let client = counted_by(client_address(peer, &headers, &state.0.trusted_proxies), auth.ipv6_prefix);
+    let values = values(auth, &headers, &client);
     let service = &state.0.service;
     let entries: SmallVec<[Entries<'_>; 4]> = values
         .iter()
@@ -104,11 +98,11 @@ async fn judge<C: Clock>(state: &HttpState<C>, request: HttpRequest) -> Result<R
     let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
     let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
-    Ok(Told::of(&answer).respond(state.0.headers, auth.deny_status, None))
+    Ok(Told::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
 }
 
 /// The entries of each descriptor.
-fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> Vec<Vec<(&'a str, Cow<'a, str>)>> {
+fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
     let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
     auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
-use axum::response::Response;
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use spillgate::headers::Policy;
@@ -12,12 +10,12 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HI
 
 use crate::service::{Service, ServiceError};
 
-use super::answer::{Told, json as respond};
+use super::answer::{JSON, Told, response};
 use super::check::{hold, max_wait_ns};
 use super::json::{self, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
-use super::{HttpState, Received, received};
+use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
 const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
@@ -128,19 +126,14 @@ impl<'a> WireHit<'a> {
     }
 }
 
-pub(super) async fn hit<C: Clock + 'static>(
-    State(state): State<HttpState<C>>,
-    RawQuery(query): RawQuery,
-    body: Received,
-) -> Result<Response, Problem> {
-    let answered = take(&state, query.as_deref(), body).await;
-    answered.map_err(|failure| state.problem(failure))
-}
-
-async fn take<C: Clock>(state: &HttpState<C>, query: Option<&str>, body: Received) -> Result<Response, Failure> {
+pub(super) async fn hit<C: Clock>(
+    state: &HttpState<C>,
+    query: Option<&str>,
+    body: &[u8],
+    room: HeaderMap,
+) -> Result<Response, Failure> {
     let max_wait_ns = max_wait_ns(query, state.0.max_wait)?;
-    let body = received(body)?;
-    let wire = WireHit::parse(&body)?;
+    let wire = WireHit::parse(body)?;
     let (key, quota, cost) = (wire.key(&state.0.service)?, wire.quota()?, wire.cost.unwrap_or(1));
     let mut decisions = [Decision::default()];
     let hits = [Hit::new(key, &quota, Op::Take { cost, max_wait_ns }, Binding::Enforce)];
@@ -156,7 +149,8 @@ async fn take<C: Clock>(state: &HttpState<C>, query: Option<&str>, body: Receive
         soft_over: decision.soft_over,
         leases: lease.map(|receipt| Lease { key, quota: quota.clone(), places: cost, receipt }).into_iter().collect(),
     };
-    let response = told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, state.lease_id(&told).as_deref());
+    let lease_id = state.lease_id(&told);
+    let response = told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), room);
     hold(verdict.delay_ns).await;
     Ok(response)
 }
@@ -182,16 +176,8 @@ struct Renewed {
 }
 
 /// Gives the places of a lease back.
-pub(super) async fn release<C: Clock + 'static>(
-    State(state): State<HttpState<C>>,
-    body: Received,
-) -> Result<Response, Problem> {
-    let answered = give_back(&state, body).await;
-    answered.map_err(|failure| state.problem(failure))
-}
-
-async fn give_back<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Response, Failure> {
-    let leases = leases(state, &received(body)?)?;
+pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
+    let leases = leases(state, body)?;
     let mut released: Option<u64> = None;
     // Two hits each: as many leases at a time as one request of the store can have.
     for leases in leases.chunks(MAX_HITS / 2) {
@@ -218,16 +204,8 @@ async fn give_back<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Res
 }
 
 /// Lets a lease live its full life again: all of its places, or none if one has expired.
-pub(super) async fn renew<C: Clock + 'static>(
-    State(state): State<HttpState<C>>,
-    body: Received,
-) -> Result<Response, Problem> {
-    let answered = prolong(&state, body).await;
-    answered.map_err(|failure| state.problem(failure))
-}
-
-async fn prolong<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Response, Failure> {
-    let leases = leases(state, &received(body)?)?;
+pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
+    let leases = leases(state, body)?;
     // One hit each, and an id holds as many leases as a request has hits: one verdict for all.
     let hits: SmallVec<[Hit<'_>; 4]> = leases
         .iter()
@@ -257,7 +235,7 @@ fn gone(help: &'static str) -> Problem {
 
 fn object(members: &impl Serialize) -> Response {
     let body = serde_json::to_vec(members).expect("invariant: numbers become JSON in memory");
-    respond(StatusCode::OK, body)
+    response(StatusCode::OK, JSON, body.into(), HeaderMap::new())
 }
 
 impl<C: Clock> HttpState<C> {

@@ -1,6 +1,7 @@
 //! HTTP: checks in JSON, leases, RLS in protobuf JSON, and the sub-requests of proxies.
 
 mod answer;
+mod body;
 mod check;
 mod client_address;
 mod forward_auth;
@@ -14,22 +15,24 @@ mod rls;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
-use axum::extract::rejection::BytesRejection;
-use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{get, post};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body::Body;
+use http_body_util::Full;
 use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
+use tower::BoxError;
 
-use crate::service::{Readiness, Service};
+use crate::service::{Peer, Readiness, Service};
 use crate::settings::{self, Grants, Settings};
 
+pub(crate) use body::received;
 use forward_auth::ForwardAuth;
 use lease::LeaseKey;
-use problem::Problem;
+use problem::{Failure, Problem};
 
 /// The longest a request can ask to be held until its turn, whatever the time to drain.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -105,7 +108,7 @@ struct Shared<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// What serves `service` over HTTP.
     ///
-    /// Lease ids are signed with a secret of this state's own: its routers share it, and ids end
+    /// Lease ids are signed with a secret of this state's own: all that answer with it share it, and ids end
     /// with the process, as the leases in its memory do.
     ///
     /// # Errors
@@ -127,71 +130,81 @@ impl<C: Clock> HttpState<C> {
     }
 }
 
-/// All paths of the HTTP listener.
-pub fn router<C: Clock + 'static>(state: HttpState<C>) -> Router {
-    let body_bytes = state.0.body_bytes;
-    Router::new()
-        .route("/v1/check", post(check::check::<C>))
-        .route("/v1/hit", post(hit::hit::<C>))
-        .route("/v1/release", post(hit::release::<C>))
-        .route("/v1/renew", post(hit::renew::<C>))
-        .route("/v1/forward-auth", get(forward_auth::forward_auth::<C>))
-        .route("/json", post(rls::should_rate_limit::<C>))
-        .merge(health(Arc::clone(&state.0.service)))
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(DefaultBodyLimit::max(body_bytes))
-        .with_state(state)
+/// A response whose body is there as a whole.
+pub(crate) type Response = http::Response<Full<Bytes>>;
+
+const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /json, \
+                     and GET /v1/forward-auth, /healthz, /readyz";
+
+impl<C: Clock> HttpState<C> {
+    /// Answers one request of the HTTP listener, from `peer`.
+    pub async fn answer<B>(&self, peer: Peer, request: Request<B>) -> http::Response<Full<Bytes>>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        let without_body = request.method() == Method::HEAD;
+        let answered = self.route(peer, request).await;
+        let mut response = answered.unwrap_or_else(|failure| self.problem(failure).response());
+        if without_body {
+            let body = std::mem::take(response.body_mut());
+            response.headers_mut().insert(CONTENT_LENGTH, body.size_hint().lower().into());
+        }
+        response
+    }
+
+    /// All paths. The request's header map becomes the response's, so that a kept connection has one for all.
+    async fn route<B>(&self, peer: Peer, request: Request<B>) -> Result<Response, Failure>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        const GET_OR_HEAD: &[Method] = &[Method::GET, Method::HEAD];
+        let (Parts { method, uri, headers, .. }, body) = request.into_parts();
+        let (query, body) = (uri.query(), received(body, self.0.body_bytes));
+        let allowed = match uri.path() {
+            "/v1/check" if method == Method::POST => return check::check(self, query, &body.await?, headers).await,
+            "/v1/hit" if method == Method::POST => return hit::hit(self, query, &body.await?, headers).await,
+            "/v1/forward-auth" if GET_OR_HEAD.contains(&method) => {
+                return forward_auth::forward_auth(self, peer, headers).await;
+            }
+            "/v1/release" if method == Method::POST => return Box::pin(hit::release(self, &body.await?)).await,
+            "/v1/renew" if method == Method::POST => return Box::pin(hit::renew(self, &body.await?)).await,
+            "/json" if method == Method::POST => {
+                return Box::pin(rls::should_rate_limit(self, &body.await?, headers)).await;
+            }
+            "/healthz" if GET_OR_HEAD.contains(&method) => return Ok(text((StatusCode::OK, "ok\n"))),
+            "/readyz" if GET_OR_HEAD.contains(&method) => return Ok(text(readiness(&self.0.service))),
+            "/v1/check" | "/v1/hit" | "/v1/release" | "/v1/renew" | "/json" => "POST",
+            "/v1/forward-auth" | "/healthz" | "/readyz" => "GET,HEAD",
+            path => {
+                let detail = format!("there is nothing at {path}");
+                return Ok(Problem::new(StatusCode::NOT_FOUND, detail, PATHS).response());
+            }
+        };
+        let mut response = wrong_method(&method, &uri).response();
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+        Ok(response)
+    }
 }
 
-/// `/healthz` (the process answers) and `/readyz` (it wants requests), for any listener.
-pub(crate) fn health<S, C>(service: Arc<Service<C>>) -> Router<S>
-where
-    S: Clone + Send + Sync + 'static,
-    C: Clock + 'static,
-{
-    let ready = async move || match service.readiness() {
-        Readiness::Ready => Ok("ready\n"),
-        Readiness::Starting => Err((StatusCode::SERVICE_UNAVAILABLE, "starting\n")),
-        Readiness::Draining => Err((StatusCode::SERVICE_UNAVAILABLE, "draining\n")),
-    };
-    Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready))
+/// What `/readyz` says, on any listener.
+pub(crate) fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
+    match service.readiness() {
+        Readiness::Ready => (StatusCode::OK, "ready\n"),
+        Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+    }
 }
 
-pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Problem {
+fn text((status, text): (StatusCode, &'static str)) -> Response {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+pub(crate) fn wrong_method(method: &Method, uri: &Uri) -> Problem {
     let detail = format!("{} does not take {method}", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail, "the Allow header field names what it takes")
-}
-
-async fn unknown_path(uri: Uri) -> Problem {
-    let help = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /json, \
-                and GET /v1/forward-auth, /healthz, /readyz";
-    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), help)
-}
-
-/// A request's body, as far as it was readable and within its bound. The content type is not
-/// looked at: what parses as JSON is JSON.
-pub(crate) type Received = Result<Bytes, BytesRejection>;
-
-/// Whether the listener gave up on the body.
-fn came_too_late(rejection: &BytesRejection) -> bool {
-    let causes = std::iter::successors(Some(rejection as &dyn std::error::Error), |error| error.source());
-    let mut inner = causes.filter_map(|error| error.downcast_ref::<std::io::Error>());
-    inner.any(|error| error.kind() == std::io::ErrorKind::TimedOut)
-}
-
-pub(crate) fn received(body: Received) -> Result<Bytes, Problem> {
-    body.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is too large",
-            "send fewer checks at once; the bound is `limits.body` in the settings",
-        ),
-        _ if came_too_late(&rejection) => Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not come in time",
-            "send it at once; the bound is `limits.receive` in the settings",
-        ),
-        status => Problem::new(status, format!("the body could not be read: {rejection}"), ""),
-    })
 }

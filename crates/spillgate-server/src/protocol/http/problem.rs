@@ -3,18 +3,18 @@
 
 use std::borrow::Cow;
 
-use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
+use bytes::{BufMut as _, BytesMut};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 use spillgate::{Clock, StoreError};
 
 use crate::service::ServiceError;
 
-use super::{HttpState, json};
+use super::answer::response;
+use super::{HttpState, Response, json};
 
 pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
-pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 /// An answer that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +52,15 @@ impl Problem {
         )
     }
 
+    /// A whole response.
+    pub(crate) fn response(&self) -> Response {
+        let mut body = BytesMut::with_capacity(256);
+        self.write_json(&mut body);
+        response(self.status, PROBLEM_JSON, body.freeze(), HeaderMap::new())
+    }
+
     /// Writes the problem object.
-    pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write_json(&self, out: &mut BytesMut) {
         let body = ProblemBody {
             kind: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
@@ -61,7 +68,7 @@ impl Problem {
             detail: &self.detail,
             help: &self.help,
         };
-        serde_json::to_writer(out, &body).expect("invariant: strings and numbers become JSON in memory");
+        serde_json::to_writer(out.writer(), &body).expect("invariant: strings and numbers become JSON in memory");
     }
 }
 
@@ -133,14 +140,8 @@ impl From<ServiceError> for Problem {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let mut body = Vec::with_capacity(256);
-        self.write_json(&mut body);
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = self.status;
-        response.headers_mut().insert(header::CONTENT_TYPE, PROBLEM_JSON);
-        response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-        response
+    fn into_response(self) -> axum::response::Response {
+        self.response().map(axum::body::Body::new)
     }
 }
 
@@ -161,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_problem_is_json_with_its_members() {
-        let mut out = Vec::new();
+        let mut out = BytesMut::new();
         Problem::bad_request("a \"quoted\"\nthing", "").write_json(&mut out);
         let expected = r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"a \"quoted\"\nthing"}"#;
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(out, expected);
     }
 }

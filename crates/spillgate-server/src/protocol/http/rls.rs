@@ -1,8 +1,7 @@
 //! `POST /json`: what RLS v3 asks over gRPC, in protobuf's JSON; the answer too. 200 or 429.
 
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::Response;
+use bytes::BytesMut;
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use smallvec::SmallVec;
 use spillgate::Clock;
@@ -11,11 +10,11 @@ use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use crate::service::rls::{Shown, action, overriding};
 use crate::service::{ServiceError, Status};
 
-use super::answer::{JSON, Told, json};
+use super::answer::{JSON, Told, response};
 use super::json::{Object, Text, object};
 use super::problem::{Failure, Problem};
 use super::proto_json::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
-use super::{HttpState, Received, received};
+use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user_id","value":"7"}]}]}"#;
 
@@ -51,17 +50,12 @@ struct RateLimit<'a> {
     unit: &'static str,
 }
 
-pub(super) async fn should_rate_limit<C: Clock + 'static>(
-    State(state): State<HttpState<C>>,
-    body: Received,
-) -> Result<Response, Problem> {
-    let answered = judge(&state, body).await;
-    answered.map_err(|failure| state.problem(failure))
-}
-
-async fn judge<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Response, Failure> {
-    let body = received(body)?;
-    let wire: RateLimitRequest<'_> = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+pub(super) async fn should_rate_limit<C: Clock>(
+    state: &HttpState<C>,
+    body: &[u8],
+    room: HeaderMap,
+) -> Result<Response, Failure> {
+    let wire: RateLimitRequest<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let wire_descriptors: SmallVec<[&RateLimitDescriptor<'_>; 4]> =
         wire.descriptors.iter().flatten().map(|Object(descriptor)| descriptor).collect();
     let limits: Vec<Option<Limit>> = wire_descriptors
@@ -93,9 +87,9 @@ async fn judge<C: Clock>(state: &HttpState<C>, body: Received) -> Result<Respons
         statuses: answer.statuses.iter().map(descriptor_status).collect(),
     };
     let body = serde_json::to_vec(&members).expect("invariant: strings and numbers become JSON in memory");
-    let mut response = json(if allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS }, body);
-    Told::of(&answer).write_fields(state.0.headers, response.headers_mut());
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    let status = if allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
+    let mut response = response(status, JSON, body.into(), room);
+    Told::of(&answer).write_fields(state.0.headers, &mut BytesMut::new(), response.headers_mut());
     Ok(response)
 }
 

@@ -1,0 +1,7 @@
+//! The messages that the do-nothing server of `limits` answers with.
+
+fn main() {
+    let folder = "../limits/proto";
+    let files = protox::compile([format!("{folder}/rls.proto")], [folder]).expect("rls.proto compiles");
+    tonic_prost_build::configure().build_client(false).compile_fds(files).expect("code is generated");
+}

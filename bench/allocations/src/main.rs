@@ -1,0 +1,165 @@
+//! Allocations per request on each path, in steady state over one kept connection, and those of the servers of
+//! `limits` that answer the same message at once: what is above those is spillgate's own. Prints markdown.
+
+#[path = "../../limits/src/answer.rs"]
+#[allow(dead_code)]
+mod answer;
+#[path = "../../limits/src/axum_server.rs"]
+mod axum_server;
+mod client;
+mod counting;
+#[path = "../../limits/src/tonic_server.rs"]
+mod tonic_server;
+
+use std::error::Error;
+use std::hint::black_box;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::Duration;
+
+use prost::Message;
+use spillgate::headers::HeaderStyle;
+use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
+use spillgate_server::listener::{App, Running, Server};
+use spillgate_server::metrics::Metrics;
+use spillgate_server::protocol::grpc::Grpc;
+use spillgate_server::protocol::http::{HttpOptions, HttpState};
+use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::settings::{EntrySource, ForwardAuth, Grants, Limits, Listen, ValueSource};
+
+use answer::pb;
+use client::{Call, ask_http, connect, http_request};
+use counting::{Counting, each};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+const RULES: &str = include_str!("../../rules.yaml");
+const LIMITS: Limits = Limits {
+    connections: 100,
+    streams: 128,
+    body: 64 * 1024,
+    descriptors: 32,
+    entries: 16,
+    key: 256,
+    value: 1024,
+    idle: Duration::from_secs(60),
+    receive: Duration::from_secs(10),
+    drain: Duration::from_secs(10),
+};
+const CHECK: &str = r#"{"domain":"bench","descriptors":[{"user_id":"user:7"}],"cost":1}"#;
+const HIT: &str = r#"{"bucket":"b","key":"user:7","limit":1000000000,"window_ms":3600000,"algorithm":"token_bucket"}"#;
+const RLS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+fn main() -> Outcome {
+    let service = service()?;
+    let (running, grpc, http) = serve(&service)?;
+    let (tonic, axum) = do_nothing()?;
+    let rows = [
+        ("library, `Limiter::hit_now`", of_library()?, None),
+        ("`Service::decide`", of_decide(&service), None),
+        ("gRPC `ShouldRateLimit`", of_call(grpc), Some(("tonic", of_call(tonic)))),
+        (
+            "HTTP `POST /v1/check`",
+            of_http(http, "POST", "/v1/check", CHECK),
+            Some(("axum", of_http(axum, "POST", "/v1/check", CHECK))),
+        ),
+        ("HTTP `POST /v1/hit`", of_http(http, "POST", "/v1/hit", HIT), None),
+        ("HTTP `GET /v1/forward-auth`", of_http(http, "GET", "/v1/forward-auth", ""), None),
+        ("HTTP `GET /healthz`, what HTTP/1 itself takes", of_http(http, "GET", "/healthz", ""), None),
+    ];
+    println!("| path | allocations a request | answering at once |\n|---|---|---|");
+    for (path, ours, limit) in rows {
+        let limit = limit.map_or(String::from("-"), |(name, count)| format!("{count:.1} ({name})"));
+        println!("| {path} | {ours:.1} | {limit} |");
+    }
+    running.handle().drain();
+    running.wait()?;
+    Ok(())
+}
+
+fn service() -> Result<Arc<Service>, Box<dyn Error>> {
+    let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
+    let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+    Ok(Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))))
+}
+
+/// Starts spillgate as `spillgate serve` does; says where gRPC and HTTP listen.
+fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Box<dyn Error>> {
+    let mut server = Server::new(LIMITS, Some(1), Arc::clone(service.metrics()));
+    let mut bind = |app| match server.bind(&Listen::Tcp("127.0.0.1:0".parse()?), app)? {
+        Listen::Tcp(address) => Ok::<_, Box<dyn Error>>(address),
+        Listen::Unix(_) => Err("TCP was asked for".into()),
+    };
+    let address = EntrySource { key: "user_id".into(), from: ValueSource::ClientIp };
+    let forward_auth = ForwardAuth {
+        domain: Some("bench".into()),
+        deny_status: 429,
+        ipv6_prefix: 64,
+        descriptors: vec![vec![address]],
+    };
+    let options = HttpOptions {
+        headers: HeaderStyle::default(),
+        trusted_proxies: Vec::new(),
+        forward_auth,
+        grants: Grants::default(),
+        body_bytes: LIMITS.body,
+        max_wait: LIMITS.drain,
+    };
+    let grpc = bind(App::Grpc(Grpc::new(Arc::clone(service), Grants::default(), LIMITS.body)?))?;
+    let http = bind(App::Http(HttpState::new(Arc::clone(service), options)?))?;
+    Ok((server.start()?, grpc, http))
+}
+
+/// Starts the servers of `limits`, which end with the process.
+fn do_nothing() -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
+    let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
+    let (tonic, axum) = (free()?, free()?);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    thread::spawn(move || runtime().block_on(tonic_server::serve(tonic)).expect("tonic serves"));
+    thread::spawn(move || {
+        let serve = async { axum_server::serve(tokio::net::TcpListener::bind(axum).await?).await };
+        runtime().block_on(serve).expect("axum serves");
+    });
+    for address in [tonic, axum] {
+        while TcpStream::connect(address).is_err() {
+            thread::yield_now();
+        }
+    }
+    Ok((tonic, axum))
+}
+
+fn of_library() -> Result<f64, Box<dyn Error>> {
+    let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    let quota = Quota::per_hour(1_000_000_000).build()?;
+    Ok(each(|| drop(black_box(limiter.hit_now("bench", "user:7", &quota, 1)))))
+}
+
+fn of_decide(service: &Service) -> f64 {
+    let descriptor = Descriptor { entries: &[("user_id", "user:7")], action: Action::Take(1), limit: None };
+    let request = Request { domain: "bench", descriptors: &[descriptor], max_wait_ns: 0 };
+    each(|| {
+        let loaded = service.rules();
+        let answer = pin!(service.decide(&loaded, &request, Grants::default()));
+        assert!(answer.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "memory answers at once");
+    })
+}
+
+fn of_call(server: SocketAddr) -> f64 {
+    let entry = pb::rate_limit_descriptor::Entry { key: "user_id".into(), value: "user:7".into() };
+    let descriptor = pb::RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let message = pb::RateLimitRequest { domain: "bench".into(), descriptors: vec![descriptor], hits_addend: 1 };
+    let mut call = Call::new(server, RLS, &message.encode_to_vec());
+    each(|| call.ask())
+}
+
+fn of_http(server: SocketAddr, method: &str, path: &str, body: &str) -> f64 {
+    let (mut stream, request) = (connect(server), http_request(method, path, body));
+    each(|| ask_http(&mut stream, &request))
+}

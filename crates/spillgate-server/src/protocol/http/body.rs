@@ -1,0 +1,114 @@
+//! A request's body, read as a whole. The content type is not looked at: what parses as JSON is JSON.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::io;
+use std::iter::successors;
+use std::pin::pin;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::Body;
+use tower::BoxError;
+
+use super::problem::Problem;
+
+/// All of `body`, at most `max_bytes`. Most come in one piece, which is taken as it is.
+pub(crate) async fn received<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut body = pin!(body);
+    let (mut first, mut joined) = (Bytes::new(), Vec::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let Ok(piece) = frame.map_err(|error| unread(error.into()))?.into_data() else { continue };
+        if first.len().max(joined.len()) + piece.len() > max_bytes {
+            return Err(too_large());
+        }
+        if first.is_empty() {
+            first = piece;
+        } else {
+            if joined.is_empty() {
+                joined.extend_from_slice(&first);
+            }
+            joined.extend_from_slice(&piece);
+        }
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    Ok(if joined.is_empty() { first } else { joined.into() })
+}
+
+fn too_large() -> Problem {
+    Problem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "the body is too large",
+        "send fewer checks at once; the bound is `limits.body` in the settings",
+    )
+}
+
+fn unread(error: BoxError) -> Problem {
+    if came_too_late(&*error) {
+        return Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not come in time",
+            "send it at once; the bound is `limits.receive` in the settings",
+        );
+    }
+    Problem::bad_request(format!("the body could not be read: {error}"), "")
+}
+
+/// Whether the listener gave up on the body.
+fn came_too_late(error: &(dyn Error + 'static)) -> bool {
+    let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    successors(Some(error), |error| (*error).source()).any(|error| error.downcast_ref().is_some_and(is_late))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http::HeaderMap;
+    use http_body::Frame;
+
+    use super::*;
+
+    /// The rest of what will come, trailers last; its end is not known before it is reached.
+    struct Pieces<'t>(&'t [&'static str]);
+
+    impl Body for Pieces<'_> {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let next = self.0.split_off_first().map(|piece| match *piece {
+                "trailers" => Ok(Frame::trailers(HeaderMap::new())),
+                piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
+            });
+            Poll::Ready(next)
+        }
+    }
+
+    async fn read(pieces: &[&'static str], max_bytes: usize) -> Result<Bytes, u16> {
+        received(Pieces(pieces), max_bytes).await.map_err(|problem| problem.status.as_u16())
+    }
+
+    #[tokio::test]
+    async fn a_body_is_its_pieces_in_order() {
+        for pieces in [&["abcdef"][..], &["abc", "def"], &["", "a", "", "bcde", "f", ""], &["abcdef", "trailers"]] {
+            assert_eq!(read(pieces, 6).await, Ok(Bytes::from_static(b"abcdef")), "{pieces:?}");
+        }
+        assert_eq!(read(&[], 6).await, Ok(Bytes::new()));
+    }
+
+    #[tokio::test]
+    async fn the_bound_is_on_the_whole() {
+        for pieces in [&["abcdef"][..], &["abc", "def"], &["a", "b", "c", "d", "e", "f"]] {
+            assert_eq!(read(pieces, 5).await, Err(413), "{pieces:?}");
+        }
+    }
+}
