@@ -1,87 +1,68 @@
 //! One connection, from its handshake to its end.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{self, Poll};
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulConnection;
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval, sleep_until};
-use tower::ServiceExt;
 
 use crate::metrics::{Closed, Metrics};
-use crate::protocol::grpc::{Grpc, GrpcConnection};
 use crate::service::Peer;
 
-use super::batch::Batch;
-use super::io::{Counted, TimedBody};
+use super::io::Counted;
 use super::socket::Socket;
 use super::worker::Context;
-use super::{Accepted, App};
+use super::{Accepted, App, grpc, http};
 
-/// Bytes of a client's first HTTP/2 words: the preface and an empty SETTINGS frame.
-const HTTP2_GREETING_BYTES: u64 = 24 + 9;
 /// All header fields of a request, as HTTP/2 counts them; Envoy's and nginx's own are far below.
-const HEADER_LIST_BYTES: u32 = 16 * 1024;
+pub(super) const HEADER_LIST_BYTES: u32 = 16 * 1024;
 /// Bytes of a body that are taken before the handler asks; messages are bounded on top of this.
-const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// The same for all streams of a connection together, so that no client makes us hold more.
-const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// Bytes of an HTTP/1 request's head.
-const HTTP1_HEAD_BYTES: usize = 32 * 1024;
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// Is the peer still there? Asked by PING when it has been silent this long.
-const PING_EVERY: Duration = Duration::from_secs(30);
+pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a connection without a request in flight may take to go once the server drains: an
 /// HTTP/2 client has to answer a PING, and one that never does may not hold the server up.
 const GOING: Duration = Duration::from_secs(2);
 
 /// What a protocol lets us ask of a connection.
-struct Manners {
+pub(super) struct Manners {
     /// With fewer bytes, and without a request, the client has not even begun.
-    greeting_bytes: u64,
+    pub(super) greeting_bytes: u64,
     /// How long a connection is still served while the server drains. An HTTP/1 client can only be
     /// told to go in an answer; closing before that would lose a request on its way.
-    farewell: Duration,
+    pub(super) farewell: Duration,
 }
 
-const GRPC: Manners = Manners { greeting_bytes: HTTP2_GREETING_BYTES, farewell: Duration::ZERO };
-/// Whatever was sent, without a whole request it is not enough.
-const HTTP: Manners = Manners { greeting_bytes: u64::MAX, farewell: Duration::from_secs(1) };
+/// A connection as the watch over it sees it.
+pub(super) trait Connection {
+    /// Serves until the connection has ended; says whether in peace.
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool>;
+    /// Requests whose answer is not all sent.
+    fn open(&self) -> usize;
+    /// Tells the client to go, and ends once what is open is answered.
+    fn graceful_shutdown(&mut self);
+}
 
 /// What the watch over a connection sees of it. One for each connection, so that counting
 /// references to it costs no word with other cores.
-struct Activity {
-    metrics: Arc<Metrics>,
+pub(super) struct Activity {
+    pub(super) metrics: Arc<Metrics>,
     bytes: Arc<AtomicU64>,
     /// Requests that began.
-    begun: AtomicU64,
-    /// HTTP requests in the handler; HTTP/2 streams are counted by their [`Batch`] as well.
-    open: AtomicUsize,
+    pub(super) begun: AtomicU64,
+    /// HTTP requests in the handler; the connection counts HTTP/2 streams as well.
+    pub(super) open: AtomicUsize,
     /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
-    draining: AtomicBool,
-}
-
-/// An HTTP request in the handler.
-struct Open(Arc<Activity>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
+    pub(super) draining: AtomicBool,
 }
 
 /// Serves one connection until it ends.
@@ -120,109 +101,19 @@ where
     });
     let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
     match app {
-        App::Grpc(grpc) => serve_grpc(io, grpc, &activity, context).await,
-        App::Http(router) => serve_http(io, peer, router, &activity, context).await,
+        App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
+        App::Http(router) => http::serve(io, peer, router, &activity, context).await,
     }
-}
-
-async fn serve_grpc<I>(io: I, grpc: &Grpc, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (batch, limits) = (Batch::default(), &context.limits);
-    let (calls, seen, receive) = (Arc::new(grpc.connection()), Arc::clone(activity), limits.receive);
-    let service = service_fn(move |request: Request<Incoming>| {
-        seen.begun.fetch_add(1, Ordering::Relaxed);
-        let (calls, seen) = (Arc::clone(&calls), Arc::clone(&seen));
-        async move {
-            let answer = pin!(calls.call(request.map(|body| TimedBody::new(body, receive))));
-            Ok::<_, Infallible>(unless_panic(answer, &seen.metrics).await.unwrap_or_else(GrpcConnection::failure))
-        }
-    });
-    let mut builder = http2::Builder::new(batch.clone());
-    builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
-        .max_concurrent_streams(limits.streams)
-        .max_header_list_size(HEADER_LIST_BYTES)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(limits.receive);
-    let connection = pin!(builder.serve_connection(io, service));
-    watch_over(connection, &batch, activity, &GRPC, context).await
-}
-
-async fn serve_http<I>(
-    io: I,
-    peer: Peer,
-    router: &axum::Router,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (batch, limits) = (Batch::default(), &context.limits);
-    let (router, seen, receive) = (router.clone(), Arc::clone(activity), limits.receive);
-    let service = service_fn(move |request: Request<Incoming>| {
-        seen.begun.fetch_add(1, Ordering::Relaxed);
-        seen.open.fetch_add(1, Ordering::Relaxed);
-        let open = Open(Arc::clone(&seen));
-        let mut request = request.map(|body| TimedBody::new(body, receive));
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let can_be_told = request.version() <= Version::HTTP_11;
-        let answer = router.clone().oneshot(request);
-        async move {
-            let answered = unless_panic(pin!(answer), &open.0.metrics).await;
-            let mut answer = match answered {
-                Some(Ok(answer)) => answer,
-                None => failure(),
-            };
-            if can_be_told && open.0.draining.load(Ordering::Relaxed) {
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            drop(open);
-            Ok::<_, Infallible>(answer)
-        }
-    });
-    let mut builder = auto::Builder::new(batch.clone());
-    // The timer of HTTP/1 also runs while a kept connection waits for its next request, so it only
-    // stands behind the watch, which ends such a connection in peace.
-    let last_resort = limits.idle.saturating_add(limits.receive);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(last_resort).max_buf_size(HTTP1_HEAD_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.streams)
-        .max_header_list_size(HEADER_LIST_BYTES)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(limits.receive);
-    let connection = pin!(builder.serve_connection(io, service));
-    watch_over(connection, &batch, activity, &HTTP, context).await
-}
-
-/// What a request is answered whose handler panicked.
-fn failure() -> Response<axum::body::Body> {
-    let mut failure = Response::new(axum::body::Body::empty());
-    *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-    failure
 }
 
 /// Runs a connection and ends it in time: one that never gets to its first request, one that
 /// asks nothing for long, and all when the server drains. Says why the server closed it, if it did.
-async fn watch_over<C>(
-    mut connection: Pin<&mut C>,
-    batch: &Batch,
+pub(super) async fn watch_over(
+    mut connection: impl Connection,
     activity: &Activity,
     manners: &Manners,
     context: &Context,
-) -> Option<Closed>
-where
-    C: GracefulConnection,
-{
+) -> Option<Closed> {
     let (limits, mut drain) = (&context.limits, context.drain.clone());
     let mut looks = interval((limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10)));
     let born = Instant::now();
@@ -231,8 +122,8 @@ where
     loop {
         tokio::select! {
             biased;
-            ended = poll_fn(|cx| batch.poll(connection.as_mut(), cx)) => {
-                return if ended.is_ok() { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
+            in_peace = poll_fn(|cx| connection.poll(cx)) => {
+                return if in_peace { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
                 draining = true;
@@ -244,11 +135,11 @@ where
                 going = GOING;
                 looks = interval(GOING / 4);
                 asked_to_end = Some(Instant::now());
-                connection.as_mut().graceful_shutdown();
+                connection.graceful_shutdown();
             }
             now = looks.tick() => {
                 let requests = activity.begun.load(Ordering::Relaxed);
-                let open = batch.open() + activity.open.load(Ordering::Relaxed);
+                let open = connection.open() + activity.open.load(Ordering::Relaxed);
                 if open > 0 || requests != begun {
                     (begun, active_at) = (requests, now);
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
@@ -263,7 +154,7 @@ where
                     Some(asked) if now >= asked + going => return Some(Closed::Idle),
                     None if now >= active_at + limits.idle => {
                         asked_to_end = Some(now);
-                        connection.as_mut().graceful_shutdown();
+                        connection.graceful_shutdown();
                     }
                     _ => {}
                 }
@@ -273,7 +164,7 @@ where
 }
 
 /// What `answer` becomes; `None`, counted, if it panics. A panic ends one request and no other.
-async fn unless_panic<F: Future>(mut answer: Pin<&mut F>, metrics: &Metrics) -> Option<F::Output> {
+pub(super) async fn unless_panic<F: Future>(mut answer: Pin<&mut F>, metrics: &Metrics) -> Option<F::Output> {
     let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),
         Err(_) => Poll::Ready(None),

@@ -6,6 +6,8 @@
 
 mod batch;
 mod connection;
+mod grpc;
+mod http;
 mod io;
 mod socket;
 mod worker;
