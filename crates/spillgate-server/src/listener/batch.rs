@@ -70,8 +70,8 @@ impl<C: GracefulConnection> Connection for Batched<'_, C> {
         self.batch.poll(self.connection.as_mut(), cx).map(|ended| ended.is_ok())
     }
 
-    fn open(&self) -> usize {
-        self.batch.0.open.load(Ordering::Relaxed)
+    fn is_busy(&self) -> bool {
+        self.batch.0.open.load(Ordering::Relaxed) > 0
     }
 
     fn graceful_shutdown(&mut self) {

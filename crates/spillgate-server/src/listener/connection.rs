@@ -46,8 +46,8 @@ pub(super) struct Manners {
 pub(super) trait Connection {
     /// Serves until the connection has ended; says whether in peace.
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool>;
-    /// Requests whose answer is not all sent.
-    fn open(&self) -> usize;
+    /// Whether an answer is not all sent yet.
+    fn is_busy(&self) -> bool;
     /// Tells the client to go, and ends once what is open is answered.
     fn graceful_shutdown(&mut self);
 }
@@ -56,7 +56,7 @@ pub(super) trait Connection {
 /// references to it costs no word with other cores.
 pub(super) struct Activity {
     pub(super) metrics: Arc<Metrics>,
-    bytes: Arc<AtomicU64>,
+    pub(super) bytes: Arc<AtomicU64>,
     /// Requests that began.
     pub(super) begun: AtomicU64,
     /// HTTP requests in the handler; the connection counts HTTP/2 streams as well.
@@ -99,10 +99,10 @@ where
         open: AtomicUsize::new(0),
         draining: AtomicBool::new(false),
     });
-    let io = TokioIo::new(Counted::new(stream, Arc::clone(&activity.bytes)));
+    let io = Counted::new(stream, Arc::clone(&activity.bytes));
     match app {
         App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
-        App::Http(router) => http::serve(io, peer, router, &activity, context).await,
+        App::Http(router) => http::serve(TokioIo::new(io), peer, router, &activity, context).await,
     }
 }
 
@@ -139,8 +139,8 @@ pub(super) async fn watch_over(
             }
             now = looks.tick() => {
                 let requests = activity.begun.load(Ordering::Relaxed);
-                let open = connection.open() + activity.open.load(Ordering::Relaxed);
-                if open > 0 || requests != begun {
+                let busy = connection.is_busy() || activity.open.load(Ordering::Relaxed) > 0;
+                if busy || requests != begun {
                     (begun, active_at) = (requests, now);
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
                 } else if requests == 0

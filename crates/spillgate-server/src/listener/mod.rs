@@ -9,6 +9,7 @@ mod connection;
 mod grpc;
 mod http;
 mod io;
+mod runner;
 mod socket;
 mod worker;
 
