@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     fs::write(out.join("rls.fds"), compiler.encode_file_descriptor_set())?;
     tonic_prost_build::configure()
         .build_transport(false)
+        .build_server(false)
         .emit_rerun_if_changed(false)
         .include_file("rls.rs")
         .compile_fds(compiler.file_descriptor_set())?;

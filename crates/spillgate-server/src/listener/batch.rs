@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use hyper::rt::Executor;
+use hyper_util::server::graceful::GracefulConnection;
 use parking_lot::Mutex;
+
+use super::connection::Connection;
 
 /// One request. Its future is large, so it is boxed as hyper made it and never wrapped.
 struct Request {
@@ -50,14 +53,35 @@ where
     }
 }
 
-impl Batch {
-    /// Requests whose answer is not all sent.
-    pub(super) fn open(&self) -> usize {
-        self.0.open.load(Ordering::Relaxed)
+/// A connection of hyper with the batch that executes its requests.
+pub(super) struct Batched<'c, C> {
+    batch: Batch,
+    connection: Pin<&'c mut C>,
+}
+
+impl<'c, C> Batched<'c, C> {
+    pub(super) fn new(batch: Batch, connection: Pin<&'c mut C>) -> Batched<'c, C> {
+        Batched { batch, connection }
+    }
+}
+
+impl<C: GracefulConnection> Connection for Batched<'_, C> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.batch.poll(self.connection.as_mut(), cx).map(|ended| ended.is_ok())
     }
 
+    fn is_busy(&self) -> bool {
+        self.batch.0.open.load(Ordering::Relaxed) > 0
+    }
+
+    fn graceful_shutdown(&mut self) {
+        self.connection.as_mut().graceful_shutdown();
+    }
+}
+
+impl Batch {
     /// Lets the connection read, runs what it read, and lets it write, until there is nothing more to read.
-    pub(super) fn poll<C: Future>(&self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
+    fn poll<C: Future>(&self, mut connection: Pin<&mut C>, cx: &mut Context<'_>) -> Poll<C::Output> {
         let mut requests = Vec::new();
         loop {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {

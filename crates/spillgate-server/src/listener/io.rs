@@ -5,12 +5,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -62,22 +62,62 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
     }
 }
 
+/// The body of a stream of h2.
+#[derive(Debug)]
+pub(super) struct StreamBody {
+    stream: RecvStream,
+    data_ended: bool,
+}
+
+impl StreamBody {
+    pub(super) fn new(stream: RecvStream) -> StreamBody {
+        StreamBody { stream, data_ended: false }
+    }
+}
+
+impl Body for StreamBody {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        if !self.data_ended {
+            if let Some(data) = ready!(self.stream.poll_data(cx)) {
+                let data = data?;
+                // Who reads this bounds what is held; the client may send as much again.
+                self.stream.flow_control().release_capacity(data.len())?;
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            self.data_ended = true;
+        }
+        let trailers = ready!(self.stream.poll_trailers(cx))?;
+        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+}
+
 /// A request's body that has to be here in time. The timer exists only for bodies that are not
 /// here yet when they are first asked for.
 #[derive(Debug)]
-pub(super) struct TimedBody {
-    inner: Incoming,
+pub(super) struct TimedBody<B> {
+    inner: B,
     allowed: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl TimedBody {
-    pub(super) fn new(inner: Incoming, allowed: Duration) -> TimedBody {
+impl<B> TimedBody<B> {
+    pub(super) fn new(inner: B, allowed: Duration) -> TimedBody<B> {
         TimedBody { inner, allowed, timer: None }
     }
 }
 
-impl Body for TimedBody {
+impl<B> Body for TimedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 

@@ -6,7 +6,10 @@
 
 mod batch;
 mod connection;
+mod grpc;
+mod http;
 mod io;
+mod runner;
 mod socket;
 mod worker;
 

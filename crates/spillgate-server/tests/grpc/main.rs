@@ -6,4 +6,5 @@ mod hostile;
 mod lifetime;
 mod semantics;
 mod server;
+mod streams;
 mod support;

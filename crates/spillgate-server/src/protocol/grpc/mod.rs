@@ -1,20 +1,25 @@
 //! gRPC: the rate limit service (RLS v3), health and reflection.
 
+mod answer;
 mod health;
+mod message;
 mod rls;
 mod status;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, Response};
 use tonic::Status;
-use tonic::body::Body;
 use tonic::service::Routes;
 use tower::{BoxError, Service as _};
 
 use crate::service::Service;
 use crate::settings::Grants;
+
+pub use answer::AnswerBody;
 
 use health::Health;
 use rls::RateLimits;
@@ -28,10 +33,8 @@ pub mod proto {
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rls.fds"));
 }
 
-use proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
-
-/// The paths of the one method that has to be fast.
-const RLS_PREFIX: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
+/// The one method that has to be fast, and so goes without tonic.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Everything that one gRPC listener serves.
 #[derive(Clone, Debug)]
@@ -43,9 +46,9 @@ pub struct Grpc {
 }
 
 /// The same for one connection, whose reference counts no other core touches.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GrpcConnection {
-    rls: RateLimitServiceServer<RateLimits>,
+    rls: RateLimits,
     others: Routes,
 }
 
@@ -74,30 +77,40 @@ impl Grpc {
     /// What one connection calls.
     #[must_use]
     pub fn connection(&self) -> GrpcConnection {
-        let rls = RateLimitServiceServer::new(RateLimits::new(Arc::clone(&self.service), self.grants))
-            .max_decoding_message_size(self.max_message_bytes);
+        let rls = RateLimits::new(Arc::clone(&self.service), self.grants, self.max_message_bytes);
         GrpcConnection { rls, others: self.others.clone() }
     }
 }
 
 impl GrpcConnection {
     /// Answers one call.
-    pub async fn call<B>(&self, request: Request<B>) -> Response<Body>
+    pub async fn call<B>(&self, request: Request<B>) -> Response<AnswerBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError> + Send,
+        B::Error: Into<BoxError> + Display + Send,
     {
-        let answered = if request.uri().path().starts_with(RLS_PREFIX) {
-            self.rls.clone().call(request).await
-        } else {
-            self.others.clone().call(request).await
-        };
-        answered.unwrap_or_else(|never| match never {})
+        if !is_grpc(request.headers()) {
+            return answer::of_stranger();
+        }
+        if request.uri().path() == SHOULD_RATE_LIMIT {
+            return match self.rls.should_rate_limit(request).await {
+                Ok(message) => answer::of_message(message),
+                Err(status) => status.into_http(),
+            };
+        }
+        let answered = self.others.clone().call(request).await;
+        answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
     }
 
     /// What is answered to a call that panicked.
     #[must_use]
-    pub fn failure() -> Response<Body> {
+    pub fn failure() -> Response<AnswerBody> {
         Status::internal("the server failed while it answered this call").into_http()
     }
+}
+
+/// `application/grpc`, perhaps with the format of its messages behind it.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).and_then(|content| content.as_bytes().strip_prefix(b"application/grpc"));
+    content.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }

@@ -1,35 +1,56 @@
 //! ShouldRateLimit: the wire's request becomes the service's, its answer the wire's.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http_body::Body;
+use prost::Message;
 use smallvec::SmallVec;
 use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use tonic::Status;
 
 use crate::service::rls::{Shown, action, overriding};
-use crate::service::{Service, Status as DescriptorAnswer};
+use crate::service::{Service, ServiceError, Status as DescriptorAnswer};
 use crate::settings::Grants;
 
+use super::message::{self, Writer};
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use super::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::status::status;
 
 /// RLS v3 on top of the service.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct RateLimits {
     service: Arc<Service>,
     grants: Grants,
+    max_message_bytes: usize,
+    writer: Writer<RateLimitResponse>,
 }
 
 impl RateLimits {
-    pub(super) fn new(service: Arc<Service>, grants: Grants) -> RateLimits {
-        RateLimits { service, grants }
+    pub(super) fn new(service: Arc<Service>, grants: Grants, max_message_bytes: usize) -> RateLimits {
+        RateLimits { service, grants, max_message_bytes, writer: Writer::default() }
     }
 
-    async fn judge(&self, wire: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    /// One call: its message in, the answer out, framed.
+    pub(super) async fn should_rate_limit<B>(&self, call: http::Request<B>) -> Result<Bytes, Status>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Display,
+    {
+        let (head, body) = call.into_parts();
+        let message = message::read(&head.headers, body, self.max_message_bytes).await?;
+        let wire = RateLimitRequest::decode(&*message).map_err(|error| {
+            let text = format!("the message is no RateLimitRequest: {error}");
+            status(&self.service.rejected(ServiceError::BadRequest(text)))
+        })?;
+        self.judge(&wire).await
+    }
+
+    async fn judge(&self, wire: &RateLimitRequest) -> Result<Bytes, Status> {
         let entries: SmallVec<[(&str, &str); 8]> = wire
             .descriptors
             .iter()
@@ -54,10 +75,9 @@ impl RateLimits {
         let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: 0 };
         let rules = self.service.rules();
         let answer = self.service.decide(&rules, &request, self.grants).await.map_err(|error| status(&error))?;
-        Ok(RateLimitResponse {
-            overall_code: code(!answer.verdict.allowed).into(),
-            statuses: answer.statuses.iter().map(descriptor_status).collect(),
-            ..RateLimitResponse::default()
+        self.writer.framed(|response| {
+            response.set_overall_code(code(!answer.verdict.allowed));
+            response.statuses.extend(answer.statuses.iter().map(descriptor_status));
         })
     }
 
@@ -68,16 +88,6 @@ impl RateLimits {
         let limits = bounded.filter_map(|descriptor| descriptor.limit.as_ref());
         let limits: Result<_, _> = limits.map(|wire| overriding(wire.requests_per_unit, wire.unit)).collect();
         limits.map_err(|error| status(&self.service.rejected(error)))
-    }
-}
-
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn should_rate_limit(
-        &self,
-        request: tonic::Request<RateLimitRequest>,
-    ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        Ok(tonic::Response::new(self.judge(request.get_ref()).await?))
     }
 }
 

@@ -1,0 +1,191 @@
+//! What a client over the network cannot bring about, or not at will.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use h2::client::{ResponseFuture, SendRequest};
+use http::StatusCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::listener::io::Counted;
+use crate::metrics::Metrics;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Counts what is written in one go.
+struct Writes {
+    inner: DuplexStream,
+    count: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Writes {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Writes {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// The other end of a connection that answers calls of `/wait` when there is a permit, and all others at once.
+struct Served {
+    client: DuplexStream,
+    permits: Arc<Semaphore>,
+    writes: Arc<AtomicU64>,
+}
+
+/// A connection, and what serves it until it ends; says whether in peace.
+fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
+    let (client, inner) = duplex(1 << 20);
+    let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+    let activity = Activity {
+        metrics: Arc::new(Metrics::new()),
+        bytes: Arc::default(),
+        begun: AtomicU64::new(0),
+        open: AtomicUsize::new(0),
+        answered_bytes: AtomicU64::new(u64::MAX),
+        draining: AtomicBool::new(false),
+    };
+    let io = Counted::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
+    let gate = Arc::clone(&permits);
+    let ended = async move {
+        let answer = |(request, mut respond): Stream| {
+            let gate = Arc::clone(&gate);
+            async move {
+                if request.uri().path() == "/wait" {
+                    gate.acquire().await.expect("it stays open").forget();
+                }
+                respond.send_response(Response::new(()), true).expect("the client is there");
+            }
+        };
+        let mut streams = Streams {
+            state: State::Greeting { handshake: Builder::new().handshake(io), told_to_go: false },
+            read: Vec::new(),
+            runner: Runner::new(),
+            answer,
+            activity: &activity,
+            patience: PATIENCE,
+        };
+        if told_to_go {
+            streams.graceful_shutdown();
+        }
+        poll_fn(|cx| streams.poll(cx)).await
+    };
+    (Served { client, permits, writes }, ended)
+}
+
+impl Served {
+    async fn client(self) -> (SendRequest<Bytes>, Arc<Semaphore>, Arc<AtomicU64>) {
+        let (client, connection) = h2::client::handshake(self.client).await.expect("a greeting");
+        tokio::spawn(connection);
+        (client, self.permits, self.writes)
+    }
+}
+
+async fn ask(client: &mut SendRequest<Bytes>, path: &str) -> ResponseFuture {
+    let request = Request::get(format!("http://test{path}")).body(()).expect("a request");
+    *client = client.clone().ready().await.expect("the server is there");
+    client.send_request(request, true).expect("it can be sent").0
+}
+
+async fn is_answered(response: ResponseFuture) {
+    assert_eq!(response.await.expect("an answer").status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_was_read_together_leaves_in_one_write() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (mut client, _, writes) = server.client().await;
+        for _ in 0..2 {
+            is_answered(ask(&mut client, "/").await).await;
+        }
+        let before = writes.load(Ordering::Relaxed);
+        let mut answers = Vec::new();
+        for _ in 0..100 {
+            answers.push(ask(&mut client, "/").await);
+        }
+        for answer in answers {
+            is_answered(answer).await;
+        }
+        writes.load(Ordering::Relaxed) - before
+    };
+    tokio::select! {
+        writes = asking => assert_eq!(writes, 1),
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (mut client, permits, _) = server.client().await;
+        let (first, second) = (ask(&mut client, "/wait").await, ask(&mut client, "/wait").await);
+        for _ in 0..100 {
+            is_answered(ask(&mut client, "/").await).await;
+        }
+        permits.add_permits(2);
+        is_answered(second).await;
+        is_answered(first).await;
+    };
+    tokio::select! {
+        () = asking => {}
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_answers_no_ping_is_left() {
+    let (mut server, ended) = served(false);
+    let born = Instant::now();
+    let greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
+    server.client.write_all(greeting).await.expect("the server reads");
+    assert!(!ended.await, "this is no way to go");
+    // One look found the greeting, the second one silence, the third one no answer.
+    let lived = Instant::now() - born;
+    assert!(lived >= 2 * PING_EVERY + PATIENCE && lived < 3 * PING_EVERY + PATIENCE, "{lived:?}");
+    let mut said = Vec::new();
+    server.client.read_to_end(&mut said).await.expect("what the server said");
+    let ping = b"\0\0\x08\x06\0\0\0\0\0";
+    assert_eq!(said.windows(ping.len()).filter(|window| window == ping).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_answers_every_ping_is_kept() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (mut client, ..) = server.client().await;
+        is_answered(ask(&mut client, "/").await).await;
+        client
+    };
+    let (_client, ended) = tokio::join!(asking, timeout(20 * PING_EVERY, ended));
+    assert!(ended.is_err(), "it is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_go_while_greeting_goes() {
+    let (server, ended) = served(true);
+    let leaving = async {
+        let (_client, connection) = h2::client::handshake(server.client).await.expect("a greeting");
+        connection.await.expect("it ends in peace");
+    };
+    let both = async { tokio::join!(leaving, ended) };
+    timeout(PATIENCE, both).await.expect("both have gone");
+}

@@ -1,0 +1,74 @@
+//! The body of an answer.
+
+use std::mem;
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http_body::{Body, Frame};
+use tonic::Status;
+
+const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
+
+/// Cloning a map costs less than filling one.
+static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| HeaderMap::from_iter([(CONTENT_TYPE, CONTENT)]));
+static TRAILERS_OF_OK: LazyLock<HeaderMap> =
+    LazyLock::new(|| HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]));
+
+/// What follows the head of an answer.
+#[derive(Debug, Default)]
+pub enum AnswerBody {
+    /// One message, framed, and then the status OK.
+    Message(Bytes),
+    /// The status OK.
+    Ok,
+    /// Nothing: the head has said it.
+    #[default]
+    End,
+    /// Whatever another service says.
+    Other(tonic::body::Body),
+}
+
+/// A call that was answered with `message`.
+pub(super) fn of_message(message: Bytes) -> Response<AnswerBody> {
+    let mut answer = Response::new(AnswerBody::Message(message));
+    *answer.headers_mut() = HEAD.clone();
+    answer
+}
+
+/// Something that is no gRPC call.
+pub(super) fn of_stranger() -> Response<AnswerBody> {
+    let mut answer = Response::new(AnswerBody::End);
+    *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    answer
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let AnswerBody::Other(other) = &mut *self {
+            return Pin::new(other).poll_frame(cx);
+        }
+        Poll::Ready(match mem::take(&mut *self) {
+            AnswerBody::Message(message) => {
+                *self = AnswerBody::Ok;
+                Some(Ok(Frame::data(message)))
+            }
+            AnswerBody::Ok => Some(Ok(Frame::trailers(TRAILERS_OF_OK.clone()))),
+            AnswerBody::End | AnswerBody::Other(_) => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            AnswerBody::Message(_) | AnswerBody::Ok => false,
+            AnswerBody::End => true,
+            AnswerBody::Other(other) => other.is_end_stream(),
+        }
+    }
+}
