@@ -1,8 +1,12 @@
 //! A limiter over memory answers at once: the same calls without a future.
 
+use smallvec::SmallVec;
 use spillgate_core::{Decision, Quota, StoreError};
 
 use crate::{Clock, Limiter, MemoryStore};
+
+/// Keys that are hashed before any is decided: few enough to stay on the stack.
+const BATCH: usize = 32;
 
 impl<C: Clock> Limiter<MemoryStore, C> {
     /// [`Limiter::hit`] without a future to wait for.
@@ -13,5 +17,41 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         // The key first: processors wait with reading the time until memory has answered.
         let hit = self.hit_on(bucket, key, quota, cost);
         Ok(self.store().hit_now(self.now(), &hit))
+    }
+
+    /// [`hit_now`](Limiter::hit_now) for each of `keys`, in order, at one reading of the clock;
+    /// `decisions` has the same length. Faster than one by one where keys are many: see
+    /// [`MemoryStore::hit_batch_now`].
+    ///
+    /// ```
+    /// use spillgate::{Decision, Limiter, MemoryOptions, MemoryStore, Quota};
+    ///
+    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// let quota = Quota::per_minute(2).build()?;
+    /// let mut decisions = [Decision::default(); 4];
+    /// limiter.hit_batch_now("login", &["ann", "bob", "ann", "ann"], &quota, 1, &mut decisions)?;
+    /// assert_eq!(decisions.map(|decision| decision.allowed), [true, true, true, false]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] if the lengths differ.
+    pub fn hit_batch_now(
+        &self,
+        bucket: &str,
+        keys: &[&str],
+        quota: &Quota,
+        cost: u64,
+        decisions: &mut [Decision],
+    ) -> Result<(), StoreError> {
+        if keys.len() != decisions.len() {
+            return Err(StoreError::Malformed("keys and decisions differ in length"));
+        }
+        let now = self.now();
+        for (keys, decisions) in keys.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
+            let hits: SmallVec<[_; BATCH]> = keys.iter().map(|key| self.hit_on(bucket, key, quota, cost)).collect();
+            self.store().hit_batch_now(now, &hits, decisions)?;
+        }
+        Ok(())
     }
 }

@@ -41,6 +41,12 @@ impl Table {
         key.home(self.shard_bits, self.homes)
     }
 
+    /// Asks for the home bucket of `key`; the value only says that something was read.
+    #[inline]
+    pub(super) fn touch(&self, key: Fingerprint) -> u64 {
+        self.buckets.get(self.home(key)).map_or(0, Bucket::touch)
+    }
+
     /// Moves the entries that have not expired to `new`, which nobody else sees yet; `gone` gets the others.
     pub(super) fn move_to(&self, new: &mut Table, now_ns: u64, mut gone: impl FnMut(Content)) {
         for bucket in &self.buckets {

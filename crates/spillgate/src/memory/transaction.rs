@@ -86,7 +86,7 @@ impl MemoryStore {
 
     /// Whether the key is new, or what is in the way.
     #[inline]
-    fn try_one(
+    pub(super) fn try_one(
         &self,
         now: Time,
         hit: &Hit<'_>,
