@@ -3,6 +3,7 @@
 //! Every command prints markdown for `RESULTS.md`. Ratios, not speeds, carry over to other machines.
 
 mod allocator;
+mod batch;
 mod cases;
 mod growth;
 mod keys;
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     /// Nanoseconds a decision on keys that are all known, interleaved, against governor and bare tables
     Speed(speed::Options),
+    /// The batch call against the single one
+    Batch(batch::Options),
     /// Bytes a key, all in
     Memory(memory::Options),
     /// The slowest batch of decisions while a store grows and while all its keys expire
@@ -40,6 +43,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Speed(options) => speed::run(&options),
+        Command::Batch(options) => batch::run(&options),
         Command::Memory(options) => memory::run(&options),
         Command::Growth(options) => growth::run(&options),
         Command::MemoryCase(options) => memory::run_case(&options),
