@@ -19,7 +19,7 @@ pub(crate) struct Options {
     #[arg(long, num_args = 1.., default_values_t = [1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000])]
     keys: Vec<u32>,
     /// The bound that spillgate is told at the start; above the keys, as its shards never fill evenly
-    #[arg(long, default_value_t = 20_500_000)]
+    #[arg(long, default_value_t = 20_000_000)]
     max_keys: usize,
     #[arg(long, value_enum, num_args = 1.., default_values_t = [Case::TokenBucket, Case::FixedWindow, Case::Governor])]
     cases: Vec<Case>,
@@ -122,7 +122,7 @@ pub(crate) fn run_case(options: &CaseOptions) -> Result<String, String> {
     let mut chunk = Keys::with_capacity(CHUNK as usize);
     chunk.fill(0..CHUNK);
     let before = Footprint::of_process()?;
-    let subject = options.case.start(options.max_keys, Width::Wide)?;
+    let subject = options.case.start(options.max_keys, Width::Narrow)?;
     let mut allowed = 0;
     for first in (0..options.keys).step_by(CHUNK as usize) {
         chunk.fill(first..options.keys.min(first.saturating_add(CHUNK)));

@@ -21,7 +21,7 @@ use room::Room;
 use shards::Shards;
 
 /// Keys a shard has room for: copying so many entries is all that growing ever does at once.
-const SHARD_KEYS: usize = 32 * 1024;
+const SHARD_KEYS: usize = 128 * 1024;
 /// Of the shards: more than this are no use to any machine.
 const MAX_SHARD_BITS: u32 = 12;
 /// What happens to a key that needs room when the store is full: a new key, and at the bound on

@@ -15,10 +15,10 @@ use super::table::{Locked, Table};
 const MAX_LOAD: f64 = 0.88;
 /// Below this share it shrinks.
 const MIN_LOAD: f64 = 0.4;
-/// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
-const STEPS_TO_DOUBLE: f64 = 8.0;
-/// The smallest table that is not empty.
-const MIN_HOMES: usize = 4;
+/// A table grows by 2^(1/12), about a seventeenth, and the shards not at the same time.
+const STEPS_TO_DOUBLE: f64 = 12.0;
+/// The smallest table that is not empty has about so many homes: a table has whole blocks.
+const MIN_HOMES: usize = 56;
 
 /// All tables of one width.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Shards {
         }
         let capacity = table.capacity() as f64;
         let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
-        let too_large = *hand >= table.homes() && table.homes() > MIN_HOMES && entries < capacity * MIN_LOAD;
+        let too_large = *hand >= table.homes() && table.homes() > 2 * MIN_HOMES && entries < capacity * MIN_LOAD;
         if entries > capacity * MAX_LOAD || too_large {
             self.replace(shard, &mut hand, false, now_ns, gone);
         }

@@ -3,10 +3,14 @@
 use super::bucket::{Bucket, Content, Moved, Width};
 use super::fingerprint::Fingerprint;
 
-/// Buckets behind the last home, for what does not fit there.
+/// Buckets are allocated in blocks of this many, all of one size, so that what one table gives back
+/// the next can have, whatever the allocator.
+const BLOCK: usize = 64;
+/// Buckets behind the last home, for what does not fit there: one in `SPILL_SHARE`, and this many.
 const SPILL: usize = 6;
+const SPILL_SHARE: usize = 256;
 /// How far from its home an entry may lie, in buckets: so much is looked at in a call at most.
-const MAX_CHAIN: usize = 32;
+const MAX_CHAIN: usize = 128;
 
 /// The entries of one shard. An entry lies in its home bucket or in one of the next; each bucket
 /// counts the entries that have passed it, so that a search knows where to end.
@@ -17,14 +21,39 @@ pub(super) struct Table {
     shard_bits: u32,
     /// How many of the buckets are home to keys; the rest takes what the last of them cannot.
     homes: usize,
-    buckets: Vec<Bucket>,
+    blocks: Vec<Box<[Bucket; BLOCK]>>,
 }
 
 impl Table {
-    /// No buckets at all for no homes.
+    /// At least this many homes: as many as fill whole blocks. No buckets at all for none.
     pub(super) fn new(width: Width, shard_bits: u32, homes: usize) -> Table {
-        let buckets = if homes == 0 { 0 } else { homes + SPILL };
-        Table { width, shard_bits, homes, buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+        let spill = SPILL + homes / SPILL_SHARE;
+        let blocks = if homes == 0 { 0 } else { (homes + spill).div_ceil(BLOCK) };
+        let mut table = Table { width, shard_bits, homes: (blocks * BLOCK).saturating_sub(spill), blocks: Vec::new() };
+        table.blocks.reserve_exact(blocks);
+        for _ in 0..blocks {
+            table.add_block();
+        }
+        table
+    }
+
+    fn add_block(&mut self) {
+        self.blocks.push(Box::new(std::array::from_fn(|_| Bucket::default())));
+    }
+
+    /// How many buckets there are, those behind the last home among them.
+    fn len(&self) -> usize {
+        self.blocks.len() * BLOCK
+    }
+
+    #[inline]
+    fn bucket(&self, index: usize) -> &Bucket {
+        &self.blocks[index / BLOCK][index % BLOCK]
+    }
+
+    /// The buckets that an entry passes which belongs to `home` and lies in `bucket`.
+    fn passed(&self, home: usize, bucket: usize) -> impl Iterator<Item = &Bucket> {
+        (home..bucket).map(|index| self.bucket(index))
     }
 
     pub(super) fn homes(&self) -> usize {
@@ -44,12 +73,12 @@ impl Table {
     /// Asks for the home bucket of `key`; the value only says that something was read.
     #[inline]
     pub(super) fn touch(&self, key: Fingerprint) -> u64 {
-        self.buckets.get(self.home(key)).map_or(0, Bucket::touch)
+        if self.homes == 0 { 0 } else { self.bucket(self.home(key)).touch() }
     }
 
     /// Moves the entries that have not expired to `new`, which nobody else sees yet; `gone` gets the others.
     pub(super) fn move_to(&self, new: &mut Table, now_ns: u64, mut gone: impl FnMut(Content)) {
-        for bucket in &self.buckets {
+        for bucket in self.blocks.iter().flat_map(|block| block.iter()) {
             // One lock at a time, so nobody who waits for it is waited for here. None has moved: only
             // one thread at a time replaces a table.
             if bucket.lock().is_err() {
@@ -71,10 +100,10 @@ impl Table {
     fn place(&mut self, key: Fingerprint, content: Content) {
         let mut bucket = self.home(key);
         loop {
-            if bucket == self.buckets.len() {
-                self.buckets.push(Bucket::default());
+            if bucket == self.len() {
+                self.add_block();
             }
-            let here = &self.buckets[bucket];
+            let here = self.bucket(bucket);
             if let Some(slot) = here.free_slot(self.width) {
                 let fits = here.write(self.width, slot, key, content);
                 debug_assert!(fits, "it came out of a slot of this width");
@@ -121,8 +150,8 @@ pub(super) struct Locked<'t> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        for bucket in &self.table.buckets[self.from..self.to] {
-            bucket.unlock();
+        for bucket in self.from..self.to {
+            self.table.bucket(bucket).unlock();
         }
     }
 }
@@ -142,10 +171,10 @@ impl<'t> Locked<'t> {
     #[inline]
     fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {
         while self.to <= bucket {
-            self.table.buckets[self.to].lock()?;
+            self.table.bucket(self.to).lock()?;
             self.to += 1;
         }
-        Ok(&self.table.buckets[bucket])
+        Ok(self.table.bucket(bucket))
     }
 
     /// Looks for `key` from its home on.
@@ -156,7 +185,7 @@ impl<'t> Locked<'t> {
         }
         let bucket = self.table.home(key);
         // Both lines are asked for at once; else the second would wait for the lock in the first.
-        std::hint::black_box(self.table.buckets[bucket].touch());
+        std::hint::black_box(self.table.bucket(bucket).touch());
         let here = self.extend_to(bucket)?;
         match here.find(self.table.width, key) {
             Some(slot) => Ok(Some(At { bucket, slot })),
@@ -184,12 +213,12 @@ impl<'t> Locked<'t> {
     /// Puts `key`, which is not there, into a free slot, as something that has expired long ago.
     pub(super) fn claim(&mut self, key: Fingerprint) -> Result<At, Obstacle> {
         let (home, width) = (self.table.home(key), self.table.width);
-        for bucket in home..self.table.buckets.len().min(home + MAX_CHAIN) {
+        for bucket in home..self.table.len().min(home + MAX_CHAIN) {
             let here = self.extend_to(bucket)?;
             if let Some(slot) = here.free_slot(width) {
                 let fits = here.write(width, slot, key, Content::Inline { expires_at: 1, first: 0, second: 0 });
                 debug_assert!(fits, "these numbers fit everywhere");
-                self.table.buckets[home..bucket].iter().for_each(Bucket::note_passing);
+                self.table.passed(home, bucket).for_each(Bucket::note_passing);
                 return Ok(At { bucket, slot });
             }
         }
@@ -198,36 +227,36 @@ impl<'t> Locked<'t> {
 
     /// Frees the slot of `key`.
     pub(super) fn remove(&self, key: Fingerprint, at: At) {
-        self.table.buckets[at.bucket].clear(self.table.width, at.slot);
-        self.table.buckets[self.table.home(key)..at.bucket].iter().for_each(Bucket::note_removal);
+        self.table.bucket(at.bucket).clear(self.table.width, at.slot);
+        self.table.passed(self.table.home(key), at.bucket).for_each(Bucket::note_removal);
     }
 
     #[inline]
     pub(super) fn content(&self, at: At) -> Content {
-        self.table.buckets[at.bucket].content(self.table.width, at.slot)
+        self.table.bucket(at.bucket).content(self.table.width, at.slot)
     }
 
     #[inline]
     pub(super) fn write(&self, key: Fingerprint, at: At, content: Content) -> bool {
-        self.table.buckets[at.bucket].write(self.table.width, at.slot, key, content)
+        self.table.bucket(at.bucket).write(self.table.width, at.slot, key, content)
     }
 
     /// Removes what expired of the entries whose home is the first locked bucket, and gives it to `gone`.
     pub(super) fn forget_expired(&mut self, now_ns: u64, mut gone: impl FnMut(Content)) -> Result<(), Moved> {
         let (home, width) = (self.from, self.table.width);
         let mut bucket = home;
-        while bucket < self.table.buckets.len() {
+        while bucket < self.table.len() {
             self.extend_to(bucket)?;
             for slot in 0..width.slots() {
                 let at = At { bucket, slot };
-                let Some(key) = self.table.buckets[bucket].fingerprint(width, slot) else { continue };
+                let Some(key) = self.table.bucket(bucket).fingerprint(width, slot) else { continue };
                 let content = self.content(at);
                 if self.table.home(key) == home && content.expires_at() <= now_ns {
                     self.remove(key, at);
                     gone(content);
                 }
             }
-            if self.table.buckets[bucket].passed() == 0 {
+            if self.table.bucket(bucket).passed() == 0 {
                 break;
             }
             bucket += 1;
