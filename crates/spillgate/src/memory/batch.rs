@@ -28,7 +28,7 @@ impl MemoryStore {
             for (i, decision) in decisions.iter_mut().enumerate() {
                 let (key, home) = homes[i];
                 match self.try_one(now, &hits[i], (key, home, &tables[i]), false, decision) {
-                    Ok(new) => self.tend_after(home, new, now),
+                    Ok(new) => self.tend_after(home, key, new, now),
                     Err(_) => self.decide_one(now, &hits[i], decision),
                 }
             }

@@ -179,6 +179,22 @@ impl Bucket {
         true
     }
 
+    /// Copies a slot of `from` as it is into a free one of this bucket; false if there is none.
+    #[inline]
+    pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize) -> bool {
+        let Some(free) = self.free_slot(width) else { return false };
+        for word in 0..width.words() {
+            self.set(free * width.words() + word, from.get(slot * width.words() + word));
+        }
+        true
+    }
+
+    /// When the entry in a slot expires; 0 if the slot is free.
+    #[inline]
+    pub(super) fn expires_at(&self, width: Width, slot: usize) -> u64 {
+        self.get(slot * width.words() + 2) & !BOXED
+    }
+
     pub(super) fn clear(&self, width: Width, slot: usize) {
         for word in 0..width.words() {
             self.set(slot * width.words() + word, 0);

@@ -16,11 +16,13 @@ use super::slab::Slab;
 use super::table::{At, Locked, Obstacle, Table};
 use super::{MemoryStore, OnFull};
 
-/// Home buckets looked at for expiry after each new key, and when there is no room.
-const STEPS: usize = 1;
+/// Home buckets looked at for expiry at a time, and when there is no room.
+const STEPS: usize = 4;
 const STEPS_WHEN_FULL: usize = 32;
-/// One decision in 2^6 on keys that are known looks at a bucket too.
-const SWEEP_BITS: u32 = 6;
+/// How often: after one new key in 2^2, so that no entry stays longer than as many new keys come
+/// as there are buckets, and after one decision in 2^6 on keys that are known.
+const NEW_BITS: u32 = 2;
+const KNOWN_BITS: u32 = 6;
 
 /// The table that a key belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -264,12 +266,12 @@ impl MemoryStore {
         *obstacle == Obstacle::Full
     }
 
-    /// Forgets a little, now and then: after each new key, and after some other decisions.
+    /// Forgets a little, now and then.
     #[inline]
-    pub(super) fn tend_after(&self, home: Home<'_>, new: bool, now: Time) {
-        // The time's digits, well mixed, are as good as a die.
-        let drawn = now.as_nanos().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SWEEP_BITS) == 0;
-        if new || drawn {
+    pub(super) fn tend_after(&self, home: Home<'_>, key: Fingerprint, new: bool, now: Time) {
+        // The digits of time and key, well mixed, are as good as a die.
+        let mixed = (now.as_nanos() ^ key.low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if mixed >> (u64::BITS - if new { NEW_BITS } else { KNOWN_BITS }) == 0 {
             self.tend(home, STEPS, now);
         }
     }

@@ -12,11 +12,11 @@ use super::slab::Slab;
 use super::table::{Locked, Table};
 
 /// Above this share of full slots a table grows: more would make chains long, fewer cost memory.
-const MAX_LOAD: f64 = 0.88;
+const MAX_LOAD: f64 = 0.89;
 /// Below this share it shrinks.
 const MIN_LOAD: f64 = 0.4;
-/// A table grows by 2^(1/12), about a seventeenth, and the shards not at the same time.
-const STEPS_TO_DOUBLE: f64 = 12.0;
+/// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
+const STEPS_TO_DOUBLE: f64 = 8.0;
 /// The smallest table that is not empty has about so many homes: a table has whole blocks.
 const MIN_HOMES: usize = 56;
 

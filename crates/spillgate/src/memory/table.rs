@@ -86,31 +86,25 @@ impl Table {
             }
             for slot in 0..self.width.slots() {
                 let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
-                let content = bucket.content(self.width, slot);
-                if content.expires_at() <= now_ns {
-                    gone(content);
+                if bucket.expires_at(self.width, slot) <= now_ns {
+                    gone(bucket.content(self.width, slot));
                 } else {
-                    new.place(key, content);
+                    new.place(key, bucket, slot);
                 }
             }
             bucket.unlock_as_moved();
         }
     }
 
-    fn place(&mut self, key: Fingerprint, content: Content) {
+    /// Copies the entry of `key` from a slot of another table's bucket.
+    fn place(&mut self, key: Fingerprint, from: &Bucket, slot: usize) {
         let mut bucket = self.home(key);
-        loop {
+        while !self.bucket(bucket).copy_slot(self.width, from, slot) {
+            self.bucket(bucket).note_passing();
+            bucket += 1;
             if bucket == self.len() {
                 self.add_block();
             }
-            let here = self.bucket(bucket);
-            if let Some(slot) = here.free_slot(self.width) {
-                let fits = here.write(self.width, slot, key, content);
-                debug_assert!(fits, "it came out of a slot of this width");
-                return;
-            }
-            here.note_passing();
-            bucket += 1;
         }
     }
 }

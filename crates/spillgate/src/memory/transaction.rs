@@ -77,7 +77,7 @@ impl MemoryStore {
             match self.try_one(now, hit, (key, home, &table), insist, decision) {
                 Ok(new) => {
                     drop(table);
-                    return self.tend_after(home, new, now);
+                    return self.tend_after(home, key, new, now);
                 }
                 Err(obstacle) => insist |= self.overcome(home, &obstacle, now),
             }
@@ -136,7 +136,7 @@ impl MemoryStore {
             match tried {
                 Ok((verdict, new)) => {
                     for &member in &new {
-                        self.tend_after(request.members[member].home, true, now);
+                        self.tend_after(request.members[member].home, request.members[member].key, true, now);
                     }
                     return verdict;
                 }
