@@ -7,7 +7,10 @@
 //!
 //! Admission bound: B + s/T; the queue lets enter Q + 1 + s/T.
 
-use crate::state::{Packed, Refusal, Usage};
+use alloc::vec::Vec;
+
+use crate::quota::MAX_SPAN_NS;
+use crate::state::{LATEST_NS, Packed, Refusal, Usage};
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,6 +117,15 @@ impl Bucket {
 
     pub(crate) fn expires_at(&self, _: &Quota) -> u64 {
         self.tat
+    }
+
+    pub(crate) fn encode(&self, words: &mut Vec<u64>) {
+        words.extend([self.tat, self.interval_ns]);
+    }
+
+    pub(crate) fn decode(words: &[u64]) -> Option<Bucket> {
+        let &[tat, interval_ns] = words else { return None };
+        (tat <= LATEST_NS && interval_ns <= MAX_SPAN_NS).then_some(Bucket { tat, interval_ns })
     }
 }
 
