@@ -33,10 +33,26 @@ impl Fingerprint {
         self.high.checked_shr(64 - bits).map_or(0, |shard| shard as usize)
     }
 
-    /// Which of `homes` buckets of its shard, one of `2^bits`: in the order of the high bits, so
-    /// that a larger table has all entries in the same order.
+    /// Where it stands among the keys of its shard, one of `2^bits`.
+    #[inline]
+    pub(super) fn rank(self, bits: u32) -> u64 {
+        self.high << bits
+    }
+
+    /// Which of `homes` buckets of its shard: in the order of ranks, so that a larger table has
+    /// all entries in the same order.
     #[inline]
     pub(super) fn home(self, bits: u32, homes: usize) -> usize {
-        (u128::from(self.high << bits) * homes as u128 >> 64) as usize
+        home_of_rank(self.rank(bits), homes)
     }
+}
+
+#[inline]
+pub(super) fn home_of_rank(rank: u64, homes: usize) -> usize {
+    (u128::from(rank) * homes as u128 >> 64) as usize
+}
+
+/// The lowest rank whose home is `home`; `None` if there are not so many homes.
+pub(super) fn first_rank(home: usize, homes: usize) -> Option<u64> {
+    u64::try_from(((home as u128) << 64).div_ceil(homes as u128)).ok()
 }

@@ -65,6 +65,22 @@ pub(super) struct Place {
     pub(super) shut: bool,
 }
 
+/// A state as it was written down.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Inline(Packed),
+    Boxed { expires_at: u64, state: State },
+}
+
+/// What became of a state that was to be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PutBack {
+    Done,
+    NoRoom,
+    /// No slot of this width holds such numbers, or the key is there already.
+    Unfit,
+}
+
 /// Whether a charge under `quota` may need more bytes in the slab.
 #[inline]
 fn needs_bytes(quota: &Quota, boxed: bool) -> bool {
@@ -190,19 +206,74 @@ impl MemoryStore {
         state: State,
         quota: &Quota,
     ) {
-        let mut slab = home.shards.slab(home.shard).lock();
         let expires_at = state.expires_at(quota);
         if expires_at == 0 {
             if let Some(index) = boxed {
-                slab.remove(index);
+                home.shards.slab(home.shard).lock().remove(index);
             }
             return self.remove(home, locked, key, at);
         }
+        self.write_boxed(home, locked, (key, at, boxed), state, expires_at);
+    }
+
+    fn write_boxed(
+        &self,
+        home: Home<'_>,
+        locked: &Locked<'_>,
+        (key, at, boxed): (Fingerprint, At, Option<u32>),
+        state: State,
+        expires_at: u64,
+    ) {
+        let mut slab = home.shards.slab(home.shard).lock();
         let index = boxed.unwrap_or_else(|| slab.reserve());
         self.room.resize(0, Slab::bytes(&state));
         slab.put(index, state);
         let fits = locked.write(key, at, Content::Boxed { expires_at, index });
         debug_assert!(fits, "an index and a time fit every slot");
+    }
+
+    /// Puts a state where one was before the store was: `key` is new here, and nobody asks for it yet.
+    pub(super) fn put_back(&self, shards: &Shards, key: Fingerprint, kept: &Kept, now: Time) -> PutBack {
+        let home = Home { shards, shard: shards.shard_of(key) };
+        loop {
+            let slots = home.load();
+            let table = home.table(&slots);
+            let tried = table.lock(table.home(key)).map_err(Obstacle::from);
+            match tried.and_then(|mut locked| self.try_put_back(home, &mut locked, key, kept)) {
+                Ok(done) => return done,
+                Err(obstacle) => _ = self.overcome(home, &obstacle, now),
+            }
+        }
+    }
+
+    fn try_put_back(
+        &self,
+        home: Home<'_>,
+        locked: &mut Locked<'_>,
+        key: Fingerprint,
+        kept: &Kept,
+    ) -> Result<PutBack, Obstacle> {
+        if locked.find(key)?.is_some() {
+            return Ok(PutBack::Unfit);
+        }
+        if matches!(kept, Kept::Boxed { .. }) && !self.room.has_bytes() {
+            return Ok(PutBack::NoRoom);
+        }
+        let place = self.claim(home, locked, key, true)?;
+        let Some(at) = place.at else { return Ok(PutBack::NoRoom) };
+        match kept {
+            Kept::Inline(Packed { expires_at, first, second }) => {
+                let (expires_at, first, second) = (*expires_at, *first, *second);
+                if !locked.write(key, at, Content::Inline { expires_at, first, second }) {
+                    self.unclaim(home, locked, key, &place);
+                    return Ok(PutBack::Unfit);
+                }
+            }
+            Kept::Boxed { expires_at, state } => {
+                self.write_boxed(home, locked, (key, at, None), state.clone(), *expires_at);
+            }
+        }
+        Ok(PutBack::Done)
     }
 
     /// Decides where `shut` states cannot be charged: what becomes of those is not kept.

@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::bucket::{Content, Width};
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, first_rank, home_of_rank};
 use super::slab::Slab;
 use super::table::{Slots, Table};
 
@@ -92,6 +92,47 @@ impl Shards {
         drop(self.shards[shard].hand.lock());
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Gives `each` the entries of one home bucket of `shard`, those from `rank` on, while their buckets are
+    /// locked; says the rank to go on from. Going on like this meets each entry once that is there all the
+    /// while, also when the table is replaced in between: a rank outlives its bucket.
+    pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
+        let slots = self.load(shard);
+        let table = self.table(&slots);
+        if table.homes == 0 {
+            return None;
+        }
+        let home = home_of_rank(rank, table.homes);
+        let scanned = table.lock(home).and_then(|mut locked| {
+            locked.each_of_home(|locked, key, at| {
+                if key.rank(self.bits) >= rank {
+                    each(key, locked.content(at));
+                }
+            })
+        });
+        if scanned.is_err() {
+            self.wait(shard);
+            return Some(rank);
+        }
+        first_rank(home + 1, table.homes)
+    }
+
+    /// Makes room for so many `entries` at once, evenly spread, in a store that is empty.
+    pub(super) fn reserve(&self, entries: usize) {
+        let homes = self.homes_for(entries / self.shards.len());
+        for shard in (0..self.shards.len()).filter(|_| entries > 0) {
+            self.tables[shard].store(Arc::new(Slots::new(self.size_above(shard, homes))));
+        }
+    }
+
+    /// How many homes so many entries fill as far as they may.
+    fn homes_for(&self, entries: usize) -> usize {
+        (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize
+    }
+
     /// Makes the table of `shard` larger.
     pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) {
         let mut hand = self.shards[shard].hand.lock();
@@ -131,7 +172,7 @@ impl Shards {
         let slots = self.load(shard);
         let old = self.table(&slots);
         let entries = self.shards[shard].entries.load(Ordering::Relaxed);
-        let wanted = (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize;
+        let wanted = self.homes_for(entries);
         let homes = self.size_above(shard, if larger { wanted.max(old.homes) } else { wanted });
         let mut new = Slots::new(homes);
         for bucket in old.buckets {
