@@ -49,7 +49,7 @@ impl Fingerprint {
 
 #[inline]
 pub(super) fn home_of_rank(rank: u64, homes: usize) -> usize {
-    (u128::from(rank) * homes as u128 >> 64) as usize
+    ((u128::from(rank) * homes as u128) >> 64) as usize
 }
 
 /// The lowest rank whose home is `home`; `None` if there are not so many homes.
