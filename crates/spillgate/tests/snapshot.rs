@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::Hasher as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use spillgate::{
     Anchor, Binding, Decision, Denied, Hit, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, OnFull, Op,
     Quota, QuotaBuilder, Receipt, Restored, SnapshotError, Time, Verdict,
@@ -115,8 +117,8 @@ struct Traffic {
 
 impl Traffic {
     fn op(&mut self) -> Op {
-        let (random, cost) = (&mut self.random, 0);
-        let cost = cost + random.below(4);
+        let random = &mut self.random;
+        let cost = random.below(4);
         let receipt = match self.receipts.len() as u64 {
             0 => None,
             known => Some(self.receipts[random.below(known) as usize]),
@@ -307,6 +309,59 @@ fn no_flipped_bit_goes_unnoticed() {
     }
     fs::write(&file.path, &whole).expect("written");
     assert!(file.restore(keys(100), at(0)).is_ok());
+}
+
+/// A file with a right sum around these records.
+fn forged(records: &[Vec<u64>], told: u64) -> Vec<u8> {
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut bytes = [&b"spillgate state\n"[..], &words(&[1, START_NS]), &[7; 16], &words(&[told, told])].concat();
+    for record in records {
+        bytes.push(record[0] as u8);
+        bytes.extend(words(&record[1..]));
+    }
+    bytes.push(0);
+    bytes.extend(words(&[records.len() as u64]));
+    let mut sum = SipHasher13::new();
+    sum.write(&bytes);
+    bytes.extend(sum.finish128().as_bytes());
+    bytes
+}
+
+#[test]
+fn a_right_sum_is_not_enough() {
+    let (file, end) = (File::new(), START_NS + 1_000_000_000);
+    let restore = |records: &[Vec<u64>], told| {
+        fs::write(&file.path, forged(records, told)).expect("written");
+        file.restore(keys(1_000_000), at(0)).map(|(_, report)| report.entries)
+    };
+    let (narrow, narrow_boxed, wide, wide_boxed) = (1, 2, 3, 4);
+    let window = vec![narrow, 9, 1 << 40, end, 5];
+    let counter = vec![wide, 9, 9, end, 5, 5];
+    let log = vec![narrow_boxed, 10, 0, end, 4, 4, 0, START_NS, 1];
+    let all = [window.clone(), counter, log.clone()];
+    // Nobody makes room for keys because a number says that there are so many.
+    assert!(matches!(restore(&all, u64::MAX), Ok(3)));
+    let wrong = [
+        vec![9, 9, 0, end, 5],
+        vec![narrow, 0, 0, end, 5],
+        vec![narrow, 9, 1, end, 5],
+        vec![narrow, 9, 0, 0, 5],
+        vec![narrow, 9, 0, u64::MAX, 5],
+        vec![narrow, 9, 0, end, (1 << 40) + 1],
+        vec![narrow, 9, 0, end, u64::MAX],
+        vec![wide, 9, 0, end, 5, u64::MAX],
+        vec![narrow_boxed, 10, 0, end, 4, 4, 0, START_NS, 0],
+        vec![narrow_boxed, 10, 0, end, u64::MAX, 4, 0, START_NS, 1],
+        vec![wide_boxed, 10, 0, 0, 2, 0, 0],
+        window.clone(),
+    ];
+    for record in wrong {
+        let told = restore(&[window.clone(), log.clone(), record.clone()], 3);
+        assert!(matches!(told, Err(SnapshotError::Damaged(_))), "{record:?}: {told:?}");
+    }
+    // So many keys in one place come of no hash; no table would ever be large enough.
+    let crowd: Vec<Vec<u64>> = (1..=1_000).map(|high| vec![narrow, high, 0, end, 5]).collect();
+    assert!(matches!(restore(&crowd, 1_000), Err(SnapshotError::Damaged(_))));
 }
 
 #[test]

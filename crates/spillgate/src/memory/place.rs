@@ -77,7 +77,7 @@ pub(super) enum Kept {
 pub(super) enum PutBack {
     Done,
     NoRoom,
-    /// No slot of this width holds such numbers, or the key is there already.
+    /// No slot of this width holds such numbers, the key is there already, or keys are crowded as no hash has them.
     Unfit,
 }
 
@@ -232,8 +232,16 @@ impl MemoryStore {
         debug_assert!(fits, "an index and a time fit every slot");
     }
 
-    /// Puts a state where one was before the store was: `key` is new here, and nobody asks for it yet.
-    pub(super) fn put_back(&self, shards: &Shards, key: Fingerprint, kept: &Kept, now: Time) -> PutBack {
+    /// Keeps a state that was written down, in a store that nobody asks yet; its table grows to
+    /// `most_homes` for it and no further.
+    pub(super) fn put_back(
+        &self,
+        shards: &Shards,
+        key: Fingerprint,
+        kept: &Kept,
+        now: Time,
+        most_homes: usize,
+    ) -> PutBack {
         let home = Home { shards, shard: shards.shard_of(key) };
         loop {
             let slots = home.load();
@@ -241,6 +249,7 @@ impl MemoryStore {
             let tried = table.lock(table.home(key)).map_err(Obstacle::from);
             match tried.and_then(|mut locked| self.try_put_back(home, &mut locked, key, kept)) {
                 Ok(done) => return done,
+                Err(Obstacle::Crowded) if table.homes > most_homes => return PutBack::Unfit,
                 Err(obstacle) => _ = self.overcome(home, &obstacle, now),
             }
         }

@@ -126,9 +126,11 @@ impl MemoryStore {
         let taken_at = Time::from_nanos(reader.word()?);
         let keys = KeyHasher::with_secret(reader.bytes()?);
         let store = MemoryStore::new(options);
-        let most = (metadata.len() / LEAST_RECORD_BYTES).min(options.max_keys as u64);
+        // Whatever its numbers say, there are no more entries than fit the file.
+        let most = usize::try_from(metadata.len() / LEAST_RECORD_BYTES).unwrap_or(usize::MAX);
         for shards in [&store.narrow, &store.wide] {
-            shards.reserve(usize::try_from(reader.word()?.min(most)).unwrap_or(0));
+            let told = usize::try_from(reader.word()?).unwrap_or(usize::MAX);
+            shards.reserve(told.min(most).min(options.max_keys));
         }
         let mut restored = Restored { taken_at, entries: 0, stale: 0, left_out: 0 };
         while let Some(entry) = reader.entry()? {
@@ -137,10 +139,10 @@ impl MemoryStore {
                 restored.stale += 1;
                 continue;
             }
-            match store.put_back(shards, entry.key, &entry.kept, now) {
+            match store.put_back(shards, entry.key, &entry.kept, now, most) {
                 PutBack::Done => restored.entries += 1,
                 PutBack::NoRoom => restored.left_out += 1,
-                PutBack::Unfit => return Err(SnapshotError::Damaged("two records are of one key, or one of no state")),
+                PutBack::Unfit => return Err(SnapshotError::Damaged("records are of one key, or of no state")),
             }
         }
         reader.end((restored.entries + restored.stale + restored.left_out) as u64)?;
