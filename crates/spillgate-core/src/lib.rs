@@ -87,6 +87,10 @@
 //!   `tests/extremes.rs`: `t_is_the_least_that_serves_no_more_than_the_limit`,
 //!   `a_bucket_admits_by_the_formula_at_all_extremes`,
 //!   `debt_is_converted_and_rounded_up_at_all_extremes`, `segments_weigh_exactly_at_all_extremes`.
+//! * A state that was written down decides everything as before, and words that are no state's are
+//!   none. `tests/encoding.rs`: `a_state_that_was_written_down_decides_as_before`,
+//!   `no_words_make_the_kernel_panic`, `no_changed_word_makes_the_kernel_panic`,
+//!   `no_integers_that_are_sound_make_the_kernel_panic`.
 //! * Every field of every answer is that of a model that is right by inspection.
 //!   `tests/oracles.rs`: `token_bucket_decides_as_the_model` and its siblings;
 //!   `tests/exhaustive.rs`: `every_small_trace_of_a_token_bucket` and its siblings.

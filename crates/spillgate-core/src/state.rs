@@ -52,6 +52,10 @@ macro_rules! on_body {
     };
 }
 
+mod encoding;
+
+pub(crate) use encoding::LATEST_NS;
+
 impl Body {
     /// The state of a key that nobody has seen, as its algorithm keeps it.
     #[inline]

@@ -90,7 +90,6 @@ fn what_this_version_has_not_is_said_plainly() {
         ("--resp 0.0.0.0:6379", "this version has no Redis protocol (RESP)"),
         ("--tls-cert cert.pem", "this version has no TLS"),
         ("--memory-on-full sketch", "this version has no sketch"),
-        ("--memory-snapshot-path state", "this version has no snapshots"),
         ("--store-deadline 10ms", "this version has no store but memory"),
     ] {
         let said = folder.run(&format!("serve rules.yaml {arguments}"));

@@ -1,9 +1,12 @@
 //! A limiter over memory answers at once: the same calls without a future.
 
+use std::io;
+use std::path::Path;
+
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Quota, StoreError};
 
-use crate::{Clock, Limiter, MemoryStore};
+use crate::{Clock, Limiter, MemoryOptions, MemoryStore, Restored, Saved, SnapshotError};
 
 /// Keys that are hashed before any is decided: few enough to stay on the stack.
 const BATCH: usize = 32;
@@ -53,5 +56,44 @@ impl<C: Clock> Limiter<MemoryStore, C> {
             self.store().hit_batch_now(now, &hits, decisions)?;
         }
         Ok(())
+    }
+
+    /// Writes all that was counted to `path`, so that [`restored`](Limiter::restored) finds it.
+    ///
+    /// See [`MemoryStore::save`] for what a snapshot is while decisions go on. Called when none do
+    /// any more, it forgets nothing; called every so often, a crash forgets what was counted since.
+    ///
+    /// # Errors
+    /// The folder is missing or not ours to write to, or the disk is full.
+    pub fn save(&self, path: &Path) -> io::Result<Saved> {
+        self.store().save(self.keys(), self.now(), path)
+    }
+
+    /// A limiter that counts on from what was [saved](Limiter::save) at `path`.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("state");
+    /// let daily = Quota::per_day(2).build()?;
+    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1)?.remaining, 1);
+    /// limiter.save(&path)?;
+    ///
+    /// let (limiter, found) = Limiter::restored(MemoryOptions::default(), SystemClock::start(), &path)?;
+    /// assert_eq!(found.entries, 1);
+    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1)?.remaining, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// There is no file, or it is not a whole snapshot of this version's format.
+    pub fn restored(
+        options: MemoryOptions,
+        clock: C,
+        path: &Path,
+    ) -> Result<(Limiter<MemoryStore, C>, Restored), SnapshotError> {
+        let (store, keys, restored) = MemoryStore::restored(options, clock.now(), path)?;
+        Ok((Limiter::with_keys(store, clock, keys), restored))
     }
 }

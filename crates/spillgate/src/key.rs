@@ -41,6 +41,10 @@ impl KeyHasher {
         KeyHasher { secret }
     }
 
+    pub(crate) const fn secret(&self) -> [u8; 16] {
+        self.secret
+    }
+
     /// Starts a key; add its [parts](KeyBuilder::part) in order.
     #[must_use]
     pub fn start(&self) -> KeyBuilder {

@@ -29,5 +29,5 @@ pub mod rules;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use key::{KeyBuilder, KeyHasher};
 pub use limiter::Limiter;
-pub use memory::{MemoryOptions, MemoryStore, OnFull};
+pub use memory::{MemoryOptions, MemoryStore, OnFull, Restored, Saved, SnapshotError};
 pub use spillgate_core::*;

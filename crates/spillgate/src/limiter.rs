@@ -26,7 +26,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// A limiter on a clock of the caller's.
     #[must_use]
     pub fn with_clock(store: S, clock: C) -> Limiter<S, C> {
-        Limiter { store, clock, keys: KeyHasher::random() }
+        Limiter::with_keys(store, clock, KeyHasher::random())
+    }
+
+    /// A limiter whose store holds states of keys that were hashed with this secret.
+    #[must_use]
+    pub const fn with_keys(store: S, clock: C, keys: KeyHasher) -> Limiter<S, C> {
+        Limiter { store, clock, keys }
     }
 
     /// Decides all `hits` of one request, all or nothing; `decisions` has the same length.

@@ -13,7 +13,8 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Bound::{Excluded, Included};
 
-use crate::state::{Refusal, Usage};
+use crate::quota::{MAX_RECORDS, MAX_SPAN_NS};
+use crate::state::{LATEST_NS, Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
 /// Boxed: every key pays for the size of the largest state, and few are concurrency limits.
@@ -201,6 +202,30 @@ impl Leases {
             + tree_bytes(table.terms.len(), size_of::<(u64, Term)>())
             + table.groups.capacity() * size_of::<Group>()
             + places.sum::<usize>()
+    }
+
+    /// The last id, then id, life, end and places of each lease.
+    pub(crate) fn encode(&self, words: &mut Vec<u64>) {
+        words.push(self.0.last_id);
+        for group in &self.0.groups {
+            words.extend(group.places.iter().flat_map(|(&(end, id), &places)| [id, group.life_ns, end, places]));
+        }
+    }
+
+    pub(crate) fn decode(words: &[u64]) -> Option<Leases> {
+        let (&last_id, leases) = words.split_first()?;
+        let (leases, []) = leases.as_chunks::<4>() else { return None };
+        // Counted at the epoch, all of them are alive.
+        let mut table = Table { last_id, ..Table::default() };
+        for &[id, life_ns, expires_at, places] in leases {
+            let known = id > last_id || table.terms.contains_key(&id);
+            let times = (1..=MAX_SPAN_NS).contains(&life_ns) && (1..=LATEST_NS).contains(&expires_at);
+            if known || !times || places == 0 || places > MAX_RECORDS - table.held {
+                return None;
+            }
+            table.insert(id, Term { life_ns, expires_at }, places);
+        }
+        (last_id <= LATEST_NS).then(|| Leases(Box::new(table)))
     }
 }
 

@@ -4,6 +4,8 @@
 //! intervals of length s (2L across an edge); at the first hit L * (floor(s/W) + 1), plus L - 1
 //! where s is no multiple of W.
 
+use alloc::vec::Vec;
+
 use crate::packed::Packed;
 use crate::quota::MAX_UNITS;
 use crate::state::{Refusal, Usage};
@@ -95,5 +97,14 @@ impl Window {
     #[inline]
     pub(crate) fn expires_at(&self, quota: &Quota) -> u64 {
         if self.count > 0 { self.start + quota.window_ns() } else { 0 }
+    }
+
+    pub(crate) fn encode(&self, words: &mut Vec<u64>) {
+        words.extend([self.start, self.count]);
+    }
+
+    pub(crate) fn decode(words: &[u64]) -> Option<Window> {
+        let &[start, count] = words else { return None };
+        (start <= Time::MAX.as_nanos() && count <= MAX_UNITS).then_some(Window { start, count })
     }
 }

@@ -5,7 +5,8 @@
 //! * `adopt`: make the state fit the quota and the clock; false = it equals no state;
 //! * `refusal`: why a cost does not fit (`None` = it fits; a cost of 0 is a look);
 //! * `charge`: take what fits; `force`: take in any case; `refund`: give back (false = nothing left);
-//! * `usage`: what is left and when it is all back; `expires_at`: from when on it equals no state.
+//! * `usage`: what is left and when it is all back; `expires_at`: from when on it equals no state;
+//! * `encode`: the state as words; `decode`: the state of words, if they are some state's.
 //!
 //! The caller has refused costs above the hard capacity and quotas of limit 0 already.
 

@@ -10,6 +10,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
 use crate::packed::Packed;
@@ -117,7 +118,8 @@ impl Segments {
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());
         let start = now - now % segment_ns;
-        let shift = usize::try_from((start - self.start) / segment_ns).unwrap_or(usize::MAX);
+        // A start that was kept for another quota may be no multiple of this one's segments.
+        let shift = usize::try_from(start.saturating_sub(self.start) / segment_ns).unwrap_or(usize::MAX);
         View { counts: &self.counts, shift, start, elapsed: now - start }
     }
 
@@ -216,5 +218,19 @@ impl Segments {
             Counts::Two(_) => 0,
             Counts::Many(counts) => size_of_val(&**counts),
         }
+    }
+
+    pub(crate) fn encode(&self, words: &mut Vec<u64>) {
+        words.push(self.start);
+        words.extend(&*self.counts);
+    }
+
+    pub(crate) fn decode(words: &[u64]) -> Option<Segments> {
+        let (&start, counts) = words.split_first()?;
+        let segments = counts.len().checked_sub(1).filter(|n| (1..=128).contains(n))?;
+        let mut decoded = Segments::new(u8::try_from(segments).ok()?);
+        decoded.start = start;
+        decoded.counts.copy_from_slice(counts);
+        (start <= Time::MAX.as_nanos() && counts.iter().all(|&c| c <= MAX_UNITS)).then_some(decoded)
     }
 }

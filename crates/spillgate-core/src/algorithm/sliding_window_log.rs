@@ -7,7 +7,9 @@
 //! refund by receipt takes time in proportion to the entries newer than its own.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
+use crate::quota::MAX_RECORDS;
 use crate::state::{Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
@@ -149,5 +151,26 @@ impl Log {
 
     pub(crate) fn heap_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// Times and units, oldest first.
+    pub(crate) fn encode(&self, words: &mut Vec<u64>) {
+        words.extend((0..self.entries.len()).flat_map(|i| [self.entries[i].at, self.units(i + 1) - self.units(i)]));
+    }
+
+    pub(crate) fn decode(words: &[u64]) -> Option<Log> {
+        let (pairs, []) = words.as_chunks::<2>() else { return None };
+        let mut log = Log::default();
+        for &[at, units] in pairs {
+            let newest = log.entries.back();
+            let total = newest.map_or(0, |newest| newest.total);
+            let later = newest.is_none_or(|newest| newest.at < at) && at <= Time::MAX.as_nanos();
+            // A forced log holds one unit more than the largest.
+            if !later || units == 0 || units > MAX_RECORDS + 1 - total {
+                return None;
+            }
+            log.entries.push_back(Entry { at, total: total + units });
+        }
+        (!log.entries.is_empty()).then_some(log)
     }
 }

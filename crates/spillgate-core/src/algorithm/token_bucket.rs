@@ -7,8 +7,11 @@
 //!
 //! Admission bound: B + s/T; the queue lets enter Q + 1 + s/T.
 
+use alloc::vec::Vec;
+
 use crate::packed::Packed;
-use crate::state::{Refusal, Usage};
+use crate::quota::MAX_SPAN_NS;
+use crate::state::{LATEST_NS, Refusal, Usage};
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +118,15 @@ impl Bucket {
 
     pub(crate) fn expires_at(&self, _: &Quota) -> u64 {
         self.tat
+    }
+
+    pub(crate) fn encode(&self, words: &mut Vec<u64>) {
+        words.extend([self.tat, self.interval_ns]);
+    }
+
+    pub(crate) fn decode(words: &[u64]) -> Option<Bucket> {
+        let &[tat, interval_ns] = words else { return None };
+        (tat <= LATEST_NS && interval_ns <= MAX_SPAN_NS).then_some(Bucket { tat, interval_ns })
     }
 }
 

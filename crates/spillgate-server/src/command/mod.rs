@@ -9,6 +9,7 @@ mod open_files;
 mod serve;
 mod show;
 mod signals;
+mod snapshot;
 mod table;
 mod terminal;
 mod validate;

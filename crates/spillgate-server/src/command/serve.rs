@@ -3,12 +3,13 @@
 use std::io::{self, ErrorKind, Read as _};
 use std::sync::Arc;
 
+use spillgate::MemoryOptions;
 use spillgate::rules::Rules;
-use spillgate::{Limiter, MemoryOptions, MemoryStore};
 
 use super::announce::{self, Loaded};
 use super::load::{self, Problems, Trouble};
 use super::signals::Signals;
+use super::snapshot::{self, Saver};
 use super::terminal::Terminal;
 use super::{OK, UNSERVED, WRONG, log, open_files};
 use crate::admin::{self, AdminState};
@@ -17,7 +18,7 @@ use crate::listener::{App, Server};
 use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState};
-use crate::service::{Backend, Bounds, Service, ServiceOptions};
+use crate::service::{Bounds, Service, ServiceOptions};
 use crate::settings::{Listen, Settings, Store};
 
 /// The most bytes of the admin token's file.
@@ -53,14 +54,18 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
-    let service = service(&settings, rules);
+    let service = service(&settings, rules).map_err(|trouble| Failure::Wrong(trouble.into()))?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
     let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
     let signals = Signals::new().map_err(|error| unserved(no_resources(&error)))?;
     let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), settings.rules.clone()).map_err(unserved)?;
+    let saver = Saver::start(&settings.memory.snapshot, &service).map_err(|error| unserved(no_resources(&error)))?;
     announce::ready(&settings, &listening, &loaded, serve.json, terminal);
-    match running.wait() {
+    let ended = running.wait();
+    // Nobody asks any more: nothing is forgotten.
+    drop(saver);
+    match ended {
         Ok(drained) if drained.connections_cut > 0 => {
             tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");
             Ok(OK)
@@ -105,16 +110,16 @@ fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
     Ok(Some(String::from_utf8_lossy(token).into_owned()))
 }
 
-fn service(settings: &Settings, rules: Rules) -> Arc<Service> {
+fn service(settings: &Settings, rules: Rules) -> Result<Arc<Service>, Trouble> {
     let Store::Memory = settings.store;
     let options = MemoryOptions {
         max_keys: settings.memory.max_keys,
         max_heap_bytes: settings.memory.max_heap,
         on_full: settings.memory.on_full,
     };
-    let limiter = Limiter::new(Backend::Memory(MemoryStore::new(options)));
+    let limiter = snapshot::limiter(options, &settings.memory.snapshot)?;
     let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
-    Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
+    Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new()))))
 }
 
 /// Binds all listeners; says where each listens.

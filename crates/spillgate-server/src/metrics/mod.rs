@@ -128,6 +128,12 @@ pub struct Metrics {
     pub store_keys: Gauge,
     /// Requests that met a bound of the store; brought up to date when metrics are read.
     pub store_full: Counter,
+    /// Snapshots that were written.
+    pub snapshots: Counter,
+    /// Snapshots that could not be written.
+    pub snapshot_failures: Counter,
+    /// When the last snapshot was begun, in seconds since the epoch; 0 before the first.
+    pub snapshot_time: Gauge,
     /// Rules in force.
     pub rules: Gauge,
     /// Rules files that were read again and taken.
@@ -174,6 +180,9 @@ impl Metrics {
             store_errors: counter(&mut registry, "store_errors", "Requests that the store could not answer"),
             store_keys: gauge(&mut registry, "store_keys", "States that the store holds"),
             store_full: counter(&mut registry, "store_full", "Requests that met a bound of the store"),
+            snapshots: counter(&mut registry, "snapshots", "Snapshots of the store that were written"),
+            snapshot_failures: counter(&mut registry, "snapshot_failures", "Snapshots that could not be written"),
+            snapshot_time: gauge(&mut registry, "snapshot_timestamp_seconds", "When the last snapshot was begun"),
             rules: gauge(&mut registry, "rules", "Rules in force"),
             reloads: counter(&mut registry, "rules_reloads", "Changed rules that were taken"),
             reload_failures: counter(&mut registry, "rules_reload_failures", "Changed rules that were wrong"),

@@ -127,6 +127,13 @@ pub const KEYS: &[Key] = &[
         }
         s.memory.on_full = v.word(&[("deny", OnFull::Deny), ("allow", OnFull::Allow)])?;
     }),
+    key!("memory.snapshot.path", One "FILE", "",
+        "File that keeps what was counted over a restart, written at intervals and at the end; without one \
+         counts start anew with the process",
+        |s, v| s.memory.snapshot.path = Some(v.path_buf()?)),
+    key!("memory.snapshot.interval", One "DURATION", "30s",
+        "How often the snapshot is written: a crash forgets at most what was counted since",
+        |s, v| s.memory.snapshot.interval = v.duration()?),
     key!("headers", One "STYLE", "draft-11",
     "Header fields of HTTP answers: draft-11, draft-06, x-ratelimit or off",
     |s, v| {
@@ -193,8 +200,6 @@ pub const KEYS: &[Key] = &[
     key!("store.scripts", not yet: "no store but memory, so no scripts"),
     key!("store.log", not yet: "no store but memory, so no choice of how it keeps logs"),
     key!("store.fixed_window", not yet: "no store but memory, so no choice of how it counts windows"),
-    key!("memory.snapshot.path", not yet: "no snapshots: counts start anew with the process"),
-    key!("memory.snapshot.every", not yet: "no snapshots: counts start anew with the process"),
     key!("tls.cert", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
     key!("tls.key", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
     key!("tls.client_ca", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),

@@ -94,8 +94,8 @@ pub enum Store {
     Memory,
 }
 
-/// Bounds of the memory store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Bounds of the memory store, and the file that outlives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// The most keys that are counted at once.
     pub max_keys: usize,
@@ -103,6 +103,17 @@ pub struct Memory {
     pub max_heap: usize,
     /// What a new key is told while the store is full.
     pub on_full: OnFull,
+    /// What a restart finds.
+    pub snapshot: Snapshot,
+}
+
+/// The file that keeps what was counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Where it is; `None` keeps nothing.
+    pub path: Option<PathBuf>,
+    /// How often it is written.
+    pub interval: Duration,
 }
 
 /// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.

@@ -11,7 +11,7 @@ use super::error::{SettingsError, Source};
 use super::keys::{KEYS, Key, Shape};
 use super::values::{Value, nearest};
 use super::yaml::{self, Kind, Name, Node, Wrong};
-use super::{Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Store};
+use super::{Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store};
 
 /// A settings file as read.
 #[derive(Debug, Clone)]
@@ -339,7 +339,12 @@ fn blank() -> Settings {
         log_level: String::new(),
         log_format: LogFormat::Text,
         store: Store::Memory,
-        memory: Memory { max_keys: 0, max_heap: 0, on_full: OnFull::Deny },
+        memory: Memory {
+            max_keys: 0,
+            max_heap: 0,
+            on_full: OnFull::Deny,
+            snapshot: Snapshot { path: None, interval: Duration::ZERO },
+        },
         headers: HeaderStyle::Off,
         trusted_proxies: Vec::new(),
         forward_auth: ForwardAuth { domain: None, deny_status: 0, ipv6_prefix: 0, descriptors: Vec::new() },

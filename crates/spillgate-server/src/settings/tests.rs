@@ -37,6 +37,7 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(settings.admin, Some(Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 6070)))));
     assert_eq!((settings.workers, settings.shadow, settings.log_level.as_str()), (None, false, "info"));
     assert_eq!((settings.memory.max_keys, settings.memory.on_full), (10_000_000, OnFull::Deny));
+    assert_eq!(settings.memory.snapshot, Snapshot { path: None, interval: Duration::from_secs(30) });
     assert_eq!(settings.headers, HeaderStyle::Draft11);
     assert_eq!(settings.allow.grpc, Grants { overriding: true, refund: false });
     assert_eq!(settings.allow.http, Grants::default());
@@ -95,7 +96,7 @@ rules: [rules/, more.yaml]
 shadow: on
 workers: 2
 store: {url: memory}
-memory: {max_keys: 500k, max_heap: 64MiB, on_full: allow}
+memory: {max_keys: 500k, max_heap: 64MiB, on_full: allow, snapshot: {path: state, interval: 5s}}
 headers: x-ratelimit
 trusted_proxies: [10.1.2.3/8, fd00::/8, 192.0.2.1]
 forward_auth:
@@ -116,7 +117,8 @@ tls:
     assert_eq!(settings.rules, ["conf/rules/", "conf/more.yaml"].map(PathBuf::from));
     assert_eq!(settings.admin_token_file, Some("/etc/token".into()));
     assert!(settings.shadow);
-    assert_eq!(settings.memory, Memory { max_keys: 500_000, max_heap: 64 << 20, on_full: OnFull::Allow });
+    let snapshot = Snapshot { path: Some("conf/state".into()), interval: Duration::from_secs(5) };
+    assert_eq!(settings.memory, Memory { max_keys: 500_000, max_heap: 64 << 20, on_full: OnFull::Allow, snapshot });
     let networks: Vec<_> = settings.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(networks, ["10.0.0.0/8", "fd00::/8", "192.0.2.1/32"]);
     let entry = |key: &str, from| EntrySource { key: key.to_owned(), from };
@@ -247,7 +249,6 @@ fn what_is_not_built_is_said_plainly() {
         ("store: {url: 'redis://h'}", "this version has no store but memory: no Redis, no Valkey"),
         ("tls: {cert: a}", "`tls.cert`: this version has no TLS"),
         ("resp: 0.0.0.0:6379", "`resp`: this version has no Redis protocol (RESP)"),
-        ("memory: {snapshot: {path: a}}", "`memory.snapshot.path`: this version has no snapshots"),
         ("memory: {on_full: sketch}", "`memory.on_full`: this version has no sketch"),
         ("store: {deadline: 10ms}", "`store.deadline`: this version has no store but memory"),
     ];

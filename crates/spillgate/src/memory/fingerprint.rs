@@ -21,9 +21,11 @@ impl Fingerprint {
     pub(super) fn of(hit: &Hit<'_>) -> Fingerprint {
         let key = hit.state_key();
         let low = key as u64;
-        // Keys are hashes already. Those of a caller who numbers them instead may differ in the low bits only;
-        // times an odd number (2^64 over the golden ratio) these reach the high ones, and nothing is lost.
+        // Keys are hashes already. Those of a caller who numbers them instead differ in a few bits only,
+        // wherever those are: mixing, of which nothing is lost, spreads them too. The factors are odd: 2^64
+        // over the golden ratio, and one of SplitMix64's.
         let high = (key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let high = (high ^ (high >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         Fingerprint { high: high.max(1), low }
     }
 
@@ -33,10 +35,26 @@ impl Fingerprint {
         self.high.checked_shr(64 - bits).map_or(0, |shard| shard as usize)
     }
 
-    /// Which of `homes` buckets of its shard, one of `2^bits`: in the order of the high bits, so
-    /// that a larger table has all entries in the same order.
+    /// Where it stands among the keys of its shard, one of `2^bits`.
+    #[inline]
+    pub(super) fn rank(self, bits: u32) -> u64 {
+        self.high << bits
+    }
+
+    /// Which of `homes` buckets of its shard: in the order of ranks, so that a larger table has
+    /// all entries in the same order.
     #[inline]
     pub(super) fn home(self, bits: u32, homes: usize) -> usize {
-        (u128::from(self.high << bits) * homes as u128 >> 64) as usize
+        home_of_rank(self.rank(bits), homes)
     }
+}
+
+#[inline]
+pub(super) fn home_of_rank(rank: u64, homes: usize) -> usize {
+    ((u128::from(rank) * homes as u128) >> 64) as usize
+}
+
+/// The lowest rank whose home is `home`; `None` if there are not so many homes.
+pub(super) fn first_rank(home: usize, homes: usize) -> Option<u64> {
+    u64::try_from(((home as u128) << 64).div_ceil(homes as u128)).ok()
 }

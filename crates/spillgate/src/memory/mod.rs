@@ -1,12 +1,14 @@
-//! State in this process: exact, bounded, gone with the process.
+//! State in this process: exact, bounded, gone with the process but for what a snapshot keeps.
 
 mod batch;
 mod bucket;
 mod fingerprint;
 mod place;
+mod record;
 mod room;
 mod shards;
 mod slab;
+mod snapshot;
 mod sync;
 mod table;
 mod transaction;
@@ -19,6 +21,8 @@ use spillgate_core::{Algorithm, Decision, Hit, MAX_HITS, OpKind, Quota, Store, S
 use bucket::Width;
 use room::Room;
 use shards::Shards;
+
+pub use snapshot::{Restored, Saved, SnapshotError};
 
 /// Keys a shard has room for: copying so many entries is all that growing ever does at once.
 const SHARD_KEYS: usize = 128 * 1024;

@@ -62,6 +62,22 @@ pub(super) struct Place {
     pub(super) shut: bool,
 }
 
+/// A state as it was written down.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Inline(Packed),
+    Boxed { expires_at: u64, state: State },
+}
+
+/// What became of a state that was to be put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PutBack {
+    Done,
+    NoRoom,
+    /// No slot of this width holds such numbers, the key is there already, or keys are crowded as no hash has them.
+    Unfit,
+}
+
 /// Whether a charge under `quota` may need more bytes in the slab.
 #[inline]
 fn needs_bytes(quota: &Quota, boxed: bool) -> bool {
@@ -115,7 +131,14 @@ impl MemoryStore {
         if !self.room.take_key() {
             return if insist { Ok(Place { shut: true, ..Place::default() }) } else { Err(Obstacle::Full) };
         }
-        let at = locked.claim(key).inspect_err(|_| self.room.give_back_key())?;
+        let at = match locked.claim(key) {
+            Ok(at) => at,
+            Err(obstacle) => {
+                self.room.give_back_key();
+                let crowded = obstacle == Obstacle::Crowded && insist;
+                return if crowded { Ok(Place { shut: true, ..Place::default() }) } else { Err(obstacle) };
+            }
+        };
         home.shards.note_entry(home.shard);
         Ok(Place { at: Some(at), boxed: None, new: true, shut: false })
     }
@@ -206,19 +229,80 @@ impl MemoryStore {
         state: State,
         quota: &Quota,
     ) {
-        let mut slab = home.shards.slab(home.shard).lock();
         let expires_at = state.expires_at(quota);
         if expires_at == 0 {
             if let Some(index) = boxed {
-                slab.remove(index);
+                home.shards.slab(home.shard).lock().remove(index);
             }
             return self.remove(home, locked, key, at);
         }
+        self.write_boxed(home, locked, (key, at, boxed), state, expires_at);
+    }
+
+    fn write_boxed(
+        &self,
+        home: Home<'_>,
+        locked: &Locked<'_>,
+        (key, at, boxed): (Fingerprint, At, Option<u32>),
+        state: State,
+        expires_at: u64,
+    ) {
+        let mut slab = home.shards.slab(home.shard).lock();
         let index = boxed.unwrap_or_else(|| slab.reserve());
         self.room.resize(0, Slab::bytes(&state));
         slab.put(index, state);
         let fits = locked.write(key, at, Content::Boxed { expires_at, index });
         debug_assert!(fits, "an index and a time fit every slot");
+    }
+
+    /// Keeps a state that was written down, in a store that nobody asks yet.
+    pub(super) fn put_back(&self, shards: &Shards, key: Fingerprint, kept: &Kept, now: Time) -> PutBack {
+        let home = Home { shards, shard: shards.shard_of(key) };
+        loop {
+            let table = home.load();
+            let mut locked = Locked::from(&table, table.home(key));
+            let tried = self.try_put_back(home, &mut locked, key, kept);
+            drop(locked);
+            match tried {
+                Ok(done) => return done,
+                Err(Obstacle::Full) => return PutBack::NoRoom,
+                Err(obstacle) => {
+                    if self.overcome(home, &obstacle, now) {
+                        return PutBack::Unfit;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_put_back(
+        &self,
+        home: Home<'_>,
+        locked: &mut Locked<'_>,
+        key: Fingerprint,
+        kept: &Kept,
+    ) -> Result<PutBack, Obstacle> {
+        if locked.find(key)?.is_some() {
+            return Ok(PutBack::Unfit);
+        }
+        if matches!(kept, Kept::Boxed { .. }) && !self.room.has_bytes() {
+            return Ok(PutBack::NoRoom);
+        }
+        let place = self.claim(home, locked, key, false)?;
+        let Some(at) = place.at else { return Ok(PutBack::NoRoom) };
+        match kept {
+            Kept::Inline(Packed { expires_at, first, second }) => {
+                let (expires_at, first, second) = (*expires_at, *first, *second);
+                if !locked.write(key, at, Content::Inline { expires_at, first, second }) {
+                    self.unclaim(home, locked, key, &place);
+                    return Ok(PutBack::Unfit);
+                }
+            }
+            Kept::Boxed { expires_at, state } => {
+                self.write_boxed(home, locked, (key, at, None), state.clone(), *expires_at);
+            }
+        }
+        Ok(PutBack::Done)
     }
 
     /// Decides where `shut` states cannot be charged: what becomes of those is not kept.
@@ -259,11 +343,17 @@ impl MemoryStore {
     #[cold]
     pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time) -> bool {
         match obstacle {
-            Obstacle::Full => self.tend(home, STEPS_WHEN_FULL, now),
-            Obstacle::Moved => home.shards.wait(home.shard),
-            Obstacle::Crowded => home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone)),
+            Obstacle::Full => {
+                self.tend(home, STEPS_WHEN_FULL, now);
+                true
+            }
+            Obstacle::Moved => {
+                home.shards.wait(home.shard);
+                false
+            }
+            // Only keys that are no hashes crowd a table that is nearly empty; no size would help them.
+            Obstacle::Crowded => !home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone)),
         }
-        *obstacle == Obstacle::Full
     }
 
     /// Forgets a little, now and then.

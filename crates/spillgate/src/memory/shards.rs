@@ -7,7 +7,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::bucket::{Content, Width};
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, first_rank, home_of_rank};
 use super::slab::Slab;
 use super::table::{Locked, Table};
 
@@ -17,6 +17,8 @@ const MAX_LOAD: f64 = 0.89;
 const MIN_LOAD: f64 = 0.4;
 /// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
 const STEPS_TO_DOUBLE: f64 = 8.0;
+/// With so many times the homes that its entries need, a table is nearly empty.
+const SPARSE: usize = 4;
 /// The smallest table that is not empty has about so many homes: a table has whole blocks.
 const MIN_HOMES: usize = 56;
 
@@ -87,10 +89,53 @@ impl Shards {
         drop(self.shards[shard].hand.lock());
     }
 
-    /// Makes the table of `shard` larger.
-    pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) {
+    pub(super) fn count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Gives `each` the entries of one home bucket of `shard`, those from `rank` on, while their buckets are
+    /// locked; says the rank to go on from. Going on like this meets each entry once that is there all the
+    /// while, also when the table is replaced in between: a rank outlives its bucket.
+    pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
+        let table = self.load(shard);
+        if table.homes() == 0 {
+            return None;
+        }
+        let home = home_of_rank(rank, table.homes());
+        let scanned = Locked::from(&table, home).each_of_home(|locked, key, at| {
+            if key.rank(self.bits) >= rank {
+                each(key, locked.content(at));
+            }
+        });
+        if scanned.is_err() {
+            self.wait(shard);
+            return Some(rank);
+        }
+        first_rank(home + 1, table.homes())
+    }
+
+    /// Makes room for so many `entries` at once, evenly spread, in a store that is empty.
+    pub(super) fn reserve(&self, entries: usize) {
+        let homes = self.homes_for(entries / self.shards.len());
+        for shard in (0..self.shards.len()).filter(|_| entries > 0) {
+            self.tables[shard].store(Arc::new(Table::new(self.width, self.bits, self.size_above(shard, homes))));
+        }
+    }
+
+    /// How many homes so many entries fill as far as they may.
+    fn homes_for(&self, entries: usize) -> usize {
+        (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize
+    }
+
+    /// Makes the table of `shard` larger, unless it is nearly empty: says whether it did.
+    pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) -> bool {
         let mut hand = self.shards[shard].hand.lock();
-        self.replace(shard, &mut hand, true, now_ns, gone);
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed);
+        let useful = self.load(shard).homes() <= (SPARSE * self.homes_for(entries)).max(MIN_HOMES * SPARSE);
+        if useful {
+            self.replace(shard, &mut hand, true, now_ns, gone);
+        }
+        useful
     }
 
     /// Looks at the next `steps` home buckets of `shard`, forgets what expired there, and has the
@@ -122,7 +167,7 @@ impl Shards {
     fn replace(&self, shard: usize, hand: &mut usize, larger: bool, now_ns: u64, mut gone: impl FnMut(Content)) {
         let old = self.load(shard);
         let entries = self.shards[shard].entries.load(Ordering::Relaxed);
-        let wanted = (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize;
+        let wanted = self.homes_for(entries);
         let homes = self.size_above(shard, if larger { wanted.max(old.homes()) } else { wanted });
         let mut new = Table::new(self.width, self.bits, homes);
         old.move_to(&mut new, now_ns, |content| {

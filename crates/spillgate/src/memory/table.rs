@@ -235,27 +235,33 @@ impl<'t> Locked<'t> {
         self.table.bucket(at.bucket).write(self.table.width, at.slot, key, content)
     }
 
-    /// Removes what expired of the entries whose home is the first locked bucket, and gives it to `gone`.
-    pub(super) fn forget_expired(&mut self, now_ns: u64, mut gone: impl FnMut(Content)) -> Result<(), Moved> {
+    /// Gives `each` the entries whose home is the first locked bucket: all of them or none.
+    pub(super) fn each_of_home(&mut self, mut each: impl FnMut(&Self, Fingerprint, At)) -> Result<(), Moved> {
         let (home, width) = (self.from, self.table.width);
-        let mut bucket = home;
-        while bucket < self.table.len() {
-            self.extend_to(bucket)?;
+        let mut last = home;
+        while self.extend_to(last)?.passed() > 0 {
+            last += 1;
+        }
+        for bucket in home..=last {
             for slot in 0..width.slots() {
-                let at = At { bucket, slot };
-                let Some(key) = self.table.bucket(bucket).fingerprint(width, slot) else { continue };
-                let content = self.content(at);
-                if self.table.home(key) == home && content.expires_at() <= now_ns {
-                    self.remove(key, at);
-                    gone(content);
+                let key = self.table.bucket(bucket).fingerprint(width, slot);
+                if let Some(key) = key.filter(|&key| self.table.home(key) == home) {
+                    each(self, key, At { bucket, slot });
                 }
             }
-            if self.table.bucket(bucket).passed() == 0 {
-                break;
-            }
-            bucket += 1;
         }
         Ok(())
+    }
+
+    /// Removes what expired of the entries whose home is the first locked bucket, and gives it to `gone`.
+    pub(super) fn forget_expired(&mut self, now_ns: u64, mut gone: impl FnMut(Content)) -> Result<(), Moved> {
+        self.each_of_home(|locked, key, at| {
+            let content = locked.content(at);
+            if content.expires_at() <= now_ns {
+                locked.remove(key, at);
+                gone(content);
+            }
+        })
     }
 }
 

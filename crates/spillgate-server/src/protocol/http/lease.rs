@@ -2,7 +2,7 @@
 //! the server keeps no table of them.
 //!
 //! A token is base64url(version, leases, tag); the tag is a SipHash-2-4-128 over all before it
-//! with a secret of this process (or of the fleet), so that nobody else can make one or change
+//! with a secret made of that of the keys, so that nobody else can make one or change
 //! one: a lease id is worth the places it holds.
 
 use std::hash::Hasher as _;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
-use spillgate::{Algorithm, MAX_HITS, Quota, Receipt, Time};
+use spillgate::{Algorithm, KeyHasher, MAX_HITS, Quota, Receipt, Time};
 
 const VERSION: u8 = 1;
 /// key 16, limit 8, lease 8, places 8, taken at 8, id 8
@@ -38,11 +38,11 @@ pub(crate) struct LeaseKey([u8; 16]);
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// A secret that ends with the process, as its leases in memory do.
-    pub(crate) fn random() -> Result<LeaseKey, getrandom::Error> {
-        let mut secret = [0; 16];
-        getrandom::fill(&mut secret)?;
-        Ok(LeaseKey(secret))
+    /// A secret that lasts as long as that of the keys, and so as the leases that are held under them.
+    ///
+    /// No caller counts under a key of one part, so none learns it from a token.
+    pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
+        LeaseKey(keys.start().part(b"lease ids").finish().to_be_bytes())
     }
 
     /// The token of `leases`, at most [`MAX_HITS`] of them.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_signed_is_read_back() {
-        let key = LeaseKey::random().unwrap();
+        let key = LeaseKey::of(&KeyHasher::random());
         for leases in [vec![lease(1)], vec![lease(3), lease(u64::MAX)], vec![lease(1); MAX_HITS]] {
             let token = key.sign(&leases);
             assert_eq!(key.open(&token), Ok(leases));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn no_altered_bit_is_accepted() {
-        let key = LeaseKey::random().unwrap();
+        let key = LeaseKey::of(&KeyHasher::random());
         let bytes = URL_SAFE_NO_PAD.decode(key.sign(&[lease(2)])).unwrap();
         for bit in 0..bytes.len() * 8 {
             let mut altered = bytes.clone();
@@ -145,9 +145,11 @@ mod tests {
 
     #[test]
     fn tokens_of_others_and_junk_are_refused() {
-        let key = LeaseKey::random().unwrap();
+        let key = LeaseKey::of(&KeyHasher::random());
         let long = "A".repeat(MAX_TOKEN_CHARS + 1);
-        for junk in ["", "A", "=", "not a token", "\u{1F980}", &long, &LeaseKey::random().unwrap().sign(&[lease(1)])] {
+        for junk in
+            ["", "A", "=", "not a token", "\u{1F980}", &long, &LeaseKey::of(&KeyHasher::random()).sign(&[lease(1)])]
+        {
             assert_eq!(key.open(junk), Err(BadLeaseId), "{junk:.20}");
         }
     }

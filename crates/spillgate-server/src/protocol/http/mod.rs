@@ -78,9 +78,6 @@ pub enum HttpError {
     /// `forward_auth.deny_status` is no status.
     #[error("forward_auth.deny_status: {0} is no HTTP status")]
     DenyStatus(u16),
-    /// The operating system gave no random bytes for the secret of lease ids.
-    #[error("no random bytes for the secret of lease ids: {0}")]
-    Random(getrandom::Error),
 }
 
 /// What every handler needs; cheap to clone.
@@ -108,15 +105,15 @@ struct Shared<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// What serves `service` over HTTP.
     ///
-    /// Lease ids are signed with a secret of this state's own: all that answer with it share it, and ids end
-    /// with the process, as the leases in its memory do.
+    /// Lease ids are signed with a secret made of that of the limiter's keys: they last as long as
+    /// the leases can be found.
     ///
     /// # Errors
-    /// A setting that cannot be served, or no randomness.
+    /// A setting that cannot be served.
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
         let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait } = options;
         let forward_auth = ForwardAuth::try_from(forward_auth)?;
-        let lease_key = LeaseKey::random().map_err(HttpError::Random)?;
+        let lease_key = LeaseKey::of(service.limiter().keys());
         Ok(HttpState(Arc::new(Shared {
             service,
             headers,

@@ -1,0 +1,481 @@
+//! A memory store in a file: what is restored decides as what was saved, and what is no whole snapshot is none.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::Hasher as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use spillgate::{
+    Anchor, Binding, Decision, Denied, Hit, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, OnFull, Op,
+    Quota, QuotaBuilder, Receipt, Restored, SnapshotError, Time, Verdict,
+};
+use tempfile::TempDir;
+
+const SECOND: Duration = Duration::from_secs(1);
+const START_NS: u64 = 1_790_000_000_000_000_000;
+
+fn at(ns: u64) -> Time {
+    Time::from_nanos(START_NS + ns)
+}
+
+fn secret() -> KeyHasher {
+    KeyHasher::with_secret([7; 16])
+}
+
+/// A folder, and the snapshot in it.
+struct File {
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl File {
+    fn new() -> File {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = folder.path().join("state");
+        File { folder, path }
+    }
+
+    fn save(&self, store: &MemoryStore, now: Time) -> usize {
+        let saved = store.save(&secret(), now, &self.path).expect("saved");
+        assert_eq!(fs::metadata(&self.path).expect("a file").len(), saved.bytes);
+        saved.entries
+    }
+
+    fn restore(&self, options: MemoryOptions, now: Time) -> Result<(MemoryStore, Restored), SnapshotError> {
+        MemoryStore::restored(options, now, &self.path).map(|(store, _, restored)| (store, restored))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+fn keys(max_keys: usize) -> MemoryOptions {
+    MemoryOptions { max_keys, ..MemoryOptions::default() }
+}
+
+fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
+    let mut decisions = [Decision::default()];
+    store.decide_now(now, &[Hit::new(key, quota, Op::take(1), Binding::Enforce)], &mut decisions).expect("well formed");
+    decisions[0]
+}
+
+/// A key as a hasher makes them: all bits matter.
+fn key(i: u64) -> u128 {
+    secret().start().part(&i.to_le_bytes()).finish()
+}
+
+/// xorshift64* (Vigna, 2014): the same requests in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+}
+
+fn quotas() -> Vec<Quota> {
+    let odd = Duration::from_nanos(1_000_000_007);
+    let builders: Vec<QuotaBuilder> = vec![
+        Quota::token_bucket(5, SECOND),
+        Quota::token_bucket(8, odd).burst(3).denied(Denied::Charged),
+        // An interval that fits no narrow slot.
+        Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
+        Quota::token_bucket(5, SECOND).penalty(SECOND),
+        Quota::fixed_window(5, SECOND),
+        Quota::fixed_window(3, SECOND).penalty(Duration::from_millis(700)),
+        Quota::fixed_window(5, odd).anchor(Anchor::FirstHit).soft_ppm(500_000),
+        Quota::sliding_window_log(5, SECOND),
+        Quota::sliding_window_log(2, odd).denied(Denied::Charged).penalty(SECOND),
+        Quota::sliding_window_counter(5, SECOND),
+        Quota::sliding_window_counter(4, odd).penalty(SECOND),
+        Quota::sliding_window_counter(9, SECOND).segments(10),
+        Quota::sliding_window_counter(7, SECOND).segments(128).penalty(SECOND),
+        Quota::leaky_bucket(5, SECOND).queue(3),
+        Quota::leaky_bucket(10, SECOND).queue(6).penalty(SECOND),
+        Quota::concurrency(3).lease(SECOND),
+        Quota::concurrency(5).lease(odd).penalty(SECOND),
+    ];
+    let quotas = builders.into_iter().filter_map(|quota| quota.build().ok());
+    quotas.collect()
+}
+
+/// Random requests of several hits, the answers to which depend on all that was answered before.
+struct Traffic {
+    quotas: Vec<Quota>,
+    random: Random,
+    now_ns: u64,
+    receipts: Vec<Receipt>,
+}
+
+impl Traffic {
+    fn op(&mut self) -> Op {
+        let random = &mut self.random;
+        let cost = random.below(4);
+        let receipt = match self.receipts.len() as u64 {
+            0 => None,
+            known => Some(self.receipts[random.below(known) as usize]),
+        };
+        match (random.below(20), receipt) {
+            (0, _) => Op::Look,
+            (1, _) => Op::Force { cost },
+            (2, _) => Op::Refund { cost, receipt: None },
+            (3 | 4, Some(_)) => Op::Refund { cost, receipt },
+            (5, Some(receipt)) => Op::Renew { receipt },
+            (6, _) if cost == 0 => Op::Reset,
+            _ => Op::Take { cost, max_wait_ns: random.below(3) * 200_000_000 },
+        }
+    }
+
+    /// Asks all `stores` the same, and compares what they say.
+    fn request(&mut self, stores: &[&MemoryStore]) -> Verdict {
+        self.now_ns += [0, 1, 50_000_000, 400_000_000][self.random.below(4) as usize] * self.random.below(3);
+        let quotas = self.quotas.clone();
+        let hits: Vec<Hit<'_>> = (0..=self.random.below(4))
+            .map(|_| {
+                let quota = &quotas[self.random.below(quotas.len() as u64) as usize];
+                let binding = [Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
+                let binding = binding[self.random.below(4) as usize];
+                Hit::new(key(self.random.below(5)), quota, self.op(), binding)
+            })
+            .collect();
+        let mut answers = stores.iter().map(|store| {
+            let mut decisions = vec![Decision::default(); hits.len()];
+            let verdict = store.decide_now(at(self.now_ns), &hits, &mut decisions).expect("well formed");
+            (verdict, decisions)
+        });
+        let (verdict, decisions) = answers.next().expect("there is a store");
+        for other in answers {
+            assert_eq!(other, (verdict, decisions.clone()), "{hits:?}");
+        }
+        self.receipts.extend(decisions.iter().filter_map(|decision| decision.receipt));
+        self.receipts.drain(..self.receipts.len().saturating_sub(20));
+        verdict
+    }
+}
+
+#[test]
+fn what_is_restored_decides_as_if_never_saved() {
+    let file = File::new();
+    let quotas = quotas();
+    assert_eq!(quotas.len(), 17, "all are valid");
+    let mut traffic = Traffic { quotas, random: Random(7), now_ns: 0, receipts: Vec::new() };
+    let original = MemoryStore::new(MemoryOptions::default());
+    let mut restored = MemoryStore::new(MemoryOptions::default());
+    let (mut allowed, mut entries) = (0, 0);
+    for round in 0..400 {
+        for _ in 0..50 {
+            allowed += u32::from(traffic.request(&[&original, &restored]).allowed);
+        }
+        // Again and again, also what was restored before, with more and with fewer shards.
+        let saved = file.save(&restored, at(traffic.now_ns));
+        let (store, report) =
+            file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("a whole snapshot");
+        assert_eq!((report.entries, report.stale, report.left_out), (saved, 0, 0));
+        assert_eq!(report.taken_at, at(traffic.now_ns));
+        entries += report.entries;
+        restored = store;
+    }
+    assert!((2_000..18_000).contains(&allowed), "both answers are common: {allowed} allowed");
+    assert!(entries > 400 * 10, "{entries} states were restored");
+}
+
+#[test]
+fn many_keys_are_found_in_a_store_of_any_size() {
+    let (file, keys_saved) = (File::new(), 100_000);
+    let quotas = [
+        Quota::fixed_window(9, SECOND * 3600).build().expect("valid"),
+        Quota::sliding_window_counter(9, SECOND * 3600).build().expect("valid"),
+        Quota::sliding_window_log(9, SECOND * 3600).build().expect("valid"),
+    ];
+    let quota_of = |i: u64| &quotas[if i % 10 < 8 { 0 } else { (i % 10 - 7) as usize }];
+    let store = MemoryStore::new(keys(100_000));
+    for i in 0..keys_saved {
+        assert_eq!(take(&store, key(i), quota_of(i), at(0)).remaining, 8);
+    }
+    assert_eq!(file.save(&store, at(0)) as u64, keys_saved);
+    for max_keys in [100_000, 1_000_000, 20_000_000] {
+        let (store, report) = file.restore(keys(max_keys), at(0)).expect("a whole snapshot");
+        assert_eq!((report.entries as u64, store.len() as u64), (keys_saved, keys_saved));
+        for i in 0..keys_saved {
+            assert_eq!(take(&store, key(i), quota_of(i), at(0)).remaining, 7, "key {i} of {max_keys}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_numbered_are_found_too() {
+    let (file, quota) = (File::new(), Quota::fixed_window(9, SECOND * 3600).build().expect("valid"));
+    let store = MemoryStore::new(keys(1_000_000));
+    for i in 0..5_000u128 {
+        take(&store, i, &quota, at(0));
+    }
+    file.save(&store, at(0));
+    let (store, report) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
+    assert_eq!(report.entries, 5_000);
+    for i in 0..5_000u128 {
+        assert_eq!(take(&store, i, &quota, at(0)).remaining, 7);
+    }
+}
+
+#[test]
+fn what_expired_is_dropped() {
+    let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
+    let windows = [1, 10].map(|secs| Quota::fixed_window(5, SECOND * secs).build().expect("valid"));
+    for i in 0..30 {
+        take(&store, key(i), &windows[usize::from(i % 3 == 0)], at(0));
+    }
+    assert_eq!(file.save(&store, at(0)), 30);
+    let (restored, report) = file.restore(MemoryOptions::default(), at(1_500_000_000)).expect("a whole snapshot");
+    assert_eq!((report.entries, report.stale, restored.len()), (10, 20, 10));
+    assert_eq!(file.save(&store, at(1_500_000_000)), 10, "what has expired is not written either");
+}
+
+#[test]
+fn a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_the_window() {
+    let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
+    let bucket = Quota::token_bucket(2, SECOND).build().expect("valid");
+    let year_ns = 31_536_000_000_000_000;
+    for _ in 0..2 {
+        take(&store, 1, &bucket, at(year_ns));
+    }
+    file.save(&store, at(year_ns));
+    let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("a whole snapshot");
+    assert!(!take(&restored, 1, &bucket, at(0)).allowed);
+    assert!(take(&restored, 1, &bucket, at(2_000_000_000)).allowed);
+}
+
+#[test]
+fn a_smaller_store_takes_what_it_has_room_for() {
+    let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
+    let quota = Quota::fixed_window(5, SECOND).build().expect("valid");
+    let log = Quota::sliding_window_log(500, SECOND).build().expect("valid");
+    for i in 0..100 {
+        take(&store, key(i), &quota, at(0));
+        (0..50).for_each(|ns| _ = take(&store, key(i), &log, at(ns)));
+    }
+    assert_eq!(file.save(&store, at(0)), 200);
+    let (restored, report) = file.restore(keys(70), at(0)).expect("a whole snapshot");
+    assert_eq!((report.entries, report.left_out, restored.len()), (70, 130, 70));
+    let few_bytes = MemoryOptions { max_keys: 1_000, max_heap_bytes: 10_000, on_full: OnFull::Deny };
+    let (restored, report) = file.restore(few_bytes, at(0)).expect("a whole snapshot");
+    assert_eq!(report.entries + report.left_out, 200);
+    assert!((100..130).contains(&restored.len()), "all windows and a few logs: {}", restored.len());
+}
+
+/// A small snapshot with records of all kinds.
+fn small(file: &File) -> Vec<u8> {
+    let store = MemoryStore::new(MemoryOptions::default());
+    let quotas = quotas();
+    for (i, quota) in (0..).zip(quotas.iter().filter(|quota| quota.identity() != quotas[12].identity())) {
+        (0..3).for_each(|_| _ = take(&store, key(i), quota, at(0)));
+    }
+    assert_eq!(file.save(&store, at(0)), 16);
+    fs::read(&file.path).expect("a file")
+}
+
+#[test]
+fn a_torn_file_is_none_wherever_it_is_torn() {
+    let file = File::new();
+    let whole = small(&file);
+    for len in 0..whole.len() {
+        fs::write(&file.path, &whole[..len]).expect("written");
+        match file.restore(keys(100), at(0)) {
+            Err(SnapshotError::Foreign) => assert!(len < 16, "{len}"),
+            Err(SnapshotError::Damaged(_)) => assert!(len >= 16, "{len}"),
+            other => panic!("{len} of {} bytes: {other:?}", whole.len()),
+        }
+    }
+    fs::write(&file.path, [&whole[..], &[0]].concat()).expect("written");
+    assert!(file.restore(keys(100), at(0)).is_err(), "something follows");
+}
+
+#[test]
+fn no_flipped_bit_goes_unnoticed() {
+    let file = File::new();
+    let whole = small(&file);
+    for byte in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[byte] ^= 1 << (byte % 8);
+        fs::write(&file.path, flipped).expect("written");
+        assert!(file.restore(keys(100), at(0)).is_err(), "byte {byte}");
+    }
+    fs::write(&file.path, &whole).expect("written");
+    assert!(file.restore(keys(100), at(0)).is_ok());
+}
+
+/// A file with a right sum around these records.
+fn forged(records: &[Vec<u64>], told: u64) -> Vec<u8> {
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut bytes = [&b"spillgate state\n"[..], &words(&[1, START_NS]), &[7; 16], &words(&[told, told])].concat();
+    for record in records {
+        bytes.push(record[0] as u8);
+        bytes.extend(words(&record[1..]));
+    }
+    bytes.push(0);
+    bytes.extend(words(&[records.len() as u64]));
+    let mut sum = SipHasher13::new();
+    sum.write(&bytes);
+    bytes.extend(sum.finish128().as_bytes());
+    bytes
+}
+
+#[test]
+fn a_right_sum_is_not_enough() {
+    let (file, end) = (File::new(), START_NS + 1_000_000_000);
+    let restore = |records: &[Vec<u64>], told| {
+        fs::write(&file.path, forged(records, told)).expect("written");
+        file.restore(keys(1_000_000), at(0)).map(|(_, report)| report.entries)
+    };
+    let (narrow, narrow_boxed, wide, wide_boxed) = (1, 2, 3, 4);
+    let window = vec![narrow, 9, 1 << 40, end, 5];
+    let counter = vec![wide, 9, 9, end, 5, 5];
+    let log = vec![narrow_boxed, 10, 0, end, 4, 4, 0, START_NS, 1];
+    let all = [window.clone(), counter, log.clone()];
+    // Nobody makes room for keys because a number says that there are so many.
+    assert!(matches!(restore(&all, u64::MAX), Ok(3)));
+    let wrong = [
+        vec![9, 9, 0, end, 5],
+        vec![narrow, 0, 0, end, 5],
+        vec![narrow, 9, 1, end, 5],
+        vec![narrow, 9, 0, 0, 5],
+        vec![narrow, 9, 0, u64::MAX, 5],
+        vec![narrow, 9, 0, end, (1 << 40) + 1],
+        vec![narrow, 9, 0, end, u64::MAX],
+        vec![wide, 9, 0, end, 5, u64::MAX],
+        vec![narrow_boxed, 10, 0, end, 4, 4, 0, START_NS, 0],
+        vec![narrow_boxed, 10, 0, end, u64::MAX, 4, 0, START_NS, 1],
+        vec![wide_boxed, 10, 0, 0, 2, 0, 0],
+        window.clone(),
+    ];
+    for record in wrong {
+        let told = restore(&[window.clone(), log.clone(), record.clone()], 3);
+        assert!(matches!(told, Err(SnapshotError::Damaged(_))), "{record:?}: {told:?}");
+    }
+    // So many keys in one place come of no hash; no table would ever be large enough.
+    let crowd: Vec<Vec<u64>> = (1..=1_000).map(|high| vec![narrow, high, 0, end, 5]).collect();
+    assert!(matches!(restore(&crowd, 1_000), Err(SnapshotError::Damaged(_))));
+}
+
+#[test]
+fn other_files_and_other_formats_are_told_apart() {
+    let file = File::new();
+    let restore = || file.restore(MemoryOptions::default(), at(0)).expect_err("no snapshot");
+    assert!(matches!(restore(), SnapshotError::Io(error) if error.kind() == std::io::ErrorKind::NotFound));
+    for foreign in ["", "domain: api\n", "spillgate state", &"x".repeat(100_000)] {
+        fs::write(&file.path, foreign).expect("written");
+        assert!(matches!(restore(), SnapshotError::Foreign), "{foreign:.20}");
+    }
+    let mut newer = small(&file);
+    newer[16] = 9;
+    fs::write(&file.path, newer).expect("written");
+    assert_eq!(restore().to_string(), "the snapshot has format 9, and this version reads format 1");
+    fs::remove_file(&file.path).expect("removed");
+    fs::create_dir(&file.path).expect("a folder");
+    assert!(matches!(restore(), SnapshotError::Foreign));
+    assert!(MemoryStore::restored(MemoryOptions::default(), at(0), Path::new("/dev/zero")).is_err());
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_last_one_and_no_litter() {
+    let file = File::new();
+    let whole = small(&file);
+    let store = MemoryStore::new(MemoryOptions::default());
+    assert!(store.save(&secret(), at(0), &file.path.join("below")).is_err());
+    assert!(store.save(&secret(), at(0), &file.folder.path().join("none/state")).is_err());
+    assert!(store.save(&secret(), at(0), Path::new("/")).is_err());
+    assert_eq!(fs::read(&file.path).expect("still there"), whole);
+    // What a killed process left behind is in nobody's way.
+    fs::write(file.folder.path().join("state.draft"), "half").expect("written");
+    assert_eq!(file.save(&store, at(0)), 0);
+    assert_eq!(file.names(), ["state"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn only_its_owner_may_read_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = File::new();
+    fs::write(&file.path, "anybody may read this").expect("written");
+    fs::set_permissions(&file.path, fs::Permissions::from_mode(0o644)).expect("set");
+    small(&file);
+    assert_eq!(fs::metadata(&file.path).expect("a file").permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_limiter_finds_its_keys_again() {
+    let (file, clock) = (File::new(), ManualClock::at(at(0)));
+    let quota = Quota::fixed_window(5, SECOND * 60).build().expect("valid");
+    let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock.clone());
+    assert_eq!(limiter.hit_now("login", "user-7", &quota, 3).expect("an answer").remaining, 2);
+    assert_eq!(limiter.save(&file.path).expect("saved").entries, 1);
+    drop(limiter);
+    let (limiter, _) = Limiter::restored(MemoryOptions::default(), clock, &file.path).expect("a whole snapshot");
+    assert_eq!(limiter.hit_now("login", "user-7", &quota, 1).expect("an answer").remaining, 1);
+    assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).expect("an answer").remaining, 4);
+}
+
+/// Takes for keys that come for the first time make tables grow all the while.
+#[test]
+fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 6;
+    const KEYS: u64 = 1_000;
+    const MOST_NEW_KEYS: u64 = 100_000;
+    const LIMIT: u64 = 1_000_000;
+    let quotas = [
+        Quota::fixed_window(LIMIT, SECOND * 3600).build().expect("valid"),
+        Quota::sliding_window_counter(LIMIT, SECOND * 3600).build().expect("valid"),
+        Quota::sliding_window_counter(LIMIT, SECOND * 3600).segments(10).build().expect("valid"),
+    ];
+    let store = MemoryStore::new(keys(1_000_000));
+    let (begun, ended): (Vec<AtomicU64>, Vec<AtomicU64>) = (0..KEYS).map(|_| Default::default()).unzip();
+    let (done, new_keys) = (AtomicBool::new(false), AtomicU64::new(0));
+    let file = File::new();
+    let mut seen = 0;
+    std::thread::scope(|scope| {
+        for worker in 0..THREADS {
+            let (store, quotas, begun, ended, done, new_keys) = (&store, &quotas, &begun, &ended, &done, &new_keys);
+            scope.spawn(move || {
+                let mut random = Random(worker + 1);
+                while !done.load(Ordering::SeqCst) {
+                    let i = random.below(KEYS);
+                    begun[i as usize].fetch_add(1, Ordering::SeqCst);
+                    take(store, key(i), &quotas[i as usize % 3], at(0));
+                    ended[i as usize].fetch_add(1, Ordering::SeqCst);
+                    if new_keys.load(Ordering::SeqCst) < MOST_NEW_KEYS {
+                        take(store, key(KEYS + new_keys.fetch_add(1, Ordering::SeqCst)), &quotas[0], at(0));
+                    }
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            let least: Vec<u64> = ended.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            file.save(&store, at(0));
+            let most: Vec<u64> = begun.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+            // A key that was written twice would be an error here.
+            let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
+            for i in 0..KEYS {
+                let used = LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining;
+                let (least, most) = (least[i as usize], most[i as usize]);
+                assert!((least..=most).contains(&used), "key {i}: {used} of {least} to {most}");
+                seen += used;
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(seen > 0 && new_keys.into_inner() > 1_000, "there was load");
+    let all: BTreeMap<u64, u64> = (0..KEYS).map(|i| (i, ended[i as usize].load(Ordering::SeqCst))).collect();
+    file.save(&store, at(0));
+    let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
+    for (i, used) in all {
+        assert_eq!(LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining, used, "at rest");
+    }
+}
