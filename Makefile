@@ -24,5 +24,18 @@ show-1.5: ## Hostile input: no panic, no hang, honest clients served
 	scripts/show-1.5.sh
 show-1.6: ## Decisions a second against servers that do nothing
 	scripts/show-1.6.sh
+show-2.1: ## Nanoseconds a decision in process, beside governor; the batch call
+	scripts/show-2.1.sh
+show-2.2: ## Bytes a key, all in, from 1 to 20 million keys
+	scripts/show-2.2.sh
+show-2.3: ## The slowest batch while 20 million keys come and go
+	scripts/show-2.3.sh
+show-2.4: ## The server beside tonic, axum and throttlecrab; one and two workers
+	scripts/show-2.4.sh
+show-2.5: ## Allocations of a request on each path, counted
+	scripts/show-2.5.sh
+show-2.6: ## A restart with a snapshot, killed and terminated
+	scripts/show-2.6.sh
 
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
+.PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6

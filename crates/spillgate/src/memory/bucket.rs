@@ -134,10 +134,11 @@ impl Bucket {
     pub(super) fn fingerprint(&self, width: Width, slot: usize) -> Option<Fingerprint> {
         let at = slot * width.words();
         let (high, low) = (self.get(at), self.get(at + 1));
-        (high != 0).then(|| match width {
-            Width::Narrow => Fingerprint { high, low: low >> PAYLOAD_BITS << PAYLOAD_BITS },
-            Width::Wide => Fingerprint { high, low },
-        })
+        let low = match width {
+            Width::Narrow => low >> PAYLOAD_BITS << PAYLOAD_BITS,
+            Width::Wide => low,
+        };
+        (high != 0).then_some(Fingerprint { high, low })
     }
 
     #[inline]

@@ -58,6 +58,9 @@ impl<'r, 's, 'q> Request<'r, 's, 'q> {
     }
 }
 
+/// The verdict, and the members that are new; or which member met an obstacle.
+type Tried = Result<(Verdict, SmallVec<[usize; 4]>), (usize, Obstacle)>;
+
 /// What a request has locked, bucket by bucket upward, and where its states are.
 struct Held<'t> {
     locked: SmallVec<[Locked<'t>; 4]>,
@@ -147,14 +150,13 @@ impl MemoryStore {
         }
     }
 
-    /// The verdict and the members that are new, or which member met an obstacle.
     fn try_all(
         &self,
         request: &Request<'_, '_, '_>,
         tables: &[Guard<Arc<Table>>],
         insist: bool,
         decisions: &mut [Decision],
-    ) -> Result<(Verdict, SmallVec<[usize; 4]>), (usize, Obstacle)> {
+    ) -> Tried {
         let Held { locked, places } = self.hold(request, tables, insist)?;
         let members = || request.members.iter().zip(&places);
         let mut states: SmallVec<[State; 4]> =
