@@ -179,5 +179,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;

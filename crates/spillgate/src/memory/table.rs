@@ -23,8 +23,13 @@ pub(super) struct Table {
 impl Table {
     /// No buckets at all for no homes.
     pub(super) fn new(width: Width, shard_bits: u32, homes: usize) -> Table {
-        let buckets = if homes == 0 { 0 } else { homes + SPILL };
-        Table { width, shard_bits, homes, buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+        Table::with_spill(width, shard_bits, homes, if homes == 0 { 0 } else { SPILL })
+    }
+
+    /// With so many buckets behind the last home.
+    pub(super) fn with_spill(width: Width, shard_bits: u32, homes: usize, spill: usize) -> Table {
+        let buckets = (0..homes + spill).map(|_| Bucket::default()).collect();
+        Table { width, shard_bits, homes, buckets }
     }
 
     pub(super) fn homes(&self) -> usize {
@@ -39,6 +44,12 @@ impl Table {
     #[inline]
     pub(super) fn home(&self, key: Fingerprint) -> usize {
         key.home(self.shard_bits, self.homes)
+    }
+
+    /// How many entries have passed each bucket.
+    #[cfg(test)]
+    pub(super) fn passed(&self) -> Vec<u64> {
+        self.buckets.iter().map(Bucket::passed).collect()
     }
 
     /// Asks for the home bucket of `key`; the value only says that something was read.
