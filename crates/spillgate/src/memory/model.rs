@@ -243,6 +243,22 @@ fn two_new_keys_that_want_the_last_slot_are_both_found() {
 }
 
 #[test]
+fn a_chain_and_a_home_that_want_the_same_slot_both_get_one() {
+    check(3, || {
+        let shared = Arc::new(table(2, 1));
+        let full = WIDTH.slots() as u64;
+        (0..full).for_each(|number| assert_eq!(take(&shared, key(0, number), 1), Ok(true)));
+        let worker = |table: Arc<Table>, key| -> Box<dyn FnOnce() + Send> {
+            Box::new(move || assert_eq!(take(&table, key, 1), Ok(true)))
+        };
+        let (behind, upper) = (key(0, full), key(1, 1));
+        together(vec![worker(shared.clone(), behind), worker(shared.clone(), upper)]);
+        assert_eq!([counted(&shared, behind), counted(&shared, upper)], [Some(1), Some(1)]);
+        assert_eq!(shared.passed(), [1, 0, 0]);
+    });
+}
+
+#[test]
 fn an_expired_entry_is_forgotten_or_begins_anew_but_never_both() {
     check(3, || {
         let shared = Arc::new(table(1, 1));

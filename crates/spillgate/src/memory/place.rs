@@ -113,7 +113,14 @@ impl MemoryStore {
         if !self.room.take_key() {
             return if insist { Ok(Place { shut: true, ..Place::default() }) } else { Err(Obstacle::Full) };
         }
-        let at = locked.claim(key).inspect_err(|_| self.room.give_back_key())?;
+        let at = match locked.claim(key) {
+            Ok(at) => at,
+            Err(obstacle) => {
+                self.room.give_back_key();
+                let hopeless = insist && obstacle == Obstacle::Crowded;
+                return if hopeless { Ok(Place { shut: true, ..Place::default() }) } else { Err(obstacle) };
+            }
+        };
         home.shards.note_entry(home.shard);
         Ok(Place { at: Some(at), boxed: None, new: true, shut: false })
     }
@@ -257,11 +264,19 @@ impl MemoryStore {
     #[cold]
     pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time) -> bool {
         match obstacle {
-            Obstacle::Full => self.tend(home, STEPS_WHEN_FULL, now),
-            Obstacle::Moved => home.shards.wait(home.shard),
-            Obstacle::Crowded => home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone)),
+            Obstacle::Full => {
+                // States of the other width may hold the room, and nobody else may come to look at them.
+                for shards in [&self.narrow, &self.wide] {
+                    self.tend(Home { shards, ..home }, STEPS_WHEN_FULL, now);
+                }
+                true
+            }
+            Obstacle::Moved => {
+                home.shards.wait(home.shard);
+                false
+            }
+            Obstacle::Crowded => !home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone)),
         }
-        *obstacle == Obstacle::Full
     }
 
     /// Forgets a little, now and then: after each new key, and after some other decisions.

@@ -15,6 +15,8 @@ use super::table::{Locked, Table};
 const MAX_LOAD: f64 = 0.88;
 /// Below this share it shrinks.
 const MIN_LOAD: f64 = 0.4;
+/// Below this share it does not grow for a crowd: no larger table would tell those keys apart.
+const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
 const STEPS_TO_DOUBLE: f64 = 8.0;
 /// The smallest table that is not empty.
@@ -78,6 +80,12 @@ impl Shards {
         self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Slots in all home buckets.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slots(&self) -> usize {
+        self.tables.iter().map(|table| table.load().capacity()).sum()
+    }
+
     pub(super) fn width(&self) -> Width {
         self.width
     }
@@ -87,10 +95,15 @@ impl Shards {
         drop(self.shards[shard].hand.lock());
     }
 
-    /// Makes the table of `shard` larger.
-    pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) {
+    /// Makes the table of `shard` larger; false if that would be of no use.
+    pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) -> bool {
         let mut hand = self.shards[shard].hand.lock();
-        self.replace(shard, &mut hand, true, now_ns, gone);
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
+        let useful = entries >= self.load(shard).capacity() as f64 * MIN_LOAD_TO_GROW;
+        if useful {
+            self.replace(shard, &mut hand, true, now_ns, gone);
+        }
+        useful
     }
 
     /// Looks at the next `steps` home buckets of `shard`, forgets what expired there, and has the

@@ -21,9 +21,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// No buckets at all for no homes.
+    /// One bucket for no homes: at its lock, too, it is seen that the table has been replaced.
     pub(super) fn new(width: Width, shard_bits: u32, homes: usize) -> Table {
-        Table::with_spill(width, shard_bits, homes, if homes == 0 { 0 } else { SPILL })
+        Table::with_spill(width, shard_bits, homes, if homes == 0 { 1 } else { SPILL })
     }
 
     /// With so many buckets behind the last home.
@@ -162,9 +162,6 @@ impl<'t> Locked<'t> {
     /// Looks for `key` from its home on.
     #[inline]
     pub(super) fn find(&mut self, key: Fingerprint) -> Result<Option<At>, Moved> {
-        if self.table.homes == 0 {
-            return Ok(None);
-        }
         let bucket = self.table.home(key);
         // Both lines are asked for at once; else the second would wait for the lock in the first.
         std::hint::black_box(self.table.buckets[bucket].touch());
