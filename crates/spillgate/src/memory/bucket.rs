@@ -134,7 +134,7 @@ impl Bucket {
     pub(super) fn fingerprint(&self, width: Width, slot: usize) -> Option<Fingerprint> {
         let at = slot * width.words();
         let (high, low) = (self.get(at), self.get(at + 1));
-        (high != 0).then(|| match width {
+        (high != 0).then_some(match width {
             Width::Narrow => Fingerprint { high, low: low >> PAYLOAD_BITS << PAYLOAD_BITS },
             Width::Wide => Fingerprint { high, low },
         })

@@ -37,6 +37,6 @@ impl Fingerprint {
     /// that a larger table has all entries in the same order.
     #[inline]
     pub(super) fn home(self, bits: u32, homes: usize) -> usize {
-        (u128::from(self.high << bits) * homes as u128 >> 64) as usize
+        ((u128::from(self.high << bits) * homes as u128) >> 64) as usize
     }
 }

@@ -58,6 +58,9 @@ impl<'r, 's, 'q> Request<'r, 's, 'q> {
     }
 }
 
+/// The members whose keys are new.
+type NewMembers = SmallVec<[usize; 4]>;
+
 /// What a request has locked, bucket by bucket upward, and where its states are.
 struct Held<'t> {
     locked: SmallVec<[Locked<'t>; 4]>,
@@ -154,7 +157,7 @@ impl MemoryStore {
         tables: &[Guard<Arc<Table>>],
         insist: bool,
         decisions: &mut [Decision],
-    ) -> Result<(Verdict, SmallVec<[usize; 4]>), (usize, Obstacle)> {
+    ) -> Result<(Verdict, NewMembers), (usize, Obstacle)> {
         let Held { locked, places } = self.hold(request, tables, insist)?;
         let members = || request.members.iter().zip(&places);
         let mut states: SmallVec<[State; 4]> =

@@ -88,7 +88,7 @@ fn numbers_that_fit_no_slot_are_exact() {
         for _ in 0..5_000 {
             now += dice.below(2 * quota.window_ns() / quota.capacity().min(9));
             // Costs of all sizes: the counts go into slots and out of them.
-            let cost = 1 + (quota.capacity() - 1 >> dice.below(54)).saturating_sub(dice.below(3));
+            let cost = 1 + ((quota.capacity() - 1) >> dice.below(54)).saturating_sub(dice.below(3));
             let op = if dice.below(9) == 0 { Op::Refund { cost, receipt: None } } else { Op::take(cost) };
             pair.ask(Time::from_nanos(now), &[Hit::new(u128::from(dice.below(20)), quota, op, Binding::Enforce)]);
         }
@@ -140,6 +140,17 @@ fn a_state_goes_into_the_slab_with_a_large_count_and_comes_back() {
             assert_eq!(pair.store.room.heap_bytes() > 0, cost > 1, "window {window}, cost {cost}");
         }
     }
+}
+
+#[test]
+fn the_first_table_of_a_shard_is_seen_by_the_rest_of_its_batch() {
+    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let store = store(1_000, OnFull::Deny);
+    let ops = [Op::take(2), Op::Look, Op::Refund { cost: 1, receipt: None }, Op::take(2), Op::Reset, Op::take(2)];
+    let hits = ops.map(|op| Hit::new(1, &quota, op, Binding::Enforce));
+    let mut decisions = [Decision::default(); 6];
+    store.hit_batch_now(at(1), &hits, &mut decisions).expect("as many decisions as hits");
+    assert_eq!(decisions.map(|decision| decision.remaining), [0, 0, 1, 1, 2, 0]);
 }
 
 proptest! {
