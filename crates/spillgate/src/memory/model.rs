@@ -52,7 +52,7 @@ fn units(content: Content) -> u64 {
 /// Puts one unit of `key` on what is counted under `locked`, up to `limit`; whether it was admitted.
 fn take_locked(locked: &mut Locked<'_>, key: Fingerprint, limit: u64) -> Result<bool, Obstacle> {
     let (at, used) = match locked.find(key)? {
-        Some(at) if locked.content(at).expires_at() > NOW_NS => (at, units(locked.content(at))),
+        Some(at) if !locked.content(at).has_expired(NOW_NS) => (at, units(locked.content(at))),
         Some(at) => (at, 0),
         None => (locked.claim(key)?, 0),
     };

@@ -1,5 +1,7 @@
 //! Where the entries of one shard lie, and the locks over some of them.
 
+use spillgate_core::Time;
+
 use super::bucket::{Bucket, Content, Moved, Width};
 use super::fingerprint::Fingerprint;
 
@@ -69,7 +71,7 @@ impl Table {
             for slot in 0..self.width.slots() {
                 let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
                 let content = bucket.content(self.width, slot);
-                if content.expires_at() <= now_ns {
+                if content.has_expired(now_ns) {
                     gone(content);
                 } else {
                     new.place(key, content);
@@ -230,7 +232,7 @@ impl<'t> Locked<'t> {
                 let at = At { bucket, slot };
                 let Some(key) = self.table.buckets[bucket].fingerprint(width, slot) else { continue };
                 let content = self.content(at);
-                if self.table.home(key) == home && content.expires_at() <= now_ns {
+                if self.table.home(key) == home && content.has_expired(now_ns) {
                     self.remove(key, at);
                     gone(content);
                 }
@@ -245,10 +247,10 @@ impl<'t> Locked<'t> {
 }
 
 impl Content {
-    #[inline]
-    pub(super) fn expires_at(self) -> u64 {
-        match self {
-            Content::Inline { expires_at, .. } | Content::Boxed { expires_at, .. } => expires_at,
-        }
+    /// Whether the state equals none at `now_ns`. The last of all times stands for any after it, too:
+    /// what a slot cannot tell from that is kept.
+    pub(super) fn has_expired(self, now_ns: u64) -> bool {
+        let (Content::Inline { expires_at, .. } | Content::Boxed { expires_at, .. }) = self;
+        expires_at <= now_ns && expires_at < Time::MAX.as_nanos()
     }
 }

@@ -143,6 +143,16 @@ fn a_state_goes_into_the_slab_with_a_large_count_and_comes_back() {
 }
 
 #[test]
+fn at_the_end_of_time_nothing_is_forgotten() {
+    let quota = Quota::token_bucket(2, SECOND).build().expect("valid");
+    let mut pair = Pair::new(1_000);
+    for key in (0..200).chain(0..200) {
+        assert!(pair.ask(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)]));
+    }
+    assert!((0..200).all(|key| !pair.ask(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)])));
+}
+
+#[test]
 fn the_first_table_of_a_shard_is_seen_by_the_rest_of_its_batch() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(1_000, OnFull::Deny);
