@@ -7,6 +7,9 @@ scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
 cargo test --workspace --locked
+# Every order of events over the memory store's locks.
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
+    --package spillgate --lib --locked memory::model
 RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
 # What measures is built apart from what is measured, and is held to the same.
@@ -14,3 +17,6 @@ bench=(--manifest-path bench/Cargo.toml)
 cargo fmt "${bench[@]}" --all --check
 cargo clippy "${bench[@]}" --workspace --all-targets --locked -- --deny warnings
 cargo test "${bench[@]}" --workspace --locked
+
+# Fuzz targets run elsewhere, but have to compile here.
+cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked

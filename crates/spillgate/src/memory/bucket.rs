@@ -190,12 +190,6 @@ impl Bucket {
         true
     }
 
-    /// When the entry in a slot expires; 0 if the slot is free.
-    #[inline]
-    pub(super) fn expires_at(&self, width: Width, slot: usize) -> u64 {
-        self.get(slot * width.words() + 2) & !BOXED
-    }
-
     pub(super) fn clear(&self, width: Width, slot: usize) {
         for word in 0..width.words() {
             self.set(slot * width.words() + word, 0);

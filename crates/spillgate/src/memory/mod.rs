@@ -185,5 +185,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -17,9 +17,9 @@ use super::table::{At, Locked, Obstacle, Table};
 use super::{MemoryStore, OnFull};
 
 /// Home buckets looked at for expiry at a time, and when there is no room.
-const STEPS: usize = 4;
+const STEPS: usize = 8;
 const STEPS_WHEN_FULL: usize = 32;
-/// How often: after one new key in 2^2, so that no entry stays longer than as many new keys come
+/// How often: after one new key in 2^2, so that no entry stays longer than half as many new keys come
 /// as there are buckets, and after one decision in 2^6 on keys that are known.
 const NEW_BITS: u32 = 2;
 const KNOWN_BITS: u32 = 6;
@@ -135,8 +135,8 @@ impl MemoryStore {
             Ok(at) => at,
             Err(obstacle) => {
                 self.room.give_back_key();
-                let crowded = obstacle == Obstacle::Crowded && insist;
-                return if crowded { Ok(Place { shut: true, ..Place::default() }) } else { Err(obstacle) };
+                let hopeless = insist && obstacle == Obstacle::Crowded;
+                return if hopeless { Ok(Place { shut: true, ..Place::default() }) } else { Err(obstacle) };
             }
         };
         home.shards.note_entry(home.shard);
@@ -344,7 +344,10 @@ impl MemoryStore {
     pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time) -> bool {
         match obstacle {
             Obstacle::Full => {
-                self.tend(home, STEPS_WHEN_FULL, now);
+                // States of the other width may hold the room, and nobody else may come to look at them.
+                for shards in [&self.narrow, &self.wide] {
+                    self.tend(Home { shards, ..home }, STEPS_WHEN_FULL, now);
+                }
                 true
             }
             Obstacle::Moved => {

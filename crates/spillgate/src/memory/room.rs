@@ -43,7 +43,7 @@ impl Room {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn heap_bytes(&self) -> usize {
         self.heap_bytes.load(Ordering::Relaxed)
     }

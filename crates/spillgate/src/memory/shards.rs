@@ -15,10 +15,10 @@ use super::table::{Locked, Table};
 const MAX_LOAD: f64 = 0.89;
 /// Below this share it shrinks.
 const MIN_LOAD: f64 = 0.4;
+/// Below this share it does not grow for a crowd: no larger table would tell those keys apart.
+const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
 const STEPS_TO_DOUBLE: f64 = 8.0;
-/// With so many times the homes that its entries need, a table is nearly empty.
-const SPARSE: usize = 4;
 /// The smallest table that is not empty has about so many homes: a table has whole blocks.
 const MIN_HOMES: usize = 56;
 
@@ -48,7 +48,7 @@ impl Shards {
         Shards {
             width,
             bits,
-            tables: (0..count).map(|_| ArcSwap::from_pointee(Table::new(width, bits, 0))).collect(),
+            tables: (0..count).map(|_| ArcSwap::from_pointee(Table::new(width, bits, 1))).collect(),
             shards: (0..count).map(|_| Shard::default()).collect(),
         }
     }
@@ -80,6 +80,12 @@ impl Shards {
         self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Slots in all home buckets.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slots(&self) -> usize {
+        self.tables.iter().map(|table| table.load().capacity()).sum()
+    }
+
     pub(super) fn width(&self) -> Width {
         self.width
     }
@@ -98,9 +104,6 @@ impl Shards {
     /// while, also when the table is replaced in between: a rank outlives its bucket.
     pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
         let table = self.load(shard);
-        if table.homes() == 0 {
-            return None;
-        }
         let home = home_of_rank(rank, table.homes());
         let scanned = Locked::from(&table, home).each_of_home(|locked, key, at| {
             if key.rank(self.bits) >= rank {
@@ -127,11 +130,11 @@ impl Shards {
         (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize
     }
 
-    /// Makes the table of `shard` larger, unless it is nearly empty: says whether it did.
+    /// Makes the table of `shard` larger; false if that would be of no use.
     pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) -> bool {
         let mut hand = self.shards[shard].hand.lock();
-        let entries = self.shards[shard].entries.load(Ordering::Relaxed);
-        let useful = self.load(shard).homes() <= (SPARSE * self.homes_for(entries)).max(MIN_HOMES * SPARSE);
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
+        let useful = entries >= self.load(shard).capacity() as f64 * MIN_LOAD_TO_GROW;
         if useful {
             self.replace(shard, &mut hand, true, now_ns, gone);
         }
@@ -143,10 +146,8 @@ impl Shards {
     pub(super) fn tend(&self, shard: usize, steps: usize, now_ns: u64, mut gone: impl FnMut(Content)) {
         let Some(mut hand) = self.shards[shard].hand.try_lock() else { return };
         let table = self.load(shard);
+        let mut been_round = false;
         for _ in 0..steps.min(table.homes()) {
-            if *hand >= table.homes() {
-                *hand = 0;
-            }
             let forgotten = Locked::from(&table, *hand).forget_expired(now_ns, |content| {
                 self.note_removal(shard);
                 gone(content);
@@ -154,10 +155,14 @@ impl Shards {
             // It cannot have moved: the hand is held.
             debug_assert!(forgotten.is_ok());
             *hand += 1;
+            if *hand >= table.homes() {
+                *hand = 0;
+                been_round = true;
+            }
         }
         let capacity = table.capacity() as f64;
         let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
-        let too_large = *hand >= table.homes() && table.homes() > 2 * MIN_HOMES && entries < capacity * MIN_LOAD;
+        let too_large = been_round && table.homes() > 2 * MIN_HOMES && entries < capacity * MIN_LOAD;
         if entries > capacity * MAX_LOAD || too_large {
             self.replace(shard, &mut hand, false, now_ns, gone);
         }

@@ -155,7 +155,7 @@ fn write_shard(out: &mut Writer<'_>, shards: &Shards, shard: usize, now: Time) -
     let (mut entries, mut rank) = (0, Some(0));
     while let Some(from) = rank {
         rank = shards.scan(shard, from, |key, content| {
-            if content.expires_at() > now.as_nanos() {
+            if !content.has_expired(now.as_nanos()) {
                 write_entry(&mut out.buffer, shards.width(), key, content, shards.slab(shard));
                 entries += 1;
             }

@@ -1,5 +1,7 @@
 //! Where the entries of one shard lie, and the locks over some of them.
 
+use spillgate_core::Time;
+
 use super::bucket::{Bucket, Content, Moved, Width};
 use super::fingerprint::Fingerprint;
 
@@ -21,29 +23,38 @@ pub(super) struct Table {
     shard_bits: u32,
     /// How many of the buckets are home to keys; the rest takes what the last of them cannot.
     homes: usize,
-    blocks: Vec<Box<[Bucket; BLOCK]>>,
+    /// All of `BLOCK` buckets but for the last.
+    blocks: Vec<Box<[Bucket]>>,
 }
 
 impl Table {
-    /// At least this many homes: as many as fill whole blocks. No buckets at all for none.
+    /// At least this many homes, in whole blocks, or a single bucket for one: a table without a lock could
+    /// not tell that it has been replaced.
     pub(super) fn new(width: Width, shard_bits: u32, homes: usize) -> Table {
-        let spill = SPILL + homes / SPILL_SHARE;
-        let blocks = if homes == 0 { 0 } else { (homes + spill).div_ceil(BLOCK) };
-        let mut table = Table { width, shard_bits, homes: (blocks * BLOCK).saturating_sub(spill), blocks: Vec::new() };
-        table.blocks.reserve_exact(blocks);
-        for _ in 0..blocks {
-            table.add_block();
+        if homes <= 1 {
+            return Table::with_spill(width, shard_bits, 1, 0);
         }
-        table
+        let spill = SPILL + homes / SPILL_SHARE;
+        Table::with_spill(width, shard_bits, (homes + spill).next_multiple_of(BLOCK) - spill, spill)
     }
 
-    fn add_block(&mut self) {
-        self.blocks.push(Box::new(std::array::from_fn(|_| Bucket::default())));
+    /// With so many buckets behind the last home.
+    pub(super) fn with_spill(width: Width, shard_bits: u32, homes: usize, spill: usize) -> Table {
+        let buckets = homes + spill;
+        let block = |first: usize| (first..buckets.min(first + BLOCK)).map(|_| Bucket::default()).collect();
+        Table { width, shard_bits, homes, blocks: (0..buckets).step_by(BLOCK).map(block).collect() }
+    }
+
+    /// A further bucket behind all others.
+    fn add_bucket(&mut self) {
+        let short = self.blocks.pop_if(|last| last.len() < BLOCK);
+        let last = short.into_iter().flatten().chain([Bucket::default()]);
+        self.blocks.push(last.collect());
     }
 
     /// How many buckets there are, those behind the last home among them.
     fn len(&self) -> usize {
-        self.blocks.len() * BLOCK
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
     #[inline]
@@ -52,7 +63,7 @@ impl Table {
     }
 
     /// The buckets that an entry passes which belongs to `home` and lies in `bucket`.
-    fn passed(&self, home: usize, bucket: usize) -> impl Iterator<Item = &Bucket> {
+    fn between(&self, home: usize, bucket: usize) -> impl Iterator<Item = &Bucket> {
         (home..bucket).map(|index| self.bucket(index))
     }
 
@@ -70,10 +81,16 @@ impl Table {
         key.home(self.shard_bits, self.homes)
     }
 
+    /// How many entries have passed each bucket.
+    #[cfg(test)]
+    pub(super) fn passed(&self) -> Vec<u64> {
+        self.between(0, self.len()).map(Bucket::passed).collect()
+    }
+
     /// Asks for the home bucket of `key`; the value only says that something was read.
     #[inline]
     pub(super) fn touch(&self, key: Fingerprint) -> u64 {
-        if self.homes == 0 { 0 } else { self.bucket(self.home(key)).touch() }
+        self.bucket(self.home(key)).touch()
     }
 
     /// Moves the entries that have not expired to `new`, which nobody else sees yet; `gone` gets the others.
@@ -86,8 +103,9 @@ impl Table {
             }
             for slot in 0..self.width.slots() {
                 let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
-                if bucket.expires_at(self.width, slot) <= now_ns {
-                    gone(bucket.content(self.width, slot));
+                let content = bucket.content(self.width, slot);
+                if content.has_expired(now_ns) {
+                    gone(content);
                 } else {
                     new.place(key, bucket, slot);
                 }
@@ -103,7 +121,7 @@ impl Table {
             self.bucket(bucket).note_passing();
             bucket += 1;
             if bucket == self.len() {
-                self.add_block();
+                self.add_bucket();
             }
         }
     }
@@ -174,9 +192,6 @@ impl<'t> Locked<'t> {
     /// Looks for `key` from its home on.
     #[inline]
     pub(super) fn find(&mut self, key: Fingerprint) -> Result<Option<At>, Moved> {
-        if self.table.homes == 0 {
-            return Ok(None);
-        }
         let bucket = self.table.home(key);
         // Both lines are asked for at once; else the second would wait for the lock in the first.
         std::hint::black_box(self.table.bucket(bucket).touch());
@@ -212,7 +227,7 @@ impl<'t> Locked<'t> {
             if let Some(slot) = here.free_slot(width) {
                 let fits = here.write(width, slot, key, Content::Inline { expires_at: 1, first: 0, second: 0 });
                 debug_assert!(fits, "these numbers fit everywhere");
-                self.table.passed(home, bucket).for_each(Bucket::note_passing);
+                self.table.between(home, bucket).for_each(Bucket::note_passing);
                 return Ok(At { bucket, slot });
             }
         }
@@ -222,7 +237,7 @@ impl<'t> Locked<'t> {
     /// Frees the slot of `key`.
     pub(super) fn remove(&self, key: Fingerprint, at: At) {
         self.table.bucket(at.bucket).clear(self.table.width, at.slot);
-        self.table.passed(self.table.home(key), at.bucket).for_each(Bucket::note_removal);
+        self.table.between(self.table.home(key), at.bucket).for_each(Bucket::note_removal);
     }
 
     #[inline]
@@ -257,7 +272,7 @@ impl<'t> Locked<'t> {
     pub(super) fn forget_expired(&mut self, now_ns: u64, mut gone: impl FnMut(Content)) -> Result<(), Moved> {
         self.each_of_home(|locked, key, at| {
             let content = locked.content(at);
-            if content.expires_at() <= now_ns {
+            if content.has_expired(now_ns) {
                 locked.remove(key, at);
                 gone(content);
             }
@@ -266,10 +281,10 @@ impl<'t> Locked<'t> {
 }
 
 impl Content {
-    #[inline]
-    pub(super) fn expires_at(self) -> u64 {
-        match self {
-            Content::Inline { expires_at, .. } | Content::Boxed { expires_at, .. } => expires_at,
-        }
+    /// Whether the state equals none at `now_ns`. The last of all times stands for any after it, too:
+    /// what a slot cannot tell from that is kept.
+    pub(super) fn has_expired(self, now_ns: u64) -> bool {
+        let (Content::Inline { expires_at, .. } | Content::Boxed { expires_at, .. }) = self;
+        expires_at <= now_ns && expires_at < Time::MAX.as_nanos()
     }
 }

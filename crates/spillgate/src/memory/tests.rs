@@ -1,5 +1,9 @@
 //! The store against the kernel, its bounds, and threads.
 
+mod alike;
+mod tables;
+mod threads;
+
 use std::time::Duration;
 
 use spillgate_core::{Binding, Op, Reason, Wait};
@@ -22,6 +26,16 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
     let verdict = store.decide_now(now, &[hit], &mut decisions).expect("one hit is well formed");
     assert_eq!(verdict.allowed, decisions[0].allowed);
     decisions[0]
+}
+
+fn hit(store: &MemoryStore, key: u64, quota: &Quota, now: Time) -> Decision {
+    store.hit_now(now, &Hit::new(u128::from(key), quota, Op::take(1), Binding::Enforce))
+}
+
+impl MemoryStore {
+    fn slots(&self) -> usize {
+        self.narrow.slots() + self.wide.slots()
+    }
 }
 
 #[test]

@@ -1,0 +1,68 @@
+//! Many threads over many keys, while tables grow and what expired is swept.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use super::*;
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 200_000;
+
+fn each_thread(work: impl Fn(u64) -> u64 + Sync) -> u64 {
+    let work = &work;
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|worker| scope.spawn(move || work(worker))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker ends")).sum()
+    })
+}
+
+#[test]
+fn no_unit_is_lost_while_tables_grow_under_threads() {
+    let quota = Quota::fixed_window(100, SECOND).build().expect("valid");
+    let store = store(1_000_000, OnFull::Deny);
+    // Each key is taken by two threads, which begin at different places.
+    let admitted = each_thread(|worker| {
+        let keys = (0..KEYS).map(|i| (i + worker / 2 * (KEYS / 2)) % KEYS).filter(|key| key % 2 == worker % 2);
+        keys.filter(|&key| hit(&store, key, &quota, at(1)).allowed).count() as u64
+    });
+    assert_eq!(admitted, 2 * KEYS);
+    assert_eq!(store.len() as u64, KEYS);
+    let wrong = (0..KEYS).find(|&key| hit(&store, key, &quota, at(1)).remaining != 97);
+    assert_eq!(wrong, None, "two units were counted for each key before");
+}
+
+#[test]
+fn max_keys_is_met_exactly_over_all_shards_and_threads() {
+    let quota = Quota::fixed_window(1, SECOND).build().expect("valid");
+    let store = store(KEYS as usize, OnFull::Deny);
+    let admitted = each_thread(|worker| {
+        let keys = (0..KEYS).map(|i| worker * KEYS + i).take(KEYS as usize * 3 / 10);
+        keys.filter(|&key| hit(&store, key, &quota, at(1)).allowed).count() as u64
+    });
+    assert_eq!((admitted, store.len() as u64), (KEYS, KEYS));
+    assert_eq!(store.full_requests(), THREADS * (KEYS * 3 / 10) - KEYS);
+}
+
+#[test]
+fn living_keys_pass_no_more_while_others_come_and_expire() {
+    const LASTING: u64 = 5_000;
+    let day = Quota::fixed_window(1, Duration::from_secs(86_400)).build().expect("valid");
+    let brief = [
+        Quota::token_bucket(1, Duration::from_micros(20)).build().expect("valid"),
+        Quota::sliding_window_counter(1, Duration::from_micros(20)).build().expect("valid"),
+    ];
+    let store = store(1_000_000, OnFull::Deny);
+    let clock = AtomicU64::new(at(86_400).as_nanos());
+    let admitted = each_thread(|worker| {
+        let mut admitted = 0;
+        for i in 0..10 * LASTING {
+            let now = Time::from_nanos(clock.fetch_add(100, Ordering::Relaxed));
+            let _ = hit(&store, LASTING + worker * 1_000_000 + i, &brief[i as usize % 2], now);
+            let lasting = (i * 7 + worker) % LASTING;
+            admitted += u64::from(hit(&store, lasting, &day, now).allowed);
+        }
+        admitted
+    });
+    assert_eq!(admitted, LASTING);
+    assert!(store.len() < 2 * LASTING as usize, "{} states are held", store.len());
+}
