@@ -19,6 +19,9 @@ const MIN_LOAD: f64 = 0.4;
 const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table grows by 2^(1/8), about a tenth, and the shards not at the same time.
 const STEPS_TO_DOUBLE: f64 = 8.0;
+/// A table of so many homes has room for all new keys of a request. A smaller one may grow though it is empty:
+/// what a request has claimed before it meets an obstacle is not there any more.
+const HOMES_FOR_ANY: usize = 4 * MIN_HOMES;
 /// The smallest table that is not empty has about so many homes: a table has whole blocks.
 const MIN_HOMES: usize = 56;
 
@@ -134,7 +137,9 @@ impl Shards {
     pub(super) fn grow(&self, shard: usize, now_ns: u64, gone: impl FnMut(Content)) -> bool {
         let mut hand = self.shards[shard].hand.lock();
         let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
-        let useful = entries >= self.load(shard).capacity() as f64 * MIN_LOAD_TO_GROW;
+        let table = self.load(shard);
+        let useful = table.homes() < HOMES_FOR_ANY || entries >= table.capacity() as f64 * MIN_LOAD_TO_GROW;
+        drop(table);
         if useful {
             self.replace(shard, &mut hand, true, now_ns, gone);
         }

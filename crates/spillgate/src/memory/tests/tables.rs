@@ -157,3 +157,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_request_of_as_many_new_keys_as_there_may_be_finds_room_in_an_empty_store() {
+    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    for seed in 0..200 {
+        let store = store(1_000_000, OnFull::Deny);
+        let hits: Vec<_> = (0..MAX_HITS as u128)
+            .map(|i| {
+                Hit::new(
+                    (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+                    &quota,
+                    Op::take(1),
+                    Binding::Enforce,
+                )
+            })
+            .collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        assert!(store.decide_now(at(1), &hits, &mut decisions).expect("well formed").allowed, "seed {seed}");
+    }
+}
