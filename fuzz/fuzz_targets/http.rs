@@ -6,20 +6,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::ConnectInfo;
 use axum::http::{Request, header};
 use libfuzzer_sys::fuzz_target;
 use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Rules, RulesFile};
-use spillgate::{Limiter, MemoryOptions, MemoryStore};
-use spillgate_server::service::Peer;
+use spillgate::{Limiter, MemoryOptions, MemoryStore, SystemClock};
 use spillgate_server::metrics::Metrics;
-use spillgate_server::protocol::http::{HttpOptions, HttpState, router};
-use spillgate_server::service::{Backend, Service, ServiceOptions};
+use spillgate_server::protocol::http::{HttpOptions, HttpState};
+use spillgate_server::service::{Backend, Peer, Service, ServiceOptions};
 use spillgate_server::settings::{Grants, SettingsFile, Sources, resolve};
-use tower::ServiceExt;
 
 const RULES: &str = r#"
 domain: d
@@ -39,7 +35,7 @@ forward_auth: {domain: d, deny_status: 429, descriptors: [[{key: a, from: client
 
 const POSTS: [&str; 5] = ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/renew"];
 
-static ROUTER: LazyLock<Router> = LazyLock::new(|| {
+static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
     let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };
     let rules = Rules::parse(&[file]).expect("the rules of this target are right");
     let file = SettingsFile { name: String::from("settings.yaml"), text: SETTINGS.to_owned() };
@@ -55,7 +51,7 @@ static ROUTER: LazyLock<Router> = LazyLock::new(|| {
         body_bytes: 1 << 16,
         max_wait: Duration::ZERO,
     };
-    router(HttpState::new(Arc::new(service), options).expect("a random key can be drawn"))
+    HttpState::new(Arc::new(service), options).expect("these settings can be served")
 });
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
@@ -76,13 +72,12 @@ fuzz_target!(|data: &[u8]| {
             builder.header("x-forwarded-for", addresses).body(Body::empty())
         }
     };
-    let Ok(mut request) = request else { return };
+    let Ok(request) = request else { return };
     let peer = Peer::Tcp(SocketAddr::from(([10, 0, 0, 1], 4)));
-    request.extensions_mut().insert(ConnectInfo(peer));
     RUNTIME.block_on(async {
-        let answer = ROUTER.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
+        let answer = STATE.answer(peer, request).await;
         let status = answer.status();
-        let body = to_bytes(answer.into_body(), 1 << 20).await.expect("a bounded answer");
+        let body = to_bytes(Body::new(answer.into_body()), 1 << 20).await.expect("a bounded answer");
         assert!(status.as_u16() < 500, "{status}: {}", String::from_utf8_lossy(&body));
         assert!(status.as_u16() < 400 || !body.is_empty(), "{status} without a reason");
     });
