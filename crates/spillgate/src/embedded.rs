@@ -17,7 +17,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// # Errors
     /// None that a well-formed hit can meet; the type is that of every store.
     pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Result<Decision, StoreError> {
-        // The key first: processors wait with reading the time until memory has answered.
+        // The key first, so that the time is that of the decision.
         let hit = self.hit_on(bucket, key, quota, cost);
         Ok(self.store().hit_now(self.now(), &hit))
     }
