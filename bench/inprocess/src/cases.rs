@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::hint::black_box;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use clap::ValueEnum;
 use foldhash::fast::RandomState;
 use governor::DefaultKeyedRateLimiter;
 use parking_lot::Mutex;
-use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
+use spillgate::{Clock, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
 
 use crate::keys::Keys;
 
@@ -32,6 +33,8 @@ pub(crate) enum Case {
     PlainMap,
     /// An open-addressed table of 64-bit fingerprints, 16 bytes a slot: one atomic addition; no clock, no limit
     BareTable,
+    /// The same table with spillgate's hash and clock: what is left is what a decision costs over its inputs and one miss
+    BareTableSameInputs,
 }
 
 impl Case {
@@ -43,6 +46,7 @@ impl Case {
             Case::Governor => "governor 0.10.4 keyed DashMap",
             Case::PlainMap => "256 mutexes around HashMap, foldhash (no clock, no limit)",
             Case::BareTable => "table of 64-bit fingerprints (no clock, no limit)",
+            Case::BareTableSameInputs => "the same table with spillgate's hash and clock (no limit)",
         }
     }
 
@@ -65,7 +69,10 @@ impl Case {
         Ok(match self {
             Case::Governor => Box::new(governor(width)?),
             Case::PlainMap => Box::new(PlainMap::new()),
-            Case::BareTable => Box::new(BareTable::new(max_keys)),
+            Case::BareTable => Box::new(BareTable::new(max_keys, Inputs::Fast(RandomState::default()))),
+            Case::BareTableSameInputs => {
+                Box::new(BareTable::new(max_keys, Inputs::Same(KeyHasher::random(), SystemClock::start())))
+            }
             _ => {
                 let limiter = Limiter::new(MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() }));
                 Box::new(Spillgate { limiter, quota: self.quota(width)? })
@@ -155,10 +162,32 @@ impl Subject for PlainMap {
     }
 }
 
-/// What memory alone costs: a fast hash, one slot, one addition.
+/// What memory alone costs: one slot, one addition.
 struct BareTable {
     slots: Box<[Slot]>,
-    hasher: RandomState,
+    inputs: Inputs,
+}
+
+/// What a decision needs before it can look at anything.
+enum Inputs {
+    /// A fast hash.
+    Fast(RandomState),
+    /// A secure one, and the time.
+    Same(KeyHasher, SystemClock),
+}
+
+impl Inputs {
+    /// A fingerprint of `key`, after the clock was read if there is one.
+    fn read(&self, key: &str) -> u64 {
+        match self {
+            Inputs::Fast(hasher) => hasher.hash_one(key),
+            Inputs::Same(hasher, clock) => {
+                let key = hasher.start().part(b"api").part(key.as_bytes()).finish();
+                black_box(clock.now());
+                key as u64
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -169,14 +198,14 @@ struct Slot {
 }
 
 impl BareTable {
-    fn new(max_keys: usize) -> BareTable {
+    fn new(max_keys: usize, inputs: Inputs) -> BareTable {
         // Half full at most, and a slot to end every search.
         let slots = (max_keys * 2 + 1).next_power_of_two();
-        BareTable { slots: (0..slots).map(|_| Slot::default()).collect(), hasher: RandomState::default() }
+        BareTable { slots: (0..slots).map(|_| Slot::default()).collect(), inputs }
     }
 
     fn slot(&self, key: &str) -> &Slot {
-        let fingerprint = self.hasher.hash_one(key) | 1;
+        let fingerprint = self.inputs.read(key) | 1;
         let mask = self.slots.len() - 1;
         let mut index = (fingerprint >> 20) as usize & mask;
         loop {

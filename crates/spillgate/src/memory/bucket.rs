@@ -24,7 +24,10 @@ pub(super) enum Width {
 
 impl Width {
     pub(super) const fn slots(self) -> usize {
-        META / self.words()
+        match self {
+            Width::Narrow => 5,
+            Width::Wide => 3,
+        }
     }
 
     const fn words(self) -> usize {
@@ -194,6 +197,12 @@ impl Bucket {
         for word in 0..width.words() {
             self.set(slot * width.words() + word, 0);
         }
+    }
+
+    /// Whether some entry may have expired, for those who have no lock: they may be told what was never so.
+    pub(super) fn may_have_expired(&self, width: Width, now_ns: u64) -> bool {
+        (0..width.slots())
+            .any(|slot| self.fingerprint(width, slot).is_some() && self.content(width, slot).has_expired(now_ns))
     }
 
     /// Asks for both lines at once; the values only have to arrive some time.

@@ -153,12 +153,15 @@ impl Shards {
         let table = self.load(shard);
         let mut been_round = false;
         for _ in 0..steps.min(table.homes()) {
-            let forgotten = Locked::from(&table, *hand).forget_expired(now_ns, |content| {
-                self.note_removal(shard);
-                gone(content);
-            });
-            // It cannot have moved: the hand is held.
-            debug_assert!(forgotten.is_ok());
+            // Locking costs more than looking, and mostly there is nothing to do.
+            if table.may_have_expired(*hand, now_ns) {
+                let forgotten = Locked::from(&table, *hand).forget_expired(now_ns, |content| {
+                    self.note_removal(shard);
+                    gone(content);
+                });
+                // It cannot have moved: the hand is held.
+                debug_assert!(forgotten.is_ok());
+            }
             *hand += 1;
             if *hand >= table.homes() {
                 *hand = 0;
