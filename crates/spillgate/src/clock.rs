@@ -57,7 +57,8 @@ impl SystemClock {
         if step.abs() > STEP_NS {
             tracing::warn!(step_ms = step / 1_000_000, "the wall clock was set; following it");
         }
-        self.offset_ns.fetch_add(step, Ordering::Relaxed);
+        // Not added: whoever was held up here would follow a step that another has followed since.
+        self.offset_ns.store(offset + step, Ordering::Relaxed);
     }
 }
 

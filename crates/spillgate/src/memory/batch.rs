@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Time};
 
 use super::MemoryStore;
-use super::fingerprint::Fingerprint;
 
 /// Requests whose buckets are fetched together: as many as a processor fetches at a time, and as a
 /// thread can hold tables without counting references.
@@ -14,13 +13,7 @@ impl MemoryStore {
     /// Decides each of `hits` at `now` as a request of its own, in order; `decisions` has the same length.
     pub(super) fn decide_each(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) {
         for (hits, decisions) in hits.chunks(GROUP).zip(decisions.chunks_mut(GROUP)) {
-            let homes: SmallVec<[_; GROUP]> = hits
-                .iter()
-                .map(|hit| {
-                    let key = Fingerprint::of(hit);
-                    (key, self.home(key, hit.quota))
-                })
-                .collect();
+            let homes: SmallVec<[_; GROUP]> = hits.iter().map(|hit| self.home(hit)).collect();
             let tables: SmallVec<[_; GROUP]> = homes.iter().map(|(_, home)| home.load()).collect();
             // Nothing here depends on what was read before, so all of it is under way at once.
             let touched = homes.iter().zip(&tables).fold(0, |sum, ((key, _), table)| sum ^ table.touch(*key));

@@ -3,6 +3,8 @@
 //! Lock, fingerprints and states share the lines on purpose: a decision then waits for memory
 //! once, and two threads meet only where they want the same bucket.
 
+use spillgate_core::Time;
+
 use super::fingerprint::Fingerprint;
 use super::sync::{AtomicU64, Ordering, relax};
 
@@ -45,6 +47,14 @@ pub(super) enum Content {
     Inline { expires_at: u64, first: u64, second: u64 },
     /// When it expires (below 2^63), and where in the slab of its shard the state lies.
     Boxed { expires_at: u64, index: u32 },
+}
+
+impl Content {
+    /// Whether the state equals none at `now_ns`.
+    pub(super) fn has_expired(self, now_ns: u64) -> bool {
+        let (Content::Inline { expires_at, .. } | Content::Boxed { expires_at, .. }) = self;
+        has_expired(expires_at, now_ns)
+    }
 }
 
 /// Of the word of time.
@@ -201,8 +211,8 @@ impl Bucket {
 
     /// Whether some entry may have expired, for those who have no lock: they may be told what was never so.
     pub(super) fn may_have_expired(&self, width: Width, now_ns: u64) -> bool {
-        (0..width.slots())
-            .any(|slot| self.fingerprint(width, slot).is_some() && self.content(width, slot).has_expired(now_ns))
+        let mut times = (0..width.slots()).map(|slot| self.get(slot * width.words() + 2) & !BOXED);
+        times.any(|time| time != 0 && has_expired(time, now_ns))
     }
 
     /// Asks for both lines at once; the values only have to arrive some time.
@@ -221,6 +231,17 @@ impl Bucket {
     fn set(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);
     }
+}
+
+/// Whether a narrow slot has room for `value` as its payload.
+pub(super) fn fits_narrow(value: u64) -> bool {
+    scaled(value).is_some()
+}
+
+/// Whether what expires at `time_ns` equals no state at `now_ns`. The last of all times stands for any after it,
+/// too: what a slot cannot tell from that is kept.
+fn has_expired(time_ns: u64, now_ns: u64) -> bool {
+    time_ns <= now_ns && time_ns < Time::MAX.as_nanos()
 }
 
 const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];

@@ -2,6 +2,8 @@
 
 use spillgate_core::Hit;
 
+use super::bucket::Width;
+
 /// 128 bits of a state's key, of which a narrow slot keeps 88.
 ///
 /// Two keys share a state only if all bits that are kept agree: with n keys alive, that happens with
@@ -18,7 +20,7 @@ impl Fingerprint {
     pub(super) const LOW_BITS: u32 = 24;
 
     #[inline]
-    pub(super) fn of(hit: &Hit<'_>) -> Fingerprint {
+    pub(super) fn of(hit: &Hit<'_>, width: Width) -> Fingerprint {
         let key = hit.state_key();
         let low = key as u64;
         // Keys are hashes already. Those of a caller who numbers them instead differ in a few bits only,
@@ -26,6 +28,12 @@ impl Fingerprint {
         // over the golden ratio, and one of SplitMix64's.
         let high = (key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let high = (high ^ (high >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        // What a slot does not keep is no part of it: keys that agree in the rest are one key all the way.
+        let low = if width == Width::Narrow {
+            low >> (64 - Fingerprint::LOW_BITS) << (64 - Fingerprint::LOW_BITS)
+        } else {
+            low
+        };
         Fingerprint { high: high.max(1), low }
     }
 

@@ -9,7 +9,7 @@ use spillgate_core::{
     Algorithm, Binding, Decision, Hit, Op, OpKind, Packed, Quota, Reason, State, Time, Verdict, Wait, decide,
 };
 
-use super::bucket::{Content, Width};
+use super::bucket::{Content, Width, fits_narrow};
 use super::fingerprint::Fingerprint;
 use super::shards::Shards;
 use super::slab::Slab;
@@ -85,15 +85,18 @@ fn needs_bytes(quota: &Quota, boxed: bool) -> bool {
         Algorithm::SlidingWindowLog | Algorithm::Concurrency => true,
         // Segments are as large when new as they ever get.
         Algorithm::SlidingWindowCounter { segments: 2.. } => !boxed,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if !fits_narrow(quota.interval_ns()) => !boxed,
         _ => quota.penalty_ns() > 0 && !boxed,
     }
 }
 
 impl MemoryStore {
+    /// The key of a hit's state, and its table.
     #[inline]
-    pub(super) fn home(&self, key: Fingerprint, quota: &Quota) -> Home<'_> {
-        let shards = self.shards(quota);
-        Home { shards, shard: shards.shard_of(key) }
+    pub(super) fn home(&self, hit: &Hit<'_>) -> (Fingerprint, Home<'_>) {
+        let shards = self.shards(hit.quota);
+        let key = Fingerprint::of(hit, shards.width());
+        (key, Home { shards, shard: shards.shard_of(key) })
     }
 
     /// Finds the state of `key`; claims a slot for it if it is new and a hit under `charging` needs one.
@@ -344,10 +347,7 @@ impl MemoryStore {
     pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time) -> bool {
         match obstacle {
             Obstacle::Full => {
-                // States of the other width may hold the room, and nobody else may come to look at them.
-                for shards in [&self.narrow, &self.wide] {
-                    self.tend(Home { shards, ..home }, STEPS_WHEN_FULL, now);
-                }
+                self.tend(home.shard, STEPS_WHEN_FULL, now);
                 true
             }
             Obstacle::Moved => {
@@ -365,12 +365,15 @@ impl MemoryStore {
         // The digits of time and key, well mixed, are as good as a die.
         let mixed = (now.as_nanos() ^ key.low).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if mixed >> (u64::BITS - if new { NEW_BITS } else { KNOWN_BITS }) == 0 {
-            self.tend(home, STEPS, now);
+            self.tend(home.shard, STEPS, now);
         }
     }
 
-    fn tend(&self, home: Home<'_>, steps: usize, now: Time) {
-        home.shards.tend(home.shard, steps, now.as_nanos(), |gone| self.forget(home, gone));
+    /// Looks at states of both widths: those of one may hold the room, and nobody may come to look at them.
+    fn tend(&self, shard: usize, steps: usize, now: Time) {
+        for shards in [&self.narrow, &self.wide] {
+            shards.tend(shard, steps, now.as_nanos(), |gone| self.forget(Home { shards, shard }, gone));
+        }
     }
 
     /// Gives back the room of an entry that was removed.

@@ -170,7 +170,9 @@ impl Shards {
         }
         let capacity = table.capacity() as f64;
         let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
-        let too_large = been_round && table.homes() > 2 * MIN_HOMES && entries < capacity * MIN_LOAD;
+        let too_large = been_round
+            && entries < capacity * MIN_LOAD
+            && Table::whole(self.size_above(shard, self.homes_for(entries as usize))) < table.homes();
         if entries > capacity * MAX_LOAD || too_large {
             self.replace(shard, &mut hand, false, now_ns, gone);
         }

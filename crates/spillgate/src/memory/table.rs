@@ -1,7 +1,5 @@
 //! Where the entries of one shard lie, and the locks over some of them.
 
-use spillgate_core::Time;
-
 use super::bucket::{Bucket, Content, Moved, Width};
 use super::fingerprint::Fingerprint;
 
@@ -34,8 +32,17 @@ impl Table {
         if homes <= 1 {
             return Table::with_spill(width, shard_bits, 1, 0);
         }
-        let spill = SPILL + homes / SPILL_SHARE;
-        Table::with_spill(width, shard_bits, (homes + spill).next_multiple_of(BLOCK) - spill, spill)
+        Table::with_spill(width, shard_bits, Table::whole(homes), Table::spill(homes))
+    }
+
+    /// How many homes a table for so many has.
+    pub(super) fn whole(homes: usize) -> usize {
+        let spill = Table::spill(homes);
+        (homes + spill).next_multiple_of(BLOCK) - spill
+    }
+
+    fn spill(homes: usize) -> usize {
+        SPILL + homes / SPILL_SHARE
     }
 
     /// With so many buckets behind the last home.
@@ -291,14 +298,5 @@ impl<'t> Locked<'t> {
                 gone(content);
             }
         })
-    }
-}
-
-impl Content {
-    /// Whether the state equals none at `now_ns`. The last of all times stands for any after it, too:
-    /// what a slot cannot tell from that is kept.
-    pub(super) fn has_expired(self, now_ns: u64) -> bool {
-        let (Content::Inline { expires_at, .. } | Content::Boxed { expires_at, .. }) = self;
-        expires_at <= now_ns && expires_at < Time::MAX.as_nanos()
     }
 }

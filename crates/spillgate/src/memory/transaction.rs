@@ -43,8 +43,7 @@ impl<'r, 's, 'q> Request<'r, 's, 'q> {
         let mut members: SmallVec<[Member<'s, 'q>; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
         for hit in hits {
-            let key = Fingerprint::of(hit);
-            let home = store.home(key, hit.quota);
+            let (key, home) = store.home(hit);
             let known = members.iter().position(|m| m.key == key && m.home == home);
             state_of.push(known.unwrap_or(members.len()));
             match known {
@@ -58,8 +57,8 @@ impl<'r, 's, 'q> Request<'r, 's, 'q> {
     }
 }
 
-/// The verdict, and the members that are new; or which member met an obstacle.
-type Tried = Result<(Verdict, SmallVec<[usize; 4]>), (usize, Obstacle)>;
+/// The verdict, and for each member whether it is new; or which member met an obstacle.
+type Tried = Result<(Verdict, SmallVec<[bool; 4]>), (usize, Obstacle)>;
 
 /// What a request has locked, bucket by bucket upward, and where its states are.
 struct Held<'t> {
@@ -72,8 +71,7 @@ impl MemoryStore {
     /// A request of one hit: as [`decide_all`](MemoryStore::decide_all), without its lists.
     #[inline]
     pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
-        let key = Fingerprint::of(hit);
-        let home = self.home(key, hit.quota);
+        let (key, home) = self.home(hit);
         let mut insist = false;
         loop {
             let table = home.load();
@@ -138,8 +136,8 @@ impl MemoryStore {
             drop(tables);
             match tried {
                 Ok((verdict, new)) => {
-                    for &member in &new {
-                        self.tend_after(request.members[member].home, request.members[member].key, true, now);
+                    for (member, new) in request.members.iter().zip(new) {
+                        self.tend_after(member.home, member.key, new, now);
                     }
                     return verdict;
                 }
@@ -170,8 +168,7 @@ impl MemoryStore {
         for ((m, (held, place)), state) in members().zip(states) {
             self.put(m.home, &locked[*held], (m.key, place), state, m.quota);
         }
-        let new = (0..places.len()).filter(|&i| places[i].1.new).collect();
-        Ok((verdict, new))
+        Ok((verdict, places.iter().map(|(_, place)| place.new).collect()))
     }
 
     /// Locks all buckets that the request needs and finds or claims its slots; all or nothing.

@@ -1,5 +1,7 @@
 //! Tables that grow, shrink, are crowded and end; what a slot can hold.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::super::bucket::{Bucket, Content, Width};
@@ -115,6 +117,64 @@ fn a_store_shrinks_when_its_keys_have_expired() {
         }
         assert!(store.len() < 10_000, "{} states are held", store.len());
         assert!(store.slots() < slots / 4, "{} slots of {slots} are left", store.slots());
+    }
+}
+
+#[test]
+fn known_keys_alone_have_the_rest_forgotten_whatever_the_request_and_the_width() {
+    let brief = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let brief_wide = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("valid");
+    for hits in 1..=2 {
+        let store = store(100_000, OnFull::Deny);
+        for key in 0..10_000 {
+            assert!(hit(&store, key, &brief, at(1)).allowed && hit(&store, key, &brief_wide, at(1)).allowed);
+        }
+        let slots = store.slots();
+        for turn in 0..400_000 {
+            let now = Time::from_nanos(at(4).as_nanos() + turn * 1_000);
+            let keys = [turn % 50, turn % 50 + 50].map(u128::from);
+            let asked = keys.map(|key| Hit::new(key, &long, Op::take(1), Binding::Enforce));
+            let mut decisions = [Decision::default(); 2];
+            store.decide_now(now, &asked[..hits], &mut decisions[..hits]).expect("it is well formed");
+        }
+        assert!(store.len() <= 100, "{} states are held", store.len());
+        assert!(store.slots() < slots / 4, "{} slots of {slots} are left", store.slots());
+    }
+}
+
+#[test]
+fn a_table_that_is_as_small_as_can_be_stays_as_it_is() {
+    const BITS: u32 = 7;
+    let shards = Shards::new(Width::Narrow, BITS);
+    for shard in 0..1 << BITS {
+        assert!(shards.grow(shard, 0, |_| ()));
+        let table = Arc::clone(&shards.load(shard));
+        for _ in 0..3 {
+            shards.tend(shard, 1_000, 0, |_| ());
+        }
+        assert!(Arc::ptr_eq(&table, &shards.load(shard)), "{} homes in shard {shard}", table.homes());
+    }
+}
+
+#[test]
+fn keys_that_agree_in_all_that_a_slot_keeps_are_one_key() {
+    let quota = Quota::token_bucket(3, SECOND).build().expect("valid");
+    let key = |number: u128| {
+        let own = Hit::new(number, &quota, Op::take(1), Binding::Enforce);
+        (own, Fingerprint::of(&own, Width::Narrow))
+    };
+    // Alike but for the lowest bit of 128, with what that bit adds to the others taken away again.
+    let mixed = |low: u64| u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64;
+    let low = quota.identity() as u64;
+    let ((one, kept), (other, also_kept)) = (key(0), key(1 ^ mixed(low) ^ mixed(low ^ 1)));
+    assert_eq!(kept, also_kept);
+    let store = store(10, OnFull::Deny);
+    let mut decisions = [Decision::default(); 2];
+    for (now, remaining) in [(at(1), 1), (at(9), 1)] {
+        store.decide_now(now, &[one, other], &mut decisions).expect("it is well formed");
+        assert_eq!(decisions.map(|decision| decision.remaining), [remaining; 2]);
+        assert_eq!(store.len(), 1);
     }
 }
 
