@@ -1,8 +1,8 @@
 //! gRPC connections, on h2 alone.
 //!
 //! A connection reads all that is there, then answers the calls that it read in a row, and only then writes: what
-//! was read together is decided together and leaves in one write. A call that has to wait, for the rest of its
-//! message or for its decision, goes on as a task of its own and holds up no other.
+//! was read together is decided at one time, in order, and leaves in one write. A call that has to wait, for the
+//! rest of its message or for its decision, goes on as a task of its own and holds up no other.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -54,6 +54,7 @@ where
         read: Vec::new(),
         runner: Runner::new(),
         answer: |stream| answer(Arc::clone(&calls), stream),
+        at_one_time: |row: &mut dyn FnMut()| calls.grpc.at_one_time(row),
         activity,
         patience: limits.receive,
     };
@@ -69,13 +70,15 @@ struct Calls {
 }
 
 /// A connection, and the streams that it has read and not answered.
-struct Streams<'a, I, A, F> {
+struct Streams<'a, I, A, R, F> {
     state: State<I>,
     /// Empty between two polls; kept for its room.
     read: Vec<Stream>,
     runner: Runner<F>,
     /// Makes the future that answers a stream.
     answer: A,
+    /// Runs what answers a row of streams.
+    at_one_time: R,
     activity: &'a Activity,
     /// How long the client may take to answer a PING.
     patience: Duration,
@@ -86,10 +89,11 @@ enum State<I> {
     Serving { connection: h2::server::Connection<I, Bytes>, pulse: Option<Pulse> },
 }
 
-impl<I, A, F> Connection for Streams<'_, I, A, F>
+impl<I, A, R, F> Connection for Streams<'_, I, A, R, F>
 where
     I: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Stream) -> F,
+    R: Fn(&mut dyn FnMut()),
     F: Future<Output = ()> + Send + 'static,
 {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
@@ -118,9 +122,11 @@ where
                 return Poll::Pending;
             }
             self.activity.begun.fetch_add(self.read.len() as u64, Ordering::Relaxed);
-            for stream in self.read.drain(..) {
-                self.runner.run((self.answer)(stream));
-            }
+            (self.at_one_time)(&mut || {
+                for stream in self.read.drain(..) {
+                    self.runner.run((self.answer)(stream));
+                }
+            });
         }
     }
 

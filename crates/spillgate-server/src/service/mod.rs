@@ -3,6 +3,7 @@
 
 mod answer;
 mod error;
+mod moment;
 mod peer;
 pub mod rls;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::settings::{Grants, Limits};
 
 pub use answer::{Answer, Judged, Status};
 pub use error::ServiceError;
+pub use moment::Moment;
 pub use peer::Peer;
 
 /// The store that was picked at the start.
@@ -234,8 +236,22 @@ impl<C: Clock> Service<C> {
     /// # Errors
     /// The request is malformed, beyond a bound or not allowed here, or the store failed.
     /// A refusal is an answer.
-    pub async fn decide<'p>(
+    pub fn decide<'p>(
         &self,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+        grants: Grants,
+    ) -> impl Future<Output = Result<Answer<'p>, ServiceError>> {
+        self.decide_in(None, loaded, request, grants)
+    }
+
+    /// [`decide`](Service::decide) at the time of `moment`, if it is held when the store is to be asked.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn decide_in<'p>(
+        &self,
+        moment: Option<&Moment>,
         loaded: &'p Loaded,
         request: &Request<'p>,
         grants: Grants,
@@ -251,10 +267,11 @@ impl<C: Clock> Service<C> {
             }
         }
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+        let now = moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
         let asked = if plan.separately {
-            self.ask_separately(&plan, &mut decisions).await
+            self.ask_separately(now, &plan, &mut decisions).await
         } else {
-            self.ask(&plan.hits, &mut decisions).await
+            self.ask(now, &plan.hits, &mut decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         let answer = Answer::new(plan, decisions, verdict);
@@ -290,9 +307,9 @@ impl<C: Clock> Service<C> {
             let watched = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let watched: SmallVec<[Hit<'_>; 4]> =
                 hits.iter().map(|hit| Hit { binding: watched(hit), ..*hit }).collect();
-            self.ask(&watched, decisions).await
+            self.ask(self.limiter.now(), &watched, decisions).await
         } else {
-            self.ask(hits, decisions).await
+            self.ask(self.limiter.now(), hits, decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         // Releases, renewals and resets are not let pass or refused.
@@ -319,7 +336,7 @@ impl<C: Clock> Service<C> {
             hit.op = Op::Reset;
         }
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-        self.ask(&plan.hits, &mut decisions).await?;
+        self.ask(self.limiter.now(), &plan.hits, &mut decisions).await?;
         Ok(plan.hits.len())
     }
 
@@ -367,20 +384,24 @@ impl<C: Clock> Service<C> {
     }
 
     /// One question to the store, all or nothing.
-    async fn ask(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+    async fn ask(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
         if hits.is_empty() {
-            let (now, source) = (self.limiter.now(), Source::Store);
+            let source = Source::Store;
             return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
         }
         within("limits that match", hits.len(), MAX_HITS)?;
-        let verdict = self.limiter.decide(hits, decisions).await?;
+        let verdict = self.limiter.store().decide(Some(now), hits, decisions).await?;
         self.watch_full(verdict.now);
         Ok(verdict)
     }
 
     /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time.
-    async fn ask_separately(&self, plan: &Plan<'_>, decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
-        let now = self.limiter.now();
+    async fn ask_separately(
+        &self,
+        now: Time,
+        plan: &Plan<'_>,
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
         for planned in &plan.descriptors {
             let hits: SmallVec<[Hit<'_>; 4]> = planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
             let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];

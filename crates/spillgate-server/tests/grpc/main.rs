@@ -8,3 +8,4 @@ mod semantics;
 mod server;
 mod streams;
 mod support;
+mod together;

@@ -23,7 +23,7 @@ descriptors:
 ";
 
 /// A client that knows streams and frames, and of gRPC only what is written here.
-struct Raw {
+pub(crate) struct Raw {
     client: SendRequest<Bytes>,
     connection: JoinHandle<()>,
 }
@@ -43,13 +43,13 @@ async fn raw_connection(
 }
 
 impl Raw {
-    async fn connect(server: &TestServer) -> Raw {
+    pub(crate) async fn connect(server: &TestServer) -> Raw {
         let (client, connection) = raw_connection(server, &h2::client::Builder::new()).await;
         Raw { client, connection: tokio::spawn(async move { drop(connection.await) }) }
     }
 
     /// Begins a call whose message is to follow.
-    async fn call(&mut self, headers: &[(&str, &str)]) -> (ResponseFuture, SendStream<Bytes>) {
+    pub(crate) async fn call(&mut self, headers: &[(&str, &str)]) -> (ResponseFuture, SendStream<Bytes>) {
         let mut call = Request::post("http://test/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
         for (name, value) in headers {
             call = call.header(*name, *value);
@@ -59,27 +59,27 @@ impl Raw {
     }
 
     /// A call of gRPC with all of its body.
-    async fn ask(&mut self, body: &[u8]) -> (Code, Option<RateLimitResponse>) {
+    pub(crate) async fn ask(&mut self, body: &[u8]) -> (Code, Option<RateLimitResponse>) {
         let (response, mut stream) = self.call(&GRPC).await;
         stream.send_data(Bytes::copy_from_slice(body), true).unwrap();
         answer(response).await
     }
 }
 
-const GRPC: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "trailers")];
+pub(crate) const GRPC: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "trailers")];
 
-fn message(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
     [&[0], &length[..], bytes].concat()
 }
 
 /// The message of one hit on a user's limit.
-fn hit(user: &str) -> Vec<u8> {
+pub(crate) fn hit(user: &str) -> Vec<u8> {
     message(&request("api", &[descriptor(&[("user", user)])]).encode_to_vec())
 }
 
 /// The status of a call, and the one message that it was answered with.
-async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitResponse>) {
+pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitResponse>) {
     let code = |headers: &http::HeaderMap| headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()));
     let (head, mut body) = tokio::time::timeout(DEADLINE, response).await.unwrap().unwrap().into_parts();
     assert_eq!(head.status, 200);
@@ -103,7 +103,7 @@ async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitResponse>) {
 }
 
 /// What is left to the user after an answer.
-fn left((code, response): (Code, Option<RateLimitResponse>)) -> u32 {
+pub(crate) fn left((code, response): (Code, Option<RateLimitResponse>)) -> u32 {
     assert_eq!(code, Code::Ok);
     let response = response.expect("a message");
     assert_eq!(response.overall_code(), Verdict::Ok);

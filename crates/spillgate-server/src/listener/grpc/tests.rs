@@ -79,6 +79,7 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
             read: Vec::new(),
             runner: Runner::new(),
             answer,
+            at_one_time: |row: &mut dyn FnMut()| row(),
             activity: &activity,
             patience: PATIENCE,
         };

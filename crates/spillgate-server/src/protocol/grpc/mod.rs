@@ -102,6 +102,12 @@ impl GrpcConnection {
         answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
     }
 
+    /// Runs `row`, in which calls that were read together are answered: all that is decided in it is decided at
+    /// one time.
+    pub fn at_one_time(&self, row: impl FnOnce()) {
+        self.rls.at_one_time(row);
+    }
+
     /// What is answered to a call that panicked.
     #[must_use]
     pub fn failure() -> Response<AnswerBody> {
@@ -114,3 +120,6 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     let content = headers.get(CONTENT_TYPE).and_then(|content| content.as_bytes().strip_prefix(b"application/grpc"));
     content.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
+
+#[cfg(test)]
+mod tests;

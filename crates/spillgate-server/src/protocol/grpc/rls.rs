@@ -11,7 +11,7 @@ use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use tonic::Status;
 
 use crate::service::rls::{Shown, action, overriding};
-use crate::service::{Service, ServiceError, Status as DescriptorAnswer};
+use crate::service::{Moment, Service, ServiceError, Status as DescriptorAnswer};
 use crate::settings::Grants;
 
 use super::message::{self, Writer};
@@ -27,12 +27,18 @@ pub(super) struct RateLimits {
     service: Arc<Service>,
     grants: Grants,
     max_message_bytes: usize,
+    moment: Moment,
     writer: Writer<RateLimitResponse>,
 }
 
 impl RateLimits {
     pub(super) fn new(service: Arc<Service>, grants: Grants, max_message_bytes: usize) -> RateLimits {
-        RateLimits { service, grants, max_message_bytes, writer: Writer::default() }
+        RateLimits { service, grants, max_message_bytes, moment: Moment::default(), writer: Writer::default() }
+    }
+
+    /// Runs `row`; whatever is decided in it is decided at one time.
+    pub(super) fn at_one_time(&self, row: impl FnOnce()) {
+        self.moment.hold(self.service.limiter().now(), row);
     }
 
     /// One call: its message in, the answer out, framed.
@@ -74,7 +80,8 @@ impl RateLimits {
         // RLS has no way to say "later", so nothing can wait.
         let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: 0 };
         let rules = self.service.rules();
-        let answer = self.service.decide(&rules, &request, self.grants).await.map_err(|error| status(&error))?;
+        let answer = self.service.decide_in(Some(&self.moment), &rules, &request, self.grants).await;
+        let answer = answer.map_err(|error| status(&error))?;
         self.writer.framed(|response| {
             response.set_overall_code(code(!answer.verdict.allowed));
             response.statuses.extend(answer.statuses.iter().map(descriptor_status));

@@ -1,0 +1,100 @@
+//! What a client over the network cannot bring about, or not at will.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use http_body::{Body, Frame};
+use prost::Message;
+use spillgate::rules::{Rules, RulesFile};
+use spillgate::{Limiter, MemoryOptions, MemoryStore};
+
+use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use super::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use super::*;
+use crate::metrics::Metrics;
+use crate::service::{Backend, ServiceOptions};
+
+const ALL: u32 = 1_000_000_000;
+/// A bucket into which a unit comes back each nanosecond: what is all taken is not all taken later.
+const RULES: &str = "
+domain: d
+descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1000000000, algorithm: token_bucket}}]
+";
+
+fn connection() -> GrpcConnection {
+    let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: RULES.into() }]).expect("good rules");
+    let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+    let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));
+    Grpc::new(Arc::new(service), Grants::default(), 1000).expect("the descriptors can be read").connection()
+}
+
+/// A message that is there when it has been asked for so many times.
+struct Late(usize, Option<Bytes>);
+
+impl Body for Late {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.0 == 0 {
+            return Poll::Ready(self.1.take().map(|message| Ok(Frame::data(message))));
+        }
+        self.0 -= 1;
+        Poll::Pending
+    }
+}
+
+/// A call that takes `hits` from a bucket; its message is there at the poll after the first `late` ones.
+fn take(bucket: u32, hits: u32, late: usize) -> Request<Late> {
+    let entry = Entry { key: "a".into(), value: bucket.to_string() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let wire = RateLimitRequest { domain: "d".into(), descriptors: vec![descriptor], hits_addend: hits };
+    let mut message = vec![0, 0, 0, 0, u8::try_from(wire.encoded_len()).expect("it is short")];
+    wire.encode(&mut message).expect("there is room");
+    let call = Request::post(SHOULD_RATE_LIMIT).header(CONTENT_TYPE, "application/grpc");
+    call.body(Late(late, Some(message.into()))).expect("a request")
+}
+
+fn poll<F: Future>(call: Pin<&mut F>) -> Poll<F::Output> {
+    call.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn code(answered: Poll<Response<AnswerBody>>) -> Code {
+    let Poll::Ready(answer) = answered else { panic!("it waits") };
+    let AnswerBody::Message(message) = answer.into_body() else { panic!("it brings no message") };
+    RateLimitResponse::decode(&message[5..]).expect("an answer").overall_code()
+}
+
+fn ask(connection: &GrpcConnection, bucket: u32, hits: u32) -> Code {
+    code(poll(pin!(connection.call(take(bucket, hits, 0)))))
+}
+
+#[test]
+fn a_row_of_calls_is_decided_at_one_time() {
+    let connection = connection();
+    for bucket in 0..100 {
+        connection.at_one_time(|| {
+            ask(&connection, bucket, ALL);
+            assert_eq!(ask(&connection, bucket, 1), Code::OverLimit, "no time has passed");
+        });
+        assert_eq!(ask(&connection, bucket, 1), Code::Ok, "time goes on after the row");
+    }
+}
+
+#[test]
+fn a_call_that_waits_is_decided_at_its_own_time() {
+    let connection = connection();
+    for bucket in 0..100 {
+        let mut late = pin!(connection.call(take(bucket, 1, 1)));
+        connection.at_one_time(|| {
+            assert!(poll(late.as_mut()).is_pending());
+            ask(&connection, bucket, ALL);
+            assert_eq!(ask(&connection, bucket, 1), Code::OverLimit, "no time has passed");
+        });
+        assert_eq!(code(poll(late)), Code::Ok, "it is not the row's");
+    }
+}

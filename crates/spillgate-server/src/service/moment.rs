@@ -1,0 +1,27 @@
+//! One reading of the clock for calls that are answered in a row.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spillgate::Time;
+
+/// The time of a row of calls, while it lasts.
+#[derive(Debug, Default)]
+pub struct Moment {
+    /// In nanoseconds; 0 where there is no row.
+    now: AtomicU64,
+}
+
+impl Moment {
+    /// Runs `row`, in which the time is `now`.
+    pub fn hold(&self, now: Time, row: impl FnOnce()) {
+        self.now.store(now.as_nanos(), Ordering::Relaxed);
+        row();
+        self.now.store(0, Ordering::Relaxed);
+    }
+
+    /// The time of the row that runs, if one does: a call that has waited longer is none of it.
+    pub fn get(&self) -> Option<Time> {
+        let now = self.now.load(Ordering::Relaxed);
+        (now > 0).then(|| Time::from_nanos(now))
+    }
+}

@@ -1,0 +1,166 @@
+//! Calls that are sent at once, and so mostly read together, beside the same calls one by one.
+
+use bytes::Bytes;
+use h2::Reason;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use prost::Message;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict;
+use tonic::Code;
+
+use crate::streams::{GRPC, Raw, answer, hit, left, message};
+use crate::support::*;
+
+/// What is taken comes back within a month, so not within a test. Where both limits of a user refuse, the yearly one
+/// has the longer wait by far, so that it is shown whatever the time.
+const RULES: &str = "
+domain: api
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: few, unit: year, requests_per_unit: 5, algorithm: token_bucket}
+      - {name: more, unit: month, requests_per_unit: 7, algorithm: sliding_window_log}
+  - key: path
+    rate_limit: {unit: year, requests_per_unit: 6, algorithm: token_bucket}
+";
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    key: &'static str,
+    value: u8,
+    hits: u64,
+    gives_back: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Asks(Vec<Asked>),
+    Malformed(Vec<u8>),
+    /// Its last byte comes when all others are answered.
+    Slow(Asked),
+    /// Reset before its message is all here.
+    GivenUp(Asked),
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let key = prop_oneof![Just("user"), Just("path"), Just("unlimited")];
+    (key, 0..3u8, 0..3u64, prop::bool::weighted(0.2)).prop_map(|(key, value, hits, gives_back)| Asked {
+        key,
+        value,
+        hits,
+        gives_back,
+    })
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    prop_oneof![
+        12 => vec(asked(), 0..4).prop_map(Call::Asks),
+        1 => vec(any::<u8>(), 0..20).prop_map(Call::Malformed),
+        1 => asked().prop_map(Call::Slow),
+        1 => asked().prop_map(Call::GivenUp),
+    ]
+}
+
+/// The message of a call about users of `side`, whom nobody else asks about.
+fn body(side: &str, call: &Call) -> Vec<u8> {
+    let asked = match call {
+        Call::Asks(asked) => &asked[..],
+        Call::Malformed(bytes) => return bytes.clone(),
+        Call::Slow(asked) | Call::GivenUp(asked) => std::slice::from_ref(asked),
+    };
+    let descriptor = |asked: &Asked| {
+        let value = format!("{side} {}", asked.value);
+        let make = if asked.gives_back { refund } else { hits };
+        make(&[(asked.key, &value)], asked.hits)
+    };
+    message(&request("api", &asked.iter().map(descriptor).collect::<Vec<_>>()).encode_to_vec())
+}
+
+type Answered = (Code, Option<(Verdict, Vec<(Verdict, u32)>)>);
+
+fn shown((code, response): (Code, Option<RateLimitResponse>)) -> Answered {
+    (code, response.as_ref().map(summary))
+}
+
+/// The answers in the order of the calls, then those of the slow ones.
+async fn answers(raw: &mut Raw, side: &str, calls: &[Call], one_by_one: bool) -> Vec<Answered> {
+    let (mut open, mut slow, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+    for call in calls {
+        let body = Bytes::from(body(side, call));
+        let (response, mut stream) = raw.call(&GRPC).await;
+        match call {
+            Call::Asks(_) | Call::Malformed(_) => {
+                stream.send_data(body, true).unwrap();
+                open.push(response);
+            }
+            Call::Slow(_) => {
+                let (begun, last) = (body.slice(..body.len() - 1), body.slice(body.len() - 1..));
+                stream.send_data(begun, false).unwrap();
+                slow.push((response, stream, last));
+            }
+            Call::GivenUp(_) => {
+                stream.send_data(body.slice(..body.len() - 1), false).unwrap();
+                stream.send_reset(Reason::CANCEL);
+            }
+        }
+        if one_by_one {
+            for response in open.drain(..) {
+                answers.push(shown(answer(response).await));
+            }
+        }
+    }
+    for response in open {
+        answers.push(shown(answer(response).await));
+    }
+    for (response, mut stream, last) in slow {
+        stream.send_data(last, true).unwrap();
+        answers.push(shown(answer(response).await));
+    }
+    answers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn calls_at_once_are_answered_as_one_by_one(calls in vec(call(), 1..100)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = TestServer::start(&[RULES]);
+            let mut raw = Raw::connect(&server).await;
+            let expected = answers(&mut raw, "alone", &calls, true).await;
+            assert_eq!(answers(&mut raw, "together", &calls, false).await, expected);
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_amid_its_calls_is_charged_what_was_decided() {
+    const YEARLY: &str = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1000}}]";
+    let server = TestServer::start(&[YEARLY]);
+    let mut honest = Raw::connect(&server).await;
+    let mut decided = 0;
+    for round in 1..=10 {
+        let begun = server.metrics.allowed.get();
+        let mut raw = Raw::connect(&server).await;
+        let mut calls = Vec::new();
+        for _ in 0..50 {
+            let (response, mut stream) = raw.call(&GRPC).await;
+            stream.send_data(hit("7").into(), true).unwrap();
+            calls.push(response);
+        }
+        eventually("it is accepted", || server.metrics.connections_accepted.get() > round).await;
+        if round % 2 == 0 {
+            eventually("some are decided", || server.metrics.allowed.get() > begun).await;
+        }
+        drop(raw);
+        eventually("it is gone", || server.metrics.connections.get() == 1).await;
+        // A call of its own is charged and counted, too.
+        let used = 1000 - u64::from(left(honest.ask(&hit("7")).await));
+        assert_eq!(used, server.metrics.allowed.get());
+        assert!(used > decided);
+        decided = used;
+    }
+    assert_eq!(server.metrics.panics.get(), 0);
+}
