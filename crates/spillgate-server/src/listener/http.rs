@@ -6,20 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tower::{BoxError, ServiceExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::BoxError;
 
 use crate::metrics::Closed;
-use crate::protocol::http::HttpState;
-use crate::service::Peer;
 
 use super::batch::{Batch, Batched};
 use super::connection::{
@@ -58,47 +56,10 @@ impl Drop for Open {
     }
 }
 
-pub(super) async fn serve<I>(
-    io: I,
-    peer: Peer,
-    state: &HttpState,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let state = state.clone();
-    let answer = move |request| {
-        let state = state.clone();
-        async move { state.answer(peer, request).await }
-    };
-    serve_by(io, answer, activity, context).await
-}
-
-pub(super) async fn serve_admin<I>(
-    io: I,
-    peer: Peer,
-    router: &axum::Router,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let router = router.clone();
-    let answer = move |mut request: Request<TimedBody<Incoming>>| {
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let answered = router.clone().oneshot(request);
-        async move { answered.await.unwrap_or_else(|never| match never {}) }
-    };
-    serve_by(io, answer, activity, context).await
-}
-
 /// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
-async fn serve_by<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
+pub(super) async fn serve<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
 where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<TimedBody<Incoming>>) -> F,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Default + Send + 'static,
@@ -131,7 +92,7 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(limits.receive);
-    let connection = pin!(builder.serve_connection(io, service));
+    let connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     watch_over(Batched::new(batch, connection), activity, &MANNERS, context).await
 }
 
