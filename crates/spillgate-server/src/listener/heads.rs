@@ -67,19 +67,20 @@ impl Scanner {
         }
     }
 
-    fn look_for_end(&mut self, mut at: u64, came: &[u8]) {
-        for line in came.split_inclusive(|&byte| byte == b'\n') {
-            at += line.len() as u64;
-            self.text |= line.iter().any(|&byte| byte != b'\r' && byte != b'\n');
-            if line.ends_with(b"\n") {
-                if self.begun && !self.text {
-                    self.begun = false;
-                    return self.heads.first_end.store(at, Ordering::Relaxed);
-                }
-                self.begun |= self.text;
-                self.text = false;
+    fn look_for_end(&mut self, before: u64, came: &[u8]) {
+        let has_text = |line: &[u8]| line.iter().any(|&byte| byte != b'\r');
+        let mut line = 0;
+        for end in memchr::memchr_iter(b'\n', came) {
+            self.text |= has_text(&came[line..end]);
+            line = end + 1;
+            if self.begun && !self.text {
+                self.begun = false;
+                return self.heads.first_end.store(before + line as u64, Ordering::Relaxed);
             }
+            self.begun |= self.text;
+            self.text = false;
         }
+        self.text |= has_text(&came[line..]);
     }
 }
 
