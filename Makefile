@@ -10,7 +10,7 @@ test: ## Set up what is missing, then format, lint and all tests
 	scripts/test.sh
 soak: ## Random input at every parser and store for MINUTES (default 10)
 	scripts/soak.sh $(MINUTES)
-bench: ## Measure against the limits and peers; writes bench/RESULTS.md
+bench: ## The same as show-1.6: prints the tables of bench/RESULTS.md
 	scripts/show-1.6.sh
 show-1.1: ## A fresh clone serves, and passes `make test`
 	scripts/show-1.1.sh

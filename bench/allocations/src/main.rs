@@ -18,10 +18,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::thread;
-use std::time::Duration;
 
 use prost::Message;
-use spillgate::headers::HeaderStyle;
 use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
 use spillgate_server::listener::{App, Running, Server};
@@ -29,7 +27,7 @@ use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::grpc::Grpc;
 use spillgate_server::protocol::http::{HttpOptions, HttpState};
 use spillgate_server::service::{Backend, Service, ServiceOptions};
-use spillgate_server::settings::{EntrySource, ForwardAuth, Grants, Limits, Listen, ValueSource};
+use spillgate_server::settings::{Grants, Listen, SettingsFile, Sources, resolve};
 
 use answer::pb;
 use client::{Call, ask_http, connect, http_request};
@@ -41,18 +39,7 @@ static ALLOCATOR: Counting = Counting;
 type Outcome = Result<(), Box<dyn Error>>;
 
 const RULES: &str = include_str!("../../rules.yaml");
-const LIMITS: Limits = Limits {
-    connections: 100,
-    streams: 128,
-    body: 64 * 1024,
-    descriptors: 32,
-    entries: 16,
-    key: 256,
-    value: 1024,
-    idle: Duration::from_secs(60),
-    receive: Duration::from_secs(10),
-    drain: Duration::from_secs(10),
-};
+const SETTINGS: &str = "forward_auth: {domain: bench, descriptors: [[{key: user_id, from: client_ip}]]}";
 const CHECK: &str = r#"{"domain":"bench","descriptors":[{"user_id":"user:7"}],"cost":1}"#;
 const HIT: &str = r#"{"bucket":"b","key":"user:7","limit":1000000000,"window_ms":3600000,"algorithm":"token_bucket"}"#;
 const RLS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -92,28 +79,15 @@ fn service() -> Result<Arc<Service>, Box<dyn Error>> {
 
 /// Starts spillgate as `spillgate serve` does; says where gRPC and HTTP listen.
 fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Box<dyn Error>> {
-    let mut server = Server::new(LIMITS, Some(1), Arc::clone(service.metrics()));
+    let file = SettingsFile { name: "settings.yaml".into(), text: SETTINGS.into() };
+    let settings = resolve(&Sources { file: Some(file), ..Sources::default() }).expect("they are right").settings;
+    let mut server = Server::new(settings.limits, Some(1), Arc::clone(service.metrics()));
     let mut bind = |app| match server.bind(&Listen::Tcp("127.0.0.1:0".parse()?), app)? {
         Listen::Tcp(address) => Ok::<_, Box<dyn Error>>(address),
         Listen::Unix(_) => Err("TCP was asked for".into()),
     };
-    let address = EntrySource { key: "user_id".into(), from: ValueSource::ClientIp };
-    let forward_auth = ForwardAuth {
-        domain: Some("bench".into()),
-        deny_status: 429,
-        ipv6_prefix: 64,
-        descriptors: vec![vec![address]],
-    };
-    let options = HttpOptions {
-        headers: HeaderStyle::default(),
-        trusted_proxies: Vec::new(),
-        forward_auth,
-        grants: Grants::default(),
-        body_bytes: LIMITS.body,
-        max_wait: LIMITS.drain,
-    };
-    let grpc = bind(App::Grpc(Grpc::new(Arc::clone(service), Grants::default(), LIMITS.body)?))?;
-    let http = bind(App::Http(HttpState::new(Arc::clone(service), options)?))?;
+    let grpc = bind(App::Grpc(Grpc::new(Arc::clone(service), settings.allow.grpc, settings.limits.body)?))?;
+    let http = bind(App::Http(HttpState::new(Arc::clone(service), HttpOptions::from(&settings))?))?;
     Ok((server.start()?, grpc, http))
 }
 

@@ -112,10 +112,11 @@ fn files() -> Vec<(String, String)> {
         entries.sort();
         for path in entries {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if SKIPPED.contains(&name.as_str()) {
+                continue;
+            }
             if path.is_dir() {
-                if !SKIPPED.contains(&name.as_str()) {
-                    walk(&path, root, found);
-                }
+                walk(&path, root, found);
             } else if let Ok(text) = fs::read_to_string(&path) {
                 found.push((path.strip_prefix(root).unwrap().to_string_lossy().into_owned(), text));
             }

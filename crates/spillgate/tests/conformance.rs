@@ -1,12 +1,13 @@
 //! The memory store decides as the kernel does: on every trace, and on random requests of several
 //! hits over all algorithms and operations.
 
+mod support;
+
 use std::time::Duration;
 
 use spillgate::conformance::{Reference, run_all};
-use spillgate::{
-    Anchor, Binding, Decision, Denied, Hit, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Receipt, Time,
-};
+use spillgate::{Anchor, Decision, Denied, Hit, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
+use support::Random;
 
 const REQUESTS: u32 = 50_000;
 
@@ -21,18 +22,6 @@ fn the_memory_store_passes_every_trace() {
     match requests {
         Ok(requests) => assert!(requests > 300, "{requests} requests"),
         Err(error) => panic!("{error}"),
-    }
-}
-
-/// xorshift64* (Vigna, 2014): the same requests in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
     }
 }
 
@@ -55,23 +44,6 @@ fn quotas() -> Vec<Quota> {
     quotas.map(|quota| quota.build().expect("valid")).collect()
 }
 
-fn op(random: &mut Random, receipts: &[Receipt]) -> Op {
-    let cost = random.below(4);
-    let receipt = match receipts.len() as u64 {
-        0 => None,
-        known => Some(receipts[random.below(known) as usize]),
-    };
-    match (random.below(20), receipt) {
-        (0, _) => Op::Look,
-        (1, _) => Op::Force { cost },
-        (2, _) => Op::Refund { cost, receipt: None },
-        (3 | 4, Some(_)) => Op::Refund { cost, receipt },
-        (5, Some(receipt)) => Op::Renew { receipt },
-        (6, _) if cost == 0 => Op::Reset,
-        _ => Op::Take { cost, max_wait_ns: random.below(3) * 200_000_000 },
-    }
-}
-
 #[test]
 fn random_requests_are_decided_as_by_the_kernel() {
     let quotas = quotas();
@@ -79,15 +51,8 @@ fn random_requests_are_decided_as_by_the_kernel() {
     let (mut random, mut now_ns, mut receipts) = (Random(7), 1_790_000_000_000_000_000, Vec::new());
     let mut allowed = 0;
     for i in 0..REQUESTS {
-        now_ns += [0, 1, 50_000_000, 400_000_000][random.below(4) as usize] * random.below(3);
-        let hits: Vec<Hit<'_>> = (0..=random.below(4))
-            .map(|_| {
-                let quota = &quotas[random.below(quotas.len() as u64) as usize];
-                let binding = [Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
-                let (key, op) = (u128::from(random.below(5)) << 64, op(&mut random, &receipts));
-                Hit::new(key, quota, op, binding[random.below(4) as usize])
-            })
-            .collect();
+        now_ns += random.step_ns();
+        let hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
         let mut by_store = vec![Decision::default(); hits.len()];
         let mut by_kernel = by_store.clone();
         let now = Time::from_nanos(now_ns);

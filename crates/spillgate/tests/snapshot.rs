@@ -1,5 +1,7 @@
 //! A memory store in a file: what is restored decides as what was saved, and what is no whole snapshot is none.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::Hasher as _;
@@ -12,6 +14,7 @@ use spillgate::{
     Anchor, Binding, Decision, Denied, Hit, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, OnFull, Op,
     Quota, QuotaBuilder, Receipt, Restored, SnapshotError, Time, Verdict,
 };
+use support::Random;
 use tempfile::TempDir;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -69,18 +72,6 @@ fn key(i: u64) -> u128 {
     secret().start().part(&i.to_le_bytes()).finish()
 }
 
-/// xorshift64* (Vigna, 2014): the same requests in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-}
-
 fn quotas() -> Vec<Quota> {
     let odd = Duration::from_nanos(1_000_000_007);
     let builders: Vec<QuotaBuilder> = vec![
@@ -116,36 +107,10 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn op(&mut self) -> Op {
-        let random = &mut self.random;
-        let cost = random.below(4);
-        let receipt = match self.receipts.len() as u64 {
-            0 => None,
-            known => Some(self.receipts[random.below(known) as usize]),
-        };
-        match (random.below(20), receipt) {
-            (0, _) => Op::Look,
-            (1, _) => Op::Force { cost },
-            (2, _) => Op::Refund { cost, receipt: None },
-            (3 | 4, Some(_)) => Op::Refund { cost, receipt },
-            (5, Some(receipt)) => Op::Renew { receipt },
-            (6, _) if cost == 0 => Op::Reset,
-            _ => Op::Take { cost, max_wait_ns: random.below(3) * 200_000_000 },
-        }
-    }
-
     /// Asks all `stores` the same, and compares what they say.
     fn request(&mut self, stores: &[&MemoryStore]) -> Verdict {
-        self.now_ns += [0, 1, 50_000_000, 400_000_000][self.random.below(4) as usize] * self.random.below(3);
-        let quotas = self.quotas.clone();
-        let hits: Vec<Hit<'_>> = (0..=self.random.below(4))
-            .map(|_| {
-                let quota = &quotas[self.random.below(quotas.len() as u64) as usize];
-                let binding = [Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
-                let binding = binding[self.random.below(4) as usize];
-                Hit::new(key(self.random.below(5)), quota, self.op(), binding)
-            })
-            .collect();
+        self.now_ns += self.random.step_ns();
+        let hits = self.random.hits(&self.quotas, &self.receipts, key);
         let mut answers = stores.iter().map(|store| {
             let mut decisions = vec![Decision::default(); hits.len()];
             let verdict = store.decide_now(at(self.now_ns), &hits, &mut decisions).expect("well formed");

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use ::http::Request;
+use axum::extract::ConnectInfo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, interval, sleep_until};
+use tower::ServiceExt;
 
 use crate::metrics::{Closed, Metrics};
 use crate::service::Peer;
@@ -61,7 +63,7 @@ pub(super) struct Activity {
     pub(super) begun: AtomicU64,
     /// HTTP requests in the handler; the connection counts HTTP/2 streams as well.
     pub(super) open: AtomicUsize,
-    /// `bytes` when the last HTTP/1 request was answered: what came since then is the head of another.
+    /// The `bytes` that all HTTP/1 requests took which were answered: what is more is the head of another.
     pub(super) answered_bytes: AtomicU64,
     /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
     pub(super) draining: AtomicBool,
@@ -105,8 +107,23 @@ where
     let io = Counted::new(stream, Arc::clone(&activity.bytes));
     match app {
         App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
-        App::Http(state) => http::serve(TokioIo::new(io), peer, state, &activity, context).await,
-        App::Admin(router) => http::serve_admin(TokioIo::new(io), peer, router, &activity, context).await,
+        App::Http(state) => {
+            let state = state.clone();
+            let answer = move |request| {
+                let state = state.clone();
+                async move { state.answer(peer, request).await }
+            };
+            http::serve(io, answer, &activity, context).await
+        }
+        App::Admin(router) => {
+            let router = router.clone();
+            let answer = move |mut request: Request<_>| {
+                request.extensions_mut().insert(ConnectInfo(peer));
+                let answered = router.clone().oneshot(request);
+                async move { answered.await.unwrap_or_else(|never| match never {}) }
+            };
+            http::serve(io, answer, &activity, context).await
+        }
     }
 }
 

@@ -6,27 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tower::{BoxError, ServiceExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::BoxError;
 
 use crate::metrics::Closed;
-use crate::protocol::http::HttpState;
-use crate::service::Peer;
 
 use super::batch::{Batch, Batched};
 use super::connection::{
     Activity, CONNECTION_WINDOW_BYTES, HEADER_LIST_BYTES, Manners, PING_EVERY, STREAM_WINDOW_BYTES, unless_panic,
     watch_over,
 };
-use super::io::TimedBody;
+use super::heads::Heads;
+use super::io::{Counted, TimedBody};
 use super::worker::Context;
 
 /// Bytes of an HTTP/1 request's head.
@@ -38,11 +37,18 @@ const MANNERS: Manners = Manners { greeting_bytes: u64::MAX, farewell: Duration:
 /// An HTTP request in the handler.
 struct Open {
     activity: Arc<Activity>,
-    http1: bool,
+    http1: Option<Http1>,
+}
+
+/// What tells whether more came than one HTTP/1 request.
+struct Http1 {
+    heads: Arc<Heads>,
+    /// The length of its body; `None` for one in chunks.
+    body: Option<u64>,
 }
 
 impl Open {
-    fn begin(activity: &Arc<Activity>, http1: bool) -> Open {
+    fn begin(activity: &Arc<Activity>, http1: Option<Http1>) -> Open {
         activity.begun.fetch_add(1, Ordering::Relaxed);
         activity.open.fetch_add(1, Ordering::Relaxed);
         Open { activity: Arc::clone(activity), http1 }
@@ -51,54 +57,24 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if self.http1 {
-            self.activity.answered_bytes.store(self.activity.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(http1) = &self.http1 {
+            let bytes = self.activity.bytes.load(Ordering::Relaxed);
+            let begun = u64::from(!http1.heads.at_rest(http1.body, bytes));
+            self.activity.answered_bytes.store(bytes - begun, Ordering::Relaxed);
         }
         self.activity.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-pub(super) async fn serve<I>(
-    io: I,
-    peer: Peer,
-    state: &HttpState,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let state = state.clone();
-    let answer = move |request| {
-        let state = state.clone();
-        async move { state.answer(peer, request).await }
-    };
-    serve_by(io, answer, activity, context).await
-}
-
-pub(super) async fn serve_admin<I>(
-    io: I,
-    peer: Peer,
-    router: &axum::Router,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let router = router.clone();
-    let answer = move |mut request: Request<TimedBody<Incoming>>| {
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let answered = router.clone().oneshot(request);
-        async move { answered.await.unwrap_or_else(|never| match never {}) }
-    };
-    serve_by(io, answer, activity, context).await
-}
-
 /// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
-async fn serve_by<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
+pub(super) async fn serve<T, A, F, B>(
+    io: Counted<T>,
+    answer: A,
+    activity: &Arc<Activity>,
+    context: &Context,
+) -> Option<Closed>
 where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<TimedBody<Incoming>>) -> F,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Default + Send + 'static,
@@ -106,13 +82,17 @@ where
 {
     let (batch, limits) = (Batch::default(), &context.limits);
     let (seen, receive) = (Arc::clone(activity), limits.receive);
+    let heads = Arc::new(Heads::default());
+    let io = io.scanned(&heads);
     let service = service_fn(move |request: Request<Incoming>| {
-        let open = Open::begin(&seen, request.version() <= Version::HTTP_11);
+        let http1 = (request.version() <= Version::HTTP_11)
+            .then(|| Http1 { heads: Arc::clone(&heads), body: request.body().size_hint().exact() });
+        let open = Open::begin(&seen, http1);
         let answer = answer(request.map(|body| TimedBody::new(body, receive)));
         async move {
             let answered = unless_panic(pin!(answer), &open.activity.metrics).await;
             let mut answer = answered.unwrap_or_else(failure);
-            if open.http1 && open.activity.draining.load(Ordering::Relaxed) {
+            if open.http1.is_some() && open.activity.draining.load(Ordering::Relaxed) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer)
@@ -131,7 +111,7 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(limits.receive);
-    let connection = pin!(builder.serve_connection(io, service));
+    let connection = pin!(builder.serve_connection(TokioIo::new(io), service));
     watch_over(Batched::new(batch, connection), activity, &MANNERS, context).await
 }
 

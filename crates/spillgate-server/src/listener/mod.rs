@@ -7,6 +7,7 @@
 mod batch;
 mod connection;
 mod grpc;
+mod heads;
 mod http;
 mod io;
 mod runner;

@@ -1,6 +1,9 @@
 //! Proves the store seam before anything grows on it: a store outside this process, on a real
 //! Redis, decides requests of two limits each exactly as the memory store does.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +14,7 @@ use spillgate::{
     Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, OpKind, Quota, State, Store, StoreError, Time, Verdict,
     decide,
 };
+use support::Random;
 
 const DECISIONS: u32 = 10_000;
 
@@ -96,18 +100,6 @@ impl Store for RedisBuckets {
         let verdict = decide(&mut states, &state_of, hits, now, out);
         assert_eq!(verdict.allowed, charged, "script and kernel agree");
         Ok(verdict)
-    }
-}
-
-/// xorshift64* (Vigna, 2014): the same requests in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
     }
 }
 

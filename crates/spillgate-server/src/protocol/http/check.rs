@@ -1,7 +1,5 @@
 //! `POST /v1/check`: does the request with these descriptors pass?
 
-use std::time::Duration;
-
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -10,11 +8,11 @@ use spillgate::Clock;
 use spillgate::rules::{Action, Descriptor, Request};
 
 use crate::service::ServiceError;
-use crate::settings::{duration, duration_mend};
 
 use super::answer::{JSON, Told, response};
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
+use super::wait::hold;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
@@ -44,11 +42,10 @@ fn one() -> u64 {
 
 pub(super) async fn check<C: Clock>(
     state: &HttpState<C>,
-    query: Option<&str>,
     body: &[u8],
+    max_wait_ns: u64,
     room: HeaderMap,
 ) -> Result<Response, Failure> {
-    let max_wait_ns = max_wait_ns(query, state.0.max_wait)?;
     match one_or_many::<Check<'_>>(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
             let (response, delay_ns) = judge(state, &check, max_wait_ns, |told| {
@@ -120,67 +117,4 @@ async fn judge<C: Clock, R>(
     let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
     Ok((write(&Told::of(&answer)), answer.verdict.delay_ns))
-}
-
-/// Holds an allowed request until its turn. A caller that goes away meanwhile loses its turn.
-pub(super) async fn hold(delay_ns: u64) {
-    if delay_ns > 0 {
-        tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
-    }
-}
-
-/// `?wait=1s`: how long the caller can be held, at most `max`; 0 without it.
-pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
-    let mut wait = None;
-    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if name != "wait" {
-            return Err(Problem::bad_request(
-                format!("unknown query parameter `{name}`"),
-                "there is only `wait`: ?wait=1s",
-            ));
-        }
-        let value = duration(value).ok_or_else(|| match duration_mend(value) {
-            mend if mend.starts_with("too long") => too_long(max),
-            mend => Problem::bad_request("`wait` is no duration", mend),
-        })?;
-        if wait.replace(value).is_some() {
-            return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
-        }
-        if value > max {
-            return Err(too_long(max));
-        }
-    }
-    Ok(wait.map_or(0, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
-}
-
-fn too_long(max: Duration) -> Problem {
-    let help = format!("ask again after retry_after_ms instead, or wait at most {max:?}");
-    Problem::bad_request(format!("`wait` is too long, at most {max:?}"), help)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wait_is_one_bounded_duration() {
-        let wait = |query| max_wait_ns(query, Duration::from_secs(60)).ok();
-        assert_eq!(wait(None), Some(0));
-        assert_eq!(wait(Some("")), Some(0));
-        assert_eq!(wait(Some("wait=1s")), Some(1_000_000_000));
-        assert_eq!(wait(Some("wait=60s")), Some(60_000_000_000));
-        for bad in [
-            "wait=61s",
-            "wait=",
-            "wait",
-            "wait=1",
-            "wait=-1s",
-            "wait=1s&wait=1s",
-            "wiat=1s",
-            "wait=99999999999999999999s",
-        ] {
-            assert_eq!(wait(Some(bad)), None, "{bad}");
-        }
-    }
 }

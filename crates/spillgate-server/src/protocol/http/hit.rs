@@ -11,10 +11,10 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HI
 use crate::service::{Service, ServiceError};
 
 use super::answer::{JSON, Told, response};
-use super::check::{hold, max_wait_ns};
 use super::json::{self, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
+use super::wait::hold;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
@@ -128,11 +128,10 @@ impl<'a> WireHit<'a> {
 
 pub(super) async fn hit<C: Clock>(
     state: &HttpState<C>,
-    query: Option<&str>,
     body: &[u8],
+    max_wait_ns: u64,
     room: HeaderMap,
 ) -> Result<Response, Failure> {
-    let max_wait_ns = max_wait_ns(query, state.0.max_wait)?;
     let wire = WireHit::parse(body)?;
     let (key, quota, cost) = (wire.key(&state.0.service)?, wire.quota()?, wire.cost.unwrap_or(1));
     let mut decisions = [Decision::default()];

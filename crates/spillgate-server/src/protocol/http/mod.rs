@@ -11,6 +11,7 @@ pub(crate) mod lease;
 pub(crate) mod problem;
 mod proto_json;
 mod rls;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub(crate) use body::received;
 use forward_auth::ForwardAuth;
 use lease::LeaseKey;
 use problem::{Failure, Problem};
+use wait::max_wait_ns;
 
 /// The longest a request can ask to be held until its turn, whatever the time to drain.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -158,10 +160,11 @@ impl<C: Clock> HttpState<C> {
     {
         const GET_OR_HEAD: &[Method] = &[Method::GET, Method::HEAD];
         let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-        let (query, body) = (uri.query(), received(body, self.0.body_bytes));
+        let body = received(body, self.0.body_bytes);
+        let wait = || max_wait_ns(uri.query(), self.0.max_wait);
         let allowed = match uri.path() {
-            "/v1/check" if method == Method::POST => return check::check(self, query, &body.await?, headers).await,
-            "/v1/hit" if method == Method::POST => return hit::hit(self, query, &body.await?, headers).await,
+            "/v1/check" if method == Method::POST => return check::check(self, &body.await?, wait()?, headers).await,
+            "/v1/hit" if method == Method::POST => return hit::hit(self, &body.await?, wait()?, headers).await,
             "/v1/forward-auth" if GET_OR_HEAD.contains(&method) => {
                 return forward_auth::forward_auth(self, peer, headers).await;
             }

@@ -1,10 +1,14 @@
 //! The store beside the kernel over a map that forgets nothing.
 
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
 use proptest::prelude::*;
 use spillgate_core::Anchor;
 use spillgate_core::conformance::Reference;
 
 use super::*;
+use support::Random;
 
 /// A store and the reference, asked the same.
 struct Pair {
@@ -26,16 +30,6 @@ impl Pair {
     }
 }
 
-/// Numbers without a pattern that matters here, the same in each run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 fn brief_quotas() -> [Quota; 5] {
     let window = Duration::from_micros(300);
     [
@@ -50,15 +44,15 @@ fn brief_quotas() -> [Quota; 5] {
 #[test]
 fn a_store_that_grows_sweeps_and_shrinks_decides_as_one_that_keeps_all() {
     let quotas = brief_quotas();
-    let (mut pair, mut dice, mut now) = (Pair::new(1_000_000), Dice(1), at(1).as_nanos());
+    let (mut pair, mut random, mut now) = (Pair::new(1_000_000), Random(1), at(1).as_nanos());
     let (mut most, mut least_after) = (0, usize::MAX);
     for step in 0..60_000u64 {
         // Many keys alive at a time, then few: new ones come slowly while the others expire.
         let busy = step / 15_000 % 2 == 0;
-        now += if busy { dice.below(20) } else { dice.below(2_000) };
+        now += if busy { random.below(20) } else { random.below(2_000) };
         let mut any_hit = || {
-            let (key, quota) = (dice.below(if busy { 20_000 } else { 1 << 30 }), dice.below(5) as usize);
-            Hit::new(u128::from(key), &quotas[quota], Op::take(1 + dice.below(2)), Binding::Enforce)
+            let (key, quota) = (random.below(if busy { 20_000 } else { 1 << 30 }), random.below(5) as usize);
+            Hit::new(u128::from(key), &quotas[quota], Op::take(1 + random.below(2)), Binding::Enforce)
         };
         let hits = [any_hit(), any_hit()];
         let hits = if hits[0].state_key() == hits[1].state_key() || step % 2 == 0 { &hits[..1] } else { &hits[..] };
@@ -82,15 +76,15 @@ fn numbers_that_fit_no_slot_are_exact() {
         Quota::fixed_window(most, SECOND).build().expect("valid"),
         Quota::sliding_window_counter(most, SECOND).build().expect("valid"),
     ];
-    let mut dice = Dice(2);
+    let mut random = Random(2);
     for quota in &quotas {
         let (mut pair, mut now) = (Pair::new(1_000), at(86_400).as_nanos());
         for _ in 0..5_000 {
-            now += dice.below(2 * quota.window_ns() / quota.capacity().min(9));
+            now += random.below(2 * quota.window_ns() / quota.capacity().min(9));
             // Costs of all sizes: the counts go into slots and out of them.
-            let cost = 1 + ((quota.capacity() - 1) >> dice.below(54)).saturating_sub(dice.below(3));
-            let op = if dice.below(9) == 0 { Op::Refund { cost, receipt: None } } else { Op::take(cost) };
-            pair.ask(Time::from_nanos(now), &[Hit::new(u128::from(dice.below(20)), quota, op, Binding::Enforce)]);
+            let cost = 1 + ((quota.capacity() - 1) >> random.below(54)).saturating_sub(random.below(3));
+            let op = if random.below(9) == 0 { Op::Refund { cost, receipt: None } } else { Op::take(cost) };
+            pair.ask(Time::from_nanos(now), &[Hit::new(u128::from(random.below(20)), quota, op, Binding::Enforce)]);
         }
         pair.ask(Time::from_nanos(now), &[Hit::new(99, quota, Op::take(quota.capacity()), Binding::Enforce)]);
         pair.ask(Time::from_nanos(now), &[Hit::new(99, quota, Op::take(1), Binding::Enforce)]);

@@ -1,0 +1,70 @@
+//! `?wait=`: a request that is held until its turn.
+
+use std::time::Duration;
+
+use crate::settings::{duration, duration_mend};
+
+use super::problem::Problem;
+
+/// Holds an allowed request until its turn. A caller that goes away meanwhile loses its turn.
+pub(super) async fn hold(delay_ns: u64) {
+    if delay_ns > 0 {
+        tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
+    }
+}
+
+/// `?wait=1s`: how long the caller can be held, at most `max`; 0 without it.
+pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
+    let mut wait = None;
+    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        if name != "wait" {
+            return Err(Problem::bad_request(
+                format!("unknown query parameter `{name}`"),
+                "there is only `wait`: ?wait=1s",
+            ));
+        }
+        let value = duration(value).ok_or_else(|| match duration_mend(value) {
+            mend if mend.starts_with("too long") => too_long(max),
+            mend => Problem::bad_request("`wait` is no duration", mend),
+        })?;
+        if wait.replace(value).is_some() {
+            return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
+        }
+        if value > max {
+            return Err(too_long(max));
+        }
+    }
+    Ok(wait.map_or(0, |wait| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+fn too_long(max: Duration) -> Problem {
+    let help = format!("ask again after retry_after_ms instead, or wait at most {max:?}");
+    Problem::bad_request(format!("`wait` is too long, at most {max:?}"), help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_is_one_bounded_duration() {
+        let wait = |query| max_wait_ns(query, Duration::from_secs(60)).ok();
+        assert_eq!(wait(None), Some(0));
+        assert_eq!(wait(Some("")), Some(0));
+        assert_eq!(wait(Some("wait=1s")), Some(1_000_000_000));
+        assert_eq!(wait(Some("wait=60s")), Some(60_000_000_000));
+        for bad in [
+            "wait=61s",
+            "wait=",
+            "wait",
+            "wait=1",
+            "wait=-1s",
+            "wait=1s&wait=1s",
+            "wiat=1s",
+            "wait=99999999999999999999s",
+        ] {
+            assert_eq!(wait(Some(bad)), None, "{bad}");
+        }
+    }
+}

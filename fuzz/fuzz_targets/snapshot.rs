@@ -1,0 +1,275 @@
+//! Any file as a snapshot: a clear error, or a store that admits no more than an empty one and is saved again.
+
+#![no_main]
+
+use std::fs;
+use std::hash::Hasher;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use spillgate::{
+    Anchor, Binding, Decision, Denied, Hit, KeyHasher, MemoryOptions, MemoryStore, OnFull, Op, Quota, Receipt,
+    SnapshotError, Time, Wait,
+};
+
+#[path = "../../bench/inprocess/src/allocator.rs"]
+mod allocator;
+
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
+
+/// What reading may take besides what the file's length explains: buffers, empty tables.
+const FIXED_BYTES: usize = 512 * 1024;
+/// Bytes in memory for a byte of the file: a table that grows is there twice, and keys that crowd one place
+/// make it grow while it is a sixteenth full.
+const BYTES_A_BYTE: usize = 64;
+const OPTIONS: MemoryOptions = MemoryOptions { max_keys: 100_000, max_heap_bytes: 1 << 24, on_full: OnFull::Deny };
+const START_NS: u64 = 1_790_000_000_000_000_000;
+const SUM_BYTES: usize = 16;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    file: FilePlan,
+    now: NumberPlan,
+    later_ns: u64,
+    receipt: (NumberPlan, NumberPlan),
+}
+
+#[derive(Arbitrary, Debug)]
+enum FilePlan {
+    Any(Vec<u8>),
+    /// A snapshot that was altered.
+    Altered(Vec<Edit>),
+    /// A snapshot that somebody altered who can make sums.
+    Forged(Vec<Edit>),
+    /// One that was never a store, with a right sum.
+    Records {
+        told: (NumberPlan, NumberPlan),
+        records: Vec<RecordPlan>,
+    },
+}
+
+#[derive(Arbitrary, Debug)]
+enum Edit {
+    Byte { at: u16, byte: u8 },
+    Number { at: u16, number: NumberPlan },
+    Cut { at: u16, len: u8 },
+    Repeat { at: u16, len: u8 },
+}
+
+#[derive(Arbitrary, Debug)]
+struct RecordPlan {
+    kind: u8,
+    high: NumberPlan,
+    low: u32,
+    expires_at: NumberPlan,
+    numbers: Vec<NumberPlan>,
+}
+
+/// Numbers that mean something in a record more often than others.
+#[derive(Arbitrary, Debug, Clone, Copy)]
+enum NumberPlan {
+    Small(u8),
+    Near(i32),
+    AroundPower(u8, i8),
+    Any(u64),
+}
+
+impl NumberPlan {
+    fn number(self) -> u64 {
+        match self {
+            NumberPlan::Small(number) => u64::from(number),
+            NumberPlan::Near(ns) => START_NS.wrapping_add_signed(i64::from(ns)),
+            NumberPlan::AroundPower(power, by) => (1u64 << (power % 64)).wrapping_add_signed(i64::from(by)),
+            NumberPlan::Any(number) => number,
+        }
+    }
+}
+
+impl Edit {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let place = |at: u16, len: usize| {
+            let from = usize::from(at).min(bytes.len());
+            from..(from + len).min(bytes.len())
+        };
+        match *self {
+            Edit::Byte { at, byte } => {
+                let place = place(at, 1);
+                bytes[place].fill(byte);
+            }
+            Edit::Number { at, number } => {
+                let place = place(at, 8);
+                let number = number.number().to_le_bytes();
+                let len = place.len();
+                bytes[place].copy_from_slice(&number[..len]);
+            }
+            Edit::Cut { at, len } => drop(bytes.drain(place(at, usize::from(len)))),
+            Edit::Repeat { at, len } => {
+                let place = place(at, usize::from(len));
+                let piece = bytes[place.clone()].to_vec();
+                bytes.splice(place.start..place.start, piece);
+            }
+        }
+    }
+}
+
+impl FilePlan {
+    fn bytes(&self) -> Vec<u8> {
+        let edited = |len: usize, edits: &[Edit]| {
+            let mut bytes = BASE.file[..len].to_vec();
+            edits.iter().take(8).for_each(|edit| edit.apply(&mut bytes));
+            bytes
+        };
+        match self {
+            FilePlan::Any(bytes) => bytes.clone(),
+            FilePlan::Altered(edits) => edited(BASE.file.len(), edits),
+            FilePlan::Forged(edits) => sealed(edited(BASE.file.len() - SUM_BYTES, edits)),
+            FilePlan::Records { told, records } => {
+                let mut bytes = b"spillgate state\n".to_vec();
+                push(&mut bytes, &[1, START_NS, 7, 7, told.0.number(), told.1.number()]);
+                records.iter().for_each(|record| record.write(&mut bytes));
+                bytes.push(0);
+                push(&mut bytes, &[records.len() as u64]);
+                sealed(bytes)
+            }
+        }
+    }
+}
+
+impl RecordPlan {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        let kind = self.kind % 5;
+        let low = u64::from(self.low) << if kind < 3 { 40 } else { 0 };
+        let numbers = self.numbers.iter().map(|plan| plan.number());
+        bytes.push(kind);
+        push(bytes, &[self.high.number(), low, self.expires_at.number()]);
+        let numbers: Vec<u64> = match kind {
+            1 => numbers.chain([1]).take(1).collect(),
+            3 => numbers.chain([1, 1]).take(2).collect(),
+            _ => [self.numbers.len() as u64].into_iter().chain(numbers).collect(),
+        };
+        push(bytes, &numbers);
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, numbers: &[u64]) {
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+}
+
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let mut sum = SipHasher13::new();
+    sum.write(&bytes);
+    bytes.extend(sum.finish128().as_bytes());
+    bytes
+}
+
+/// A store with states of all kinds, and its file.
+struct Base {
+    quotas: Vec<Quota>,
+    file: Vec<u8>,
+    path: PathBuf,
+}
+
+static BASE: LazyLock<Base> = LazyLock::new(|| {
+    // A save waits for the disk; in memory there is nothing to wait for.
+    let memory = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
+    let folder = memory.unwrap_or_else(std::env::temp_dir);
+    let path = folder.join(format!("spillgate-fuzz-{}", std::process::id()));
+    let (quotas, store) = (quotas(), MemoryStore::new(OPTIONS));
+    for (key, used) in KEYS {
+        for quota in &quotas {
+            // More than there is room for, so that penalties are there too.
+            for ns in 0..used {
+                take(&store, key, quota, Time::from_nanos(START_NS + ns));
+            }
+        }
+    }
+    store.save(&KeyHasher::with_secret([7; 16]), Time::from_nanos(START_NS), &path).expect("saved");
+    let file = fs::read(&path).expect("a file");
+    Base { quotas, file, path }
+});
+
+/// Keys, and how often they were there.
+const KEYS: [(u128, u64); 4] = [(0, 0), (1 << 64 | 9, 1), (3 << 90 | 5, 2), (7 << 70 | 1, 12)];
+
+fn quotas() -> Vec<Quota> {
+    let second = Duration::from_secs(1);
+    let builders = [
+        Quota::token_bucket(5, second),
+        Quota::token_bucket(8, second).burst(3).denied(Denied::Charged),
+        Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
+        Quota::token_bucket(5, second).penalty(second),
+        Quota::fixed_window(5, second),
+        Quota::fixed_window(5, second).anchor(Anchor::FirstHit).soft_ppm(500_000),
+        Quota::sliding_window_log(5, second),
+        Quota::sliding_window_counter(5, second),
+        Quota::sliding_window_counter(9, second).segments(10),
+        Quota::sliding_window_counter(7, second).segments(128).penalty(second),
+        Quota::leaky_bucket(5, second).queue(3),
+        Quota::concurrency(3).lease(second),
+    ];
+    builders.into_iter().map(|quota| quota.build().expect("valid")).collect()
+}
+
+fn ask(store: &MemoryStore, key: u128, quota: &Quota, op: Op, now: Time) -> Decision {
+    let decision = store.hit_now(now, &Hit::new(key, quota, op, Binding::Enforce));
+    assert_eq!(decision.limit, quota.capacity());
+    assert!(decision.remaining <= decision.limit, "{quota:?} {op:?}: {decision:?}");
+    assert_eq!(decision.allowed, decision.retry_after == Wait::NONE, "{quota:?} {op:?}: {decision:?}");
+    decision
+}
+
+fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> bool {
+    ask(store, key, quota, Op::take(1), now).allowed
+}
+
+/// At one instant nobody gets more than a key that nobody has seen, whatever was written of it.
+fn admits_no_more_than_an_empty_store(store: &MemoryStore, quotas: &[Quota], now: Time) {
+    for quota in quotas {
+        for (key, _) in KEYS {
+            let most = quota.hard_capacity();
+            let admitted = (0..=most).take_while(|_| take(store, key, quota, now)).count() as u64;
+            assert!(admitted <= most, "{admitted} of {most} under {quota:?}");
+        }
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let Base { quotas, file, path } = &*BASE;
+    let bytes = input.file.bytes();
+    fs::write(path, &bytes).expect("written");
+    let now = Time::from_nanos(input.now.number());
+    let (live, peak) = (allocator::live_bytes(), allocator::peak_bytes());
+    let restored = MemoryStore::restored(OPTIONS, now, path);
+    fs::remove_file(path).expect("removed");
+    if allocator::peak_bytes() > peak {
+        let took = allocator::peak_bytes() - live;
+        assert!(took <= FIXED_BYTES + BYTES_A_BYTE * bytes.len(), "{took} bytes for a file of {}", bytes.len());
+    }
+    let (store, hasher, report) = match restored {
+        Ok(restored) => restored,
+        Err(SnapshotError::Io(error)) => panic!("the file can be read: {error}"),
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    assert!(!matches!(input.file, FilePlan::Altered(_)) || bytes == *file, "it was altered, and nobody noticed");
+    assert_eq!(store.len(), report.entries);
+    let saved = store.save(&hasher, now, path).expect("saved again");
+    let (again, _, report) = MemoryStore::restored(OPTIONS, now, path).expect("what was saved is whole");
+    fs::remove_file(path).expect("removed");
+    assert_eq!((again.len(), report.stale, report.left_out), (saved.entries, 0, 0));
+    let receipt = Receipt { at: Time::from_nanos(input.receipt.0.number()), mark: input.receipt.1.number() };
+    let refund = Op::Refund { cost: 1, receipt: Some(receipt) };
+    for op in [Op::Look, Op::Renew { receipt }, refund, Op::Force { cost: u64::MAX }] {
+        for (key, _) in KEYS {
+            quotas.iter().for_each(|quota| _ = ask(&again, key, quota, op, now));
+        }
+    }
+    let later = now.after(Duration::from_nanos(input.later_ns));
+    for (store, now) in [(&store, now), (&store, later), (&again, later)] {
+        admits_no_more_than_an_empty_store(store, quotas, now);
+    }
+});
