@@ -63,7 +63,7 @@ pub(super) struct Activity {
     pub(super) begun: AtomicU64,
     /// HTTP requests in the handler; the connection counts HTTP/2 streams as well.
     pub(super) open: AtomicUsize,
-    /// The `bytes` that all HTTP/1 requests took which were answered: what is more is the head of another.
+    /// `bytes` when the last HTTP/1 request was answered: what came since then is the head of another.
     pub(super) answered_bytes: AtomicU64,
     /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
     pub(super) draining: AtomicBool,

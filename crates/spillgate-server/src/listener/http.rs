@@ -24,8 +24,7 @@ use super::connection::{
     Activity, CONNECTION_WINDOW_BYTES, HEADER_LIST_BYTES, Manners, PING_EVERY, STREAM_WINDOW_BYTES, unless_panic,
     watch_over,
 };
-use super::heads::Heads;
-use super::io::{Counted, TimedBody};
+use super::io::TimedBody;
 use super::worker::Context;
 
 /// Bytes of an HTTP/1 request's head.
@@ -37,18 +36,11 @@ const MANNERS: Manners = Manners { greeting_bytes: u64::MAX, farewell: Duration:
 /// An HTTP request in the handler.
 struct Open {
     activity: Arc<Activity>,
-    http1: Option<Http1>,
-}
-
-/// What tells whether more came than one HTTP/1 request.
-struct Http1 {
-    heads: Arc<Heads>,
-    /// The length of its body; `None` for one in chunks.
-    body: Option<u64>,
+    http1: bool,
 }
 
 impl Open {
-    fn begin(activity: &Arc<Activity>, http1: Option<Http1>) -> Open {
+    fn begin(activity: &Arc<Activity>, http1: bool) -> Open {
         activity.begun.fetch_add(1, Ordering::Relaxed);
         activity.open.fetch_add(1, Ordering::Relaxed);
         Open { activity: Arc::clone(activity), http1 }
@@ -57,24 +49,17 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(http1) = &self.http1 {
-            let bytes = self.activity.bytes.load(Ordering::Relaxed);
-            let begun = u64::from(!http1.heads.at_rest(http1.body, bytes));
-            self.activity.answered_bytes.store(bytes - begun, Ordering::Relaxed);
+        if self.http1 {
+            self.activity.answered_bytes.store(self.activity.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.activity.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
-pub(super) async fn serve<T, A, F, B>(
-    io: Counted<T>,
-    answer: A,
-    activity: &Arc<Activity>,
-    context: &Context,
-) -> Option<Closed>
+pub(super) async fn serve<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
 where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<TimedBody<Incoming>>) -> F,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Default + Send + 'static,
@@ -82,17 +67,13 @@ where
 {
     let (batch, limits) = (Batch::default(), &context.limits);
     let (seen, receive) = (Arc::clone(activity), limits.receive);
-    let heads = Arc::new(Heads::default());
-    let io = io.scanned(&heads);
     let service = service_fn(move |request: Request<Incoming>| {
-        let http1 = (request.version() <= Version::HTTP_11)
-            .then(|| Http1 { heads: Arc::clone(&heads), body: request.body().size_hint().exact() });
-        let open = Open::begin(&seen, http1);
+        let open = Open::begin(&seen, request.version() <= Version::HTTP_11);
         let answer = answer(request.map(|body| TimedBody::new(body, receive)));
         async move {
             let answered = unless_panic(pin!(answer), &open.activity.metrics).await;
             let mut answer = answered.unwrap_or_else(failure);
-            if open.http1.is_some() && open.activity.draining.load(Ordering::Relaxed) {
+            if open.http1 && open.activity.draining.load(Ordering::Relaxed) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer)

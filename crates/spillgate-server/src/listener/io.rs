@@ -14,25 +14,16 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::heads::{Heads, Scanner};
-
 /// A stream whose bytes read are counted.
 #[derive(Debug)]
 pub(super) struct Counted<T> {
     inner: T,
     bytes: Arc<AtomicU64>,
-    /// Of HTTP/1.
-    scanner: Option<Scanner>,
 }
 
 impl<T> Counted<T> {
     pub(super) fn new(inner: T, bytes: Arc<AtomicU64>) -> Counted<T> {
-        Counted { inner, bytes, scanner: None }
-    }
-
-    /// Has what is read looked at as well.
-    pub(super) fn scanned(self, heads: &Arc<Heads>) -> Counted<T> {
-        Counted { scanner: Some(Scanner::new(Arc::clone(heads))), ..self }
+        Counted { inner, bytes }
     }
 }
 
@@ -40,11 +31,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        let came = &buf.filled()[before..];
-        let bytes = self.bytes.fetch_add(came.len() as u64, Ordering::Relaxed);
-        if let Some(scanner) = &mut self.scanner {
-            scanner.note(bytes, came);
-        }
+        self.bytes.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
         polled
     }
 }

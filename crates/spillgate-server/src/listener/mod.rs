@@ -7,7 +7,6 @@
 mod batch;
 mod connection;
 mod grpc;
-mod heads;
 mod http;
 mod io;
 mod runner;
