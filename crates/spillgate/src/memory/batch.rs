@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Time};
 
 use super::MemoryStore;
+use super::place::Insists;
 
 /// Requests whose buckets are fetched together: as many as a processor fetches at a time, and as a
 /// thread can hold tables without counting references.
@@ -20,7 +21,7 @@ impl MemoryStore {
             std::hint::black_box(touched);
             for (i, decision) in decisions.iter_mut().enumerate() {
                 let (key, home) = homes[i];
-                match self.try_one(now, &hits[i], (key, home, &tables[i]), false, decision) {
+                match self.try_one(now, &hits[i], (key, home, &tables[i]), Insists::default(), decision) {
                     Ok(new) => self.tend_after(home, key, new, now),
                     Err(_) => self.decide_one(now, &hits[i], decision),
                 }

@@ -24,7 +24,7 @@ use shards::Shards;
 
 pub use snapshot::{Restored, Saved, SnapshotError};
 
-/// Keys a shard has room for: copying so many entries is all that growing ever does at once.
+/// Keys a shard has room for: up to 500 million keys, copying so many entries is all that growing does at once.
 const SHARD_KEYS: usize = 128 * 1024;
 /// Of the shards: more than this are no use to any machine.
 const MAX_SHARD_BITS: u32 = 12;
@@ -46,7 +46,8 @@ pub struct MemoryOptions {
     /// States at most; 10 million unless set.
     pub max_keys: usize,
     /// Bytes in the states that do not fit a slot (logs, several segments, leases, penalties), after
-    /// which none of them grows; 1 GiB unless set. Passed by one growth for each thread at most.
+    /// which none of them grows; 1 GiB unless set. Passed by one growth for each thread at most. A request that
+    /// meets this bound copies the state it may not charge.
     pub max_heap_bytes: usize,
     /// What happens at either bound.
     pub on_full: OnFull,

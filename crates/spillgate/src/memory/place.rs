@@ -62,6 +62,14 @@ pub(super) struct Place {
     pub(super) shut: bool,
 }
 
+/// What a request does without, where its obstacles could not be overcome: it finds places shut then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Insists {
+    on_full: bool,
+    /// Only this gives up on a larger table: the room that was wanted before may be there by now.
+    on_crowded: bool,
+}
+
 /// A state as it was written down.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
@@ -109,7 +117,7 @@ impl MemoryStore {
         locked: &mut Locked<'_>,
         key: Fingerprint,
         charging: Option<&Quota>,
-        insist: bool,
+        insists: Insists,
     ) -> Result<Place, Obstacle> {
         let at = locked.find(key)?;
         let boxed = at.and_then(|at| match locked.content(at) {
@@ -119,9 +127,9 @@ impl MemoryStore {
         let place = Place { at, boxed, new: false, shut: false };
         let Some(quota) = charging else { return Ok(place) };
         if needs_bytes(quota, boxed.is_some()) && !self.room.has_bytes() {
-            return if insist { Ok(Place { shut: true, ..place }) } else { Err(Obstacle::Full) };
+            return if insists.on_full { Ok(Place { shut: true, ..place }) } else { Err(Obstacle::Full) };
         }
-        if at.is_some() { Ok(place) } else { self.claim(home, locked, key, insist) }
+        if at.is_some() { Ok(place) } else { self.claim(home, locked, key, insists) }
     }
 
     fn claim(
@@ -129,16 +137,16 @@ impl MemoryStore {
         home: Home<'_>,
         locked: &mut Locked<'_>,
         key: Fingerprint,
-        insist: bool,
+        insists: Insists,
     ) -> Result<Place, Obstacle> {
         if !self.room.take_key() {
-            return if insist { Ok(Place { shut: true, ..Place::default() }) } else { Err(Obstacle::Full) };
+            return if insists.on_full { Ok(Place { shut: true, ..Place::default() }) } else { Err(Obstacle::Full) };
         }
         let at = match locked.claim(key) {
             Ok(at) => at,
             Err(obstacle) => {
                 self.room.give_back_key();
-                let hopeless = insist && obstacle == Obstacle::Crowded;
+                let hopeless = insists.on_crowded && obstacle == Obstacle::Crowded;
                 return if hopeless { Ok(Place { shut: true, ..Place::default() }) } else { Err(obstacle) };
             }
         };
@@ -270,7 +278,9 @@ impl MemoryStore {
                 Ok(done) => return done,
                 Err(Obstacle::Full) => return PutBack::NoRoom,
                 Err(obstacle) => {
-                    if self.overcome(home, &obstacle, now) {
+                    let mut insists = Insists::default();
+                    self.overcome(home, &obstacle, now, &mut insists);
+                    if insists.on_crowded {
                         return PutBack::Unfit;
                     }
                 }
@@ -291,7 +301,7 @@ impl MemoryStore {
         if matches!(kept, Kept::Boxed { .. }) && !self.room.has_bytes() {
             return Ok(PutBack::NoRoom);
         }
-        let place = self.claim(home, locked, key, false)?;
+        let place = self.claim(home, locked, key, Insists::default())?;
         let Some(at) = place.at else { return Ok(PutBack::NoRoom) };
         match kept {
             Kept::Inline(Packed { expires_at, first, second }) => {
@@ -342,20 +352,20 @@ impl MemoryStore {
         Verdict { allowed: false, binding: Some(first), retry_after: Wait::Unknown, ..verdict }
     }
 
-    /// Clears the way for a request that has to begin anew; true if it should do without room then.
+    /// Clears the way for a request that has to begin anew; notes in `insists` what it should do without then.
     #[cold]
-    pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time) -> bool {
+    pub(super) fn overcome(&self, home: Home<'_>, obstacle: &Obstacle, now: Time, insists: &mut Insists) {
         match obstacle {
             Obstacle::Full => {
                 self.tend(home.shard, STEPS_WHEN_FULL, now);
-                true
+                insists.on_full = true;
             }
-            Obstacle::Moved => {
-                home.shards.wait(home.shard);
-                false
-            }
+            Obstacle::Moved => home.shards.wait(home.shard),
             // Only keys that are no hashes crowd a table that is nearly empty; no size would help them.
-            Obstacle::Crowded => !home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone)),
+            Obstacle::Crowded => {
+                let grown = home.shards.grow(home.shard, now.as_nanos(), |gone| self.forget(home, gone));
+                insists.on_crowded |= !grown;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ const BLOCK: usize = 64;
 /// Buckets behind the last home, for what does not fit there: one in `SPILL_SHARE`, and this many.
 const SPILL: usize = 6;
 const SPILL_SHARE: usize = 256;
-/// How far from its home an entry may lie, in buckets: so much is looked at in a call at most.
+/// How far from its home a new entry may lie, in buckets: hashes come nowhere near.
 const MAX_CHAIN: usize = 128;
 
 /// The entries of one shard. An entry lies in its home bucket or in one of the next; each bucket

@@ -9,7 +9,7 @@ use spillgate_core::{Decision, Hit, OpKind, Quota, State, Time, Verdict, decide}
 
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
-use super::place::{Home, Place};
+use super::place::{Home, Insists, Place};
 use super::table::{Locked, Obstacle, Table};
 
 /// A state that hits of a request count in.
@@ -72,15 +72,15 @@ impl MemoryStore {
     #[inline]
     pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
         let (key, home) = self.home(hit);
-        let mut insist = false;
+        let mut insists = Insists::default();
         loop {
             let table = home.load();
-            match self.try_one(now, hit, (key, home, &table), insist, decision) {
+            match self.try_one(now, hit, (key, home, &table), insists, decision) {
                 Ok(new) => {
                     drop(table);
                     return self.tend_after(home, key, new, now);
                 }
-                Err(obstacle) => insist |= self.overcome(home, &obstacle, now),
+                Err(obstacle) => self.overcome(home, &obstacle, now, &mut insists),
             }
         }
     }
@@ -92,7 +92,7 @@ impl MemoryStore {
         now: Time,
         hit: &Hit<'_>,
         (key, home, table): (Fingerprint, Home<'_>, &Table),
-        insist: bool,
+        insists: Insists,
         decision: &mut Decision,
     ) -> Result<bool, Obstacle> {
         let mut locked = Locked::from(table, table.home(key));
@@ -101,7 +101,7 @@ impl MemoryStore {
         {
             return Ok(false);
         }
-        self.try_any(now, hit, (key, home, &mut locked), insist, decision)
+        self.try_any(now, hit, (key, home, &mut locked), insists, decision)
     }
 
     /// One hit of any kind, new keys among them.
@@ -111,10 +111,10 @@ impl MemoryStore {
         now: Time,
         hit: &Hit<'_>,
         (key, home, locked): (Fingerprint, Home<'_>, &mut Locked<'_>),
-        insist: bool,
+        insists: Insists,
         decision: &mut Decision,
     ) -> Result<bool, Obstacle> {
-        let place = self.find(home, locked, key, charging(hit), insist)?;
+        let place = self.find(home, locked, key, charging(hit), insists)?;
         let mut state = self.take(home, locked, &place, hit.quota);
         let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
         if place.shut {
@@ -129,10 +129,10 @@ impl MemoryStore {
     /// A request of any number of hits.
     pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
         let request = Request::new(self, now, hits);
-        let mut insist = false;
+        let mut insists = Insists::default();
         loop {
             let tables: SmallVec<[Guard<Arc<Table>>; 4]> = request.members.iter().map(|m| m.home.load()).collect();
-            let tried = self.try_all(&request, &tables, insist, decisions);
+            let tried = self.try_all(&request, &tables, insists, decisions);
             drop(tables);
             match tried {
                 Ok((verdict, new)) => {
@@ -142,7 +142,7 @@ impl MemoryStore {
                     return verdict;
                 }
                 Err((member, obstacle)) => {
-                    insist |= self.overcome(request.members[member].home, &obstacle, now);
+                    self.overcome(request.members[member].home, &obstacle, now, &mut insists);
                 }
             }
         }
@@ -152,10 +152,10 @@ impl MemoryStore {
         &self,
         request: &Request<'_, '_, '_>,
         tables: &[Guard<Arc<Table>>],
-        insist: bool,
+        insists: Insists,
         decisions: &mut [Decision],
     ) -> Tried {
-        let Held { locked, places } = self.hold(request, tables, insist)?;
+        let Held { locked, places } = self.hold(request, tables, insists)?;
         let members = || request.members.iter().zip(&places);
         let mut states: SmallVec<[State; 4]> =
             members().map(|(m, (held, place))| self.take(m.home, &locked[*held], place, m.quota)).collect();
@@ -176,7 +176,7 @@ impl MemoryStore {
         &self,
         request: &Request<'_, '_, '_>,
         tables: &'t [Guard<Arc<Table>>],
-        insist: bool,
+        insists: Insists,
     ) -> Result<Held<'t>, (usize, Obstacle)> {
         let mut locked: SmallVec<[Locked<'t>; 4]> = SmallVec::new();
         let mut places: SmallVec<[(usize, Place); 4]> =
@@ -189,7 +189,7 @@ impl MemoryStore {
                 locked.push(Locked::from(&tables[i], first));
             }
             let last = locked.len() - 1;
-            match self.find(member.home, &mut locked[last], member.key, member.charging, insist) {
+            match self.find(member.home, &mut locked[last], member.key, member.charging, insists) {
                 Ok(place) => places[i] = (last, place),
                 Err(obstacle) => {
                     for &i in &request.order[..done] {

@@ -144,6 +144,30 @@ fn known_keys_alone_have_the_rest_forgotten_whatever_the_request_and_the_width()
 }
 
 #[test]
+fn a_call_looks_at_few_entries_unless_it_replaces_the_table() {
+    let brief = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("valid");
+    let store = store(100_000, OnFull::Deny);
+    (0..50_000).for_each(|key| assert!(hit(&store, key, &brief, at(1)).allowed));
+    let mut replaced = 0;
+    let mut held = (store.len(), store.slots());
+    for turn in 0..400_000 {
+        let now = Time::from_nanos(at(4).as_nanos() + turn * 1_000);
+        assert!(hit(&store, turn % 50, &long, now).allowed);
+        let holds = (store.len(), store.slots());
+        if holds.1 == held.1 {
+            // Eight homes of five slots, and what lies behind them.
+            assert!(held.0.saturating_sub(holds.0) <= 80, "{} were forgotten in one call", held.0 - holds.0);
+        } else {
+            replaced += 1;
+        }
+        held = holds;
+    }
+    assert!(held.0 <= 50, "{} states are held", held.0);
+    assert!((1..10).contains(&replaced), "{replaced} tables");
+}
+
+#[test]
 fn a_table_that_is_as_small_as_can_be_stays_as_it_is() {
     const BITS: u32 = 7;
     let shards = Shards::new(Width::Narrow, BITS);
@@ -236,4 +260,22 @@ fn a_request_of_as_many_new_keys_as_there_may_be_finds_room_in_an_empty_store() 
         let mut decisions = vec![Decision::default(); hits.len()];
         assert!(store.decide_now(at(1), &hits, &mut decisions).expect("well formed").allowed, "seed {seed}");
     }
+}
+
+#[test]
+fn a_key_that_finds_the_store_full_and_then_its_place_crowded_gets_a_larger_table() {
+    let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("valid");
+    let brief = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    // Of the smallest table, these keys belong to the last home: there are six buckets of five slots behind it.
+    let last = |&key: &u64| {
+        let key = Fingerprint::of(&Hit::new(u128::from(key), &quota, Op::take(1), Binding::Enforce), Width::Narrow);
+        Table::new(Width::Narrow, 0, 56).home(key) == 57
+    };
+    let crowd: Vec<u64> = (0..).filter(last).take(36).collect();
+    let store = store(36, OnFull::Deny);
+    assert!(crowd[..35].iter().all(|&key| hit(&store, key, &quota, at(1)).allowed));
+    assert!(hit(&store, 0, &brief, at(1)).allowed);
+    assert_eq!(hit(&store, crowd[35], &quota, at(1)).reason, Reason::StoreFull);
+    assert!(hit(&store, crowd[35], &quota, at(9)).allowed, "there is room, and a larger table would have a place");
+    assert_eq!(store.len(), 36);
 }
