@@ -1,0 +1,55 @@
+//! The scripts: Lua that checks, charges and says what the states were before.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A script, whole as Redis gets it.
+pub struct Script {
+    /// Its file's name.
+    pub name: &'static str,
+    /// What SCRIPT LOAD takes.
+    pub source: &'static str,
+    sha: OnceLock<String>,
+}
+
+/// A script of the named files, one after the other.
+macro_rules! script {
+    ($name:literal, $($file:literal)*) => {
+        Script::new($name, concat!($(include_str!(concat!("scripts/", $file, ".lua"))),*))
+    };
+}
+
+static TAKE_BUCKET: Script = script!("take_bucket", "clock" "take_bucket");
+static TAKE_WINDOW: Script = script!("take_window", "clock" "windows" "take_window");
+static TAKE_COUNTER: Script = script!("take_counter", "clock" "windows" "products" "take_counter");
+static DECIDE: Script = script!("decide", "clock" "times" "windows" "products" "bucket" "window" "counter" "decide");
+
+impl Script {
+    /// One take on a `token_bucket` or `leaky_bucket`.
+    pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
+    /// One take on a `fixed_window`.
+    pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
+    /// One take on a `sliding_window_counter` of one segment.
+    pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
+    /// Any request.
+    pub const DECIDE: &'static Script = &DECIDE;
+
+    /// All of them: what is loaded on connecting.
+    pub const ALL: [&'static Script; 4] =
+        [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER, Script::DECIDE];
+
+    const fn new(name: &'static str, source: &'static str) -> Script {
+        Script { name, source, sha: OnceLock::new() }
+    }
+
+    /// What EVALSHA takes: the SHA-1 of the source in hexadecimal digits.
+    pub fn sha(&self) -> &str {
+        self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Script({})", self.name)
+    }
+}

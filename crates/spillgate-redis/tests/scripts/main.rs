@@ -1,0 +1,6 @@
+//! The scripts on a real Redis, held to the kernel.
+
+mod conformance;
+mod differential;
+mod products;
+mod support;
