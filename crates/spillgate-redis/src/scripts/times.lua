@@ -1,4 +1,5 @@
--- Shared by decide.lua: times and spans, (seconds, nanoseconds).
+-- Shared by decide.lua: times and spans, (seconds, nanoseconds), and the most units that a counter holds.
+local MAX_UNITS = 9007199254740991
 
 local function less(a_s, a_ns, b_s, b_ns)
   return a_s < b_s or (a_s == b_s and a_ns < b_ns)

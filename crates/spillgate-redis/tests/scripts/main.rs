@@ -2,5 +2,6 @@
 
 mod conformance;
 mod differential;
+mod keys;
 mod products;
 mod support;
