@@ -31,7 +31,8 @@ impl Asked<'_, '_> {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => self.write_bucket(out),
             Algorithm::FixedWindow(anchor) => self.write_window(anchor, out),
             Algorithm::SlidingWindowCounter { segments } => self.write_counter(segments, out),
-            Algorithm::SlidingWindowLog | Algorithm::Concurrency => {}
+            Algorithm::SlidingWindowLog => self.write_log(out),
+            Algorithm::Concurrency => self.write_leases(out),
         }
     }
 
@@ -80,14 +81,6 @@ impl Asked<'_, '_> {
         self.hit.quota.hard_capacity().saturating_sub(cost)
     }
 
-    fn receipt(&self) -> Option<Receipt> {
-        match self.hit.op {
-            Op::Refund { receipt, .. } => receipt,
-            Op::Renew { receipt } => Some(receipt),
-            _ => None,
-        }
-    }
-
     fn write_bucket(&self, out: &mut Writer) {
         let quota = self.hit.quota;
         let interval_ns = quota.interval_ns();
@@ -101,8 +94,8 @@ impl Asked<'_, '_> {
         out.time(self.due().saturating_mul(interval_ns));
         out.time(2 * quota.hard_capacity() * interval_ns);
         out.time(interval_ns);
-        out.time(self.receipt().map_or(0, |receipt| receipt.mark));
-        out.byte(u8::from(queue && self.receipt().is_some()));
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
+        out.byte(u8::from(queue && receipt(self.hit).is_some()));
     }
 
     fn write_window(&self, anchor: Anchor, out: &mut Writer) {
@@ -110,8 +103,8 @@ impl Asked<'_, '_> {
         self.write_units(out);
         out.time(window_ns);
         out.units(epoch_window_us(anchor, window_ns));
-        out.time(self.receipt().map_or(0, |receipt| receipt.at.as_nanos()));
-        out.byte(u8::from(self.receipt().is_some()));
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos()));
+        out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
     fn write_counter(&self, segments: u8, out: &mut Writer) {
@@ -119,15 +112,40 @@ impl Asked<'_, '_> {
         self.write_units(out);
         out.units(segment_ns / 1000);
         out.byte(segments);
-        let at = self.receipt().map_or(0, |receipt| receipt.at.as_nanos());
+        let at = receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos());
         out.time_us(at - at % segment_ns);
-        out.byte(u8::from(self.receipt().is_some()));
+        out.byte(u8::from(receipt(self.hit).is_some()));
+    }
+
+    fn write_log(&self, out: &mut Writer) {
+        self.write_units(out);
+        out.units(self.hit.quota.hard_capacity() + 1);
+        out.time(self.hit.quota.window_ns());
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos()));
+        out.byte(u8::from(receipt(self.hit).is_some()));
+    }
+
+    fn write_leases(&self, out: &mut Writer) {
+        out.units(self.cost());
+        out.units(self.room());
+        out.time(self.hit.quota.lease_ns());
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
+        out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
     fn write_units(&self, out: &mut Writer) {
         out.units(self.cost());
         out.units(self.room());
         out.units(self.due());
+    }
+}
+
+/// The receipt of what is given back or renewed.
+pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
+    match hit.op {
+        Op::Refund { receipt, .. } => receipt,
+        Op::Renew { receipt } => Some(receipt),
+        _ => None,
     }
 }
 

@@ -22,8 +22,7 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
         Algorithm::FixedWindow(Anchor::Epoch) | Algorithm::SlidingWindowCounter { .. } => {
             quota.interval_ns().is_multiple_of(1000) && quota.window_ns() <= MAX_EPOCH_WINDOW_NS
         }
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::FixedWindow(Anchor::FirstHit) => true,
-        Algorithm::SlidingWindowLog | Algorithm::Concurrency => false,
+        _ => true,
     };
     representable && quota.supports(op)
 }
@@ -147,6 +146,12 @@ impl<'r, 'q> Request<'r, 'q> {
                 out.units(quota.window_ns() / 1000);
                 Script::TAKE_COUNTER
             }
+            Algorithm::SlidingWindowLog => {
+                out.units(cost);
+                out.units(capacity - cost);
+                out.time(quota.window_ns());
+                Script::TAKE_LOG
+            }
             _ => return None,
         };
         Some((script, out.0))
@@ -187,7 +192,7 @@ impl<'r, 'q> Request<'r, 'q> {
                 (self.script, self.arguments[1]) = self.general();
                 return Ok(Answer::AskAgain);
             }
-            let mut states = [raw::state(reader.0, hit.quota).ok_or_else(broken)?];
+            let mut states = [raw::told(reader.0, hit.quota, self.hits).ok_or_else(broken)?];
             return Ok(Answer::Verdict(decide(&mut states, &self.state_of, self.hits, now, decisions)));
         }
         let allowed = reader.integer(1).ok_or_else(broken)? == 1;
@@ -206,6 +211,6 @@ impl<'r, 'q> Request<'r, 'q> {
 
     fn read_state(&self, reader: &mut Reader<'_>, quota: &Quota) -> Option<State> {
         let length = usize::try_from(reader.integer(4)?).ok()?;
-        raw::state(reader.take(length)?, quota)
+        raw::told(reader.take(length)?, quota, self.hits)
     }
 }

@@ -22,7 +22,10 @@ macro_rules! script {
 static TAKE_BUCKET: Script = script!("take_bucket", "clock" "take_bucket");
 static TAKE_WINDOW: Script = script!("take_window", "clock" "windows" "take_window");
 static TAKE_COUNTER: Script = script!("take_counter", "clock" "windows" "products" "take_counter");
-static DECIDE: Script = script!("decide", "clock" "times" "windows" "products" "bucket" "window" "counter" "decide");
+static TAKE_LOG: Script = script!("take_log", "clock" "end_key" "logs" "take_log");
+static DECIDE: Script = script!(
+    "decide", "clock" "end_key" "parts" "windows" "products" "logs" "bucket" "window" "counter" "log" "leases" "decide"
+);
 
 impl Script {
     /// One take on a `token_bucket` or `leaky_bucket`.
@@ -31,12 +34,14 @@ impl Script {
     pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
     /// One take on a `sliding_window_counter` of one segment.
     pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
+    /// One take on a `sliding_window_log`.
+    pub const TAKE_LOG: &'static Script = &TAKE_LOG;
     /// Any request.
     pub const DECIDE: &'static Script = &DECIDE;
 
     /// All of them: what is loaded on connecting.
-    pub const ALL: [&'static Script; 4] =
-        [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER, Script::DECIDE];
+    pub const ALL: [&'static Script; 5] =
+        [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER, Script::TAKE_LOG, Script::DECIDE];
 
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }

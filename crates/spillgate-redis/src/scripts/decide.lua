@@ -4,21 +4,35 @@
 -- ARGV[2]  hit after hit: what all have, then what its algorithm reads with `ask`
 -- RETURNS  the time of the decision; 1 if the request is allowed, else 0; each state as it was before, with its length
 -- TIME     '' for the server's own
-local TAKE, LOOK, FORCE, REFUND, RENEW, RESET = 1, 2, 3, 4, 5, 6
 local ENFORCE, QUOTA = 0, 2
 
 -- Only what a request needs is set up.
-local loaders, loaded = {load_bucket, load_window, load_counter}, {}
+local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases}, {}
 
--- A state is its body, as its algorithm reads it, and then until when its key is shut out, if ever.
+-- A state is its body, as its algorithm reads it, and until when its key is shut out, if ever. Most are strings: the
+-- body, and then that time.
+local function open_string(state, algorithm, quota)
+  state.raw = redis.call('GET', state.key) or ''
+  local length
+  state.body, length = algorithm.read(#state.raw > 9 and state.raw or '', quota)
+  if #state.raw > length then state.until_s, state.until_ns = struct.unpack('>I5I4', state.raw, length + 1) end
+end
+
 local function read_state(key, algorithm, quota)
-  local raw = redis.call('GET', key) or ''
-  local body, length = algorithm.read(#raw > 9 and raw or '', quota)
-  local until_s, until_ns = 0, 0
-  if #raw > length then until_s, until_ns = struct.unpack('>I5I4', raw, length + 1) end
-  return {
-    key = key, raw = raw, algorithm = algorithm, quota = quota, body = body, until_s = until_s, until_ns = until_ns,
+  local state = {
+    key = key, algorithm = algorithm, hits = {}, body = false, raw = false, until_s = 0, until_ns = 0,
+    shut_out_anew = false,
   }
+  if algorithm.open then algorithm.open(state) else open_string(state, algorithm, quota) end
+  return state
+end
+
+-- What the kernel needs to know of a state as it was.
+local function told(state)
+  if state.raw then return state.raw end
+  local shut_out = state.until_s > 0 or state.until_ns > 0
+  local penalty = shut_out and struct.pack('>I5I4', state.until_s, state.until_ns) or ''
+  return state.algorithm.told(state.body, state) .. penalty
 end
 
 local function read_hits()
@@ -32,17 +46,24 @@ local function read_hits()
     quota, at = algorithm.ask(next)
     local state = states[index + 1] or read_state(KEYS[index + 1], algorithm, quota)
     states[index + 1] = state
-    hits[#hits + 1] = {
+    local hit = {
       op = op, binding = binding, never = never == 1, charged = charged == 1, idle = idle == 1, refused = false,
       punishes = penalty_s > 0 or penalty_ns > 0, penalty_s = penalty_s, penalty_ns = penalty_ns,
       algorithm = algorithm, quota = quota, state = state,
     }
+    hits[#hits + 1], state.hits[#state.hits + 1] = hit, hit
   end
   return hits, states
 end
 
 local function is_shut_out(hit)
   return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
+end
+
+local function shut_out(state, s, ns)
+  if s ~= state.until_s or ns ~= state.until_ns then
+    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
+  end
 end
 
 -- What a clock that was set back has left is cut down, and debt converted to a new T: kept whatever the verdict.
@@ -52,7 +73,7 @@ local function adopt(hit)
   hit.algorithm.adopt(state.body, hit.quota)
   if hit.punishes then
     local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
-    state.until_s, state.until_ns = least(state.until_s, state.until_ns, s, ns)
+    shut_out(state, least(state.until_s, state.until_ns, s, ns))
   end
 end
 
@@ -85,7 +106,7 @@ local function take_or_punish(hit, allowed)
   if hit.charged then hit.algorithm.force(state.body, hit.quota) end
   if hit.punishes and (hit.charged or not is_shut_out(hit)) then
     local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
-    state.until_s, state.until_ns = most(state.until_s, state.until_ns, s, ns)
+    shut_out(state, most(state.until_s, state.until_ns, s, ns))
   end
 end
 
@@ -101,14 +122,14 @@ local function give_back(hit, allowed)
 end
 
 -- The state ends when neither its body nor its penalty counts any more.
-local function write(state)
+local function write_string(state)
   local value, s, ns = '', state.until_s, state.until_ns
-  local shut_out = s > 0 or ns > 0
+  local penalty = (s > 0 or ns > 0) and struct.pack('>I5I4', s, ns) or ''
   if not state.body.none then
     value = state.algorithm.bytes(state.body)
-    s, ns = most(s, ns, state.algorithm.ends(state.body, state.quota))
+    s, ns = most(s, ns, state.algorithm.ends(state.body, state.hits[1].quota))
   end
-  if shut_out then value = value .. struct.pack('>I5I4', state.until_s, state.until_ns) end
+  value = value .. penalty
   if value == state.raw then return end
   if value == '' then redis.call('DEL', state.key) else redis.call('SET', state.key, value, ending(s, ns)) end
 end
@@ -119,7 +140,10 @@ for _, hit in ipairs(hits) do adopt(hit) end
 for _, hit in ipairs(hits) do hit.refused = refuses(hit) end
 local allowed = verdict(hits)
 answer = answer .. (allowed and '\1' or '\0')
-for _, state in ipairs(states) do answer = answer .. struct.pack('>I4', #state.raw) .. state.raw end
+for _, state in ipairs(states) do
+  local before = told(state)
+  answer = answer .. struct.pack('>I4', #before) .. before
+end
 for _, hit in ipairs(hits) do
   if hit.op == TAKE then take_or_punish(hit, allowed) end
 end
@@ -127,5 +151,5 @@ for _, hit in ipairs(hits) do
   if hit.op == FORCE and not hit.never and not hit.idle then hit.algorithm.force(hit.state.body, hit.quota) end
 end
 for _, hit in ipairs(hits) do give_back(hit, allowed) end
-for _, state in ipairs(states) do write(state) end
+for _, state in ipairs(states) do (state.algorithm.write or write_string)(state) end
 return answer

@@ -64,6 +64,16 @@ fn segments_are_decided_as_by_the_kernel() {
 }
 
 #[test]
+fn logs_are_decided_as_by_the_kernel() {
+    no_difference(&quotas::logs());
+}
+
+#[test]
+fn leases_are_decided_as_by_the_kernel() {
+    no_difference(&quotas::concurrency());
+}
+
+#[test]
 fn mixed_requests_are_decided_as_by_the_kernel() {
     no_difference(&quotas::mixed());
 }

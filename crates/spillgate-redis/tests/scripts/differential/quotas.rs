@@ -101,8 +101,41 @@ pub(crate) fn segments() -> Vec<Quota> {
     build(all)
 }
 
+pub(crate) fn logs() -> Vec<Quota> {
+    let mut all = siblings(|limit| Quota::sliding_window_log(limit, SECOND));
+    all.extend([
+        Quota::sliding_window_log(2, Duration::from_nanos(10_007)),
+        Quota::sliding_window_log(2, Duration::from_nanos(1)),
+        Quota::sliding_window_log(40, DAY).denied(Denied::Charged),
+        Quota::sliding_window_log(150, DAY),
+        Quota::sliding_window_log(5, 140 * YEAR),
+    ]);
+    build(all)
+}
+
+pub(crate) fn concurrency() -> Vec<Quota> {
+    let of = |limit, lease| Quota::concurrency(limit).lease(lease);
+    build([
+        of(5, SECOND),
+        of(8, SECOND * 3),
+        of(3, Duration::from_nanos(700_000_001)).penalty(Duration::from_millis(700)),
+        of(4, SECOND).soft_ppm(500_000),
+        of(0, SECOND).penalty(SECOND),
+        of(40, SECOND / 2),
+    ])
+}
+
 /// Some of each, so that requests mix algorithms.
 pub(crate) fn mixed() -> Vec<Quota> {
-    let all = [token_buckets(), queues(), epoch_windows(), first_hit_windows(), counters(), segments()];
+    let all = [
+        token_buckets(),
+        queues(),
+        epoch_windows(),
+        first_hit_windows(),
+        counters(),
+        segments(),
+        logs(),
+        concurrency(),
+    ];
     all.into_iter().flat_map(|quotas| quotas.into_iter().take(9)).collect()
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
+use redis::Value;
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
 use spillgate_redis::{Answer, Name, Request, state};
 
 use crate::support::{Client, Random, bytes, call};
@@ -113,7 +114,7 @@ impl<'q> World<'q> {
 
     /// Mostly onward by a part of the window; now and then late, and once in a while the clock steps.
     fn pass_time(&mut self, quota: &Quota) {
-        let window = quota.window_ns().max(1);
+        let window = quota.window_ns().max(quota.lease_ns());
         let part = match self.random.below(10) {
             0..3 => 0,
             3 => 1,
@@ -133,21 +134,86 @@ impl<'q> World<'q> {
         self.now = (now - now % self.grid_ns).min(Time::MAX.as_nanos());
     }
 
-    fn check(&self, asked: &Asked<'_>, verdict: Verdict, decisions: &[Decision], raw: &[&[u8]]) {
+    fn check(&self, asked: &Asked<'_>, verdict: Verdict, decisions: &[Decision], stored: &[Value]) {
         let told = |what: &str| format!("{what}: {:?} at {:?}, request {}", asked.hits, asked.now, self.requests);
         assert_eq!(verdict, asked.verdict, "{}", told("verdict"));
         assert_eq!(decisions, asked.decisions, "{}", told("decisions"));
-        for (hit, raw) in asked.hits.iter().zip(raw) {
-            let stored = state(raw, hit.quota);
-            assert_eq!(stored.as_ref(), self.kernel.get(&hit.state_key()), "{}", told("state"));
+        for (hit, stored) in asked.hits.iter().zip(stored) {
+            let stored = stored_state(stored, hit.quota).expect("a state");
+            assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", told("state"));
         }
     }
 }
 
+fn words(state: &State) -> Vec<u64> {
+    let mut words = Vec::new();
+    state.encode(&mut words);
+    words
+}
+
 /// The commands that read the states of `hits`.
 fn reads(hits: &[Hit<'_>]) -> Vec<redis::Cmd> {
-    let get = |hit: &Hit<'_>| redis::cmd("GET").arg(Name::of(hit).as_bytes()).clone();
-    hits.iter().map(get).collect()
+    let read = |hit: &Hit<'_>| {
+        let name = Name::of(hit);
+        match hit.quota.algorithm() {
+            Algorithm::SlidingWindowLog => redis::cmd("LRANGE").arg(name.as_bytes()).arg(0).arg(-1).clone(),
+            Algorithm::Concurrency => redis::cmd("HGETALL").arg(name.as_bytes()).clone(),
+            _ => redis::cmd("GET").arg(name.as_bytes()).clone(),
+        }
+    };
+    hits.iter().map(read).collect()
+}
+
+fn stored_state(reply: &Value, quota: &Quota) -> Option<State> {
+    match (quota.algorithm(), reply) {
+        (Algorithm::SlidingWindowLog, Value::Array(elements)) => stored_log(elements),
+        (Algorithm::Concurrency, Value::Map(fields)) => stored_leases(fields),
+        (Algorithm::Concurrency, Value::Array(parts)) => {
+            let pairs = parts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+            stored_leases(&pairs.collect::<Vec<_>>())
+        }
+        _ => state(bytes(reply), quota),
+    }
+}
+
+/// `I5I4`.
+fn time(bytes: &[u8]) -> u64 {
+    number(&bytes[..5]) * 1_000_000_000 + number(&bytes[5..9])
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+fn stored_log(elements: &[Value]) -> Option<State> {
+    let mut words = vec![0, 0];
+    for element in elements.iter().map(bytes) {
+        if element.len() == 9 {
+            words[1] = time(element);
+            continue;
+        }
+        words[0] = 4;
+        let packed = number(element);
+        let at = (packed >> 30) * 1_000_000_000 + (packed & ((1 << 30) - 1));
+        match words.len() {
+            n if n > 2 && words[n - 2] == at => words[n - 1] += 1,
+            _ => words.extend([at, 1]),
+        }
+    }
+    State::decode(&words)
+}
+
+fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
+    let (mut words, mut leases) = (vec![0, 0], Vec::new());
+    for (name, value) in fields.iter().map(|(name, value)| (bytes(name), bytes(value))) {
+        match name {
+            b"until" => words[1] = time(value),
+            b"about" => words = vec![5, words[1], time(&value[3..])],
+            id => leases.extend([time(id), time(value), time(&value[9..]), number(&value[18..])]),
+        }
+    }
+    words.extend(leases);
+    State::decode(&words)
 }
 
 /// One request in each world, all at once.
@@ -176,7 +242,6 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
             answer = request.answer(bytes(&mine[0]), &mut decisions);
         }
         let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
-        let raw: Vec<&[u8]> = mine[1..].iter().map(bytes).collect();
-        world.check(asked, verdict, &decisions, &raw);
+        world.check(asked, verdict, &decisions, &mine[1..]);
     }
 }
