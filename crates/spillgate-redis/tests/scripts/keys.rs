@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use redis::Value;
-use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Time, Verdict};
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, QuotaBuilder, Time, Verdict,
+};
 use spillgate_redis::{Answer, Name, Request, state};
 
 use crate::support::{Client, RedisServer, bytes, call};
@@ -78,6 +80,28 @@ fn a_small_state_takes_20_bytes_and_a_key_180_all_in() {
     }
 }
 
+#[test]
+fn a_log_takes_600_bytes_and_12_a_further_hit() {
+    const HITS: usize = 3000;
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quota = build(Quota::sliding_window_log(2000, MINUTE));
+    let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
+    // 30 ms apart: the last thousand find the first thousand gone.
+    let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
+    let requests: Vec<Request<'_, '_>> = times.map(|now| Request::new(Some(now), &hits).expect("fine")).collect();
+    let asked = requests.iter().flat_map(|request| {
+        let usage = about(&["MEMORY", "USAGE"], &hits[0]).arg("SAMPLES").arg(0).clone();
+        [call(request), about(&["LLEN"], &hits[0]), usage]
+    });
+    let replies = client.ask(asked);
+    for told in replies.chunks(3) {
+        let (units, used) = (integer(&told[1]), integer(&told[2]));
+        assert!(used <= 600 + 12 * (units - 1), "{used} bytes for {units} hits");
+    }
+    assert_eq!(integer(&replies[HITS * 3 - 2]), 2000, "old hits are gone");
+}
+
 /// One quota of each kind, and how it differs in what a key's life depends on.
 fn lives() -> Vec<Quota> {
     let builders = [
@@ -87,19 +111,49 @@ fn lives() -> Vec<Quota> {
         Quota::fixed_window(7, MINUTE).anchor(Anchor::FirstHit),
         Quota::sliding_window_counter(7, MINUTE),
         Quota::sliding_window_counter(7, MINUTE).segments(6),
+        Quota::sliding_window_log(7, MINUTE),
     ];
     let all = builders.into_iter().flat_map(|builder| {
         let penalty = builder.penalty(10 * MINUTE);
         [builder, builder.denied(Denied::Charged), penalty, penalty.denied(Denied::Charged)]
     });
-    all.map(build).collect()
+    let leases = Quota::concurrency(7).lease(MINUTE);
+    all.chain([leases, leases.penalty(10 * MINUTE)]).map(build).collect()
+}
+
+fn is_string(quota: &Quota) -> bool {
+    !matches!(quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency)
+}
+
+#[test]
+fn lists_and_hashes_live_until_their_states_end() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    for (i, quota) in (1u128..).zip(lives().iter().filter(|quota| !is_string(quota))) {
+        let hit = |op| [Hit::new(i << 100 | i, quota, op, Binding::Enforce)];
+        let mut ends = 0;
+        for op in [Op::take(1), Op::take(5), Op::take(7), Op::take(1), Op::Refund { cost: 1, receipt: None }] {
+            let verdict = ask(&mut client, None, &hit(op));
+            let now = verdict.now.as_nanos();
+            let refused = !verdict.allowed;
+            let charged = refused && quota.denied() == Denied::Charged;
+            if verdict.allowed && op.kind() == OpKind::Take || charged {
+                ends = ends.max(now + quota.window_ns() + quota.lease_ns());
+            }
+            if refused && quota.penalty_ns() > 0 && (charged || ends < now + quota.penalty_ns() / 2) {
+                ends = now + quota.penalty_ns();
+            }
+            let found = integer(&client.ask_one(about(&["PEXPIRETIME"], &hit(op)[0])));
+            assert_eq!(found, ends.div_ceil(1_000_000), "{quota:?} after {op:?}");
+        }
+    }
 }
 
 #[test]
 fn a_key_lives_until_its_state_ends_rounded_up_to_a_millisecond() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    for (i, quota) in (1u128..).zip(&lives()) {
+    for (i, quota) in (1u128..).zip(lives().iter().filter(|quota| is_string(quota))) {
         let hit = |op| [Hit::new(i << 100 | i, quota, op, Binding::Enforce)];
         let ops = [Op::take(1), Op::take(5), Op::take(7), Op::Force { cost: 2 }, Op::Refund { cost: 1, receipt: None }];
         for op in ops {

@@ -69,6 +69,18 @@ fn logs_are_decided_as_by_the_kernel() {
 }
 
 #[test]
+fn large_logs_are_decided_as_by_the_kernel() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quotas = quotas::large_logs();
+    let mut worlds = [World::new(3, &quotas)];
+    for _ in 0..150 {
+        world::step(&mut worlds, &mut client);
+    }
+    assert!(worlds[0].allowed > 30);
+}
+
+#[test]
 fn leases_are_decided_as_by_the_kernel() {
     no_difference(&quotas::concurrency());
 }

@@ -113,6 +113,15 @@ pub(crate) fn logs() -> Vec<Quota> {
     build(all)
 }
 
+/// Of takes that are too large for one call of Redis.
+pub(crate) fn large_logs() -> Vec<Quota> {
+    build([
+        Quota::sliding_window_log(10_000, SECOND),
+        Quota::sliding_window_log(9_000, SECOND).denied(Denied::Charged),
+        Quota::sliding_window_log(4_000, SECOND),
+    ])
+}
+
 pub(crate) fn concurrency() -> Vec<Quota> {
     let of = |limit, lease| Quota::concurrency(limit).lease(lease);
     build([
