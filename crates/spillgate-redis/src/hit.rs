@@ -149,8 +149,8 @@ pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     }
 }
 
-/// The place of the quota's algorithm in `decide.lua`, counted from 1.
-fn algorithm(quota: &Quota) -> u8 {
+/// The place of the quota's algorithm in `decide.lua` and `take_all.lua`, counted from 1.
+pub(crate) fn algorithm(quota: &Quota) -> u8 {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => 1,
         Algorithm::FixedWindow(_) => 2,

@@ -23,7 +23,6 @@ use crate::bytes::Reader;
 use crate::hit::receipt;
 
 const PENALTY: usize = 9;
-const BUCKET: usize = 18;
 const WINDOW: usize = 16;
 
 /// Of a log's time and units.
@@ -113,22 +112,23 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
     Some(())
 }
 
-/// Whether a script for one take goes by this state: there is none, or it has no penalty, narrow counts, and the T
-/// of `quota` (what no longer counts may have any).
+/// Whether the scripts for takes go by this state: there is none, or it has no penalty, narrow counts, the T of `quota`,
+/// and no more debt than that (what no longer counts may have any T).
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => BUCKET,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),
         Algorithm::FixedWindow(_) => WINDOW,
         Algorithm::SlidingWindowCounter { segments } => counter(usize::from(segments) + 1, 5),
         Algorithm::SlidingWindowLog => return raw.len().is_multiple_of(LOG_ENTRY),
         Algorithm::Concurrency => return false,
     };
+    raw.is_empty() || raw.len() == length
+}
+
+fn is_plain_bucket(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let mut reader = Reader(raw);
-    match (raw.len() == length, quota.algorithm()) {
-        (true, Algorithm::TokenBucket | Algorithm::LeakyBucket) => {
-            let (tat, interval) = (reader.time(), reader.time());
-            tat.is_some_and(|tat| tat <= now.as_nanos()) || interval == Some(quota.interval_ns())
-        }
-        (plain, _) => plain || raw.is_empty(),
-    }
+    let (Some(tat), Some(interval), []) = (reader.time(), reader.time(), reader.0) else { return false };
+    let debt = tat.saturating_sub(now.as_nanos());
+    let known = interval == quota.interval_ns() && debt <= 2 * quota.hard_capacity() * quota.interval_ns();
+    debt == 0 || known
 }

@@ -2,11 +2,12 @@
 
 use smallvec::SmallVec;
 use spillgate_core::{
-    Algorithm, Anchor, Decision, Denied, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
+    decide,
 };
 
 use crate::bytes::{Reader, Writer};
-use crate::hit::{Asked, epoch_window_us};
+use crate::hit::{Asked, algorithm, epoch_window_us};
 use crate::{Name, Script, raw};
 
 /// The longest window that begins at multiples of its length: 2^51 us (71 years).
@@ -113,48 +114,27 @@ impl<'r, 'q> Request<'r, 'q> {
         [&self.arguments[0], &self.arguments[1]]
     }
 
-    /// The call of the script for one take, if that is all there is to do.
+    /// The call of a script for takes alone, if that is all there is to do.
     fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
-        let [hit] = self.hits else { return None };
-        let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
-        let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
-        if cost > capacity || quota.denied() == Denied::Charged || quota.penalty_ns() > 0 {
+        let mut out = Writer::default();
+        if let [hit] = self.hits {
+            return Some((write_take(hit, &mut out)?, out.0));
+        }
+        // Each on a state of its own, and each able to refuse the request.
+        let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
+        if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
             return None;
         }
-        let mut out = Writer::default();
-        let script = match quota.algorithm() {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                let interval_ns = quota.interval_ns();
-                let queue = quota.algorithm() == Algorithm::LeakyBucket;
-                let longest_wait_ns = if queue { max_wait_ns } else { u64::MAX };
-                out.time(cost * interval_ns);
-                out.time(((capacity - cost) * interval_ns).min(longest_wait_ns));
-                out.time(2 * capacity * interval_ns);
-                out.time(interval_ns);
-                Script::TAKE_BUCKET
+        for hit in self.hits {
+            let mut take = Writer::default();
+            if write_take(hit, &mut take)?.name == Script::TAKE_LOG.name {
+                return None;
             }
-            Algorithm::FixedWindow(anchor) => {
-                out.units(cost);
-                out.units(capacity - cost);
-                out.time(quota.window_ns());
-                out.units(epoch_window_us(anchor, quota.window_ns()));
-                Script::TAKE_WINDOW
-            }
-            Algorithm::SlidingWindowCounter { segments: 1 } if capacity < raw::NARROW_COUNT => {
-                out.units(cost);
-                out.units(capacity - cost);
-                out.units(quota.window_ns() / 1000);
-                Script::TAKE_COUNTER
-            }
-            Algorithm::SlidingWindowLog => {
-                out.units(cost);
-                out.units(capacity - cost);
-                out.time(quota.window_ns());
-                Script::TAKE_LOG
-            }
-            _ => return None,
-        };
-        Some((script, out.0))
+            out.byte(algorithm(hit.quota));
+            out.byte(u8::try_from(take.0.len()).ok()?);
+            out.0.extend(take.0);
+        }
+        Some((Script::TAKE_ALL, out.0))
     }
 
     fn general(&self) -> (&'static Script, Vec<u8>) {
@@ -183,34 +163,92 @@ impl<'r, 'q> Request<'r, 'q> {
     /// # Panics
     /// If `decisions` is not as long as the hits.
     pub fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
-        let mut reader = Reader(reply);
         let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name));
-        let now = Time::from_nanos(reader.time().ok_or_else(broken)?);
-        if self.script.name != Script::DECIDE.name {
-            let hit = &self.hits[0];
-            if !raw::is_plain(reader.0, hit.quota, now) {
-                (self.script, self.arguments[1]) = self.general();
-                return Ok(Answer::AskAgain);
-            }
-            let mut states = [raw::told(reader.0, hit.quota, self.hits).ok_or_else(broken)?];
-            return Ok(Answer::Verdict(decide(&mut states, &self.state_of, self.hits, now, decisions)));
+        let told = self.read(reply).ok_or_else(broken)?;
+        let quotas = || told.raws.iter().zip(&told.quotas);
+        if self.script.name != Script::DECIDE.name && !quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now))
+        {
+            (self.script, self.arguments[1]) = self.general();
+            return Ok(Answer::AskAgain);
         }
-        let allowed = reader.integer(1).ok_or_else(broken)? == 1;
-        let mut states: SmallVec<[State; 4]> = SmallVec::new();
-        for i in 0..self.keys.len() {
-            let first = self.state_of.iter().position(|state| *state == i).ok_or_else(broken)?;
-            let state = self.read_state(&mut reader, self.hits[first].quota);
-            states.push(state.ok_or_else(broken)?);
-        }
-        let verdict = decide(&mut states, &self.state_of, self.hits, now, decisions);
-        if verdict.allowed != allowed {
+        let states: Option<SmallVec<[State; 4]>> =
+            quotas().map(|(raw, quota)| raw::told(raw, quota, self.hits)).collect();
+        let mut states = states.ok_or_else(broken)?;
+        let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
+        if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
             return Err(StoreError::Unavailable("script and kernel do not agree".to_owned()));
         }
         Ok(Answer::Verdict(verdict))
     }
 
-    fn read_state(&self, reader: &mut Reader<'_>, quota: &Quota) -> Option<State> {
-        let length = usize::try_from(reader.integer(4)?).ok()?;
-        raw::told(reader.take(length)?, quota, self.hits)
+    /// Takes a reply apart; `None` if it ends too early, or late.
+    fn read<'b>(&self, reply: &'b [u8]) -> Option<Told<'b, 'q>> {
+        let mut reader = Reader(reply);
+        let now = Time::from_nanos(reader.time()?);
+        let general = self.script.name == Script::DECIDE.name;
+        let allowed = if general { Some(reader.integer(1)? == 1) } else { None };
+        let mut told = Told { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
+        for i in 0..self.keys.len() {
+            let first = self.state_of.iter().position(|state| *state == i)?;
+            told.quotas.push(self.hits[first].quota);
+            let length = match self.script.name {
+                name if name == Script::TAKE_ALL.name => reader.integer(1)?,
+                _ if general => reader.integer(4)?,
+                _ => reader.0.len() as u64,
+            };
+            told.raws.push(reader.take(usize::try_from(length).ok()?)?);
+        }
+        reader.0.is_empty().then_some(told)
+    }
+}
+
+/// A reply's parts.
+struct Told<'b, 'q> {
+    now: Time,
+    /// What the general script says itself.
+    allowed: Option<bool>,
+    /// Each state as it was before, and a quota of its identity.
+    raws: SmallVec<[&'b [u8]; 4]>,
+    quotas: SmallVec<[&'q Quota; 4]>,
+}
+
+/// Appends what the script for this one take reads; `None` if there is none.
+fn write_take(hit: &Hit<'_>, out: &mut Writer) -> Option<&'static Script> {
+    let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
+    let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
+    if cost > capacity || quota.denied() == Denied::Charged || quota.penalty_ns() > 0 {
+        return None;
+    }
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let interval_ns = quota.interval_ns();
+            let queue = quota.algorithm() == Algorithm::LeakyBucket;
+            let longest_wait_ns = if queue { max_wait_ns } else { u64::MAX };
+            out.time(cost * interval_ns);
+            out.time(((capacity - cost) * interval_ns).min(longest_wait_ns));
+            out.time(2 * capacity * interval_ns);
+            out.time(interval_ns);
+            Some(Script::TAKE_BUCKET)
+        }
+        Algorithm::FixedWindow(anchor) => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.time(quota.window_ns());
+            out.units(epoch_window_us(anchor, quota.window_ns()));
+            Some(Script::TAKE_WINDOW)
+        }
+        Algorithm::SlidingWindowCounter { segments: 1 } if capacity < raw::NARROW_COUNT => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.units(quota.window_ns() / 1000);
+            Some(Script::TAKE_COUNTER)
+        }
+        Algorithm::SlidingWindowLog => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.time(quota.window_ns());
+            Some(Script::TAKE_LOG)
+        }
+        _ => None,
     }
 }

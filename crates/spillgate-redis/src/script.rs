@@ -19,9 +19,26 @@ macro_rules! script {
     };
 }
 
-static TAKE_BUCKET: Script = script!("take_bucket", "clock" "take_bucket");
-static TAKE_WINDOW: Script = script!("take_window", "clock" "windows" "take_window");
-static TAKE_COUNTER: Script = script!("take_counter", "clock" "windows" "products" "take_counter");
+/// A script for one take, by the function that the last of the named files defines under its name.
+macro_rules! take_one {
+    ($($shared:literal)* => $name:literal) => {
+        Script::new(
+            $name,
+            concat!(
+                $(include_str!(concat!("scripts/", $shared, ".lua")),)*
+                include_str!(concat!("scripts/", $name, ".lua")),
+                "local take = ", $name, "\n",
+                include_str!("scripts/take_one.lua"),
+            ),
+        )
+    };
+}
+
+static TAKE_BUCKET: Script = take_one!("clock" => "take_bucket");
+static TAKE_WINDOW: Script = take_one!("clock" "windows" => "take_window");
+static TAKE_COUNTER: Script = take_one!("clock" "windows" "products" => "take_counter");
+static TAKE_ALL: Script =
+    script!("take_all", "clock" "windows" "products" "take_bucket" "take_window" "take_counter" "take_all");
 static TAKE_LOG: Script = script!("take_log", "clock" "end_key" "logs" "take_log");
 static DECIDE: Script = script!(
     "decide", "clock" "end_key" "parts" "windows" "products" "logs" "bucket" "window" "counter" "log" "leases" "decide"
@@ -36,12 +53,20 @@ impl Script {
     pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
     /// One take on a `sliding_window_log`.
     pub const TAKE_LOG: &'static Script = &TAKE_LOG;
+    /// Takes on several states, each of which one of the first three could serve.
+    pub const TAKE_ALL: &'static Script = &TAKE_ALL;
     /// Any request.
     pub const DECIDE: &'static Script = &DECIDE;
 
     /// All of them: what is loaded on connecting.
-    pub const ALL: [&'static Script; 5] =
-        [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER, Script::TAKE_LOG, Script::DECIDE];
+    pub const ALL: [&'static Script; 6] = [
+        Script::TAKE_BUCKET,
+        Script::TAKE_WINDOW,
+        Script::TAKE_COUNTER,
+        Script::TAKE_LOG,
+        Script::TAKE_ALL,
+        Script::DECIDE,
+    ];
 
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }

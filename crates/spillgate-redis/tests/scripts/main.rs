@@ -4,4 +4,5 @@ mod conformance;
 mod differential;
 mod keys;
 mod products;
+mod replies;
 mod support;
