@@ -5,4 +5,5 @@ mod differential;
 mod keys;
 mod products;
 mod replies;
+mod store;
 mod support;

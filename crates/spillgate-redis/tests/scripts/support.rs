@@ -27,6 +27,10 @@ impl RedisServer {
         RedisServer { process, port }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn connect(&self) -> Client {
         let client = redis::Client::open(("127.0.0.1", self.port)).expect("an address");
         let mut connection = client.get_connection().expect("redis-server answers");
