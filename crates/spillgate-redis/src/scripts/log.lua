@@ -80,18 +80,30 @@ local function load_log()
     log.none, log.changed = log.size == 0, log.changed or gone > 0
   end
 
-  -- A single take or look asks for the unit that makes room, and again when its refusal has been charged. Other
-  -- requests may ask for any.
+  -- The ranks among `count` units that count, after `gone` that do not, of those that the hit asks for: the unit that
+  -- makes room for a take, and for one whose refusal has been charged; what is given back, and the unit before.
+  local function asked(log, hit, gone, count)
+    local quota = hit.quota
+    if hit.op == TAKE or hit.op == LOOK then
+      local rank = count - quota.room
+      return hit.charged and {rank, rank + quota.due} or {rank}
+    end
+    if hit.op ~= REFUND or not quota.marked then return {} end
+    local element = log_element(quota.at_s, quota.at_ns)
+    local first = redis.call('LPOS', log.key, element)
+    if not first then return {} end
+    local last = redis.call('LPOS', log.key, element, 'RANK', -1)
+    return {first - log.head - gone, last - log.head - gone + 1}
+  end
+
+  -- One hit asks for few units, several may ask for any.
   local function told(log, state)
     if log.none then return '' end
-    if #state.hits > 1 or state.hits[1].op > LOOK then
-      return log_whole(log.key, log.head)
-    end
+    if #state.hits > 1 then return log_whole(log.key, log.head) end
     local hit = state.hits[1]
-    local old = expired(log, hit.quota)
-    local count = log.size - old
-    local rank = count - hit.quota.room
-    return log_digest(log.key, log.head + old, count, hit.charged and {rank, rank + hit.quota.due} or {rank})
+    local gone = expired(log, hit.quota)
+    local count = log.size - gone
+    return log_digest(log.key, log.head + gone, count, asked(log, hit, gone, count))
   end
 
   local function write(state)

@@ -12,6 +12,7 @@ use crate::support::{Client, RedisServer, bytes, call};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
@@ -50,11 +51,11 @@ fn a_small_state_takes_20_bytes_and_a_key_180_all_in() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let quotas = [
-        build(Quota::token_bucket(1000, MINUTE)),
-        build(Quota::leaky_bucket(1000, MINUTE)),
-        build(Quota::fixed_window(1000, MINUTE)),
-        build(Quota::fixed_window(1000, MINUTE).anchor(Anchor::FirstHit)),
-        build(Quota::sliding_window_counter(1000, MINUTE)),
+        build(Quota::token_bucket(1000, YEAR)),
+        build(Quota::leaky_bucket(1000, YEAR)),
+        build(Quota::fixed_window(1000, YEAR)),
+        build(Quota::fixed_window(1000, YEAR).anchor(Anchor::FirstHit)),
+        build(Quota::sliding_window_counter(1000, YEAR)),
     ];
     for quota in &quotas {
         client.ask_one(redis::cmd("FLUSHALL"));
