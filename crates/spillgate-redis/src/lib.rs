@@ -25,5 +25,5 @@ mod store;
 pub use name::Name;
 pub use raw::state;
 pub use request::{Answer, Request, supports};
-pub use script::Script;
+pub use script::{COMMANDS, Script};
 pub use store::RedisStore;

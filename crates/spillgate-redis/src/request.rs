@@ -30,6 +30,9 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 
 /// A request whose states are all in one slot, as one call of a script.
 ///
+/// Of a request in several slots each part is one of these, with its quota-mode hits as shadow ones: in one part they
+/// must not refuse what passes by another. [`Verdict::of`] then says what the whole comes to.
+///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
 /// use spillgate_redis::{Answer, Request};
@@ -127,7 +130,7 @@ impl<'r, 'q> Request<'r, 'q> {
         }
         for hit in self.hits {
             let mut take = Writer::default();
-            if write_take(hit, &mut take)?.name == Script::TAKE_LOG.name {
+            if write_take(hit, &mut take)? == Script::TAKE_LOG {
                 return None;
             }
             out.byte(algorithm(hit.quota));
@@ -166,8 +169,7 @@ impl<'r, 'q> Request<'r, 'q> {
         let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name));
         let told = self.read(reply).ok_or_else(broken)?;
         let quotas = || told.raws.iter().zip(&told.quotas);
-        if self.script.name != Script::DECIDE.name && !quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now))
-        {
+        if self.script != Script::DECIDE && !quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now)) {
             (self.script, self.arguments[1]) = self.general();
             return Ok(Answer::AskAgain);
         }
@@ -185,14 +187,14 @@ impl<'r, 'q> Request<'r, 'q> {
     fn read<'b>(&self, reply: &'b [u8]) -> Option<Told<'b, 'q>> {
         let mut reader = Reader(reply);
         let now = Time::from_nanos(reader.time()?);
-        let general = self.script.name == Script::DECIDE.name;
+        let general = self.script == Script::DECIDE;
         let allowed = if general { Some(reader.integer(1)? == 1) } else { None };
         let mut told = Told { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
         for i in 0..self.keys.len() {
             let first = self.state_of.iter().position(|state| *state == i)?;
             told.quotas.push(self.hits[first].quota);
-            let length = match self.script.name {
-                name if name == Script::TAKE_ALL.name => reader.integer(1)?,
+            let length = match self.script {
+                script if script == Script::TAKE_ALL => reader.integer(1)?,
                 _ if general => reader.integer(4)?,
                 _ => reader.0.len() as u64,
             };

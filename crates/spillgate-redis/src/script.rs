@@ -44,6 +44,31 @@ static DECIDE: Script = script!(
     "decide", "clock" "end_key" "parts" "windows" "products" "logs" "bucket" "window" "counter" "log" "leases" "decide"
 );
 
+/// The commands that the scripts call: beside EVALSHA and SCRIPT LOAD all that a server's user has to be allowed, on
+/// keys `sg:*`.
+pub const COMMANDS: [&str; 20] = [
+    "DEL",
+    "GET",
+    "HDEL",
+    "HGET",
+    "HGETALL",
+    "HMGET",
+    "HSET",
+    "LINDEX",
+    "LLEN",
+    "LPOP",
+    "LPOS",
+    "LPUSH",
+    "LRANGE",
+    "LREM",
+    "LTRIM",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "RPUSH",
+    "SET",
+    "TIME",
+];
+
 impl Script {
     /// One take on a `token_bucket` or `leaky_bucket`.
     pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
@@ -77,6 +102,15 @@ impl Script {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }
 }
+
+/// By name: no two have the same.
+impl PartialEq for Script {
+    fn eq(&self, other: &Script) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Script {}
 
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

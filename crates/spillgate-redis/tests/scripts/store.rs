@@ -1,9 +1,10 @@
 //! The store as a program uses it: many tasks, several connections, one state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, StoreError};
-use spillgate_redis::RedisStore;
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time};
+use spillgate_redis::{COMMANDS, RedisStore, Script};
 
 use crate::support::RedisServer;
 
@@ -54,6 +55,49 @@ async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
         }
         assert_eq!(sum, 1000, "of {} takes by {quota:?}", TASKS * TAKES);
     }
+}
+
+#[tokio::test]
+async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
+    let server = RedisServer::start();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
+    for command in COMMANDS {
+        user.arg(format!("+{}", command.to_lowercase()));
+    }
+    server.connect().ask_one(user);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let store = RedisStore::connect(&url).await.expect("allowed");
+    for quota in quotas() {
+        let mut receipt = None;
+        for turn in 0..4 {
+            let mut decisions = [Decision::default()];
+            let op = match (turn, receipt) {
+                (1, Some(receipt)) if quota.supports(OpKind::Renew) => Op::Renew { receipt },
+                (1, _) => Op::Force { cost: 2000 },
+                (2, receipt) => Op::Refund { cost: 1, receipt },
+                (3, _) => Op::Reset,
+                _ => Op::take(1),
+            };
+            let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
+            store.decide(None, &hits, &mut decisions).await.expect("allowed");
+            // With a time that is passed keys end otherwise.
+            store.decide(Some(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
+            receipt = receipt.or(decisions[0].receipt);
+        }
+    }
+}
+
+#[test]
+fn the_commands_are_those_of_the_scripts() {
+    for command in COMMANDS {
+        let called = format!("'{command}'");
+        assert!(Script::ALL.iter().any(|script| script.source.contains(&called)), "no script calls {command}");
+    }
+    let calls = Script::ALL.iter().flat_map(|script| script.source.split("redis.call('").skip(1));
+    let called: BTreeSet<&str> = calls.filter_map(|rest| rest.split('\'').next()).collect();
+    assert!(called.len() > 10, "{called:?}");
+    assert!(called.iter().all(|command| COMMANDS.contains(command)), "{called:?}");
 }
 
 #[tokio::test]
