@@ -34,6 +34,19 @@ fn no_difference(quotas: &[Quota]) {
 }
 
 #[test]
+fn by_the_servers_clock_too_all_is_decided_as_by_the_kernel() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quotas = quotas::short();
+    let mut worlds: Vec<World<'_>> = (0..WORLDS / 10).map(|i| World::new(i, &quotas)).collect();
+    for _ in 0..400 {
+        world::step_by_the_server(&mut worlds, &mut client);
+    }
+    let allowed: u64 = worlds.iter().map(|world| world.allowed).sum();
+    assert!((2_000..18_000).contains(&allowed), "{allowed} of 20000 allowed");
+}
+
+#[test]
 fn token_buckets_are_decided_as_by_the_kernel() {
     no_difference(&quotas::token_buckets());
 }

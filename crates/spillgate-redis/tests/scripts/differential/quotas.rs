@@ -134,6 +134,23 @@ pub(crate) fn concurrency() -> Vec<Quota> {
     ])
 }
 
+/// Of windows that pass while a test runs.
+pub(crate) fn short() -> Vec<Quota> {
+    let window = Duration::from_millis(70);
+    let builders = [
+        Quota::token_bucket(5, window),
+        Quota::leaky_bucket(5, window),
+        Quota::fixed_window(5, window),
+        Quota::fixed_window(5, window).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(5, window),
+        Quota::sliding_window_counter(5, window).segments(7),
+        Quota::sliding_window_log(5, window),
+    ];
+    let charged = builders.map(|builder| builder.denied(Denied::Charged).penalty(window / 3));
+    let leases = Quota::concurrency(5).lease(window);
+    build(builders.into_iter().chain(charged).chain([leases, leases.penalty(window / 3)]))
+}
+
 /// Some of each, so that requests mix algorithms.
 pub(crate) fn mixed() -> Vec<Quota> {
     let all = [

@@ -58,11 +58,19 @@ impl<'q> World<'q> {
 
     /// The next request, and the kernel's answer.
     fn ask(&mut self) -> Asked<'q> {
-        let several = if self.random.below(10) < 6 { 1 } else { 1 + self.random.below(4) };
-        let hits: Vec<Hit<'q>> = (0..several).map(|_| self.hit()).collect();
+        let hits = self.hits();
         let quota = if self.random.one_in(8) { hits[0].quota } else { self.focus };
         self.pass_time(quota);
-        let now = Time::from_nanos(self.now);
+        self.decide(Time::from_nanos(self.now), hits)
+    }
+
+    fn hits(&mut self) -> Vec<Hit<'q>> {
+        let several = if self.random.below(10) < 6 { 1 } else { 1 + self.random.below(4) };
+        (0..several).map(|_| self.hit()).collect()
+    }
+
+    /// What the kernel says.
+    fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Asked<'q> {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
         keys.dedup();
@@ -243,5 +251,24 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
         }
         let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
         world.check(asked, verdict, &decisions, &mine[1..]);
+    }
+}
+
+/// One request in each world, all at once, at the time that the server tells.
+pub(crate) fn step_by_the_server(worlds: &mut [World<'_>], client: &mut Client) {
+    let hits: Vec<Vec<Hit<'_>>> = worlds.iter_mut().map(World::hits).collect();
+    let mut requests: Vec<Request<'_, '_>> =
+        hits.iter().map(|hits| Request::new(None, hits).expect("well formed")).collect();
+    let replies = client.ask(requests.iter().map(call));
+    for (((world, hits), request), reply) in worlds.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let mut answer = request.answer(bytes(&reply), &mut decisions);
+        if matches!(answer, Ok(Answer::AskAgain)) {
+            world.again += 1;
+            answer = request.answer(bytes(&client.ask_one(call(request))), &mut decisions);
+        }
+        let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {hits:?}") };
+        let asked = world.decide(verdict.now, hits.clone());
+        world.check(&asked, verdict, &decisions, &[]);
     }
 }
