@@ -1,0 +1,66 @@
+//! Numbers as the scripts read and write them: big-endian, times as seconds and the nanoseconds below one.
+
+use spillgate_core::MAX_UNITS;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Writes what a script reads with `struct.unpack`.
+#[derive(Debug, Default)]
+pub(crate) struct Writer(pub(crate) Vec<u8>);
+
+impl Writer {
+    fn integer<const N: usize>(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_be_bytes()[8 - N..]);
+    }
+
+    /// `B`.
+    pub(crate) fn byte(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    /// `I5I4`: a time or a span in nanoseconds.
+    pub(crate) fn time(&mut self, ns: u64) {
+        self.integer::<5>(ns / SECOND_NS);
+        self.integer::<4>(ns % SECOND_NS);
+    }
+
+    /// `I5I3`: a time in whole microseconds.
+    pub(crate) fn time_us(&mut self, ns: u64) {
+        self.integer::<5>(ns / SECOND_NS);
+        self.integer::<3>(ns % SECOND_NS / 1000);
+    }
+
+    /// `I7`: units, or a span in whole microseconds.
+    pub(crate) fn units(&mut self, units: u64) {
+        self.integer::<7>(units.min(MAX_UNITS));
+    }
+}
+
+/// Reads what a script wrote with `struct.pack`; `None` where it ends too early.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
+
+impl<'b> Reader<'b> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(crate) fn integer(&mut self, length: usize) -> Option<u64> {
+        let bytes = self.take(length)?;
+        Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    /// `I5I4`, in nanoseconds.
+    pub(crate) fn time(&mut self) -> Option<u64> {
+        let (seconds, ns) = (self.integer(5)?, self.integer(4)?);
+        seconds.checked_mul(SECOND_NS)?.checked_add(ns)
+    }
+
+    /// `I5I3`, in nanoseconds.
+    pub(crate) fn time_us(&mut self) -> Option<u64> {
+        let (seconds, us) = (self.integer(5)?, self.integer(3)?);
+        seconds.checked_mul(SECOND_NS)?.checked_add(us * 1000)
+    }
+}

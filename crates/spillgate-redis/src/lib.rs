@@ -1,0 +1,29 @@
+//! The rate-limiting decision on Redis or Valkey.
+//!
+//! One script decides all hits of a request that live in one slot, in one atomic step: it reads their states, judges,
+//! charges, and answers with the states *before*. From these the kernel ([`spillgate_core::decide`]) works out what
+//! to tell the caller, so that `remaining`, `retry_after` and the rest are computed in one place for all stores.
+//!
+//! A [`Request`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
+//! arguments, and takes the bytes of the reply. [`RedisStore`] asks one server over one connection.
+//!
+//! # Guarantees
+//!
+//! * Decisions, verdicts and states are those of the kernel on the same requests and times, bit for bit:
+//!   `tests/scripts/differential`.
+//! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
+//! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
+
+mod bytes;
+mod hit;
+mod name;
+mod raw;
+mod request;
+mod script;
+mod store;
+
+pub use name::Name;
+pub use raw::state;
+pub use request::{Answer, Request, supports};
+pub use script::{COMMANDS, Script};
+pub use store::RedisStore;

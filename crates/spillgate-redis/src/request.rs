@@ -1,0 +1,256 @@
+//! One request: which script it asks, with which keys and arguments, and what the reply means.
+
+use smallvec::SmallVec;
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
+    decide,
+};
+
+use crate::bytes::{Reader, Writer};
+use crate::hit::{Asked, algorithm, epoch_window_us};
+use crate::{Name, Script, raw};
+
+/// The longest window that begins at multiples of its length: 2^51 us (71 years).
+const MAX_EPOCH_WINDOW_NS: u64 = (1 << 51) * 1000;
+
+/// Whether the scripts can serve `op` on `quota`.
+///
+/// Windows that begin at multiples of their length, and segments, have to be whole microseconds and at most 71 years
+/// long: scripts have no integers wide enough for others.
+#[must_use]
+pub fn supports(quota: &Quota, op: OpKind) -> bool {
+    let representable = match quota.algorithm() {
+        Algorithm::FixedWindow(Anchor::Epoch) | Algorithm::SlidingWindowCounter { .. } => {
+            quota.interval_ns().is_multiple_of(1000) && quota.window_ns() <= MAX_EPOCH_WINDOW_NS
+        }
+        _ => true,
+    };
+    representable && quota.supports(op)
+}
+
+/// A request whose states are all in one slot, as one call of a script.
+///
+/// Of a request in several slots each part is one of these, with its quota-mode hits as shadow ones: in one part they
+/// must not refuse what passes by another. [`Verdict::of`] then says what the whole comes to.
+///
+/// ```
+/// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
+/// use spillgate_redis::{Answer, Request};
+///
+/// let quota = Quota::per_second(10).build()?;
+/// let hits = [Hit::new(7, &quota, Op::take(4), Binding::Enforce)];
+/// let mut request = Request::new(None, &hits)?;
+/// // Ask `EVALSHA request.script().sha() <keys> <arguments>`; a bucket that nobody has seen answers with the time.
+/// let reply = [0, 0, 0, 0, 9, 0, 0, 0, 0];
+/// let mut decisions = [Decision::default()];
+/// let Answer::Verdict(verdict) = request.answer(&reply, &mut decisions)? else { panic!("decided") };
+/// assert_eq!((verdict.now, decisions[0].remaining), (Time::from_nanos(9_000_000_000), 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Request<'r, 'q> {
+    hits: &'r [Hit<'q>],
+    /// Each state once.
+    keys: SmallVec<[Name; 4]>,
+    /// For each hit, the place of its state in `keys`.
+    state_of: SmallVec<[usize; 4]>,
+    script: &'static Script,
+    arguments: [Vec<u8>; 2],
+}
+
+/// What a reply means.
+#[derive(Debug)]
+pub enum Answer {
+    /// The request is decided.
+    Verdict(Verdict),
+    /// Nothing was done: the state is none that the short script goes by (it has a penalty, or another T). The
+    /// request has become one to the general script, and is to be asked again.
+    AskAgain,
+}
+
+impl<'r, 'q> Request<'r, 'q> {
+    /// The call for `hits`; `now` is `None` where the server's clock decides.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] for too many hits, or for what the scripts do not [support](supports).
+    pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<Request<'r, 'q>, StoreError> {
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::Malformed("too many hits"));
+        }
+        if !hits.iter().all(|hit| supports(hit.quota, OpKind::Look)) {
+            return Err(StoreError::Malformed("a quota that scripts cannot serve"));
+        }
+        let mut keys: SmallVec<[Name; 4]> = SmallVec::new();
+        let mut state_of = SmallVec::new();
+        for hit in hits {
+            let name = Name::of(hit);
+            let known = keys.iter().position(|key| *key == name);
+            state_of.push(known.unwrap_or(keys.len()));
+            if known.is_none() {
+                keys.push(name);
+            }
+        }
+        let mut time = Writer::default();
+        if let Some(now) = now {
+            time.time(now.as_nanos());
+        }
+        let mut request = Request { hits, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new()] };
+        (request.script, request.arguments[1]) = request.short().unwrap_or_else(|| request.general());
+        Ok(request)
+    }
+
+    /// What to run.
+    #[must_use]
+    pub fn script(&self) -> &'static Script {
+        self.script
+    }
+
+    /// KEYS.
+    #[must_use]
+    pub fn keys(&self) -> &[Name] {
+        &self.keys
+    }
+
+    /// ARGV.
+    #[must_use]
+    pub fn arguments(&self) -> [&[u8]; 2] {
+        [&self.arguments[0], &self.arguments[1]]
+    }
+
+    /// The call of a script for takes alone, if that is all there is to do.
+    fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
+        let mut out = Writer::default();
+        if let [hit] = self.hits {
+            return Some((write_take(hit, &mut out)?, out.0));
+        }
+        // Each on a state of its own, and each able to refuse the request.
+        let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
+        if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
+            return None;
+        }
+        for hit in self.hits {
+            let mut take = Writer::default();
+            if write_take(hit, &mut take)? == Script::TAKE_LOG {
+                return None;
+            }
+            out.byte(algorithm(hit.quota));
+            out.byte(u8::try_from(take.0.len()).ok()?);
+            out.0.extend(take.0);
+        }
+        Some((Script::TAKE_ALL, out.0))
+    }
+
+    fn general(&self) -> (&'static Script, Vec<u8>) {
+        let mut out = Writer::default();
+        for (i, hit) in self.hits.iter().enumerate() {
+            Asked { hit, state: self.state_of[i], cost_on_state: self.cost_on_state(i) }.write(&mut out);
+        }
+        (Script::DECIDE, out.0)
+    }
+
+    /// What the takes on hit `i`'s state cost together.
+    fn cost_on_state(&self, i: usize) -> u64 {
+        let same = self.hits.iter().zip(&self.state_of).filter(|(_, state)| **state == self.state_of[i]);
+        let costs = same.filter_map(|(hit, _)| match hit.op {
+            Op::Take { cost, .. } => Some(cost),
+            _ => None,
+        });
+        costs.fold(0, u64::saturating_add)
+    }
+
+    /// Decides by the script's reply: the kernel works out what to tell the caller from the states before.
+    ///
+    /// # Errors
+    /// The reply is not what the script says, or script and kernel do not agree.
+    ///
+    /// # Panics
+    /// If `decisions` is not as long as the hits.
+    pub fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
+        let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name));
+        let told = self.read(reply).ok_or_else(broken)?;
+        let quotas = || told.raws.iter().zip(&told.quotas);
+        if self.script != Script::DECIDE && !quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now)) {
+            (self.script, self.arguments[1]) = self.general();
+            return Ok(Answer::AskAgain);
+        }
+        let states: Option<SmallVec<[State; 4]>> =
+            quotas().map(|(raw, quota)| raw::told(raw, quota, self.hits)).collect();
+        let mut states = states.ok_or_else(broken)?;
+        let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
+        if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
+            return Err(StoreError::Unavailable("script and kernel do not agree".to_owned()));
+        }
+        Ok(Answer::Verdict(verdict))
+    }
+
+    /// Takes a reply apart; `None` if it ends too early, or late.
+    fn read<'b>(&self, reply: &'b [u8]) -> Option<Told<'b, 'q>> {
+        let mut reader = Reader(reply);
+        let now = Time::from_nanos(reader.time()?);
+        let general = self.script == Script::DECIDE;
+        let allowed = if general { Some(reader.integer(1)? == 1) } else { None };
+        let mut told = Told { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
+        for i in 0..self.keys.len() {
+            let first = self.state_of.iter().position(|state| *state == i)?;
+            told.quotas.push(self.hits[first].quota);
+            let length = match self.script {
+                script if script == Script::TAKE_ALL => reader.integer(1)?,
+                _ if general => reader.integer(4)?,
+                _ => reader.0.len() as u64,
+            };
+            told.raws.push(reader.take(usize::try_from(length).ok()?)?);
+        }
+        reader.0.is_empty().then_some(told)
+    }
+}
+
+/// A reply's parts.
+struct Told<'b, 'q> {
+    now: Time,
+    /// What the general script says itself.
+    allowed: Option<bool>,
+    /// Each state as it was before, and a quota of its identity.
+    raws: SmallVec<[&'b [u8]; 4]>,
+    quotas: SmallVec<[&'q Quota; 4]>,
+}
+
+/// Appends what the script for this one take reads; `None` if there is none.
+fn write_take(hit: &Hit<'_>, out: &mut Writer) -> Option<&'static Script> {
+    let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
+    let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
+    if cost > capacity || quota.denied() == Denied::Charged || quota.penalty_ns() > 0 {
+        return None;
+    }
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let interval_ns = quota.interval_ns();
+            let queue = quota.algorithm() == Algorithm::LeakyBucket;
+            let longest_wait_ns = if queue { max_wait_ns } else { u64::MAX };
+            out.time(cost * interval_ns);
+            out.time(((capacity - cost) * interval_ns).min(longest_wait_ns));
+            out.time(2 * capacity * interval_ns);
+            out.time(interval_ns);
+            Some(Script::TAKE_BUCKET)
+        }
+        Algorithm::FixedWindow(anchor) => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.time(quota.window_ns());
+            out.units(epoch_window_us(anchor, quota.window_ns()));
+            Some(Script::TAKE_WINDOW)
+        }
+        Algorithm::SlidingWindowCounter { segments: 1 } if capacity < raw::NARROW_COUNT => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.units(quota.window_ns() / 1000);
+            Some(Script::TAKE_COUNTER)
+        }
+        Algorithm::SlidingWindowLog => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.time(quota.window_ns());
+            Some(Script::TAKE_LOG)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,119 @@
+//! The scripts: Lua that checks, charges and says what the states were before.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A script, whole as Redis gets it.
+pub struct Script {
+    /// Its file's name.
+    pub name: &'static str,
+    /// What SCRIPT LOAD takes.
+    pub source: &'static str,
+    sha: OnceLock<String>,
+}
+
+/// A script of the named files, one after the other.
+macro_rules! script {
+    ($name:literal, $($file:literal)*) => {
+        Script::new($name, concat!($(include_str!(concat!("scripts/", $file, ".lua"))),*))
+    };
+}
+
+/// A script for one take, by the function that the last of the named files defines under its name.
+macro_rules! take_one {
+    ($($shared:literal)* => $name:literal) => {
+        Script::new(
+            $name,
+            concat!(
+                $(include_str!(concat!("scripts/", $shared, ".lua")),)*
+                include_str!(concat!("scripts/", $name, ".lua")),
+                "local take = ", $name, "\n",
+                include_str!("scripts/take_one.lua"),
+            ),
+        )
+    };
+}
+
+static TAKE_BUCKET: Script = take_one!("clock" => "take_bucket");
+static TAKE_WINDOW: Script = take_one!("clock" "windows" => "take_window");
+static TAKE_COUNTER: Script = take_one!("clock" "windows" "products" => "take_counter");
+static TAKE_ALL: Script =
+    script!("take_all", "clock" "windows" "products" "take_bucket" "take_window" "take_counter" "take_all");
+static TAKE_LOG: Script = script!("take_log", "clock" "end_key" "logs" "take_log");
+static DECIDE: Script = script!(
+    "decide", "clock" "end_key" "parts" "windows" "products" "logs" "bucket" "window" "counter" "log" "leases" "decide"
+);
+
+/// The commands that the scripts call: beside EVALSHA and SCRIPT LOAD all that a server's user has to be allowed, on
+/// keys `sg:*`.
+pub const COMMANDS: [&str; 20] = [
+    "DEL",
+    "GET",
+    "HDEL",
+    "HGET",
+    "HGETALL",
+    "HMGET",
+    "HSET",
+    "LINDEX",
+    "LLEN",
+    "LPOP",
+    "LPOS",
+    "LPUSH",
+    "LRANGE",
+    "LREM",
+    "LTRIM",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "RPUSH",
+    "SET",
+    "TIME",
+];
+
+impl Script {
+    /// One take on a `token_bucket` or `leaky_bucket`.
+    pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
+    /// One take on a `fixed_window`.
+    pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
+    /// One take on a `sliding_window_counter` of one segment.
+    pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
+    /// One take on a `sliding_window_log`.
+    pub const TAKE_LOG: &'static Script = &TAKE_LOG;
+    /// Takes on several states, each of which one of the first three could serve.
+    pub const TAKE_ALL: &'static Script = &TAKE_ALL;
+    /// Any request.
+    pub const DECIDE: &'static Script = &DECIDE;
+
+    /// All of them: what is loaded on connecting.
+    pub const ALL: [&'static Script; 6] = [
+        Script::TAKE_BUCKET,
+        Script::TAKE_WINDOW,
+        Script::TAKE_COUNTER,
+        Script::TAKE_LOG,
+        Script::TAKE_ALL,
+        Script::DECIDE,
+    ];
+
+    const fn new(name: &'static str, source: &'static str) -> Script {
+        Script { name, source, sha: OnceLock::new() }
+    }
+
+    /// What EVALSHA takes: the SHA-1 of the source in hexadecimal digits.
+    pub fn sha(&self) -> &str {
+        self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
+    }
+}
+
+/// By name: no two have the same.
+impl PartialEq for Script {
+    fn eq(&self, other: &Script) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Script {}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Script({})", self.name)
+    }
+}

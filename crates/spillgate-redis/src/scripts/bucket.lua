@@ -1,0 +1,119 @@
+-- Shared by decide.lua: token buckets and queues. The state is TAT, when all debt is paid, and its T.
+local function load_bucket()
+  -- The binary digits of a span in nanoseconds, lowest first. A whole second is an even number of them.
+  local function digits(s, ns)
+    local found = {}
+    while s > 0 or ns > 0 do
+      found[#found + 1] = ns % 2
+      s, ns = math.floor(s / 2), math.floor(ns / 2) + s % 2 * 500000000
+    end
+    return found
+  end
+
+  -- floor(x * (k * c + m) / c) and what is left over, for x in binary digits, m < c: long multiplication and
+  -- division at once. The result is at most `top`.
+  local function scaled(x, k_s, k_ns, m_s, m_ns, c_s, c_ns, top_s, top_ns)
+    local q_s, q_ns, r_s, r_ns = 0, 0, 0, 0
+    for i = #x, 1, -1 do
+      q_s, q_ns = plus(q_s, q_ns, q_s, q_ns)
+      r_s, r_ns = plus(r_s, r_ns, r_s, r_ns)
+      if x[i] == 1 then
+        q_s, q_ns = plus(q_s, q_ns, k_s, k_ns)
+        r_s, r_ns = plus(r_s, r_ns, m_s, m_ns)
+      end
+      while not less(r_s, r_ns, c_s, c_ns) do
+        r_s, r_ns = minus(r_s, r_ns, c_s, c_ns)
+        q_s, q_ns = plus(q_s, q_ns, 0, 1)
+      end
+      q_s, q_ns = least(q_s, q_ns, top_s, top_ns)
+    end
+    return q_s, q_ns, r_s, r_ns
+  end
+
+  -- ceil(debt * T' / T), at most `top`: exact in 126 bits.
+  local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
+    if old_s == 0 and old_ns == 0 then old_ns = 1 end
+    local k_s, k_ns, m_s, m_ns = scaled(digits(new_s, new_ns), 0, 0, 0, 1, old_s, old_ns, new_s, new_ns)
+    local s, ns, left_s, left_ns =
+      scaled(digits(debt_s, debt_ns), k_s, k_ns, m_s, m_ns, old_s, old_ns, top_s, top_ns)
+    if left_s > 0 or left_ns > 0 then s, ns = plus(s, ns, 0, 1) end
+    return least(s, ns, top_s, top_ns)
+  end
+
+  local function ask(at)
+    local cost_s, cost_ns, room_s, room_ns, due_s, due_ns, top_s, top_ns, t_s, t_ns, mark_s, mark_ns, marked, next =
+      struct.unpack('>I5I4I5I4I5I4I5I4I5I4I5I4B', ARGV[2], at)
+    return {
+      cost_s = cost_s, cost_ns = cost_ns, room_s = room_s, room_ns = room_ns, due_s = due_s, due_ns = due_ns,
+      top_s = top_s, top_ns = top_ns, t_s = t_s, t_ns = t_ns,
+      mark_s = mark_s, mark_ns = mark_ns, marked = marked == 1,
+    }, next
+  end
+
+  local function read(raw)
+    if raw == '' then return {none = true, tat_s = 0, tat_ns = 0, t_s = 0, t_ns = 0}, 0 end
+    local tat_s, tat_ns, t_s, t_ns = struct.unpack('>I5I4I5I4', raw)
+    return {none = false, tat_s = tat_s, tat_ns = tat_ns, t_s = t_s, t_ns = t_ns}, 18
+  end
+
+  -- debt = max(TAT - now, 0) in nanoseconds of the quota's T, at most 2*B*T.
+  local function debt(b, quota)
+    if b.none then return 0, 0 end
+    local s, ns = minus(b.tat_s, b.tat_ns, now_s, now_ns)
+    if (b.t_s ~= quota.t_s or b.t_ns ~= quota.t_ns) and (s > 0 or ns > 0) then
+      return converted(s, ns, quota.t_s, quota.t_ns, b.t_s, b.t_ns, quota.top_s, quota.top_ns)
+    end
+    return least(s, ns, quota.top_s, quota.top_ns)
+  end
+
+  local function owe(b, quota, s, ns)
+    b.none = s == 0 and ns == 0
+    b.tat_s, b.tat_ns = plus(now_s, now_ns, s, ns)
+    b.t_s, b.t_ns = quota.t_s, quota.t_ns
+  end
+
+  local function adopt(b, quota)
+    owe(b, quota, debt(b, quota))
+  end
+
+  -- allow <=> debt <= min(B*T - cost*T, longest wait)
+  local function fits(b, quota)
+    local s, ns = debt(b, quota)
+    return not less(quota.room_s, quota.room_ns, s, ns)
+  end
+
+  local function charge(b, quota)
+    local s, ns = debt(b, quota)
+    owe(b, quota, plus(s, ns, quota.cost_s, quota.cost_ns))
+  end
+
+  -- debt' = max(debt, min(debt + due, 2*B*T))
+  local function force(b, quota)
+    local s, ns = debt(b, quota)
+    local more_s, more_ns = plus(s, ns, quota.due_s, quota.due_ns)
+    more_s, more_ns = least(more_s, more_ns, quota.top_s, quota.top_ns)
+    owe(b, quota, most(s, ns, more_s, more_ns))
+  end
+
+  -- A place in a queue is given back only while it is the last.
+  local function refund(b, quota)
+    if b.none then return end
+    local last = b.tat_s == quota.mark_s and b.tat_ns == quota.mark_ns
+    local s, ns = debt(b, quota)
+    if last or not quota.marked then s, ns = minus(s, ns, quota.cost_s, quota.cost_ns) end
+    owe(b, quota, s, ns)
+  end
+
+  local function ends(b)
+    return b.tat_s, b.tat_ns
+  end
+
+  local function bytes(b)
+    return struct.pack('>I5I4I5I4', b.tat_s, b.tat_ns, b.t_s, b.t_ns)
+  end
+
+  return {
+    ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    ends = ends, bytes = bytes,
+  }
+end

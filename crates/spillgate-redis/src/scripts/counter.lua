@@ -1,0 +1,110 @@
+-- Shared by decide.lua: sliding window counters of n segments of w = W/n. The state is the start of the newest
+-- segment and n + 1 counts, newest first; each takes five bytes, or seven where one is 2^40 or more.
+local function load_counter()
+  local function ask(at)
+    local cost, room, due, length, segments, at_s, at_us, marked, next =
+      struct.unpack('>I7I7I7I7BI5I3B', ARGV[2], at)
+    return {
+      cost = cost, room = room, due = due, length = length, segments = segments,
+      at_s = at_s, at_us = at_us, marked = marked == 1,
+    }, next
+  end
+
+  local function forget(c, quota)
+    c.none, c.start_s, c.start_us, c.counts = true, 0, 0, {}
+    for i = 1, quota.segments + 1 do c.counts[i] = 0 end
+  end
+
+  local function read(raw, quota)
+    local c = {none = false, start_s = 0, start_us = 0, counts = false}
+    if raw == '' then
+      forget(c, quota)
+      return c, 0
+    end
+    local size = quota.segments + 1
+    -- A penalty of nine bytes may follow.
+    local left = #raw - 8 - 7 * size
+    local width = (left == 0 or left == 9) and 7 or 5
+    c.start_s, c.start_us = struct.unpack('>I5I3', raw)
+    c.counts = {struct.unpack('>' .. string.rep('I' .. width, size), raw, 9)}
+    c.counts[size + 1] = nil -- where reading ended
+    return c, 8 + size * width
+  end
+
+  -- start > now + W: the clock was set back.
+  local function adopt(c, quota)
+    local ahead = (c.start_s - now_s) * 1000000 + c.start_us - math.floor(now_ns / 1000)
+    if ahead > quota.length * quota.segments then forget(c, quota) end
+  end
+
+  -- The segment that now lies in, how far in whole microseconds and the nanoseconds below, and how many have begun
+  -- since the state's newest. A late request counts as of the start of the newest.
+  local function view(c, quota)
+    local s, ns = most(now_s, now_ns, c.start_s, c.start_us * 1000)
+    local into = elapsed(s, ns, quota.length)
+    local start_s, start_us = window_start(s, ns, into)
+    local shift = math.floor(((start_s - c.start_s) * 1000000 + start_us - c.start_us) / quota.length)
+    return start_s, start_us, into, ns % 1000, math.min(shift, quota.segments + 1)
+  end
+
+  -- allow <=> oldest * (w - e) <= (L - cost - rest) * w, with e in nanoseconds
+  local function fits(c, quota)
+    local _, _, into, below, shift = view(c, quota)
+    local oldest, rest = c.counts[quota.segments + 1 - shift] or 0, 0
+    for i = 1, quota.segments - shift do rest = rest + c.counts[i] end
+    local fraction = math.floor(oldest / 1000) * below + math.floor(oldest % 1000 * below / 1000)
+    return rest <= quota.room
+      and at_most(oldest, quota.length - into, fraction, quota.room - rest, quota.length)
+  end
+
+  local function advance(c, quota)
+    local start_s, start_us, _, _, shift = view(c, quota)
+    for i = quota.segments + 1, 1, -1 do c.counts[i] = i > shift and c.counts[i - shift] or 0 end
+    c.start_s, c.start_us = start_s, start_us
+  end
+
+  local function add(c, quota, units)
+    advance(c, quota)
+    c.counts[1] = math.min(c.counts[1] + units, MAX_UNITS)
+    c.none = false
+  end
+
+  local function charge(c, quota)
+    add(c, quota, quota.cost)
+  end
+
+  local function force(c, quota)
+    add(c, quota, quota.due)
+  end
+
+  -- With a receipt in the segment of the take, if that is still there.
+  local function refund(c, quota)
+    if c.none then return end
+    advance(c, quota)
+    local index = 1
+    if quota.marked then
+      index = 1 + ((c.start_s - quota.at_s) * 1000000 + c.start_us - quota.at_us) / quota.length
+    end
+    local count = c.counts[index]
+    if count then c.counts[index] = math.max(count - quota.cost, 0) end
+    c.none = math.max(unpack(c.counts)) == 0
+  end
+
+  -- The newest segment with units counts until W + w after its start.
+  local function ends(c, quota)
+    local newest = 1
+    while c.counts[newest] == 0 do newest = newest + 1 end
+    local us = c.start_us + (quota.segments + 2 - newest) * quota.length
+    return c.start_s + math.floor(us / 1000000), us % 1000000 * 1000
+  end
+
+  local function bytes(c)
+    local width = math.max(unpack(c.counts)) < 1099511627776 and 'I5' or 'I7'
+    return struct.pack('>I5I3' .. string.rep(width, #c.counts), c.start_s, c.start_us, unpack(c.counts))
+  end
+
+  return {
+    ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    ends = ends, bytes = bytes,
+  }
+end

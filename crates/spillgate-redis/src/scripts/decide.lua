@@ -1,0 +1,155 @@
+-- Any request: several hits, all operations, all or nothing. The same steps in the same order as `decide` in the
+-- kernel (crates/spillgate-core/src/request.rs).
+-- KEYS     each state once
+-- ARGV[2]  hit after hit: what all have, then what its algorithm reads with `ask`
+-- RETURNS  the time of the decision; 1 if the request is allowed, else 0; each state as it was before, with its length
+-- TIME     '' for the server's own
+local ENFORCE, QUOTA = 0, 2
+
+-- Only what a request needs is set up.
+local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases}, {}
+
+-- A state is its body, as its algorithm reads it, and until when its key is shut out, if ever. Most are strings: the
+-- body, and then that time.
+local function open_string(state, algorithm, quota)
+  state.raw = redis.call('GET', state.key) or ''
+  local length
+  state.body, length = algorithm.read(#state.raw > 9 and state.raw or '', quota)
+  if #state.raw > length then state.until_s, state.until_ns = struct.unpack('>I5I4', state.raw, length + 1) end
+end
+
+local function read_state(key, algorithm, quota)
+  local state = {
+    key = key, algorithm = algorithm, hits = {}, body = false, raw = false, until_s = 0, until_ns = 0,
+    shut_out_anew = false,
+  }
+  if algorithm.open then algorithm.open(state) else open_string(state, algorithm, quota) end
+  return state
+end
+
+-- What the kernel needs to know of a state as it was.
+local function told(state)
+  if state.raw then return state.raw end
+  local shut_out = state.until_s > 0 or state.until_ns > 0
+  local penalty = shut_out and struct.pack('>I5I4', state.until_s, state.until_ns) or ''
+  return state.algorithm.told(state.body, state) .. penalty
+end
+
+local function read_hits()
+  local hits, states, at = {}, {}, 1
+  while at <= #ARGV[2] do
+    local number, index, op, binding, never, charged, idle, penalty_s, penalty_ns, next =
+      struct.unpack('>BBBBBBBI5I4', ARGV[2], at)
+    local algorithm = loaded[number] or loaders[number]()
+    loaded[number] = algorithm
+    local quota
+    quota, at = algorithm.ask(next)
+    local state = states[index + 1] or read_state(KEYS[index + 1], algorithm, quota)
+    states[index + 1] = state
+    local hit = {
+      op = op, binding = binding, never = never == 1, charged = charged == 1, idle = idle == 1, refused = false,
+      punishes = penalty_s > 0 or penalty_ns > 0, penalty_s = penalty_s, penalty_ns = penalty_ns,
+      algorithm = algorithm, quota = quota, state = state,
+    }
+    hits[#hits + 1], state.hits[#state.hits + 1] = hit, hit
+  end
+  return hits, states
+end
+
+local function is_shut_out(hit)
+  return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
+end
+
+local function shut_out(state, s, ns)
+  if s ~= state.until_s or ns ~= state.until_ns then
+    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
+  end
+end
+
+-- What a clock that was set back has left is cut down, and debt converted to a new T: kept whatever the verdict.
+local function adopt(hit)
+  if hit.idle then return end
+  local state = hit.state
+  hit.algorithm.adopt(state.body, hit.quota)
+  if hit.punishes then
+    local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
+    shut_out(state, least(state.until_s, state.until_ns, s, ns))
+  end
+end
+
+local function refuses(hit)
+  if hit.never then return true end
+  if hit.op == RENEW then return not hit.algorithm.is_alive(hit.state.body, hit.quota) end
+  if hit.op ~= TAKE and hit.op ~= LOOK then return false end
+  return is_shut_out(hit) or not (hit.idle or hit.algorithm.fits(hit.state.body, hit.quota))
+end
+
+-- Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
+local function verdict(hits)
+  local quota_refuses, quota_passes = false, false
+  for _, hit in ipairs(hits) do
+    if hit.binding == ENFORCE and hit.refused then return false end
+    if hit.binding == QUOTA then
+      if hit.refused then quota_refuses = true else quota_passes = true end
+    end
+  end
+  return quota_passes or not quota_refuses
+end
+
+local function take_or_punish(hit, allowed)
+  local state = hit.state
+  if not hit.refused then
+    if allowed then hit.algorithm.charge(state.body, hit.quota) end
+    return
+  end
+  if hit.idle then return end
+  if hit.charged then hit.algorithm.force(state.body, hit.quota) end
+  if hit.punishes and (hit.charged or not is_shut_out(hit)) then
+    local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
+    shut_out(state, most(state.until_s, state.until_ns, s, ns))
+  end
+end
+
+local function give_back(hit, allowed)
+  local state = hit.state
+  if hit.op == REFUND and not hit.idle then
+    hit.algorithm.refund(state.body, hit.quota)
+  elseif hit.op == RENEW and allowed and not hit.refused then
+    hit.algorithm.renew(state.body, hit.quota)
+  elseif hit.op == RESET then
+    state.body.none, state.until_s, state.until_ns = true, 0, 0
+  end
+end
+
+-- The state ends when neither its body nor its penalty counts any more.
+local function write_string(state)
+  local value, s, ns = '', state.until_s, state.until_ns
+  local penalty = (s > 0 or ns > 0) and struct.pack('>I5I4', s, ns) or ''
+  if not state.body.none then
+    value = state.algorithm.bytes(state.body)
+    s, ns = most(s, ns, state.algorithm.ends(state.body, state.hits[1].quota))
+  end
+  value = value .. penalty
+  if value == state.raw then return end
+  if value == '' then redis.call('DEL', state.key) else redis.call('SET', state.key, value, ending(s, ns)) end
+end
+
+local hits, states = read_hits()
+local answer = struct.pack('>I5I4', now_s, now_ns)
+for _, hit in ipairs(hits) do adopt(hit) end
+for _, hit in ipairs(hits) do hit.refused = refuses(hit) end
+local allowed = verdict(hits)
+answer = answer .. (allowed and '\1' or '\0')
+for _, state in ipairs(states) do
+  local before = told(state)
+  answer = answer .. struct.pack('>I4', #before) .. before
+end
+for _, hit in ipairs(hits) do
+  if hit.op == TAKE then take_or_punish(hit, allowed) end
+end
+for _, hit in ipairs(hits) do
+  if hit.op == FORCE and not hit.never and not hit.idle then hit.algorithm.force(hit.state.body, hit.quota) end
+end
+for _, hit in ipairs(hits) do give_back(hit, allowed) end
+for _, state in ipairs(states) do (state.algorithm.write or write_string)(state) end
+return answer

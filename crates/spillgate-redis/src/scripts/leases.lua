@@ -1,0 +1,196 @@
+-- Shared by decide.lua: leases of a concurrency limit. The state is a hash: under its id (nine bytes) each lease's
+-- life, end and places; under 'about' what saves looking at all of them; under 'until' when the key is open again.
+local function load_leases()
+  local function ask(at)
+    local cost, room, life_s, life_ns, mark_s, mark_ns, marked, next = struct.unpack('>I7I7I5I4I5I4B', ARGV[2], at)
+    return {
+      cost = cost, room = room, life_s = life_s, life_ns = life_ns,
+      id = marked == 1 and struct.pack('>I5I4', mark_s, mark_ns),
+    }, next
+  end
+
+  -- `last`: the newest id. `places`: of all leases. Of all leases, too: none ends before `first`, none ends a life
+  -- after a time later than `base`, the last ends at `final`. `held`: places of
+  -- the leases that are alive, once the state is adopted.
+  local function open(state)
+    local found = redis.call('HMGET', state.key, 'about', 'until')
+    local b = {
+      key = state.key, none = true, changed = false, adopted = false, places = 0, held = 0, last_s = 0, last_ns = 0, first_s = 0,
+      first_ns = 0, base_s = 0, base_ns = 0, final_s = 0, final_ns = 0,
+    }
+    if found[1] then
+      b.none = false
+      b.places, b.last_s, b.last_ns, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns =
+        struct.unpack('>I3I5I4I5I4I5I4I5I4', found[1])
+      b.held = b.places
+    end
+    if found[2] then state.until_s, state.until_ns = struct.unpack('>I5I4', found[2]) end
+    state.body = b
+  end
+
+  local function term(value)
+    local life_s, life_ns, end_s, end_ns, places = struct.unpack('>I5I4I5I4I3', value)
+    return life_s, life_ns, end_s, end_ns, places
+  end
+
+  local function store(b, id, life_s, life_ns, end_s, end_ns, places)
+    redis.call('HSET', b.key, id, struct.pack('>I5I4I5I4I3', life_s, life_ns, end_s, end_ns, places))
+    b.changed = true
+  end
+
+  -- Takes a lease into account, alive or not.
+  local function count(b, life_s, life_ns, end_s, end_ns, places)
+    if b.places == 0 or less(end_s, end_ns, b.first_s, b.first_ns) then b.first_s, b.first_ns = end_s, end_ns end
+    b.base_s, b.base_ns = most(b.base_s, b.base_ns, minus(end_s, end_ns, life_s, life_ns))
+    b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
+    b.places = b.places + places
+    if less(now_s, now_ns, end_s, end_ns) then b.held = b.held + places end
+  end
+
+  -- Looks at all leases: those that a clock set back has left are cut to their life from now; those that have ended
+  -- are removed if `sweep`.
+  local function recount(b, sweep)
+    b.places, b.held, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns = 0, 0, 0, 0, 0, 0, 0, 0
+    local all = redis.call('HGETALL', b.key)
+    b.changed = true
+    for i = 1, #all, 2 do
+      if #all[i] == 9 then
+        local life_s, life_ns, end_s, end_ns, places = term(all[i + 1])
+        local top_s, top_ns = plus(now_s, now_ns, life_s, life_ns)
+        if sweep and not less(now_s, now_ns, end_s, end_ns) then
+          redis.call('HDEL', b.key, all[i])
+        else
+          if less(top_s, top_ns, end_s, end_ns) then
+            end_s, end_ns = top_s, top_ns
+            store(b, all[i], life_s, life_ns, end_s, end_ns, places)
+          end
+          count(b, life_s, life_ns, end_s, end_ns, places)
+        end
+      end
+    end
+  end
+
+  local function adopt(b)
+    if b.none then return end
+    b.adopted = true
+    local ended = b.places > 0 and not less(now_s, now_ns, b.first_s, b.first_ns)
+    if ended or less(now_s, now_ns, b.base_s, b.base_ns) then
+      recount(b, false)
+    end
+    -- Ids are not given out twice: kept until the newest is in the past.
+    b.none = b.held == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
+  end
+
+  -- allow <=> held <= N - cost
+  local function fits(b, quota)
+    return b.held <= quota.room
+  end
+
+  -- The id is the time in nanoseconds, or the next free number after it.
+  local function charge(b, quota)
+    if b.none then
+      redis.call('DEL', b.key)
+      b.none, b.last_s, b.last_ns = false, 0, 0
+      recount(b, false)
+    elseif b.places > b.held then
+      recount(b, true)
+    end
+    local next_s, next_ns = plus(b.last_s, b.last_ns, 0, 1)
+    b.last_s, b.last_ns = most(now_s, now_ns, next_s, next_ns)
+    local end_s, end_ns = plus(now_s, now_ns, quota.life_s, quota.life_ns)
+    store(b, struct.pack('>I5I4', b.last_s, b.last_ns), quota.life_s, quota.life_ns, end_s, end_ns, quota.cost)
+    count(b, quota.life_s, quota.life_ns, end_s, end_ns, quota.cost)
+  end
+
+  local function refund(b, quota)
+    if b.none then return end
+    local found = quota.id and redis.call('HGET', b.key, quota.id)
+    if found then
+      local life_s, life_ns, end_s, end_ns, places = term(found)
+      local given = math.min(places, quota.cost)
+      b.places = b.places - given
+      if less(now_s, now_ns, end_s, end_ns) then b.held = b.held - given end
+      if given < places then
+        store(b, quota.id, life_s, life_ns, end_s, end_ns, places - given)
+      else
+        redis.call('HDEL', b.key, quota.id)
+        b.changed = true
+        if end_s == b.final_s and end_ns == b.final_ns then recount(b, false) end
+      end
+    end
+    b.none = b.places == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
+  end
+
+  local function is_alive(b, quota)
+    local found = not b.none and redis.call('HGET', b.key, quota.id)
+    if not found then return false end
+    local _, _, end_s, end_ns = term(found)
+    return less(now_s, now_ns, end_s, end_ns)
+  end
+
+  local function renew(b, quota)
+    local found = not b.none and redis.call('HGET', b.key, quota.id)
+    if not found then return end
+    local life_s, life_ns, end_s, end_ns, places = term(found)
+    life_s, life_ns = most(life_s, life_ns, quota.life_s, quota.life_ns)
+    end_s, end_ns = most(end_s, end_ns, plus(now_s, now_ns, quota.life_s, quota.life_ns))
+    store(b, quota.id, life_s, life_ns, end_s, end_ns, places)
+    b.base_s, b.base_ns = most(b.base_s, b.base_ns, minus(end_s, end_ns, life_s, life_ns))
+    b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
+  end
+
+  -- The newest id; places and end of the leases that no hit names, as one; then each that a hit names.
+  local function told(b, state)
+    if b.none then return '' end
+    local names, known, held, last = {}, {}, b.held, false
+    for _, hit in ipairs(state.hits) do
+      local id = hit.quota.id
+      local found = id and not known[id] and redis.call('HGET', b.key, id)
+      if found then
+        local _, _, end_s, end_ns, places = term(found)
+        known[id] = true
+        names[#names + 1] = id .. found
+        if not b.adopted or less(now_s, now_ns, end_s, end_ns) then held = held - places end
+        last = last or (end_s == b.final_s and end_ns == b.final_ns)
+      end
+    end
+    local final_s, final_ns = b.final_s, b.final_ns
+    if last then
+      final_s, final_ns = 0, 0
+      local all = redis.call('HGETALL', b.key)
+      for i = 1, #all, 2 do
+        if #all[i] == 9 and not known[all[i]] then
+          local _, _, end_s, end_ns = term(all[i + 1])
+          final_s, final_ns = most(final_s, final_ns, end_s, end_ns)
+        end
+      end
+    end
+    return struct.pack('>I5I4I3I5I4', b.last_s, b.last_ns, held, final_s, final_ns) .. table.concat(names)
+  end
+
+  -- A state ends when its last lease has, and its newest id is in the past.
+  local function write(state)
+    local b, s, ns = state.body, state.until_s, state.until_ns
+    local shut_out = s > 0 or ns > 0
+    if b.none then
+      redis.call('DEL', b.key)
+    elseif not b.changed and not state.shut_out_anew then
+      return
+    end
+    if shut_out then redis.call('HSET', b.key, 'until', struct.pack('>I5I4', s, ns)) end
+    if not b.none then
+      if b.changed then
+        redis.call('HSET', b.key, 'about', struct.pack('>I3I5I4I5I4I5I4I5I4', b.places, b.last_s, b.last_ns,
+          b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns))
+      end
+      s, ns = most(s, ns, b.final_s, b.final_ns)
+      s, ns = most(s, ns, plus(b.last_s, b.last_ns, 0, 1))
+    end
+    if not b.none or shut_out then end_key(b.key, s, ns) end
+  end
+
+  return {
+    ask = ask, open = open, adopt = adopt, fits = fits, charge = charge, refund = refund, is_alive = is_alive,
+    renew = renew, told = told, write = write,
+  }
+end

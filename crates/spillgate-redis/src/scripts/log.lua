@@ -1,0 +1,130 @@
+-- Shared by decide.lua: sliding window logs. The state is a list of times (logs.lua); until when the key is shut out,
+-- if ever, is an element of nine bytes before them.
+local function load_log()
+  local function ask(at)
+    local cost, room, due, top, window_s, window_ns, at_s, at_ns, marked, next =
+      struct.unpack('>I7I7I7I7I5I4I5I4B', ARGV[2], at)
+    return {
+      cost = cost, room = room, due = due, top = top, window_s = window_s, window_ns = window_ns,
+      at_s = at_s, at_ns = at_ns, marked = marked == 1,
+    }, next
+  end
+
+  local function open(state)
+    local size, head, first = redis.call('LLEN', state.key), 0, nil
+    if size > 0 then first = redis.call('LINDEX', state.key, 0) end
+    if first and #first == 9 then
+      head = 1
+      state.until_s, state.until_ns = struct.unpack('>I5I4', first)
+    end
+    state.body = {key = state.key, none = size == head, head = head, size = size - head, changed = false}
+  end
+
+  local function newest(log)
+    return log_time(redis.call('LINDEX', log.key, -1))
+  end
+
+  -- A late request counts as of the newest unit.
+  local function effective(log)
+    if log.none then return now_s, now_ns end
+    return most(now_s, now_ns, newest(log))
+  end
+
+  local function expired(log, quota)
+    return log_expired(log.key, log.head, log.size, quota.window_s, quota.window_ns, effective(log))
+  end
+
+  -- Removes the oldest units. What stands before them is written anew in the end.
+  local function drop(log, units)
+    if units <= 0 then return end
+    log.size = math.max(log.size - units, 0)
+    redis.call('LTRIM', log.key, log.head + units, -1)
+    log.head, log.none, log.changed = 0, log.size == 0, true
+  end
+
+  -- newest > now + W: the clock was set back.
+  local function adopt(log, quota)
+    if log.none then return end
+    local s, ns = plus(now_s, now_ns, quota.window_s, quota.window_ns)
+    if less(s, ns, newest(log)) then drop(log, log.size) end
+  end
+
+  -- allow <=> count <= L - cost
+  local function fits(log, quota)
+    return log.size - expired(log, quota) <= quota.room
+  end
+
+  local function add(log, quota, units)
+    local s, ns = effective(log)
+    drop(log, expired(log, quota))
+    log_push(log.key, log_element(s, ns), units)
+    log.size, log.none, log.changed = log.size + units, false, true
+  end
+
+  local function charge(log, quota)
+    add(log, quota, quota.cost)
+  end
+
+  -- Keeps the newest L + 1 units.
+  local function force(log, quota)
+    add(log, quota, math.min(quota.due, quota.top))
+    drop(log, log.size - quota.top)
+  end
+
+  -- With a receipt the units of that time, else the oldest.
+  local function refund(log, quota)
+    if log.none then return end
+    if not quota.marked then return drop(log, expired(log, quota) + quota.cost) end
+    local gone = redis.call('LREM', log.key, -quota.cost, log_element(quota.at_s, quota.at_ns))
+    log.size = log.size - gone
+    log.none, log.changed = log.size == 0, log.changed or gone > 0
+  end
+
+  -- The ranks among `count` units that count, after `gone` that do not, of those that the hit asks for: the unit that
+  -- makes room for a take, and for one whose refusal has been charged; what is given back, and the unit before.
+  local function asked(log, hit, gone, count)
+    local quota = hit.quota
+    if hit.op == TAKE or hit.op == LOOK then
+      local rank = count - quota.room
+      return hit.charged and {rank, rank + quota.due} or {rank}
+    end
+    if hit.op ~= REFUND or not quota.marked then return {} end
+    local element = log_element(quota.at_s, quota.at_ns)
+    local first = redis.call('LPOS', log.key, element)
+    if not first then return {} end
+    local last = redis.call('LPOS', log.key, element, 'RANK', -1)
+    return {first - log.head - gone, last - log.head - gone + 1}
+  end
+
+  -- One hit asks for few units, several may ask for any.
+  local function told(log, state)
+    if log.none then return '' end
+    if #state.hits > 1 then return log_whole(log.key, log.head) end
+    local hit = state.hits[1]
+    local gone = expired(log, hit.quota)
+    local count = log.size - gone
+    return log_digest(log.key, log.head + gone, count, asked(log, hit, gone, count))
+  end
+
+  local function write(state)
+    local log, quota = state.body, state.hits[1].quota
+    local s, ns = state.until_s, state.until_ns
+    local shut_out = s > 0 or ns > 0
+    if log.none and not shut_out then return redis.call('DEL', log.key) end
+    if not log.changed and not state.shut_out_anew then return end
+    if shut_out then
+      if log.head == 1 then redis.call('LPOP', log.key) end
+      redis.call('LPUSH', log.key, struct.pack('>I5I4', s, ns))
+    end
+    if not log.none then
+      local newest_s, newest_ns = newest(log)
+      s, ns = most(s, ns, plus(newest_s, newest_ns, quota.window_s, quota.window_ns))
+    end
+    end_key(log.key, s, ns)
+  end
+
+  return {
+    ask = ask, open = open, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    told = told, write = write,
+  }
+end

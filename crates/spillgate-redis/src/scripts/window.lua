@@ -1,0 +1,75 @@
+-- Shared by decide.lua: fixed windows. The state is a start and a count.
+local function load_window()
+  local function ask(at)
+    local cost, room, due, window_s, window_ns, length, at_s, at_ns, marked, next =
+      struct.unpack('>I7I7I7I5I4I7I5I4B', ARGV[2], at)
+    return {
+      cost = cost, room = room, due = due, window_s = window_s, window_ns = window_ns, length = length,
+      at_s = at_s, at_ns = at_ns, marked = marked == 1,
+    }, next
+  end
+
+  local function read(raw)
+    if raw == '' then return {none = true, start_s = 0, start_ns = 0, count = 0}, 0 end
+    local start_s, start_ns, count = struct.unpack('>I5I4I7', raw)
+    return {none = false, start_s = start_s, start_ns = start_ns, count = count}, 16
+  end
+
+  -- start > now + W: the clock was set back.
+  local function adopt(w, quota)
+    if less(quota.window_s, quota.window_ns, minus(w.start_s, w.start_ns, now_s, now_ns)) then w.none = true end
+  end
+
+  local function ends(w, quota)
+    return plus(w.start_s, w.start_ns, quota.window_s, quota.window_ns)
+  end
+
+  -- The window that counts now: the state's, also for times before it, or a new one.
+  local function current(w, quota)
+    if not w.none and less(now_s, now_ns, ends(w, quota)) then return w.start_s, w.start_ns, w.count end
+    if quota.length == 0 then return now_s, now_ns, 0 end
+    local s, us = window_start(now_s, now_ns, elapsed(now_s, now_ns, quota.length))
+    return s, us * 1000, 0
+  end
+
+  local function add(w, quota, units)
+    local start_s, start_ns, count = current(w, quota)
+    w.start_s, w.start_ns, w.count = start_s, start_ns, math.min(count + units, MAX_UNITS)
+    w.none = w.count == 0
+  end
+
+  -- allow <=> count <= L - cost
+  local function fits(w, quota)
+    local _, _, count = current(w, quota)
+    return count <= quota.room
+  end
+
+  local function charge(w, quota)
+    add(w, quota, quota.cost)
+  end
+
+  local function force(w, quota)
+    add(w, quota, quota.due)
+  end
+
+  -- With a receipt only in the window of the take.
+  local function refund(w, quota)
+    if w.none then return end
+    add(w, quota, 0)
+    if quota.marked then
+      if less(quota.at_s, quota.at_ns, w.start_s, w.start_ns) then return end
+      if not less(quota.at_s, quota.at_ns, ends(w, quota)) then return end
+    end
+    w.count = math.max(w.count - quota.cost, 0)
+    w.none = w.count == 0
+  end
+
+  local function bytes(w)
+    return struct.pack('>I5I4I7', w.start_s, w.start_ns, w.count)
+  end
+
+  return {
+    ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    ends = ends, bytes = bytes,
+  }
+end

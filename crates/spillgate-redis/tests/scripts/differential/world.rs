@@ -1,0 +1,274 @@
+//! A few keys with a time of their own: requests on them, decided twice.
+
+use std::collections::BTreeMap;
+
+use redis::Value;
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
+use spillgate_redis::{Answer, Name, Request, state};
+
+use crate::support::{Client, Random, bytes, call};
+
+/// Where worlds begin: today mostly, and both ends of time.
+const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 0, i64::MAX as u64 - 5_000_000_000];
+
+pub(crate) struct World<'q> {
+    key: u128,
+    quotas: &'q [Quota],
+    /// What is asked for most, and whose window time goes by.
+    focus: &'q Quota,
+    random: Random,
+    now: u64,
+    /// Some worlds ask on whole microseconds, as the server's clock does.
+    grid_ns: u64,
+    kernel: BTreeMap<u128, State>,
+    receipts: Vec<Receipt>,
+    /// Of the last decision: where refusals begin.
+    remaining: u64,
+    pub(crate) requests: u64,
+    pub(crate) allowed: u64,
+    pub(crate) again: u64,
+}
+
+/// A request and what the kernel says to it.
+struct Asked<'q> {
+    now: Time,
+    hits: Vec<Hit<'q>>,
+    decisions: Vec<Decision>,
+    verdict: Verdict,
+}
+
+impl<'q> World<'q> {
+    pub(crate) fn new(seed: u64, quotas: &'q [Quota]) -> World<'q> {
+        let start = if seed.is_multiple_of(8) { STARTS[seed as usize / 8 % 4] } else { STARTS[0] };
+        World {
+            key: u128::from(seed + 1) << 110 | u128::from(seed),
+            quotas,
+            focus: &quotas[seed as usize % quotas.len()],
+            random: Random(seed * 2 + 1),
+            now: start,
+            grid_ns: if seed.is_multiple_of(3) { 1000 } else { 1 },
+            kernel: BTreeMap::new(),
+            receipts: Vec::new(),
+            remaining: 0,
+            requests: 0,
+            allowed: 0,
+            again: 0,
+        }
+    }
+
+    /// The next request, and the kernel's answer.
+    fn ask(&mut self) -> Asked<'q> {
+        let hits = self.hits();
+        let quota = if self.random.one_in(8) { hits[0].quota } else { self.focus };
+        self.pass_time(quota);
+        self.decide(Time::from_nanos(self.now), hits)
+    }
+
+    fn hits(&mut self) -> Vec<Hit<'q>> {
+        let several = if self.random.below(10) < 6 { 1 } else { 1 + self.random.below(4) };
+        (0..several).map(|_| self.hit()).collect()
+    }
+
+    /// What the kernel says.
+    fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Asked<'q> {
+        let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let state_of: Vec<usize> = hits.iter().map(|hit| keys.partition_point(|key| *key < hit.state_key())).collect();
+        let mut states: Vec<State> = keys.iter().map(|key| self.kernel.remove(key).unwrap_or_default()).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = decide(&mut states, &state_of, &hits, now, &mut decisions);
+        self.kernel.extend(keys.into_iter().zip(states));
+        self.requests += 1;
+        self.allowed += u64::from(verdict.allowed);
+        self.remaining = decisions[0].remaining;
+        self.receipts.extend(decisions.iter().filter_map(|decision| decision.receipt));
+        self.receipts.drain(..self.receipts.len().saturating_sub(6));
+        Asked { now, hits, decisions, verdict }
+    }
+
+    fn hit(&mut self) -> Hit<'q> {
+        let quota = if self.random.one_in(3) { self.random.pick(self.quotas) } else { self.focus };
+        let binding = *self.random.pick(&[Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota]);
+        let key = self.key ^ u128::from(self.random.one_in(4)) << 64;
+        Hit::new(key, quota, self.op(quota), binding)
+    }
+
+    fn op(&mut self, quota: &Quota) -> Op {
+        let capacity = quota.hard_capacity();
+        let cost = match self.random.below(24) {
+            0 => 0,
+            1 => capacity,
+            2 => capacity + 1,
+            3 => u64::MAX,
+            4 | 5 => self.remaining.min(capacity),
+            6 => self.remaining.min(capacity) + 1,
+            7 => self.random.below(capacity),
+            8..12 => 1 + capacity / 3,
+            n => 1 + n % 3,
+        };
+        let receipt = if self.receipts.is_empty() { None } else { Some(*self.random.pick(&self.receipts)) };
+        let max_wait_ns = *self.random.pick(&[0, u64::MAX, u64::MAX, quota.interval_ns(), 200_000_000]);
+        match (self.random.below(24), receipt) {
+            (0, _) => Op::Look,
+            (1, _) => Op::Force { cost },
+            (2, _) => Op::Refund { cost, receipt: None },
+            (3 | 4, Some(_)) => Op::Refund { cost, receipt },
+            (5, Some(receipt)) => Op::Renew { receipt },
+            (6, _) if self.random.one_in(3) => Op::Reset,
+            _ => Op::Take { cost, max_wait_ns },
+        }
+    }
+
+    /// Mostly onward by a part of the window; now and then late, and once in a while the clock steps.
+    fn pass_time(&mut self, quota: &Quota) {
+        let window = quota.window_ns().max(quota.lease_ns());
+        let part = match self.random.below(10) {
+            0..3 => 0,
+            3 => 1,
+            4 => self.random.below(3000),
+            5..8 => self.random.below(window.div_ceil(5)),
+            8 => self.random.below(window),
+            _ => quota.interval_ns(),
+        };
+        let now = match self.random.below(40) {
+            0 | 1 => self.now.saturating_sub(part),
+            2 => self.now.saturating_sub(2 * part),
+            3 if self.random.one_in(4) => self.now.saturating_sub(window.saturating_mul(3)),
+            4 => self.now + window + part,
+            5 if self.random.one_in(4) => STARTS[0],
+            _ => self.now + part,
+        };
+        self.now = (now - now % self.grid_ns).min(Time::MAX.as_nanos());
+    }
+
+    fn check(&self, asked: &Asked<'_>, verdict: Verdict, decisions: &[Decision], stored: &[Value]) {
+        let told = |what: &str| format!("{what}: {:?} at {:?}, request {}", asked.hits, asked.now, self.requests);
+        assert_eq!(verdict, asked.verdict, "{}", told("verdict"));
+        assert_eq!(decisions, asked.decisions, "{}", told("decisions"));
+        for (hit, stored) in asked.hits.iter().zip(stored) {
+            let stored = stored_state(stored, hit.quota).expect("a state");
+            assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", told("state"));
+        }
+    }
+}
+
+fn words(state: &State) -> Vec<u64> {
+    let mut words = Vec::new();
+    state.encode(&mut words);
+    words
+}
+
+/// The commands that read the states of `hits`.
+fn reads(hits: &[Hit<'_>]) -> Vec<redis::Cmd> {
+    let read = |hit: &Hit<'_>| {
+        let name = Name::of(hit);
+        match hit.quota.algorithm() {
+            Algorithm::SlidingWindowLog => redis::cmd("LRANGE").arg(name.as_bytes()).arg(0).arg(-1).clone(),
+            Algorithm::Concurrency => redis::cmd("HGETALL").arg(name.as_bytes()).clone(),
+            _ => redis::cmd("GET").arg(name.as_bytes()).clone(),
+        }
+    };
+    hits.iter().map(read).collect()
+}
+
+fn stored_state(reply: &Value, quota: &Quota) -> Option<State> {
+    match (quota.algorithm(), reply) {
+        (Algorithm::SlidingWindowLog, Value::Array(elements)) => stored_log(elements),
+        (Algorithm::Concurrency, Value::Map(fields)) => stored_leases(fields),
+        (Algorithm::Concurrency, Value::Array(parts)) => {
+            let pairs = parts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+            stored_leases(&pairs.collect::<Vec<_>>())
+        }
+        _ => state(bytes(reply), quota),
+    }
+}
+
+/// `I5I4`.
+fn time(bytes: &[u8]) -> u64 {
+    number(&bytes[..5]) * 1_000_000_000 + number(&bytes[5..9])
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+fn stored_log(elements: &[Value]) -> Option<State> {
+    let mut words = vec![0, 0];
+    for element in elements.iter().map(bytes) {
+        if element.len() == 9 {
+            words[1] = time(element);
+            continue;
+        }
+        words[0] = 4;
+        let packed = number(element);
+        let at = (packed >> 30) * 1_000_000_000 + (packed & ((1 << 30) - 1));
+        match words.len() {
+            n if n > 2 && words[n - 2] == at => words[n - 1] += 1,
+            _ => words.extend([at, 1]),
+        }
+    }
+    State::decode(&words)
+}
+
+fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
+    let (mut words, mut leases) = (vec![0, 0], Vec::new());
+    for (name, value) in fields.iter().map(|(name, value)| (bytes(name), bytes(value))) {
+        match name {
+            b"until" => words[1] = time(value),
+            b"about" => words = vec![5, words[1], time(&value[3..])],
+            id => leases.extend([time(id), time(value), time(&value[9..]), number(&value[18..])]),
+        }
+    }
+    words.extend(leases);
+    State::decode(&words)
+}
+
+/// One request in each world, all at once.
+pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
+    let asked: Vec<Asked<'_>> = worlds.iter_mut().map(World::ask).collect();
+    let requests = asked.iter().map(|asked| Request::new(Some(asked.now), &asked.hits).expect("well formed"));
+    let mut requests: Vec<Request<'_, '_>> = requests.collect();
+    let commands = requests.iter().zip(&asked).flat_map(|(request, asked)| {
+        let mut commands = vec![call(request)];
+        commands.extend(reads(&asked.hits));
+        commands
+    });
+    let replies = client.ask(commands.collect::<Vec<_>>());
+    let mut replies = replies.as_slice();
+    for ((world, asked), request) in worlds.iter_mut().zip(&asked).zip(&mut requests) {
+        let (mine, rest) = replies.split_at(1 + asked.hits.len());
+        replies = rest;
+        let mut mine = mine.to_vec();
+        let mut decisions = vec![Decision::default(); asked.hits.len()];
+        let mut answer = request.answer(bytes(&mine[0]), &mut decisions);
+        if matches!(answer, Ok(Answer::AskAgain)) {
+            world.again += 1;
+            let mut commands = vec![call(request)];
+            commands.extend(reads(&asked.hits));
+            mine = client.ask(commands);
+            answer = request.answer(bytes(&mine[0]), &mut decisions);
+        }
+        let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
+        world.check(asked, verdict, &decisions, &mine[1..]);
+    }
+}
+
+/// One request in each world, all at once, at the time that the server tells.
+pub(crate) fn step_by_the_server(worlds: &mut [World<'_>], client: &mut Client) {
+    let hits: Vec<Vec<Hit<'_>>> = worlds.iter_mut().map(World::hits).collect();
+    let mut requests: Vec<Request<'_, '_>> =
+        hits.iter().map(|hits| Request::new(None, hits).expect("well formed")).collect();
+    let replies = client.ask(requests.iter().map(call));
+    for (((world, hits), request), reply) in worlds.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let mut answer = request.answer(bytes(&reply), &mut decisions);
+        if matches!(answer, Ok(Answer::AskAgain)) {
+            world.again += 1;
+            answer = request.answer(bytes(&client.ask_one(call(request))), &mut decisions);
+        }
+        let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {hits:?}") };
+        let asked = world.decide(verdict.now, hits.clone());
+        world.check(&asked, verdict, &decisions, &[]);
+    }
+}

@@ -1,0 +1,238 @@
+//! What a key costs, and how long it lives.
+
+use std::time::Duration;
+
+use redis::Value;
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, QuotaBuilder, Time, Verdict,
+};
+use spillgate_redis::{Answer, Name, Request, state};
+
+use crate::support::{Client, RedisServer, bytes, call};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+fn build(builder: QuotaBuilder) -> Quota {
+    builder.build().expect("valid")
+}
+
+/// Asks by the server's clock unless a time is passed.
+fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
+    let mut decisions = vec![Decision::default(); hits.len()];
+    let mut request = Request::new(now, hits).expect("well formed");
+    loop {
+        let reply = client.ask_one(call(&request));
+        if let Answer::Verdict(verdict) = request.answer(bytes(&reply), &mut decisions).expect("scripts answer") {
+            return verdict;
+        }
+    }
+}
+
+fn integer(reply: &Value) -> u64 {
+    match reply {
+        Value::Int(number) => u64::try_from(*number).expect("not negative"),
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
+fn about(command: &[&str], hit: &Hit<'_>) -> redis::Cmd {
+    let mut cmd = redis::cmd(command[0]);
+    for word in &command[1..] {
+        cmd.arg(*word);
+    }
+    cmd.arg(Name::of(hit).as_bytes());
+    cmd
+}
+
+#[test]
+fn a_small_state_takes_20_bytes_and_a_key_180_all_in() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quotas = [
+        build(Quota::token_bucket(1000, YEAR)),
+        build(Quota::leaky_bucket(1000, YEAR)),
+        build(Quota::fixed_window(1000, YEAR)),
+        build(Quota::fixed_window(1000, YEAR).anchor(Anchor::FirstHit)),
+        build(Quota::sliding_window_counter(1000, YEAR)),
+    ];
+    for quota in &quotas {
+        client.ask_one(redis::cmd("FLUSHALL"));
+        let hits: Vec<[Hit<'_>; 1]> = (0..10_000u128)
+            .map(|i| {
+                [Hit::new(
+                    i.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+                    quota,
+                    Op::take(7),
+                    Binding::Enforce,
+                )]
+            })
+            .collect();
+        let requests: Vec<Request<'_, '_>> = hits.iter().map(|hit| Request::new(None, hit).expect("fine")).collect();
+        client.ask(requests.iter().map(call));
+        let sizes = client.ask(hits.iter().map(|[hit]| about(&["MEMORY", "USAGE"], hit)));
+        let used: u64 = sizes.iter().map(integer).sum();
+        let lengths = client.ask(hits.iter().map(|[hit]| about(&["STRLEN"], hit)));
+        let longest = lengths.iter().map(integer).max().expect("keys");
+        let name = quota.algorithm().as_str();
+        assert!((1..=20).contains(&longest), "{name}: {longest} bytes a state");
+        assert!(used <= 180 * 10_000, "{name}: {} bytes a key", used / 10_000);
+    }
+}
+
+#[test]
+fn a_log_takes_600_bytes_and_12_a_further_hit() {
+    const HITS: usize = 3000;
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quota = build(Quota::sliding_window_log(2000, MINUTE));
+    let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
+    // 30 ms apart: the last thousand find the first thousand gone.
+    let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
+    let requests: Vec<Request<'_, '_>> = times.map(|now| Request::new(Some(now), &hits).expect("fine")).collect();
+    let asked = requests.iter().flat_map(|request| {
+        let usage = about(&["MEMORY", "USAGE"], &hits[0]).arg("SAMPLES").arg(0).clone();
+        [call(request), about(&["LLEN"], &hits[0]), usage]
+    });
+    let replies = client.ask(asked);
+    for told in replies.chunks(3) {
+        let (units, used) = (integer(&told[1]), integer(&told[2]));
+        assert!(used <= 600 + 12 * (units - 1), "{used} bytes for {units} hits");
+    }
+    assert_eq!(integer(&replies[HITS * 3 - 2]), 2000, "old hits are gone");
+}
+
+/// One quota of each kind, and how it differs in what a key's life depends on.
+fn lives() -> Vec<Quota> {
+    let builders = [
+        Quota::token_bucket(7, MINUTE),
+        Quota::leaky_bucket(7, MINUTE),
+        Quota::fixed_window(7, MINUTE),
+        Quota::fixed_window(7, MINUTE).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(7, MINUTE),
+        Quota::sliding_window_counter(7, MINUTE).segments(6),
+        Quota::sliding_window_log(7, MINUTE),
+    ];
+    let all = builders.into_iter().flat_map(|builder| {
+        let penalty = builder.penalty(10 * MINUTE);
+        [builder, builder.denied(Denied::Charged), penalty, penalty.denied(Denied::Charged)]
+    });
+    let leases = Quota::concurrency(7).lease(MINUTE);
+    all.chain([leases, leases.penalty(10 * MINUTE)]).map(build).collect()
+}
+
+fn is_string(quota: &Quota) -> bool {
+    !matches!(quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency)
+}
+
+#[test]
+fn lists_and_hashes_live_until_their_states_end() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    for (i, quota) in (1u128..).zip(lives().iter().filter(|quota| !is_string(quota))) {
+        let hit = |op| [Hit::new(i << 100 | i, quota, op, Binding::Enforce)];
+        let mut ends = 0;
+        for op in [Op::take(1), Op::take(5), Op::take(7), Op::take(1), Op::Refund { cost: 1, receipt: None }] {
+            let verdict = ask(&mut client, None, &hit(op));
+            let now = verdict.now.as_nanos();
+            let refused = !verdict.allowed;
+            let charged = refused && quota.denied() == Denied::Charged;
+            if verdict.allowed && op.kind() == OpKind::Take || charged {
+                ends = ends.max(now + quota.window_ns() + quota.lease_ns());
+            }
+            if refused && quota.penalty_ns() > 0 && (charged || ends < now + quota.penalty_ns() / 2) {
+                ends = now + quota.penalty_ns();
+            }
+            let found = integer(&client.ask_one(about(&["PEXPIRETIME"], &hit(op)[0])));
+            assert_eq!(found, ends.div_ceil(1_000_000), "{quota:?} after {op:?}");
+        }
+    }
+}
+
+#[test]
+fn a_key_lives_until_its_state_ends_rounded_up_to_a_millisecond() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    for (i, quota) in (1u128..).zip(lives().iter().filter(|quota| is_string(quota))) {
+        let hit = |op| [Hit::new(i << 100 | i, quota, op, Binding::Enforce)];
+        let ops = [Op::take(1), Op::take(5), Op::take(7), Op::Force { cost: 2 }, Op::Refund { cost: 1, receipt: None }];
+        for op in ops {
+            ask(&mut client, None, &hit(op));
+            let found = client.ask([about(&["GET"], &hit(op)[0]), about(&["PEXPIRETIME"], &hit(op)[0])]);
+            let state = state(bytes(&found[0]), quota).expect("a state");
+            let ends_ms = state.expires_at(quota).div_ceil(1_000_000);
+            assert!(ends_ms > 0, "{quota:?} after {op:?} is no state");
+            assert_eq!(integer(&found[1]), ends_ms, "{quota:?} after {op:?}");
+        }
+    }
+}
+
+#[test]
+fn a_state_that_has_ended_is_no_key() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quota = build(Quota::token_bucket(10, SECOND));
+    let hits: Vec<[Hit<'_>; 1]> =
+        (1..100u128).map(|i| [Hit::new(i << 64, &quota, Op::take(1), Binding::Enforce)]).collect();
+    for hit in &hits {
+        assert!(ask(&mut client, None, hit).allowed);
+    }
+    // Reads find what has ended gone: after at most 100 ms here.
+    let mut left = hits.len();
+    for _ in 0..1_000_000 {
+        left = client.ask(hits.iter().map(|[hit]| about(&["EXISTS"], hit))).iter().map(|it| integer(it) as usize).sum();
+        if left == 0 {
+            break;
+        }
+    }
+    assert_eq!(left, 0, "states of 100 ms are still there");
+}
+
+#[test]
+fn under_a_time_that_is_passed_a_key_lives_an_hour() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    for quota in lives() {
+        let hits = [Hit::new(3 << 99, &quota, Op::take(1), Binding::Enforce)];
+        ask(&mut client, Some(Time::from_nanos(1_000_000_007)), &hits);
+        let left = integer(&client.ask_one(about(&["PTTL"], &hits[0])));
+        assert!((1..=3_600_000).contains(&left), "{left} ms for {quota:?}");
+    }
+}
+
+#[test]
+fn the_server_tells_the_time() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quotas = [build(Quota::token_bucket(5, MINUTE)), build(Quota::fixed_window(5, MINUTE))];
+    let told = |reply: &Value| match reply {
+        Value::Array(parts) => {
+            let number = |i: usize| String::from_utf8_lossy(bytes(&parts[i])).parse::<u64>().expect("digits");
+            number(0) * 1_000_000_000 + number(1) * 1000
+        }
+        other => panic!("not a time: {other:?}"),
+    };
+    let hits = [0, 1].map(|i| Hit::new(5, &quotas[i], Op::take(1), Binding::Enforce));
+    for asked in [&hits[..1], &hits[1..], &hits] {
+        let before = told(&client.ask_one(redis::cmd("TIME")));
+        let now = ask(&mut client, None, asked).now.as_nanos();
+        let after = told(&client.ask_one(redis::cmd("TIME")));
+        assert!((before..=after).contains(&now), "{before} {now} {after}");
+        assert_eq!(now % 1000, 0, "whole microseconds");
+    }
+}
+
+#[test]
+fn names_tell_states_apart_and_share_their_slot() {
+    let quotas = lives();
+    let hit = |key, quota| Hit::new(key, quota, Op::take(1), Binding::Enforce);
+    let of = |key: u128, quota| Name::of(&hit(key, quota)).to_string();
+    let (a, b) = (of(1 << 127 | 5, &quotas[0]), of(1 << 127 | 5, &quotas[8]));
+    assert_eq!((a.len(), &a[..11]), (29, &b[..11]), "{a} {b}");
+    assert!(a.starts_with("sg:{") && &a[9..11] == "}:" && a != b, "{a} {b}");
+    for bit in 0..128 {
+        assert_ne!(of(1 << bit, &quotas[0]), of(0, &quotas[0]), "bit {bit}");
+    }
+    assert_eq!(of(9, &quotas[0]), of(9, &build(Quota::token_bucket(9, MINUTE))), "a changed limit finds its state");
+}

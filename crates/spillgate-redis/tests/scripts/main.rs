@@ -1,0 +1,9 @@
+//! The scripts on a real Redis, held to the kernel.
+
+mod conformance;
+mod differential;
+mod keys;
+mod products;
+mod replies;
+mod store;
+mod support;

@@ -1,0 +1,75 @@
+//! Replies that no script of ours has made: errors, and never a panic.
+
+use std::time::Duration;
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, Time};
+use spillgate_redis::{Answer, Request};
+
+use crate::support::Random;
+
+const CASES: u32 = 200_000;
+
+fn quotas() -> Vec<Quota> {
+    let second = Duration::from_secs(1);
+    let builders = [
+        Quota::token_bucket(5, second),
+        Quota::leaky_bucket(5, second),
+        Quota::fixed_window(5, second),
+        Quota::sliding_window_counter(5, second),
+        Quota::sliding_window_counter(5, second).segments(4),
+        Quota::sliding_window_log(5, second),
+        Quota::concurrency(5),
+    ];
+    builders.map(|builder| builder.build().expect("valid")).into()
+}
+
+#[test]
+fn no_reply_makes_a_request_panic() {
+    let (quotas, mut random) = (quotas(), Random(11));
+    let (mut decided, mut again, mut refused) = (0, 0, 0);
+    for _ in 0..CASES {
+        let receipt = Receipt { at: Time::from_nanos(random.below(1 << 62)), mark: random.below(3) };
+        let hits: Vec<Hit<'_>> = (0..random.below(3))
+            .map(|key| {
+                let op = match random.below(4) {
+                    0 => Op::Refund { cost: 1, receipt: Some(receipt) },
+                    1 => Op::Renew { receipt },
+                    _ => Op::take(1 + random.below(6)),
+                };
+                Hit::new(key.into(), random.pick(&quotas), op, Binding::Enforce)
+            })
+            .collect();
+        let mut request = Request::new(None, &hits).expect("well formed");
+        // Mostly as long as replies are, and often of small numbers.
+        let length = *random.pick(&[0, 8, 9, 10, 14, 25, 27, 30, 31, 36, 40, 45, 60, 90]);
+        let most = *random.pick(&[2, 256]);
+        let mut reply: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
+        if length == 36 || length == 40 {
+            // One state of the length that the general script says.
+            reply[9..14].copy_from_slice(&[1, 0, 0, 0, length as u8 - 14]);
+        }
+        let mut decisions = vec![Decision::default(); hits.len()];
+        match request.answer(&reply, &mut decisions) {
+            Ok(Answer::Verdict(_)) => decided += 1,
+            Ok(Answer::AskAgain) => again += 1,
+            Err(StoreError::Unavailable(_)) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(decided > 1000 && again > 1000 && refused > 1000, "{decided} decided, {again} again, {refused} refused");
+}
+
+#[test]
+fn what_scripts_cannot_serve_is_malformed() {
+    let quota = |window| Quota::fixed_window(5, window).build().expect("valid");
+    let of = |quota: &Quota| Request::new(None, &[Hit::new(1, quota, Op::Look, Binding::Enforce)]).map(|_| ());
+    let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
+    assert_eq!(of(&quota(Duration::from_micros(7))), Ok(()));
+    assert_eq!(of(&quota(years(71))), Ok(()));
+    let wrong = Err(StoreError::Malformed("a quota that scripts cannot serve"));
+    assert_eq!(of(&quota(Duration::from_nanos(7_001))), wrong);
+    assert_eq!(of(&quota(years(72))), wrong);
+    let plain = quota(years(1));
+    let many = vec![Hit::new(1, &plain, Op::Look, Binding::Enforce); 257];
+    assert!(matches!(Request::new(None, &many), Err(StoreError::Malformed("too many hits"))));
+}

@@ -1,0 +1,127 @@
+//! The store as a program uses it: many tasks, several connections, one state.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time};
+use spillgate_redis::{COMMANDS, RedisStore, Script};
+
+use crate::support::RedisServer;
+
+const TASKS: usize = 64;
+const TAKES: usize = 40;
+
+/// A thousand units, that come back long after the test.
+fn quotas() -> Vec<Quota> {
+    let day = Duration::from_secs(86_400);
+    let builders = [
+        Quota::token_bucket(1, day).burst(1000),
+        Quota::leaky_bucket(1, day).queue(999),
+        Quota::fixed_window(1000, day * 365),
+        Quota::fixed_window(1000, day).anchor(Anchor::FirstHit),
+        Quota::sliding_window_log(1000, day),
+        Quota::sliding_window_counter(1000, day * 365),
+        Quota::sliding_window_counter(1000, day * 360).segments(10),
+        Quota::concurrency(1000).lease(day),
+    ];
+    builders.map(|builder| builder.build().expect("valid")).into()
+}
+
+async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
+    let mut admitted = 0;
+    for _ in 0..TAKES {
+        let hits = [Hit::new(key, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)];
+        let verdict = store.decide(None, &hits, &mut [Decision::default()]).await.expect("Redis answers");
+        admitted += usize::from(verdict.allowed);
+    }
+    admitted
+}
+
+#[tokio::test]
+async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
+    let server = RedisServer::start();
+    let url = format!("redis://127.0.0.1:{}/", server.port());
+    let stores = [RedisStore::connect(&url).await.expect("up"), RedisStore::connect(&url).await.expect("up")];
+    for (key, quota) in (1u128..).zip(quotas()) {
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|i| {
+                let (store, quota) = (stores[i % 2].clone(), quota.clone());
+                tokio::spawn(async move { admitted(&store, &quota, key).await })
+            })
+            .collect();
+        let mut sum = 0;
+        for task in tasks {
+            sum += task.await.expect("no task panics");
+        }
+        assert_eq!(sum, 1000, "of {} takes by {quota:?}", TASKS * TAKES);
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
+    let server = RedisServer::start();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
+    for command in COMMANDS {
+        user.arg(format!("+{}", command.to_lowercase()));
+    }
+    server.connect().ask_one(user);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let store = RedisStore::connect(&url).await.expect("allowed");
+    for quota in quotas() {
+        let mut receipt = None;
+        for turn in 0..4 {
+            let mut decisions = [Decision::default()];
+            let op = match (turn, receipt) {
+                (1, Some(receipt)) if quota.supports(OpKind::Renew) => Op::Renew { receipt },
+                (1, _) => Op::Force { cost: 2000 },
+                (2, receipt) => Op::Refund { cost: 1, receipt },
+                (3, _) => Op::Reset,
+                _ => Op::take(1),
+            };
+            let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
+            store.decide(None, &hits, &mut decisions).await.expect("allowed");
+            // With a time that is passed keys end otherwise.
+            store.decide(Some(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
+            receipt = receipt.or(decisions[0].receipt);
+        }
+    }
+}
+
+#[test]
+fn the_commands_are_those_of_the_scripts() {
+    for command in COMMANDS {
+        let called = format!("'{command}'");
+        assert!(Script::ALL.iter().any(|script| script.source.contains(&called)), "no script calls {command}");
+    }
+    let calls = Script::ALL.iter().flat_map(|script| script.source.split("redis.call('").skip(1));
+    let called: BTreeSet<&str> = calls.filter_map(|rest| rest.split('\'').next()).collect();
+    assert!(called.len() > 10, "{called:?}");
+    assert!(called.iter().all(|command| COMMANDS.contains(command)), "{called:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_scripts_gets_them_again() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
+    let quota = Quota::per_day(10).build().expect("valid");
+    let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
+    for left in (0..10).rev() {
+        server.connect().ask_one(redis::cmd("SCRIPT").arg("FLUSH").clone());
+        let mut decisions = [Decision::default()];
+        let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+        assert_eq!((verdict.allowed, decisions[0].remaining), (true, left));
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_an_error() {
+    let server = RedisServer::start();
+    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
+    let quota = Quota::per_day(10).build().expect("valid");
+    let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
+    let name = spillgate_redis::Name::of(&hits[0]);
+    server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
+    let answer = store.decide(None, &hits, &mut [Decision::default()]).await;
+    assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("WRONGTYPE")), "{answer:?}");
+}
