@@ -11,9 +11,9 @@
 //! let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
 //! let login = Quota::per_minute(5).build()?;
 //! for left in (0..5).rev() {
-//!     assert_eq!(limiter.hit_now("login", "user-7", &login, 1)?.remaining, left);
+//!     assert_eq!(limiter.hit_now("login", "user-7", &login, 1).remaining, left);
 //! }
-//! let refused = limiter.hit_now("login", "user-7", &login, 1)?;
+//! let refused = limiter.hit_now("login", "user-7", &login, 1);
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
