@@ -94,7 +94,7 @@ pub(crate) struct Spillgate<C = SystemClock> {
 
 impl<C: Clock> Spillgate<C> {
     pub(crate) fn allows(&self, key: &str) -> bool {
-        self.limiter.hit_now("api", key, &self.quota, 1).is_ok_and(|decision| decision.allowed)
+        self.limiter.hit_now("api", key, &self.quota, 1).allowed
     }
 }
 

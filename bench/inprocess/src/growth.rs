@@ -57,7 +57,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         let phases = match case {
             Case::Governor => vec![grow_governor(options)?],
             Case::TokenBucket | Case::FixedWindow | Case::SlidingWindowCounter => Store::new(case, options)?.run(),
-            Case::PlainMap | Case::BareTable | Case::BareTableSameInputs => return Err(format!("{} forgets nothing", case.name())),
+            Case::PlainMap | Case::BareTable | Case::BareTableSameInputs => {
+                return Err(format!("{} forgets nothing", case.name()));
+            }
         };
         for phase in phases {
             let _ = writeln!(report, "| {}, {} |", case.name(), phase.columns());

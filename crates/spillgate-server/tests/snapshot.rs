@@ -4,14 +4,17 @@ mod cli_support;
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use cli_support::Folder;
 use serde_json::{Value, json};
 use support::process::Process;
 use support::spillgate::Spillgate;
-use support::{eventually, http};
+use support::{DEADLINE, eventually, http};
 
 const RULES: &str = "
 domain: api
@@ -149,30 +152,90 @@ fn a_killed_server_forgets_at_most_what_came_since_the_last_snapshot() {
 }
 
 #[test]
-fn a_bad_file_is_told_and_kept_aside() {
+fn bad_files_are_told_and_three_are_kept_aside() {
     let served = Served::new();
     let mut server = served.serve("1h");
     check(&server, "day", "a");
     server.process.terminate();
     server.process.wait();
     let whole = fs::read(served.path()).expect("a snapshot");
-    for (file, why) in [(&whole[..whole.len() - 1], "the snapshot is damaged"), (b"hello", "the file is no snapshot")] {
+    let mut newer = whole.clone();
+    newer[16] += 1;
+    let (damaged, foreign, other) = ("the snapshot is damaged", "the file is no snapshot", "the snapshot has format 2");
+    let moved = "it was moved to";
+    let files: [(&[u8], &str, &str); 4] = [
+        (&whole[..whole.len() - 1], damaged, moved),
+        (b"hello", foreign, moved),
+        (&newer, other, moved),
+        (b"good bye", foreign, "the next snapshot takes its place"),
+    ];
+    for (file, why, whither) in files {
         fs::write(served.path(), file).expect("written");
         let mut server = served.serve("1h");
         logged(&server.process, why);
-        logged(&server.process, "it was moved to");
+        logged(&server.process, whither);
         assert_eq!(check(&server, "day", "a"), 99_999, "counts start anew");
-        assert_eq!(fs::read(served.folder.path("state.bad")).expect("kept"), file);
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
-        assert!(served.path().exists(), "the next snapshot is good");
+        assert!(fs::read(served.path()).expect("a snapshot").starts_with(&whole[..24]), "the next snapshot is good");
     }
+    for (name, (file, ..)) in ["state.bad", "state.bad.2", "state.bad.3"].into_iter().zip(files) {
+        assert_eq!(fs::read(served.folder.path(name)).expect("kept"), file, "{name}");
+    }
+    let names = fs::read_dir(served.folder.path("")).expect("a folder").count();
+    assert_eq!(names, 5, "the rules, the snapshot and three that are none");
+}
+
+#[test]
+fn what_is_no_file_or_cannot_be_read_is_told_and_left_alone() {
+    let served = Served::new();
+    fs::create_dir(served.folder.path("folder")).expect("a folder");
+    served.folder.write("folder/precious", "not ours");
+    let _socket = UnixListener::bind(served.folder.path("socket")).expect("a socket");
+    // No mode stops root from reading, but nobody can follow this.
+    symlink("loop", served.folder.path("loop")).expect("a link");
+    for (path, why) in [
+        ("folder", "folder: what stands there is no file"),
+        ("socket", "socket: what stands there is no file"),
+        ("loop", "the snapshot loop cannot be read: "),
+    ] {
+        let arguments =
+            format!("serve rules.yaml --memory-snapshot-path {path} --http 127.0.0.1:0 --admin off --grpc off");
+        let said = served.folder.run(&arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{said:?}");
+        assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{}", said.stderr);
+    }
+    assert_eq!(fs::read_to_string(served.folder.path("folder/precious")).expect("there"), "not ours");
+    for name in ["socket", "loop"] {
+        assert!(fs::symlink_metadata(served.folder.path(name)).is_ok(), "{name} is still there");
+    }
+}
+
+#[test]
+fn a_server_that_is_told_twice_cuts_requests_but_forgets_nothing() {
+    let served = Served::new();
+    let mut server = served.serve("1h");
+    assert_eq!(check(&server, "day", "a"), 99_999);
+    // A request whose body never comes, so that there is something to drain.
+    let mut stream = TcpStream::connect(server.http()).expect("it listens");
+    let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("sent");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let mut asked = [0; 12];
+    stream.read_exact(&mut asked).expect("the server wants the body");
+    assert_eq!(&asked, b"HTTP/1.1 100");
+    server.process.terminate();
+    logged(&server.process, "draining");
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(3));
+    logged(&server.process, "a restart forgets nothing");
+    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998);
 }
 
 #[test]
 fn snapshots_that_cannot_be_written_are_told_once_and_counted() {
     let served = Served::new();
-    let mut server = served.serve("50ms");
+    let mut server = served.serve("100ms");
     next_snapshot(&server);
     assert!(metric(&server, "spillgate_snapshot_timestamp_seconds") > 1_700_000_000);
     // No mode stops root, but a folder at the draft's name stops everybody.

@@ -12,14 +12,12 @@ use crate::{Clock, Limiter, MemoryOptions, MemoryStore, Restored, Saved, Snapsho
 const BATCH: usize = 32;
 
 impl<C: Clock> Limiter<MemoryStore, C> {
-    /// [`Limiter::hit`] without a future to wait for.
-    ///
-    /// # Errors
-    /// None that a well-formed hit can meet; the type is that of every store.
-    pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Result<Decision, StoreError> {
+    /// [`Limiter::hit`] without a future to wait for, and without an error: one hit to memory has none.
+    #[must_use]
+    pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Decision {
         // The key first, so that the time is that of the decision.
         let hit = self.hit_on(bucket, key, quota, cost);
-        Ok(self.store().hit_now(self.now(), &hit))
+        self.store().hit_now(self.now(), &hit)
     }
 
     /// [`hit_now`](Limiter::hit_now) for each of `keys`, in order, at one reading of the clock;
@@ -77,12 +75,12 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// # let path = folder.path().join("state");
     /// let daily = Quota::per_day(2).build()?;
     /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
-    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1)?.remaining, 1);
+    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1).remaining, 1);
     /// limiter.save(&path)?;
     ///
     /// let (limiter, found) = Limiter::restored(MemoryOptions::default(), SystemClock::start(), &path)?;
     /// assert_eq!(found.entries, 1);
-    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1)?.remaining, 0);
+    /// assert_eq!(limiter.hit_now("export", "user-7", &daily, 1).remaining, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

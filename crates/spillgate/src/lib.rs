@@ -11,12 +11,65 @@
 //! let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
 //! let login = Quota::per_minute(5).build()?;
 //! for left in (0..5).rev() {
-//!     assert_eq!(limiter.hit_now("login", "user-7", &login, 1)?.remaining, left);
+//!     assert_eq!(limiter.hit_now("login", "user-7", &login, 1).remaining, left);
 //! }
-//! let refused = limiter.hit_now("login", "user-7", &login, 1)?;
+//! let refused = limiter.hit_now("login", "user-7", &login, 1);
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Guarantees
+//!
+//! Each in one sentence, with the tests that hold it. What is decided is [`spillgate_core`]'s to guarantee.
+//!
+//! * The memory store decides as the kernel does, however it keeps its states.
+//!   `tests/conformance.rs`: `the_memory_store_passes_every_trace`, `random_requests_are_decided_as_by_the_kernel`;
+//!   `src/memory/tests/alike.rs`: `a_store_that_grows_sweeps_and_shrinks_decides_as_one_that_keeps_all`,
+//!   `numbers_that_fit_no_slot_are_exact`.
+//! * Any number of threads admit what one thread would.
+//!   `src/memory/tests.rs`: `threads_on_one_key_admit_exactly_the_limit`;
+//!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`; and in every order of events
+//!   with up to three preemptions, `src/memory/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
+//!   `requests_lose_and_double_nothing_while_their_table_is_replaced`,
+//!   `a_request_of_two_keys_is_charged_once_while_its_table_is_replaced`.
+//! * Requests over the same keys in any order do not deadlock.
+//!   `src/memory/tests.rs`: `requests_that_lock_the_same_shards_in_any_order_do_not_deadlock`;
+//!   `src/memory/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
+//!   `a_chain_into_the_next_bucket_and_a_request_that_begins_there_do_not_deadlock`.
+//! * A batch decides as its hits would one by one.
+//!   `src/memory/tests/alike.rs`: `a_batch_decides_as_single_calls_do`.
+//! * There are never more states than [`MemoryOptions::max_keys`], and exactly so many fit.
+//!   `src/memory/tests/threads.rs`: `max_keys_is_met_exactly_over_all_shards_and_threads`;
+//!   `src/memory/tests.rs`: `one_request_cannot_pass_the_bound_by_many_new_keys`.
+//! * States outside slots take no more than [`MemoryOptions::max_heap_bytes`], but for one growth a thread.
+//!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_buckets_that_fit_no_slot_are_bounded`;
+//!   `src/memory/tests/alike.rs`: `boxed_states_give_back_their_bytes`.
+//! * A full store goes on counting the keys it has; another's request is refused and charges nothing, or passes and is
+//!   not counted, as [`OnFull`] says.
+//!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
+//!   `a_request_without_room_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
+//! * A state is forgotten once it has expired, and none before.
+//!   `src/memory/tests.rs`: `states_that_expired_are_forgotten_as_new_keys_come`;
+//!   `src/memory/tests/threads.rs`: `living_keys_pass_no_more_while_others_come_and_expire`;
+//!   `src/memory/model.rs`: `an_expired_entry_is_forgotten_or_begins_anew_but_never_both`.
+//! * What is restored from a snapshot decides as if it had never been saved.
+//!   `tests/snapshot.rs`: `what_is_restored_decides_as_if_never_saved`, `a_limiter_finds_its_keys_again`,
+//!   `what_expired_is_dropped`.
+//! * Of a torn, altered or foreign snapshot nothing is taken over.
+//!   `tests/snapshot.rs`: `a_torn_file_is_none_wherever_it_is_torn`, `no_flipped_bit_goes_unnoticed`,
+//!   `a_right_sum_is_not_enough`, `other_files_and_other_formats_are_told_apart`.
+//! * A snapshot that is taken while decisions go on has each key once, as it was at some time of the taking.
+//!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
+//! * A snapshot that fails leaves the one before it whole.
+//!   `tests/snapshot.rs`: `a_save_that_fails_leaves_the_last_one_and_no_litter`.
+//! * Two different questions never share a counter by how their names are joined.
+//!   `tests/rules_plan.rs`: `keys_tell_domains_entries_and_their_order_apart`;
+//!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.
+//! * Descriptors find the rule that a walk by hand finds.
+//!   `tests/rules_matching.rs`: `matches_as_a_naive_walk_does`.
+//! * Whatever is read as rules ends in rules, or in errors on the lines that are wrong.
+//!   `tests/rules_hostile.rs`: `random_bytes_end_well`, `random_yaml_signs_end_well`, `broken_files_end_well`;
+//!   `tests/rules_broken.rs`: `errors_are_exactly_on_the_marked_lines`.
 
 pub mod clock;
 mod embedded;

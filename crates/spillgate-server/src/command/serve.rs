@@ -59,12 +59,14 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
     let signals = Signals::new().map_err(|error| unserved(no_resources(&error)))?;
     let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
-    signals.follow(Arc::clone(&service), running.handle(), settings.rules.clone()).map_err(unserved)?;
     let saver = Saver::start(&settings.memory.snapshot, &service).map_err(|error| unserved(no_resources(&error)))?;
+    let saver = Arc::new(saver);
+    let followed = signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), settings.rules.clone());
+    followed.map_err(unserved)?;
     announce::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
     // Nobody asks any more: nothing is forgotten.
-    drop(saver);
+    saver.finish();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {
             tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");

@@ -14,6 +14,7 @@ use super::UNSERVED;
 use super::announce::Loaded;
 use super::load::{self, Trouble};
 use super::serve::no_resources;
+use super::snapshot::Saver;
 use crate::listener::Handle;
 use crate::service::{Readiness, Service};
 
@@ -39,8 +40,14 @@ impl Signals {
         Ok(Signals { runtime, terminate, interrupt, hang_up })
     }
 
-    /// Drains at the first end, ends at once at the second, reloads at each hang-up.
-    pub(super) fn follow(mut self, service: Arc<Service>, handle: Handle, paths: Vec<PathBuf>) -> Result<(), Trouble> {
+    /// Drains at the first end, ends without it at the second, reloads at each hang-up.
+    pub(super) fn follow(
+        mut self,
+        service: Arc<Service>,
+        handle: Handle,
+        saver: Arc<Saver>,
+        paths: Vec<PathBuf>,
+    ) -> Result<(), Trouble> {
         let work = move || {
             self.runtime.block_on(async {
                 let mut draining = false;
@@ -54,7 +61,8 @@ impl Signals {
                         }
                     }
                     if draining {
-                        tracing::warn!("told to end again: ending at once");
+                        tracing::warn!("told to end again: requests in flight are cut");
+                        saver.finish();
                         std::process::exit(UNSERVED.into());
                     }
                     draining = true;

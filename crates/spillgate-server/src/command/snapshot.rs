@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SnapshotError, SystemClock, Time};
+use parking_lot::Mutex;
+use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, SystemClock, Time};
 
 use super::load::Trouble;
 use crate::service::{Backend, Service};
@@ -17,8 +19,11 @@ use crate::settings::Snapshot;
 /// How often the log is told that snapshots fail.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Files that were no snapshots and are kept; none of them ever gives way to a newer one.
+const MOST_ASIDE: usize = 3;
 
-/// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside.
+/// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. What is
+/// no file, or cannot be read, is left where it is, and there is no limiter: the path may be wrong, the file whole.
 pub(super) fn limiter(options: MemoryOptions, snapshot: &Snapshot) -> Result<Limiter<Backend>, Trouble> {
     let clock = SystemClock::start();
     let anew = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
@@ -27,6 +32,10 @@ pub(super) fn limiter(options: MemoryOptions, snapshot: &Snapshot) -> Result<Lim
     if !folder.is_dir() {
         let message = format!("the snapshot cannot be written to {}: its folder does not exist", path.display());
         return Err(Trouble::new(message, "create the folder, or choose another file with --memory-snapshot-path"));
+    }
+    if path.exists() && !path.is_file() {
+        let message = format!("the snapshot cannot be written to {}: what stands there is no file", path.display());
+        return Err(Trouble::new(message, "choose a file with --memory-snapshot-path, such as `state` in a folder"));
     }
     let now = clock.now();
     match MemoryStore::restored(options, now, path) {
@@ -45,6 +54,11 @@ pub(super) fn limiter(options: MemoryOptions, snapshot: &Snapshot) -> Result<Lim
             tracing::info!("no snapshot yet: counts start anew");
             Ok(anew(clock))
         }
+        Err(SnapshotError::Io(error)) => {
+            let message = format!("the snapshot {} cannot be read: {error}", path.display());
+            let help = "make it a file that this user may read; or move it away, and counts start anew";
+            Err(Trouble::new(message, help))
+        }
         Err(error) => {
             tracing::warn!("{}: {error}; counts start anew", path.display());
             move_aside(path);
@@ -55,35 +69,44 @@ pub(super) fn limiter(options: MemoryOptions, snapshot: &Snapshot) -> Result<Lim
 
 /// So that the next snapshot does not take its place.
 fn move_aside(path: &Path) {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".bad");
-    let bad = PathBuf::from(name);
+    let names = (1..=MOST_ASIDE).map(|number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if number == 1 { ".bad".to_owned() } else { format!(".bad.{number}") });
+        PathBuf::from(name)
+    });
+    let is_free = |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let Some(bad) = names.into_iter().find(is_free) else {
+        tracing::warn!("the next snapshot takes its place: {MOST_ASIDE} were moved aside before, and are kept");
+        return;
+    };
     match fs::rename(path, &bad) {
         Ok(()) => tracing::warn!("it was moved to {}", bad.display()),
         Err(error) => tracing::warn!("it cannot be moved to {}: {error}", bad.display()),
     }
 }
 
-/// A thread that writes snapshots, the last one when this is dropped.
+/// A thread that writes snapshots.
 pub(super) struct Saver {
-    /// Closed when the server has ended; `None` where nothing is kept.
-    thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// Told to end by closing the channel; `None` where nothing is kept, and once the last snapshot was written.
+    thread: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
 }
 
 impl Saver {
     pub(super) fn start(snapshot: &Snapshot, service: &Arc<Service>) -> io::Result<Saver> {
-        let Some(path) = snapshot.path.clone() else { return Ok(Saver { thread: None }) };
+        let Some(path) = snapshot.path.clone() else { return Ok(Saver { thread: Mutex::new(None) }) };
         let (end, ended) = mpsc::channel();
-        let mut saving = Saving { path, service: Arc::clone(service), told: None };
+        let mut saving = Saving { path, write, service: Arc::clone(service), told: None };
         let interval = snapshot.interval;
         let work = move || saving.until(&ended, interval);
-        Ok(Saver { thread: Some((end, thread::Builder::new().name("snapshot".into()).spawn(work)?)) })
+        let thread = thread::Builder::new().name("snapshot".into()).spawn(work)?;
+        Ok(Saver { thread: Mutex::new(Some((end, thread))) })
     }
-}
 
-impl Drop for Saver {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.thread.take() {
+    /// Writes the last snapshot, and returns when it is written, whoever asked for it.
+    pub(super) fn finish(&self) {
+        // Locked until then: who comes second waits as well.
+        let mut running = self.thread.lock();
+        if let Some((end, thread)) = running.take() {
             drop(end);
             // Its panic was logged.
             let _ = thread.join();
@@ -91,8 +114,16 @@ impl Drop for Saver {
     }
 }
 
+type Write = fn(&Limiter<Backend>, Time, &Path) -> io::Result<Saved>;
+
+fn write(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
+    let Backend::Memory(store) = limiter.store();
+    store.save(limiter.keys(), now, path)
+}
+
 struct Saving {
     path: PathBuf,
+    write: Write,
     service: Arc<Service>,
     /// When the log was last told of a failure.
     told: Option<Time>,
@@ -108,9 +139,10 @@ impl Saving {
 
     fn save(&mut self, last: bool) {
         let (limiter, metrics) = (self.service.limiter(), self.service.metrics());
-        let Backend::Memory(store) = limiter.store();
         let begun = limiter.now();
-        match store.save(limiter.keys(), begun, &self.path) {
+        // One that panics fails, as one that cannot write does: the next may succeed.
+        let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.path)));
+        match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
             Ok(saved) => {
                 metrics.snapshots.inc();
                 metrics.snapshot_time.set(i64::try_from(begun.as_nanos() / SECOND_NS).unwrap_or(i64::MAX));
@@ -132,5 +164,38 @@ impl Saving {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::rules::{Rules, RulesFile};
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::service::ServiceOptions;
+
+    fn panics_at_first(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
+        assert!(fs::File::create_new(path).is_err(), "as this test wants it");
+        write(limiter, now, path)
+    }
+
+    #[test]
+    fn a_writer_that_panics_is_counted_and_writes_the_next() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("state");
+        let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
+        let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("valid");
+        let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+        let metrics = Arc::new(Metrics::new());
+        let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
+        let mut saving = Saving { path: path.clone(), write: panics_at_first, service, told: None };
+        saving.save(false);
+        assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));
+        assert!(saving.told.is_some(), "the log has it");
+        saving.save(true);
+        assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 1));
+        let options = MemoryOptions::default();
+        assert!(MemoryStore::restored(options, SystemClock::start().now(), &path).is_ok(), "the last is whole");
     }
 }

@@ -19,7 +19,7 @@ use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::metrics::Closed;
+use crate::metrics::{Closed, Metrics};
 use crate::protocol::grpc::{AnswerBody, Grpc, GrpcConnection};
 
 use super::connection::{
@@ -145,23 +145,31 @@ where
 /// Answers one call, unless the client takes it back.
 async fn answer(calls: Arc<Calls>, (request, mut respond): Stream) {
     let request = request.map(|stream| TimedBody::new(StreamBody::new(stream), calls.receive));
+    let metrics = &calls.activity.metrics;
     let call = pin!(calls.grpc.call(request));
-    let mut call = pin!(unless_panic(call, &calls.activity.metrics));
+    let mut call = pin!(unless_panic(call, metrics));
     let answered = poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap_or_else(GrpcConnection::failure))),
         Poll::Pending => respond.poll_reset(cx).map(|_| None),
     });
-    let Some(answer) = answered.await else { return };
+    if let Some(answer) = answered.await {
+        give(answer, &mut respond, metrics).await;
+    }
+}
+
+/// Sends an answer; a panic in its body ends this call and no other.
+async fn give(answer: Response<AnswerBody>, respond: &mut SendResponse<Bytes>, metrics: &Metrics) {
     let (head, body) = answer.into_parts();
     let ends = body.is_end_stream();
-    match respond.send_response(Response::from_parts(head, ()), ends) {
-        Ok(stream) if !ends => send(stream, body).await,
-        _ => {}
+    // Where sending fails, the client has gone.
+    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
+    if !ends && unless_panic(pin!(send(&mut stream, body)), metrics).await.is_none() {
+        stream.send_reset(Reason::INTERNAL_ERROR);
     }
 }
 
 /// Sends a body as fast as the client takes it: of each stream no more is held than it has room for, and one frame.
-async fn send(mut stream: SendStream<Bytes>, body: AnswerBody) {
+async fn send(stream: &mut SendStream<Bytes>, body: AnswerBody) {
     let mut body = pin!(body);
     let mut is_first = true;
     loop {
@@ -169,7 +177,6 @@ async fn send(mut stream: SendStream<Bytes>, body: AnswerBody) {
             Poll::Pending => stream.poll_reset(cx).map(|_| None),
             ready => ready,
         });
-        // Where sending fails, the client has gone.
         let frame = match frame.await {
             Some(Ok(frame)) => frame,
             Some(Err(_)) => return stream.send_reset(Reason::INTERNAL_ERROR),
@@ -180,7 +187,7 @@ async fn send(mut stream: SendStream<Bytes>, body: AnswerBody) {
             Err(frame) => return drop(frame.into_trailers().map(|trailers| stream.send_trailers(trailers))),
         };
         // What an answer usually is, one frame, is left to h2 without asking.
-        if !is_first && !has_room(&mut stream).await || stream.send_data(data, false).is_err() {
+        if !is_first && !has_room(stream).await || stream.send_data(data, false).is_err() {
             return;
         }
         is_first = false;

@@ -1,5 +1,7 @@
 //! The table of all keys: the one definition behind the file, the flags, the environment and `--help`.
 
+use std::time::Duration;
+
 use spillgate::OnFull;
 use spillgate::headers::HeaderStyle;
 
@@ -132,8 +134,8 @@ pub const KEYS: &[Key] = &[
          counts start anew with the process",
         |s, v| s.memory.snapshot.path = Some(v.path_buf()?)),
     key!("memory.snapshot.interval", One "DURATION", "30s",
-        "How often the snapshot is written: a crash forgets at most what was counted since",
-        |s, v| s.memory.snapshot.interval = v.duration()?),
+        "How often the snapshot is written, 100ms at least: a crash forgets at most what was counted since",
+        |s, v| s.memory.snapshot.interval = v.duration_from(Duration::from_millis(100))?),
     key!("headers", One "STYLE", "draft-11",
     "Header fields of HTTP answers: draft-11, draft-06, x-ratelimit or off",
     |s, v| {

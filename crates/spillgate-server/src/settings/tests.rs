@@ -206,6 +206,10 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
             "1:17 `30` is not a duration; write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m",
         ),
         ("limits: {drain: 0s}", "1:17 `0s` is out of range for `limits.drain`; choose 1ns to 365d"),
+        (
+            "memory: {snapshot: {interval: 99ms}}",
+            "1:31 `99ms` is out of range for `memory.snapshot.interval`; choose 100ms to 365d",
+        ),
         ("limits: {body: 64KB2}", "1:16 `64KB2` is not a value of `limits.body`; write bytes: 1024, 64KiB, 1MiB"),
         ("limits: {descriptors: 0}", "1:23 `0` is out of range for `limits.descriptors`; choose 1 to 256"),
         ("limits: {descriptors: 257}", "1:23 `257` is out of range for `limits.descriptors`; choose 1 to 256"),

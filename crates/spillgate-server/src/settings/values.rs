@@ -178,10 +178,18 @@ impl<'v> Value<'v> {
 
     /// `10ms`, `1s`, `5m`, `1h`; never zero, never more than a year.
     pub(super) fn duration(&self) -> Read<Duration> {
+        self.duration_from(Duration::from_nanos(1))
+    }
+
+    /// The same, and no less than `least`.
+    pub(super) fn duration_from(&self, least: Duration) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {
-            Some(value) if !value.is_zero() && value <= Duration::from_secs(31_536_000) => Ok(value),
-            Some(_) => Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), "choose 1ns to 365d")),
+            Some(value) if value >= least && value <= Duration::from_secs(31_536_000) => Ok(value),
+            Some(_) => {
+                let help = format!("choose {least:?} to 365d");
+                Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
+            }
             None => Err(self.wrong(format!("`{text}` is not a duration"), duration_mend(text))),
         }
     }

@@ -63,7 +63,8 @@ impl Default for MemoryOptions {
 ///
 /// A request locks the buckets of all its hits, in one order for all requests, decides, and
 /// unlocks: any number of threads admit exactly what one thread would. It forgets only states
-/// that equal no state, a bounded number in each call, and grows a shard at a time.
+/// that equal no state, a bounded number in each call, and grows a shard at a time. What it guarantees, and the tests
+/// that hold it, is on the [crate's page](crate#guarantees).
 ///
 /// A token bucket, a queue or a fixed window takes 31 bytes on average, all in, where there are a
 /// million keys or more; a sliding counter of one segment takes 52. A state that does not fit a slot takes a

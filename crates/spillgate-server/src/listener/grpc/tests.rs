@@ -1,18 +1,18 @@
 //! What a client over the network cannot bring about, or not at will.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use h2::client::{ResponseFuture, SendRequest};
 use http::StatusCode;
+use http_body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::listener::io::Counted;
-use crate::metrics::Metrics;
-
 use super::*;
+use crate::listener::io::Counted;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -43,19 +43,34 @@ impl AsyncWrite for Writes {
     }
 }
 
-/// The other end of a connection that answers calls of `/wait` when there is a permit, and all others at once.
+/// A body that panics when it is asked for.
+struct Broken;
+
+impl Body for Broken {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut task::Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        panic!("as this test wants it");
+    }
+}
+
+/// The other end of a connection that answers calls of `/wait` when there is a permit, calls of `/broken` by a body
+/// that panics, and all others at once.
 struct Served {
     client: DuplexStream,
     permits: Arc<Semaphore>,
     writes: Arc<AtomicU64>,
+    metrics: Arc<Metrics>,
 }
 
 /// A connection, and what serves it until it ends; says whether in peace.
 fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
     let (client, inner) = duplex(1 << 20);
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+    let metrics = Arc::new(Metrics::new());
     let activity = Activity {
-        metrics: Arc::new(Metrics::new()),
+        metrics: Arc::clone(&metrics),
         bytes: Arc::default(),
         begun: AtomicU64::new(0),
         open: AtomicUsize::new(0),
@@ -66,12 +81,14 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
     let gate = Arc::clone(&permits);
     let ended = async move {
         let answer = |(request, mut respond): Stream| {
-            let gate = Arc::clone(&gate);
+            let (gate, metrics) = (Arc::clone(&gate), Arc::clone(&activity.metrics));
             async move {
                 if request.uri().path() == "/wait" {
                     gate.acquire().await.expect("it stays open").forget();
                 }
-                respond.send_response(Response::new(()), true).expect("the client is there");
+                let broken = || AnswerBody::Other(tonic::body::Body::new(Broken));
+                let body = if request.uri().path() == "/broken" { broken() } else { AnswerBody::End };
+                give(Response::new(body), &mut respond, &metrics).await;
             }
         };
         let mut streams = Streams {
@@ -88,7 +105,7 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         }
         poll_fn(|cx| streams.poll(cx)).await
     };
-    (Served { client, permits, writes }, ended)
+    (Served { client, permits, writes, metrics }, ended)
 }
 
 impl Served {
@@ -145,6 +162,24 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
         permits.add_permits(2);
         is_answered(second).await;
         is_answered(first).await;
+    };
+    tokio::select! {
+        () = asking => {}
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_panics_is_counted_and_ends_its_call_alone() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let metrics = Arc::clone(&server.metrics);
+        let (mut client, ..) = server.client().await;
+        let (broken, whole) = (ask(&mut client, "/broken").await, ask(&mut client, "/").await);
+        is_answered(whole).await;
+        let failed = async { broken.await?.into_body().data().await.expect("a body or a failure") };
+        assert_eq!(failed.await.expect_err("it has no body").reason(), Some(Reason::INTERNAL_ERROR));
+        assert_eq!(metrics.panics.get(), 1);
     };
     tokio::select! {
         () = asking => {}
