@@ -17,7 +17,7 @@ use tower::ServiceExt;
 use crate::metrics::{Closed, Metrics};
 use crate::service::Peer;
 
-use super::io::Counted;
+use super::io::Transport;
 use super::socket::Socket;
 use super::worker::Context;
 use super::{Accepted, App, grpc, http};
@@ -31,9 +31,10 @@ pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// Is the peer still there? Asked by PING when it has been silent this long.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a connection without a request in flight may take to go once the server drains: an
-/// HTTP/2 client has to answer a PING, and one that never does may not hold the server up.
-const GOING: Duration = Duration::from_secs(2);
+/// How long a connection without a request in flight may take to go once the server drains, or has
+/// closed its own side: an HTTP/2 client has to answer a PING, each has to close its side, and one
+/// that never does may not hold the server up.
+pub(super) const GOING: Duration = Duration::from_secs(2);
 
 /// What a protocol lets us ask of a connection.
 pub(super) struct Manners {
@@ -104,7 +105,7 @@ where
         answered_bytes: AtomicU64::new(u64::MAX),
         draining: AtomicBool::new(false),
     });
-    let io = Counted::new(stream, Arc::clone(&activity.bytes));
+    let io = Transport::new(stream, Arc::clone(&activity.bytes));
     match app {
         App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
         App::Http(state) => {

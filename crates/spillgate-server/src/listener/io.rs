@@ -1,4 +1,4 @@
-//! What goes between a socket and HTTP: bytes are counted, and bodies have to come in time.
+//! What goes between a socket and HTTP: bytes are counted, no answer is lost in closing, and bodies have to come in time.
 
 use std::error::Error;
 use std::io;
@@ -14,20 +14,40 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream whose bytes read are counted.
+use super::connection::GOING;
+
+/// What is taken after the end, and what of it at once. An HTTP/2 client cannot send more than its window and some
+/// heads; who pours on gets a reset.
+const DISCARDED_BYTES: usize = 1024 * 1024;
+const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
+
+/// A stream whose bytes read are counted, and that is closed without losing what was written.
+///
+/// A socket that is closed while the client still writes answers with a reset, and a client that sees one may drop
+/// answers that it has received and not read. So what we write ends first, and the socket is
+/// closed once the client has closed its side, or has had [`GOING`] for it, or will not stop.
 #[derive(Debug)]
-pub(super) struct Counted<T> {
+pub(super) struct Transport<T> {
     inner: T,
     bytes: Arc<AtomicU64>,
+    /// There once what we write has ended.
+    ending: Option<Ending>,
 }
 
-impl<T> Counted<T> {
-    pub(super) fn new(inner: T, bytes: Arc<AtomicU64>) -> Counted<T> {
-        Counted { inner, bytes }
+/// How much longer the client is listened to.
+#[derive(Debug)]
+struct Ending {
+    patience: Pin<Box<Sleep>>,
+    bytes: usize,
+}
+
+impl<T> Transport<T> {
+    pub(super) fn new(inner: T, bytes: Arc<AtomicU64>) -> Transport<T> {
+        Transport { inner, bytes, ending: None }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Transport<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -36,7 +56,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -46,7 +66,25 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+        let this = &mut *self;
+        if this.ending.is_none() {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+        }
+        let ending = this.ending.get_or_insert_with(|| Ending { patience: Box::pin(sleep(GOING)), bytes: 0 });
+        if ending.patience.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut discarded = [0; DISCARDED_AT_ONCE_BYTES];
+        while ending.bytes < DISCARDED_BYTES {
+            let mut buf = ReadBuf::new(&mut discarded);
+            let read = ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf));
+            // An error is an end as well: the client has gone.
+            if read.is_err() || buf.filled().is_empty() {
+                break;
+            }
+            ending.bytes += buf.filled().len();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -142,5 +180,63 @@ where
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    fn transport() -> (Transport<DuplexStream>, DuplexStream) {
+        let (ours, clients) = duplex(64);
+        (Transport::new(ours, Arc::default()), clients)
+    }
+
+    #[tokio::test]
+    async fn closing_takes_what_the_client_still_writes_until_it_closes() {
+        let (mut ours, mut client) = transport();
+        ours.write_all(b"an answer").await.unwrap();
+        let mut closing = Box::pin(ours.shutdown());
+        let mut poll = || closing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        // Much more than the stream holds: it is read.
+        for _ in 0..16 {
+            assert!(poll().is_pending(), "the client has not closed its side");
+            client.write_all(&[7; 64]).await.expect("no write of the client fails");
+        }
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("what was written is there, and its end");
+        assert_eq!(answer, "an answer");
+        drop(client);
+        closing.await.expect("the client has closed its side");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_pours_on_is_listened_to_no_further() {
+        let (mut ours, mut client) = transport();
+        let pouring = tokio::spawn(async move {
+            let mut poured = 0;
+            while client.write_all(&[7; 64]).await.is_ok() {
+                poured += 64;
+            }
+            poured
+        });
+        ours.shutdown().await.expect("it has heard enough");
+        drop(ours);
+        let poured = pouring.await.expect("it does not panic");
+        assert!((DISCARDED_BYTES..DISCARDED_BYTES + 128).contains(&poured), "{poured}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_closes_its_side_is_not_waited_for_long() {
+        let (mut ours, client) = transport();
+        let began = tokio::time::Instant::now();
+        ours.shutdown().await.expect("its time is up");
+        assert!((GOING..GOING * 2).contains(&began.elapsed()));
+        drop(client);
     }
 }

@@ -152,10 +152,16 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
             }
         }
     }
-    // What the kernel has accepted already is served; closing the listener would reset it.
+    // What the kernel has accepted already is served; closing the listener would reset it. The runtime
+    // looks at its sockets once more: it does not know of those that came since it last did.
+    tokio::task::yield_now().await;
     let mut cx = Context::from_waker(Waker::noop());
-    while let Poll::Ready(Ok((socket, peer))) = acceptor.poll_accept(&mut cx) {
-        shared.dispatch(socket, peer, &app, &open);
+    while let Poll::Ready(accepted) = acceptor.poll_accept(&mut cx) {
+        match accepted {
+            Ok((socket, peer)) => shared.dispatch(socket, peer, &app, &open),
+            Err(error) if is_of_connection(&error) => {}
+            Err(_) => break,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::*;
-use crate::listener::io::Counted;
+use crate::listener::io::Transport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -77,7 +77,7 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         answered_bytes: AtomicU64::new(u64::MAX),
         draining: AtomicBool::new(false),
     };
-    let io = Counted::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
+    let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
     let gate = Arc::clone(&permits);
     let ended = async move {
         let answer = |(request, mut respond): Stream| {
