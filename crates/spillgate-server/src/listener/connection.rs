@@ -49,7 +49,7 @@ pub(super) struct Manners {
 pub(super) trait Connection {
     /// Serves until the connection has ended; says whether in peace.
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool>;
-    /// Whether an answer is not all sent yet.
+    /// Whether an answer is being made.
     fn is_busy(&self) -> bool;
     /// Tells the client to go, and ends once what is open is answered.
     fn graceful_shutdown(&mut self);

@@ -130,8 +130,10 @@ where
         }
     }
 
+    /// Answers that lie here because the client does not read them are no work of ours: else it could hold them,
+    /// and the end of the server, for as long as it liked.
     fn is_busy(&self) -> bool {
-        matches!(&self.state, State::Serving { connection, .. } if connection.has_streams())
+        self.runner.waiting() > 0
     }
 
     fn graceful_shutdown(&mut self) {

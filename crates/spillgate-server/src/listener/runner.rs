@@ -3,6 +3,8 @@
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tokio::task::JoinHandle;
@@ -10,6 +12,16 @@ use tokio::task::JoinHandle;
 /// One place where future after future runs, so that none of them is allocated for.
 pub(super) struct Runner<F> {
     place: Pin<Box<Option<F>>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// One future counted as waiting.
+struct Waiting(Arc<AtomicUsize>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<F> Runner<F>
@@ -17,7 +29,12 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     pub(super) fn new() -> Runner<F> {
-        Runner { place: Box::pin(None) }
+        Runner { place: Box::pin(None), waiting: Arc::default() }
+    }
+
+    /// How many futures have to wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Runs `future` as far as it gets without waiting. What has to wait goes on as a task, whose first poll
@@ -27,7 +44,12 @@ where
         let waits = poll(&mut self.place, &mut Context::from_waker(Waker::noop())).is_pending();
         waits.then(|| {
             let mut place = mem::replace(&mut self.place, Box::pin(None));
-            tokio::spawn(poll_fn(move |cx| poll(&mut place, cx)))
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let waiting = Waiting(Arc::clone(&self.waiting));
+            tokio::spawn(async move {
+                poll_fn(|cx| poll(&mut place, cx)).await;
+                drop(waiting);
+            })
         })
     }
 }
@@ -43,8 +65,6 @@ fn poll<F: Future<Output = ()>>(place: &mut Pin<Box<Option<F>>>, cx: &mut Contex
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use parking_lot::Mutex;
     use tokio::sync::Semaphore;
 
@@ -65,12 +85,12 @@ mod tests {
             }));
         }
         assert_eq!(*done.lock(), [1, 2, 4, 5], "these were done before run() returned");
-        assert_eq!(tasks.len(), 2);
+        assert_eq!((tasks.len(), runner.waiting()), (2, 2));
         gates.add_permits(1);
         for task in tasks {
             task.await.expect("it does not panic");
         }
-        assert_eq!(done.lock().len(), 6);
+        assert_eq!((done.lock().len(), runner.waiting()), (6, 0));
     }
 
     #[tokio::test]

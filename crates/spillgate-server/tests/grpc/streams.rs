@@ -1,5 +1,7 @@
 //! Calls as clients of any make may send them: in pieces, mixed up, given up, and never read.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use h2::client::{Connection, ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
@@ -219,6 +221,23 @@ async fn a_client_that_takes_no_answer_harms_only_itself_and_may_think_better_of
     }
     // Read together, decided one after the other.
     assert_eq!(lefts, (872..1000).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_answer_is_closed_as_an_idle_one() {
+    let setup = Setup { limits: Limits { idle: Duration::from_millis(200), ..limits() }, ..Setup::default() };
+    let server = TestServer::start_with(&[RULES], setup);
+    let (mut raw, open) = deaf(&server).await;
+    let mut answers = Vec::new();
+    for _ in 0..16 {
+        let (response, mut stream) = raw.call(&GRPC).await;
+        stream.send_data(hit("7").into(), true).unwrap();
+        answers.push(response);
+    }
+    eventually("all are decided", || server.metrics.allowed.get() == 16).await;
+    eventually("the connection is closed", || server.metrics.connections.get() == 0).await;
+    assert!(server.metrics.encode().contains(r#"spillgate_connections_closed_total{reason="idle"} 1"#));
+    drop((answers, open));
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new(options: MemoryOptions) -> MemoryStore {
-        let shards = (options.max_keys / SHARD_KEYS).max(1).next_power_of_two();
+        let shards = options.max_keys.div_ceil(SHARD_KEYS).max(1).next_power_of_two();
         let bits = shards.ilog2().min(MAX_SHARD_BITS);
         MemoryStore {
             narrow: Shards::new(Width::Narrow, bits),
