@@ -153,8 +153,8 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     signal(server.process.id(), "HUP");
     logged(&server.process, "rules cannot be read");
     assert_eq!(check(&server), (5, 3));
-    let metrics = http::get(server.admin(), "/metrics", &[]).body;
-    assert!(metrics.contains("reload_failures_total 2"), "{metrics}");
+    let metrics = || http::get(server.admin(), "/metrics", &[]).body;
+    eventually("both are counted", || metrics().contains("reload_failures_total 2").then_some(()));
 }
 
 #[test]
