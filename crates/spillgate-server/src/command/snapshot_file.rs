@@ -16,7 +16,7 @@ pub(super) struct SnapshotFile {
 impl SnapshotFile {
     /// Links are followed, so that they stay when a snapshot takes the place of the one before. A file that the
     /// server reads as something else (`read`, or rules in a folder there) is refused.
-    pub(super) fn find<'p>(path: &Path, read: impl Iterator<Item = &'p PathBuf>) -> Result<SnapshotFile, Trouble> {
+    pub(super) fn find<'p>(path: &Path, mut read: impl Iterator<Item = &'p PathBuf>) -> Result<SnapshotFile, Trouble> {
         let shown = path.display();
         let path = followed(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
@@ -32,7 +32,7 @@ impl SnapshotFile {
                 "choose a file with --memory-snapshot-path, such as `state` in a folder",
             ));
         }
-        if let Some(other) = read.into_iter().find(|other| is_read_from(&path, other)) {
+        if let Some(other) = read.find(|other| is_read_from(&path, other)) {
             let message = format!("the snapshot {shown} would take the place of what is read from {}", other.display());
             return Err(Trouble::new(message, "choose a file of its own with --memory-snapshot-path"));
         }
