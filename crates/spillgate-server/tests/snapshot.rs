@@ -183,7 +183,7 @@ fn bad_files_are_told_and_three_are_kept_aside() {
         assert_eq!(fs::read(served.folder.path(name)).expect("kept"), file, "{name}");
     }
     let names = fs::read_dir(served.folder.path("")).expect("a folder").count();
-    assert_eq!(names, 5, "the rules, the snapshot and three that are none");
+    assert_eq!(names, 6, "the rules, the snapshot, its lock and three that are none");
 }
 
 #[test]
@@ -258,4 +258,81 @@ fn a_folder_that_is_missing_is_told_before_anything_is_served() {
     let said = served.folder.run("serve rules.yaml --memory-snapshot-path none/state --admin off --grpc off");
     assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{said:?}");
     assert!(said.stderr.contains("none/state: its folder does not exist"), "{}", said.stderr);
+}
+
+/// `serve` in the folder, which is to say why not.
+fn refused(folder: &Folder, arguments: &str, code: i32, why: &str) {
+    let said = folder.run(&format!("serve {arguments} --http 127.0.0.1:0 --admin off --grpc off"));
+    assert_eq!((said.code, said.stdout.as_str()), (code, ""), "{arguments}: {said:?}");
+    assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{arguments}: {}", said.stderr);
+}
+
+#[test]
+fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
+    let served = Served::new();
+    let mut server = served.serve("1h");
+    check(&server, "day", "a");
+    symlink("state", served.folder.path("alias")).expect("a link");
+    for path in ["state", "./state", "alias"] {
+        let arguments = format!("rules.yaml --memory-snapshot-path {path}");
+        refused(&served.folder, &arguments, 3, "state is another server's");
+    }
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(0));
+    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998, "its lock ended with it");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_told_before_anything_is_served() {
+    let served = Served::new();
+    // No mode stops root, but a folder at the lock's name stops everybody.
+    fs::create_dir(served.folder.path("state.lock")).expect("a folder");
+    refused(&served.folder, "rules.yaml --memory-snapshot-path state", 3, "state cannot be written: ");
+}
+
+#[test]
+fn a_last_snapshot_that_fails_shows_in_the_exit_code() {
+    let served = Served::new();
+    let mut server = served.serve("1h");
+    fs::create_dir(served.folder.path("state.draft")).expect("a folder");
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(3));
+    logged(&server.process, "cannot be written");
+}
+
+#[test]
+fn what_the_server_reads_is_no_place_for_its_snapshot() {
+    let served = Served::new();
+    let folder = &served.folder;
+    folder.write("rules/a.yaml", &RULES.replace("api", "web"));
+    folder.write("spillgate.yaml", "shadow: false\n");
+    folder.write("token", "0123456789abcdef");
+    symlink("rules.yaml", folder.path("alias")).expect("a link");
+    for path in ["rules.yaml", "alias", "rules/a.yaml", "rules/state.yml", "spillgate.yaml", "token"] {
+        let arguments = "rules.yaml rules -c spillgate.yaml --admin-token-file token --admin 127.0.0.1:0";
+        let said =
+            folder.run(&format!("serve {arguments} --grpc off --http 127.0.0.1:0 --memory-snapshot-path {path}"));
+        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{path}: {said:?}");
+        let why = format!("the snapshot {path} would take the place of what is read from ");
+        assert!(said.stderr.contains(&why), "{path}: {}", said.stderr);
+    }
+    assert_eq!(fs::read_to_string(folder.path("rules.yaml")).expect("there"), RULES);
+    let names = fs::read_dir(folder.path("")).expect("a folder").count();
+    assert_eq!(names, 5, "nothing was moved or made");
+}
+
+#[test]
+fn a_link_stays_and_the_snapshot_goes_where_it_leads() {
+    let served = Served::new();
+    fs::create_dir(served.folder.path("data")).expect("a folder");
+    symlink("data/state", served.folder.path("state")).expect("a link to nothing yet");
+    for left in [99_999, 99_998] {
+        let mut server = served.serve("1h");
+        assert_eq!(check(&server, "day", "a"), left);
+        server.process.terminate();
+        assert_eq!(server.process.wait().code(), Some(0));
+        let link = fs::read_link(served.path()).expect("still a link");
+        assert_eq!(link.to_str(), Some("data/state"));
+        assert!(fs::metadata(served.folder.path("data/state")).expect("a snapshot").is_file());
+    }
 }

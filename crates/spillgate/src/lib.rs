@@ -84,3 +84,8 @@ pub use key::{KeyBuilder, KeyHasher};
 pub use limiter::Limiter;
 pub use memory::{MemoryOptions, MemoryStore, OnFull, Restored, Saved, SnapshotError};
 pub use spillgate_core::*;
+
+/// The snippet of the project's first page compiles as it stands.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

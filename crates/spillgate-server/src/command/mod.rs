@@ -10,6 +10,7 @@ mod serve;
 mod show;
 mod signals;
 mod snapshot;
+mod snapshot_file;
 mod table;
 mod terminal;
 mod validate;

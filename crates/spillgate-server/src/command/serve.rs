@@ -10,6 +10,7 @@ use super::announce::{self, Loaded};
 use super::load::{self, Problems, Trouble};
 use super::signals::Signals;
 use super::snapshot::{self, Saver};
+use super::snapshot_file::{LockedFile, SnapshotFile};
 use super::terminal::Terminal;
 use super::{OK, UNSERVED, WRONG, log, open_files};
 use crate::admin::{self, AdminState};
@@ -54,34 +55,32 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
-    let service = service(&settings, rules).map_err(|trouble| Failure::Wrong(trouble.into()))?;
+    let file = snapshot_file(serve, &settings)?;
+    let service = service(&settings, rules, file.as_ref()).map_err(|trouble| Failure::Wrong(trouble.into()))?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
     let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
     let signals = Signals::new().map_err(|error| unserved(no_resources(&error)))?;
     let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
-    let saver = Saver::start(&settings.memory.snapshot, &service).map_err(|error| unserved(no_resources(&error)))?;
-    let saver = Arc::new(saver);
+    let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
+    let saver = Arc::new(saver.map_err(|error| unserved(no_resources(&error)))?);
     let followed = signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), settings.rules.clone());
     followed.map_err(unserved)?;
     announce::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
     // Nobody asks any more: nothing is forgotten.
-    saver.finish();
+    let kept = saver.finish();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {
             tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");
-            Ok(OK)
         }
-        Ok(_) => {
-            tracing::info!("drained");
-            Ok(OK)
-        }
+        Ok(_) => tracing::info!("drained"),
         Err(died) => {
             // Not one thread less: whoever restarts us has to see that we are gone.
             tracing::error!("{died}");
-            Ok(UNSERVED)
+            return Ok(UNSERVED);
         }
     }
+    Ok(if kept { OK } else { UNSERVED })
 }
 
 fn unserved(trouble: Trouble) -> Failure {
@@ -112,14 +111,22 @@ fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
     Ok(Some(String::from_utf8_lossy(token).into_owned()))
 }
 
-fn service(settings: &Settings, rules: Rules) -> Result<Arc<Service>, Trouble> {
+/// The file for snapshots, and a lock on it.
+fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile>, Failure> {
+    let Some(path) = &settings.memory.snapshot.path else { return Ok(None) };
+    let read = settings.rules.iter().chain(&settings.admin_token_file).chain(&serve.config);
+    let file = SnapshotFile::find(path, read).map_err(|trouble| Failure::Wrong(trouble.into()))?;
+    file.lock().map(Some).map_err(unserved)
+}
+
+fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Trouble> {
     let Store::Memory = settings.store;
     let options = MemoryOptions {
         max_keys: settings.memory.max_keys,
         max_heap_bytes: settings.memory.max_heap,
         on_full: settings.memory.on_full,
     };
-    let limiter = snapshot::limiter(options, &settings.memory.snapshot)?;
+    let limiter = snapshot::limiter(options, file)?;
     let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new()))))
 }

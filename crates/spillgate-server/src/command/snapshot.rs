@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use parking_lot::Mutex;
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, SystemClock, Time};
 
 use super::load::Trouble;
+use super::snapshot_file::{LockedFile, unreadable};
 use crate::service::{Backend, Service};
-use crate::settings::Snapshot;
 
 /// How often the log is told that snapshots fail.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -22,21 +23,12 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Files that were no snapshots and are kept; none of them ever gives way to a newer one.
 const MOST_ASIDE: usize = 3;
 
-/// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. What is
-/// no file, or cannot be read, is left where it is, and there is no limiter: the path may be wrong, the file whole.
-pub(super) fn limiter(options: MemoryOptions, snapshot: &Snapshot) -> Result<Limiter<Backend>, Trouble> {
+/// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. One that
+/// cannot be read is left where it is, and there is no limiter: it may be whole.
+pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Trouble> {
     let clock = SystemClock::start();
     let anew = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
-    let Some(path) = &snapshot.path else { return Ok(anew(clock)) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        let message = format!("the snapshot cannot be written to {}: its folder does not exist", path.display());
-        return Err(Trouble::new(message, "create the folder, or choose another file with --memory-snapshot-path"));
-    }
-    if path.exists() && !path.is_file() {
-        let message = format!("the snapshot cannot be written to {}: what stands there is no file", path.display());
-        return Err(Trouble::new(message, "choose a file with --memory-snapshot-path, such as `state` in a folder"));
-    }
+    let Some(LockedFile { path, .. }) = file else { return Ok(anew(clock)) };
     let now = clock.now();
     match MemoryStore::restored(options, now, path) {
         Ok((store, keys, found)) => {
@@ -54,11 +46,7 @@ pub(super) fn limiter(options: MemoryOptions, snapshot: &Snapshot) -> Result<Lim
             tracing::info!("no snapshot yet: counts start anew");
             Ok(anew(clock))
         }
-        Err(SnapshotError::Io(error)) => {
-            let message = format!("the snapshot {} cannot be read: {error}", path.display());
-            let help = "make it a file that this user may read; or move it away, and counts start anew";
-            Err(Trouble::new(message, help))
-        }
+        Err(SnapshotError::Io(error)) => Err(unreadable(path, &error)),
         Err(error) => {
             tracing::warn!("{}: {error}; counts start anew", path.display());
             move_aside(path);
@@ -87,30 +75,40 @@ fn move_aside(path: &Path) {
 
 /// A thread that writes snapshots.
 pub(super) struct Saver {
-    /// Told to end by closing the channel; `None` where nothing is kept, and once the last snapshot was written.
-    thread: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
+    work: Mutex<Work>,
+}
+
+enum Work {
+    /// Told to end by closing the channel; says then whether the last snapshot was written.
+    Going(mpsc::Sender<()>, JoinHandle<bool>),
+    /// Whether all is kept that was to be kept.
+    Done(bool),
 }
 
 impl Saver {
-    pub(super) fn start(snapshot: &Snapshot, service: &Arc<Service>) -> io::Result<Saver> {
-        let Some(path) = snapshot.path.clone() else { return Ok(Saver { thread: Mutex::new(None) }) };
+    pub(super) fn start(file: Option<LockedFile>, interval: Duration, service: &Arc<Service>) -> io::Result<Saver> {
+        let Some(file) = file else { return Ok(Saver { work: Mutex::new(Work::Done(true)) }) };
         let (end, ended) = mpsc::channel();
-        let mut saving = Saving { path, write, service: Arc::clone(service), told: None };
-        let interval = snapshot.interval;
+        let mut saving = Saving { file, write, service: Arc::clone(service), told: None };
         let work = move || saving.until(&ended, interval);
         let thread = thread::Builder::new().name("snapshot".into()).spawn(work)?;
-        Ok(Saver { thread: Mutex::new(Some((end, thread))) })
+        Ok(Saver { work: Mutex::new(Work::Going(end, thread)) })
     }
 
-    /// Writes the last snapshot, and returns when it is written, whoever asked for it.
-    pub(super) fn finish(&self) {
+    /// Writes the last snapshot, and returns when it is written, whoever asked for it; false if it cannot be.
+    pub(super) fn finish(&self) -> bool {
         // Locked until then: who comes second waits as well.
-        let mut running = self.thread.lock();
-        if let Some((end, thread)) = running.take() {
-            drop(end);
-            // Its panic was logged.
-            let _ = thread.join();
-        }
+        let mut work = self.work.lock();
+        let kept = match mem::replace(&mut *work, Work::Done(false)) {
+            Work::Going(end, thread) => {
+                drop(end);
+                // Its panic was logged.
+                thread.join().unwrap_or(false)
+            }
+            Work::Done(kept) => kept,
+        };
+        *work = Work::Done(kept);
+        kept
     }
 }
 
@@ -122,7 +120,7 @@ fn write(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved
 }
 
 struct Saving {
-    path: PathBuf,
+    file: LockedFile,
     write: Write,
     service: Arc<Service>,
     /// When the log was last told of a failure.
@@ -130,18 +128,18 @@ struct Saving {
 }
 
 impl Saving {
-    fn until(&mut self, ended: &mpsc::Receiver<()>, interval: Duration) {
+    fn until(&mut self, ended: &mpsc::Receiver<()>, interval: Duration) -> bool {
         while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
             self.save(false);
         }
-        self.save(true);
+        self.save(true)
     }
 
-    fn save(&mut self, last: bool) {
+    fn save(&mut self, last: bool) -> bool {
         let (limiter, metrics) = (self.service.limiter(), self.service.metrics());
         let begun = limiter.now();
         // One that panics fails, as one that cannot write does: the next may succeed.
-        let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.path)));
+        let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.file.path)));
         match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
             Ok(saved) => {
                 metrics.snapshots.inc();
@@ -153,15 +151,17 @@ impl Saving {
                 } else {
                     tracing::debug!(entries, bytes, took_ms, "snapshot written");
                 }
+                true
             }
             Err(error) => {
                 metrics.snapshot_failures.inc();
                 let since_ns = |told: Time| begun.as_nanos().saturating_sub(told.as_nanos());
                 if last || self.told.is_none_or(|told| since_ns(told) >= FAILURE_LOG_EVERY_NS) {
                     self.told = Some(begun);
-                    let path = self.path.display();
+                    let path = self.file.path.display();
                     tracing::error!("the snapshot {path} cannot be written: {error}; a restart would forget more");
                 }
+                false
             }
         }
     }
@@ -172,6 +172,7 @@ mod tests {
     use spillgate::rules::{Rules, RulesFile};
 
     use super::*;
+    use crate::command::snapshot_file::SnapshotFile;
     use crate::metrics::Metrics;
     use crate::service::ServiceOptions;
 
@@ -189,11 +190,12 @@ mod tests {
         let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
         let metrics = Arc::new(Metrics::new());
         let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
-        let mut saving = Saving { path: path.clone(), write: panics_at_first, service, told: None };
-        saving.save(false);
+        let file = SnapshotFile::find(&path, std::iter::empty()).and_then(SnapshotFile::lock).expect("a free file");
+        let mut saving = Saving { file, write: panics_at_first, service, told: None };
+        assert!(!saving.save(false));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));
         assert!(saving.told.is_some(), "the log has it");
-        saving.save(true);
+        assert!(saving.save(true));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 1));
         let options = MemoryOptions::default();
         assert!(MemoryStore::restored(options, SystemClock::start().now(), &path).is_ok(), "the last is whole");

@@ -9,7 +9,7 @@ use spillgate::headers::HeaderStyle;
 
 use super::error::{SettingsError, Source};
 use super::keys::{KEYS, Key, Shape};
-use super::values::{Value, nearest};
+use super::values::{Value, duration, nearest};
 use super::yaml::{self, Kind, Name, Node, Wrong};
 use super::{Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store};
 
@@ -247,6 +247,13 @@ impl Resolver {
         if auth.domain.is_none() && !auth.descriptors.is_empty() {
             let help = "set `forward_auth.domain` to the domain whose rules are to be asked";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
+        }
+        // Writing out the default says nothing that could be lost.
+        let interval = "memory.snapshot.interval";
+        let default = KEYS.iter().find(|key| key.path == interval).and_then(|key| duration(key.default));
+        if s.memory.snapshot.path.is_none() && default != Some(s.memory.snapshot.interval) {
+            let help = "set `memory.snapshot.path` to the file that is to be written";
+            found.push((interval, "memory.snapshot has an interval but no path".to_owned(), help));
         }
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {

@@ -210,6 +210,10 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
             "memory: {snapshot: {interval: 99ms}}",
             "1:31 `99ms` is out of range for `memory.snapshot.interval`; choose 100ms to 365d",
         ),
+        (
+            "memory: {snapshot: {interval: 5s}}",
+            "1:31 memory.snapshot has an interval but no path; set `memory.snapshot.path` to the file that is to be written",
+        ),
         ("limits: {body: 64KB2}", "1:16 `64KB2` is not a value of `limits.body`; write bytes: 1024, 64KiB, 1MiB"),
         ("limits: {descriptors: 0}", "1:23 `0` is out of range for `limits.descriptors`; choose 1 to 256"),
         ("limits: {descriptors: 257}", "1:23 `257` is out of range for `limits.descriptors`; choose 1 to 256"),
