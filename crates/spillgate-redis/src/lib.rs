@@ -5,25 +5,38 @@
 //! to tell the caller, so that `remaining`, `retry_after` and the rest are computed in one place for all stores.
 //!
 //! A [`Request`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
-//! arguments, and takes the bytes of the reply. [`RedisStore`] asks one server over one connection.
+//! arguments, and takes the bytes of the reply. [`RedisStore`] asks one server, over connections that many requests
+//! share and that are made again whenever they end.
 //!
 //! # Guarantees
 //!
 //! * Decisions, verdicts and states are those of the kernel on the same requests and times, bit for bit:
 //!   `tests/scripts/differential`.
 //! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
+//! * Every request is decided within its time or fails as one of [`Failure`]'s classes, whatever becomes of the server;
+//!   none is charged twice: `tests/transport`.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
+mod breaker;
 mod bytes;
+mod failure;
 mod hit;
+mod jitter;
+mod link;
 mod name;
 mod raw;
 mod request;
 mod script;
+mod server;
+mod settings;
 mod store;
+mod target;
 
+pub use breaker::Circuit;
+pub use failure::{Failed, Failure};
 pub use name::Name;
 pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
+pub use settings::{Settings, Tls};
 pub use store::RedisStore;

@@ -1,12 +1,19 @@
-//! A store on one server, over one shared connection.
+//! A store on one server.
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
 use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
+use tokio::time::Instant;
 
-use crate::{Answer, Request, Script, supports};
+use crate::server::Server;
+use crate::{Answer, Circuit, Failed, Failure, Request, Settings, supports};
 
-/// Decides on one Redis or Valkey. Requests that are under way at once share a connection and its round trips.
+/// Decides on one Redis or Valkey. Requests that are under way at once share connections and their round trips.
+///
+/// It is made at once, with or without a server, and connects when it is first asked. Each request is answered within
+/// [`Settings::timeout`]: decided, or failed. It is asked once: whether one that failed was charged,
+/// [`Failure::is_in_doubt`] says. Requests need a tokio runtime with time and I/O.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,47 +31,93 @@ use crate::{Answer, Request, Script, supports};
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    connection: MultiplexedConnection,
+    server: Arc<Server>,
+    timeout: Duration,
+    connect_timeout: Duration,
 }
 
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("RedisStore")
+        let in_flight = self.server.in_flight();
+        f.debug_struct("RedisStore").field("circuit", &self.circuit()).field("in_flight", &in_flight).finish()
     }
 }
 
 impl RedisStore {
-    /// Connects and loads the scripts.
+    /// A store that is not connected yet.
+    ///
+    /// # Errors
+    /// The address or a certificate is none.
+    pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
+        let server = Arc::new(Server::new(settings)?);
+        Ok(RedisStore { server, timeout: settings.timeout, connect_timeout: settings.connect_timeout })
+    }
+
+    /// A store with the settings that are usual, once it is connected.
     ///
     /// # Errors
     /// The address is none, or the server does not answer.
-    pub async fn connect(url: &str) -> Result<RedisStore, StoreError> {
-        let client = redis::Client::open(url).map_err(unavailable)?;
-        let connection = client.get_multiplexed_async_connection().await.map_err(unavailable)?;
-        let store = RedisStore { connection };
-        store.load().await?;
+    pub async fn connect(url: &str) -> Result<RedisStore, Failed> {
+        let store = RedisStore::new(&Settings::new(url))?;
+        store.connected().await?;
         Ok(store)
     }
 
-    async fn load(&self) -> Result<(), StoreError> {
-        let mut all = redis::Pipeline::new();
-        for script in Script::ALL {
-            all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
-        }
-        all.query_async(&mut self.connection.clone()).await.map_err(unavailable)
+    /// Waits until there is a connection, [`Settings::connect_timeout`] at most.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connected(&self) -> Result<(), Failed> {
+        self.server.connected(Instant::now() + self.connect_timeout).await
     }
 
-    /// The reply to the request; a server that has lost its scripts has done nothing, and gets them again.
-    async fn ask(&self, request: &Request<'_, '_>) -> Result<Vec<u8>, StoreError> {
-        let command = command(request);
-        let reply = command.query_async(&mut self.connection.clone()).await;
-        match reply {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.load().await?;
-                command.query_async(&mut self.connection.clone()).await.map_err(unavailable)
-            }
-            reply => reply.map_err(unavailable),
+    /// Like [`Store::decide`], within a time of the caller's own, and with the class of what failed.
+    ///
+    /// # Errors
+    /// There is no decision.
+    pub async fn decide_within(
+        &self,
+        timeout: Duration,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, Failed> {
+        if hits.len() != decisions.len() {
+            return Err(Failed::new(Failure::Malformed, "as many decisions as hits"));
         }
+        let deadline = Instant::now() + timeout;
+        let mut request = Request::new(now, hits)?;
+        // The general script is not asked again.
+        loop {
+            let reply = self.server.ask(&request, deadline).await?;
+            if let Answer::Verdict(verdict) = request.answer(&reply, decisions)? {
+                return Ok(verdict);
+            }
+        }
+    }
+
+    /// What becomes of requests now.
+    #[must_use]
+    pub fn circuit(&self) -> Circuit {
+        self.server.circuit()
+    }
+
+    /// Why the last attempt to connect failed, if it did.
+    #[must_use]
+    pub fn trouble(&self) -> Option<Failed> {
+        self.server.trouble()
+    }
+
+    /// Requests that wait for their answers.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.server.in_flight()
+    }
+
+    /// Requests that failed so.
+    #[must_use]
+    pub fn failures(&self, class: Failure) -> u64 {
+        self.server.failures(class)
     }
 }
 
@@ -79,32 +132,6 @@ impl Store for RedisStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        if hits.len() != decisions.len() {
-            return Err(StoreError::Malformed("as many decisions as hits"));
-        }
-        let mut request = Request::new(now, hits)?;
-        // The general script is not asked again.
-        loop {
-            let reply = self.ask(&request).await?;
-            if let Answer::Verdict(verdict) = request.answer(&reply, decisions)? {
-                return Ok(verdict);
-            }
-        }
+        Ok(self.decide_within(self.timeout, now, hits, decisions).await?)
     }
-}
-
-fn command(request: &Request<'_, '_>) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(request.script().sha()).arg(request.keys().len());
-    for key in request.keys() {
-        command.arg(key.as_bytes());
-    }
-    for argument in request.arguments() {
-        command.arg(argument);
-    }
-    command
-}
-
-fn unavailable(error: RedisError) -> StoreError {
-    StoreError::Unavailable(error.to_string())
 }

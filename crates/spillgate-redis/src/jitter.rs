@@ -1,0 +1,24 @@
+//! Waits that differ between processes.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A sequence of numbers that need not be good, but not the same everywhere (splitmix64).
+#[derive(Debug)]
+pub(crate) struct Jitter(AtomicU64);
+
+impl Jitter {
+    pub(crate) fn new() -> Jitter {
+        Jitter(AtomicU64::new(RandomState::new().hash_one(0)))
+    }
+
+    /// Between half of `wait` and all of it.
+    pub(crate) fn of(&self, wait: Duration) -> Duration {
+        let mut bits = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let share = f64::from((bits >> 32) as u32) / f64::from(u32::MAX);
+        wait.mul_f64(0.5 + share / 2.0)
+    }
+}

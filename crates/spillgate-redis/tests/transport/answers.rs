@@ -1,0 +1,145 @@
+//! Errors that a server answers with: their class, what the breaker makes of them, and the way back.
+
+use std::time::Duration;
+
+use spillgate_core::{Binding, Hit, Op, Quota};
+use spillgate_redis::{Circuit, Failure, Name, RedisStore, Settings};
+use tokio::time::{Instant, sleep};
+
+use crate::server::{Server, free_port};
+use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+
+/// Asks until that failure has happened.
+async fn until_failed(store: &RedisStore, quota: &Quota, class: Failure) {
+    let deadline = Instant::now() + PATIENCE;
+    while store.failures(class) == 0 {
+        assert!(Instant::now() < deadline, "it never failed as {}", class.name());
+        let _ = take(store, 1, quota, Duration::from_millis(100)).await;
+        // Nothing runs between the failure and the caller's next line.
+        if store.failures(class) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_concerns_nobody_else() {
+    let server = Server::start();
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let hit = Hit::new(7, &quota, Op::take(1), Binding::Enforce);
+    server.run(&["SADD", &Name::of(&hit).to_string(), "foreign"]);
+    for taken in 1..100 {
+        let failed = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
+        assert_eq!(failed.class, Failure::Wrongtype, "{failed}");
+        let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("another key");
+        assert_eq!(decision.remaining, 1000 - taken);
+    }
+    assert_eq!(store.circuit(), Circuit::Closed);
+}
+
+#[tokio::test]
+async fn a_user_who_may_not() {
+    let server = Server::start();
+    server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let (store, quota) = (RedisStore::new(&patient(&url)).expect("valid"), a_day(1000));
+    let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
+    assert_eq!(failed.class, Failure::Noperm, "{failed}");
+    server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
+    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("it may, on the same connection");
+    assert_eq!(decision.remaining, 999);
+}
+
+#[tokio::test]
+async fn a_full_memory_refuses_what_would_be_written() {
+    let server = Server::start();
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("there is room");
+    server.run(&["CONFIG", "SET", "maxmemory", "1"]);
+    for _ in 0..100 {
+        let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("no room");
+        assert_eq!(failed.class, Failure::Oom, "{failed}");
+    }
+    assert_eq!(store.circuit(), Circuit::Closed);
+    server.run(&["CONFIG", "SET", "maxmemory", "0"]);
+    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("there is room");
+    assert_eq!(decision.remaining, 998, "what failed was not charged");
+}
+
+#[tokio::test]
+async fn a_primary_that_was_demoted_loses_its_connections() {
+    let (server, primary) = (Server::start(), Server::start());
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("a primary");
+    let ours = |server: &Server| -> Vec<String> {
+        let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
+        let asked = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
+        asked.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    };
+    let before = ours(&server);
+    assert_eq!(before.len(), 1, "{before:?}");
+    server.run(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    until_failed(&store, &quota, Failure::Readonly).await;
+    assert_ne!(store.circuit(), Circuit::Closed);
+    until("the connection is dropped", || !ours(&server).contains(&before[0])).await;
+    server.run(&["REPLICAOF", "NO", "ONE"]);
+    until_decided(&store, &quota).await;
+    assert_eq!(store.in_flight(), 0);
+}
+
+#[tokio::test]
+async fn somebodys_slow_script() {
+    let server = Server::start_with(free_port(), &["--busy-reply-threshold", "20"]);
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("not busy");
+    let url = server.url();
+    let slow = std::thread::spawn(move || {
+        let mut connection = redis::Client::open(url)?.get_connection()?;
+        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection)
+    });
+    until_failed(&store, &quota, Failure::Busy).await;
+    assert_ne!(store.circuit(), Circuit::Closed);
+    server.run(&["SCRIPT", "KILL"]);
+    assert!(slow.join().expect("it ends").is_err(), "it was killed");
+    until_decided(&store, &quota).await;
+    assert_eq!(store.circuit(), Circuit::Closed);
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data() {
+    let mut server = Server::start_with(free_port(), &["--rdbcompression", "no"]);
+    server.run(&["DEBUG", "POPULATE", "200", "filler", "2000"]);
+    server.run(&["SAVE"]);
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    take(&store, 1, &quota, PATIENCE).await.expect("loaded");
+    server.kill();
+    // Ten milliseconds for each key, and a look at connections in between.
+    let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
+    server.start_again(&slowly, "server initialized");
+    until("the server says that it loads", || store.trouble().is_some_and(|failed| failed.class == Failure::Loading))
+        .await;
+    assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
+    let (_, decision) = until_decided(&store, &quota).await;
+    assert!(decision.remaining >= 998, "{decision:?}");
+}
+
+#[tokio::test]
+async fn a_cluster_without_slots_serves_nobody() {
+    let port = free_port().to_string();
+    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &port]);
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    until_failed(&store, &quota, Failure::Clusterdown).await;
+    assert_ne!(store.circuit(), Circuit::Closed);
+    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until_decided(&store, &quota).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told() {
+    let server = Server::start_with(free_port(), &["--requirepass", "right"]);
+    let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
+    let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
+    let store = RedisStore::new(&settings).expect("valid");
+    let failed = store.connected().await.expect_err("no such user");
+    assert_eq!(failed.class, Failure::Noperm, "{failed}");
+}

@@ -1,0 +1,139 @@
+//! Faults under load: every request is answered, nobody waits long past the deadline, no take is charged twice, and
+//! the store recovers by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use tokio::time::{sleep, timeout};
+
+use crate::load::{Load, States, Tally, counted};
+use crate::proxy::Proxy;
+use crate::server::Server;
+use crate::{a_day, patient, take, until};
+
+const WITHIN: Duration = Duration::from_millis(50);
+
+/// A store whose connections are tried anew after a while that a test can wait for.
+fn impatient(server: &Server) -> RedisStore {
+    let connect_timeout = Duration::from_millis(200);
+    RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) }).expect("valid")
+}
+
+async fn until_more_are_decided(load: &Load) {
+    let before = load.decided();
+    until("the store decides", || load.decided() >= before + 500).await;
+}
+
+fn assert_all_are_accounted_for(store: &RedisStore, tally: &Tally) {
+    assert_eq!(store.in_flight(), 0, "{tally:?}");
+    assert_eq!(counted(store), tally.failed, "{tally:?}");
+    // Ten times the claim: the machine may be busy.
+    assert!(tally.longest < 10 * WITHIN, "{tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_killed_and_comes_back() {
+    let mut server = Server::start();
+    let store = impatient(&server);
+    let load = Load::start(&store, 32, WITHIN, States::MayBeLost);
+    for _ in 0..3 {
+        until_more_are_decided(&load).await;
+        server.kill();
+        until("the breaker opens", || store.circuit() != Circuit::Closed).await;
+        server.start_again(&[], "ready to accept connections");
+    }
+    until_more_are_decided(&load).await;
+    let tally = load.end().await;
+    assert_all_are_accounted_for(&store, &tally);
+    assert!(store.failures(Failure::Open) > 0, "{tally:?}");
+}
+
+/// The bound: the limit once for each life of a server that keeps nothing on disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
+    const LIMIT: u64 = 400;
+    let mut server = Server::start();
+    let store = RedisStore::new(&Settings::new(server.url())).expect("valid");
+    let (admitted, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let task = || {
+        let (store, admitted, refused) = (store.clone(), Arc::clone(&admitted), Arc::clone(&refused));
+        tokio::spawn(async move {
+            let quota = a_day(LIMIT);
+            while refused.load(Ordering::Relaxed) < 100 {
+                match take(&store, 1, &quota, WITHIN).await {
+                    Ok((verdict, _)) if verdict.allowed => admitted.fetch_add(1, Ordering::Relaxed),
+                    Ok(_) => refused.fetch_add(1, Ordering::Relaxed),
+                    Err(_) => 0,
+                };
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+    };
+    let tasks: Vec<_> = (0..16).map(|_| task()).collect();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    until("half is given out", || count(&admitted) >= LIMIT / 2).await;
+    server.kill();
+    server.start_again(&[], "ready to accept connections");
+    for task in tasks {
+        timeout(crate::PATIENCE, task).await.expect("every request is answered").expect("no task panics");
+    }
+    let admitted = count(&admitted);
+    assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
+}
+
+/// The bound: what was admitted, and what failed without an answer.
+#[tokio::test]
+async fn a_server_freezes() {
+    let server = Server::start();
+    let store = impatient(&server);
+    let load = Load::start(&store, 64, WITHIN, States::Last);
+    // For a moment: the answers that are late come on the connection that goes on being used.
+    for _ in 0..5 {
+        until_more_are_decided(&load).await;
+        let late = store.failures(Failure::Timeout);
+        server.freeze();
+        until("requests are late", || store.failures(Failure::Timeout) > late).await;
+        server.thaw();
+    }
+    until_more_are_decided(&load).await;
+    // For long: the connection is given up.
+    server.freeze();
+    until("the server is connected to in vain", || store.trouble().is_some()).await;
+    assert_ne!(store.circuit(), Circuit::Closed);
+    server.thaw();
+    until_more_are_decided(&load).await;
+    let tally = load.end().await;
+    assert_all_are_accounted_for(&store, &tally);
+    assert!(store.failures(Failure::Open) > 0, "{tally:?}");
+}
+
+#[tokio::test]
+async fn connections_are_reset_in_the_middle_of_an_answer() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port(), 5000).await;
+    let store = RedisStore::new(&patient(&proxy.url())).expect("valid");
+    let load = Load::start(&store, 64, crate::PATIENCE, States::Last);
+    until("connections are reset", || proxy.resets() >= 8).await;
+    until_more_are_decided(&load).await;
+    let tally = load.end().await;
+    assert_eq!(store.in_flight(), 0);
+    // Who is not on the way when it happens waits for the next connection.
+    assert!(tally.failed > 0 && store.failures(Failure::Disconnected) == tally.failed, "{tally:?}");
+    assert_eq!(counted(&store), tally.failed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_are_flushed_all_the_time() {
+    let server = Server::start();
+    let store = RedisStore::new(&patient(&server.url())).expect("valid");
+    let load = Load::start(&store, 32, crate::PATIENCE, States::Last);
+    for _ in 0..50 {
+        server.run(&["SCRIPT", "FLUSH"]);
+        let before = load.decided();
+        until("the store decides", || load.decided() > before).await;
+    }
+    let tally = load.end().await;
+    assert_eq!((tally.failed, counted(&store), store.in_flight()), (0, 0, 0), "{tally:?}");
+}

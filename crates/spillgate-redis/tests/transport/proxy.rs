@@ -1,0 +1,60 @@
+//! A proxy that resets connections in the middle of answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt as _, copy};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+pub(crate) struct Proxy {
+    port: u16,
+    resets: Arc<AtomicU64>,
+    task: AbortHandle,
+}
+
+impl Proxy {
+    /// In front of `to`: after so many bytes of answers, a few more on each connection, both its sides are reset.
+    pub(crate) async fn start(to: u16, bytes: u64) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let resets = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&resets);
+        let task = tokio::spawn(async move {
+            for more in 0.. {
+                let (client, _) = listener.accept().await.expect("the listener lasts");
+                tokio::spawn(pass(client, to, bytes + 7 * more, Arc::clone(&counted)));
+            }
+        });
+        Proxy { port, resets, task: task.abort_handle() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn pass(mut client: TcpStream, to: u16, bytes: u64, resets: Arc<AtomicU64>) {
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
+    for stream in [&client, &server] {
+        stream.set_zero_linger().expect("a socket");
+    }
+    let ((mut from_client, mut to_client), (from_server, mut to_server)) = (client.split(), server.split());
+    let mut answers = from_server.take(bytes);
+    tokio::select! {
+        _ = copy(&mut from_client, &mut to_server) => {}
+        _ = copy(&mut answers, &mut to_client) => {
+            resets.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

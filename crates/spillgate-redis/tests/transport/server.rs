@@ -1,0 +1,102 @@
+//! A redis-server of the test's own, which can be killed, stopped and started again.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use redis::Value;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+    arguments: Vec<String>,
+    folder: TempDir,
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+impl Server {
+    /// On a free port, once it is ready.
+    pub(crate) fn start() -> Server {
+        Server::start_with(free_port(), &[])
+    }
+
+    pub(crate) fn start_with(port: u16, arguments: &[&str]) -> Server {
+        let folder = TempDir::new().expect("a folder");
+        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let process = spawn(port, &arguments, folder.path(), "ready to accept connections");
+        Server { process, port, arguments, folder }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// By SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it ends");
+    }
+
+    /// After [`kill`](Server::kill): the same server again, once its log says so.
+    pub(crate) fn start_again(&mut self, more: &[&str], said: &str) {
+        let more = more.iter().map(|&argument| argument.to_owned());
+        let arguments: Vec<String> = self.arguments.iter().cloned().chain(more).collect();
+        self.process = spawn(self.port, &arguments, self.folder.path(), said);
+    }
+
+    /// SIGSTOP: it holds its connections, and says nothing.
+    pub(crate) fn freeze(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::STOP).expect("it runs");
+    }
+
+    pub(crate) fn thaw(&self) {
+        kill_process(Pid::from_child(&self.process), Signal::CONT).expect("it is there");
+    }
+
+    /// What it answers to one command on a connection of its own.
+    pub(crate) fn run(&self, words: &[&str]) -> Value {
+        let client = redis::Client::open(self.url()).expect("an address");
+        let mut connection = client.get_connection().expect("redis-server answers");
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+    }
+
+    /// A number of INFO.
+    pub(crate) fn info(&self, field: &str) -> u64 {
+        let text: String = redis::from_redis_value(self.run(&["INFO"])).expect("INFO is text");
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("INFO has no {field}"))
+    }
+}
+
+fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
+    let mut process = Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--enable-debug-command", "yes"])
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
+    let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
+    let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
+    assert!(is_said, "redis-server ended and never said {said:?}");
+    process
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,115 @@
+//! Ways to a server: Unix sockets, TLS, users, databases.
+
+use std::fs;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use spillgate_redis::{Failed, Failure, RedisStore, Settings, Tls};
+use tempfile::TempDir;
+
+use crate::server::{Server, free_port};
+use crate::{PATIENCE, a_day, patient, take};
+
+/// Two takes: the second one finds what the first one left.
+async fn assert_decides(settings: &Settings) {
+    let (store, quota) = (RedisStore::new(settings).expect("valid"), a_day(1000));
+    for left in [999, 998] {
+        let (verdict, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the server answers");
+        assert_eq!((verdict.allowed, decision.remaining), (true, left));
+    }
+}
+
+#[tokio::test]
+async fn by_a_unix_socket() {
+    let folder = TempDir::new().expect("a folder");
+    let socket = folder.path().join("redis.sock");
+    let _server = Server::start_with(0, &["--unixsocket", &socket.to_string_lossy()]);
+    assert_decides(&patient(&format!("unix://{}", socket.display()))).await;
+}
+
+#[tokio::test]
+async fn with_a_password_in_a_database() {
+    let server = Server::start_with(free_port(), &["--requirepass", "secret"]);
+    let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
+    assert_decides(&patient(&url)).await;
+    let client = redis::Client::open(url).expect("valid");
+    let keys: u64 = redis::cmd("DBSIZE").query(&mut client.get_connection().expect("up")).expect("a number");
+    assert_eq!(keys, 1);
+}
+
+/// A certificate and its key, in PEM.
+type Pem = (String, String);
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::<String>::new()).expect("valid");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("random numbers")).expect("signed")
+}
+
+fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
+    let key = KeyPair::generate().expect("random numbers");
+    let mut params = CertificateParams::new([name.to_owned()]).expect("valid");
+    params.distinguished_name.push(DnType::CommonName, name);
+    (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
+}
+
+/// A server that asks for certificates of that authority; and its port for TLS.
+fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>) -> (Server, u16, TempDir) {
+    let folder = TempDir::new().expect("a folder");
+    let (certificate, key) = signed_by(authority, "127.0.0.1");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("written");
+        path.to_string_lossy().into_owned()
+    };
+    let (ca, certificate, key) =
+        (file("ca.pem", &authority.pem()), file("certificate.pem", &certificate), file("key.pem", &key));
+    let port = free_port();
+    let arguments = [
+        ["--tls-port", &port.to_string()],
+        ["--tls-ca-cert-file", &ca],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+        ["--tls-auth-clients", "yes"],
+    ];
+    (Server::start_with(0, arguments.as_flattened()), port, folder)
+}
+
+async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Failed> {
+    let client = client.map(|(chain, key)| (chain.clone().into_bytes(), key.clone().into_bytes()));
+    let settings = Settings {
+        tls: Tls { ca: Some(ca.to_owned().into_bytes()), client },
+        connect_timeout: Duration::from_secs(1),
+        ..Settings::new(format!("rediss://127.0.0.1:{port}/"))
+    };
+    RedisStore::new(&settings)?.connected().await
+}
+
+#[tokio::test]
+async fn with_certificates_on_both_sides() {
+    let (authority, other) = (authority("ours"), authority("another"));
+    let (_server, port, _folder) = start_secure(&authority);
+    let client = signed_by(&authority, "limiter");
+    let tls = Tls {
+        ca: Some(authority.pem().into_bytes()),
+        client: Some((client.0.clone().into_bytes(), client.1.clone().into_bytes())),
+    };
+    let url = format!("rediss://127.0.0.1:{port}/");
+    assert_decides(&Settings { tls, ..patient(&url) }).await;
+
+    let unknown = connected(port, &other.pem(), Some(&client)).await.expect_err("nobody vouches for the server");
+    assert!(unknown.detail.contains("UnknownIssuer"), "{unknown}");
+    let refused = connected(port, &authority.pem(), None).await.expect_err("the server wants a certificate");
+    assert_eq!(refused.class, Failure::Disconnected, "{refused}");
+    let refused = connected(port, &authority.pem(), Some(&signed_by(&other, "limiter"))).await;
+    assert_eq!(refused.expect_err("nobody vouches for the client").class, Failure::Disconnected);
+}
+
+#[test]
+fn a_certificate_that_is_none_is_told_at_once() {
+    for broken in ["", "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n"] {
+        let tls = Tls { ca: Some(broken.as_bytes().to_vec()), client: None };
+        assert!(RedisStore::new(&Settings { tls, ..Settings::new("rediss://127.0.0.1/") }).is_err(), "{broken:?}");
+    }
+}
