@@ -73,6 +73,10 @@ pub enum Reason {
     StoreFull,
     /// This algorithm has no such operation.
     Unsupported,
+    /// The store failed, and the policy for that answered instead.
+    StoreFailed,
+    /// Another limit of the request is known to refuse it, so this one was not asked.
+    NotAsked,
 }
 
 impl Reason {
@@ -88,6 +92,8 @@ impl Reason {
             Reason::LeaseExpired => "lease_expired",
             Reason::StoreFull => "store_full",
             Reason::Unsupported => "unsupported",
+            Reason::StoreFailed => "store_failed",
+            Reason::NotAsked => "not_asked",
         }
     }
 }

@@ -112,7 +112,7 @@ mod verdict;
 
 pub use decision::{Decision, Reason, Receipt, Source, Verdict, Wait};
 pub use packed::Packed;
-pub use quota::{Algorithm, Anchor, Denied, MAX_UNITS, Quota, QuotaBuilder, QuotaError};
+pub use quota::{Algorithm, Anchor, Denied, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
 pub use request::{Binding, Hit, MAX_HITS, Op, OpKind, decide};
 pub use state::State;
 pub use store::{Store, StoreError};

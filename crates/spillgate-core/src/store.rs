@@ -16,6 +16,11 @@ pub trait Store: Send + Sync {
     /// rule that cannot work is a load error and not a surprise.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool;
 
+    /// Whether the store decides at a time of its own, one for all that share it. A caller then passes no `now`.
+    fn has_clock(&self) -> bool {
+        false
+    }
+
     /// Decides all `hits` (at most [`MAX_HITS`](crate::MAX_HITS)) of one request; `decisions`
     /// has the same length.
     ///

@@ -126,6 +126,10 @@ impl Store for RedisStore {
         supports(quota, op)
     }
 
+    fn has_clock(&self) -> bool {
+        true
+    }
+
     async fn decide(
         &self,
         now: Option<Time>,

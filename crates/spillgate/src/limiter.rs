@@ -40,7 +40,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Errors
     /// The store failed; nothing is known about what was charged.
     pub async fn decide(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
-        self.store.decide(Some(self.clock.now()), hits, decisions).await
+        let now = if self.store.has_clock() { None } else { Some(self.clock.now()) };
+        self.store.decide(now, hits, decisions).await
     }
 
     /// Takes `cost` units for `key` in `bucket`, if they fit `quota`; a cost of 0 only looks.

@@ -1,7 +1,7 @@
 //! From requests to hits: our own rules.
 
-use spillgate::rules::{Action, Descriptor, OnStoreFailure, Plan, Request, Rules, RulesFile};
-use spillgate::{Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, Op};
+use spillgate::rules::{Action, Descriptor, Plan, Request, Rules, RulesFile};
+use spillgate::{Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, OnStoreFailure, Op};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
@@ -156,8 +156,8 @@ descriptors:
     assert_eq!(quota("queue").capacity(), 51);
     assert_eq!((quota("places").capacity(), quota("places").lease_ns()), (4, 45_000_000_000));
     assert_eq!(quota("first").algorithm(), Algorithm::FixedWindow(Anchor::FirstHit));
-    assert_eq!(limit("first").on_store_failure, OnStoreFailure::Error);
-    assert_eq!(limit("gcra").on_store_failure, OnStoreFailure::Local);
+    assert_eq!(limit("first").quota.on_store_failure(), OnStoreFailure::Error);
+    assert_eq!(limit("gcra").quota.on_store_failure(), OnStoreFailure::Local);
     assert_eq!(limit("first").slot_by.as_deref(), Some("first"));
     assert_eq!(limit("first").origin.as_ref().map(|origin| origin.line), Some(9));
 }

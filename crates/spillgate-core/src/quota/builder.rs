@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
-use super::{Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, Quota, QuotaError, identity};
+use super::{
+    Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError, identity,
+};
 
 /// Collects what a [`Quota`] is made of; [`build`](QuotaBuilder::build) checks it.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +20,7 @@ pub struct QuotaBuilder {
     penalty: Duration,
     soft_ppm: u32,
     denied: Denied,
+    on_store_failure: OnStoreFailure,
 }
 
 impl QuotaBuilder {
@@ -36,6 +39,7 @@ impl QuotaBuilder {
             penalty: Duration::ZERO,
             soft_ppm: 0,
             denied: Denied::Free,
+            on_store_failure: OnStoreFailure::Local,
         }
     }
 
@@ -95,6 +99,13 @@ impl QuotaBuilder {
         self
     }
 
+    /// What to answer while a shared store fails; by local state unless set.
+    #[must_use]
+    pub const fn on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Self {
+        self.on_store_failure = on_store_failure;
+        self
+    }
+
     /// Checks everything and works out T and the capacities.
     ///
     /// # Errors
@@ -137,6 +148,7 @@ impl QuotaBuilder {
             lease_ns,
             penalty_ns,
             denied: self.denied,
+            on_store_failure: self.on_store_failure,
             identity: identity(algorithm, window_ns),
         })
     }

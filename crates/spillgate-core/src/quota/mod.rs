@@ -98,6 +98,37 @@ pub enum Denied {
     Charged,
 }
 
+/// What to answer for a limit while the store that many processes share fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum OnStoreFailure {
+    /// Let pass.
+    Allow,
+    /// Refuse.
+    Deny,
+    /// Fail, so that the caller's own policy decides.
+    Error,
+    /// Decide by this node's share of the limit in local state.
+    #[default]
+    Local,
+}
+
+impl OnStoreFailure {
+    /// All of them.
+    pub const ALL: [OnStoreFailure; 4] =
+        [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
+
+    /// Its name in rules files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OnStoreFailure::Allow => "allow",
+            OnStoreFailure::Deny => "deny",
+            OnStoreFailure::Error => "error",
+            OnStoreFailure::Local => "local",
+        }
+    }
+}
+
 /// How much in how long, and by which algorithm: checked once when built, then only read.
 ///
 /// ```
@@ -118,6 +149,7 @@ pub struct Quota {
     lease_ns: u64,
     penalty_ns: u64,
     denied: Denied,
+    on_store_failure: OnStoreFailure,
     identity: u128,
 }
 
@@ -234,6 +266,12 @@ impl Quota {
     #[must_use]
     pub const fn denied(&self) -> Denied {
         self.denied
+    }
+
+    /// What to answer while a shared store fails.
+    #[must_use]
+    pub const fn on_store_failure(&self) -> OnStoreFailure {
+        self.on_store_failure
     }
 
     /// Whether the algorithm has the operation: leases are not forced, and only they are renewed.

@@ -200,7 +200,8 @@ fn says(decision: &Decision) -> (Tone, &'static str) {
         Reason::StoreFull => (Tone::Bad, "no: the store is full"),
         Reason::LeaseExpired => (Tone::Bad, "no: the lease is gone"),
         Reason::Unsupported => (Tone::Bad, "no: not with this algorithm"),
-        Reason::Exceeded | Reason::Fits => (Tone::Bad, "no: used up"),
+        Reason::StoreFailed => (Tone::Bad, "no: the store failed"),
+        Reason::Exceeded | Reason::Fits | Reason::NotAsked => (Tone::Bad, "no: used up"),
     }
 }
 

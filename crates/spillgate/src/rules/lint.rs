@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use spillgate_core::{Algorithm, Denied};
+use spillgate_core::{Algorithm, Denied, OnStoreFailure};
 
 use super::bound::never_binds;
 use super::index::SlotView;
-use super::model::{Limit, OnStoreFailure, Origin, Rule};
+use super::model::{Limit, Origin, Rule};
 use super::pattern::Pattern;
 use super::report::{At, Source, Warning, Words};
 use super::{DomainEntry, Rules, RulesFile};
@@ -224,7 +224,8 @@ impl<'r> Linter<'r> {
 
     /// What needs a store outside the process, which there is none of.
     fn without_effect(&mut self, domain: usize) {
-        let shared = |limit: &Limit| limit.on_store_failure != OnStoreFailure::default() || limit.slot_by.is_some();
+        let shared =
+            |limit: &Limit| limit.quota.on_store_failure() != OnStoreFailure::default() || limit.slot_by.is_some();
         let rules = self.rules.rules_of(domain).iter();
         let limits = rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
         let mut found = limits.filter(|(_, limit)| shared(limit));

@@ -28,7 +28,7 @@ mod yaml;
 use std::collections::HashMap;
 
 pub use file::read_files;
-pub use model::{Domain, How, Limit, Metadata, OnStoreFailure, Origin, Outcome, Rule, RuleStep, Step, Unit};
+pub use model::{Domain, How, Limit, Metadata, Origin, Outcome, Rule, RuleStep, Step, Unit};
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
 pub use report::{RulesError, RulesErrors, Warning};
 pub use schema::SCHEMA;

@@ -128,8 +128,6 @@ pub struct Limit {
     pub replaces: Box<[Box<str>]>,
     /// Charged after the fact: takes are forced, and only looks can be refused.
     pub post_paid: bool,
-    /// What to answer when the store fails.
-    pub on_store_failure: OnStoreFailure,
     /// The entry key whose value picks the slot of a Redis Cluster.
     pub slot_by: Option<Box<str>>,
     /// The file and line of the limit; `None` for a limit that came with a request.
@@ -160,7 +158,6 @@ impl Limit {
             requests_per_unit: u64::from(requests_per_unit),
             replaces: Box::default(),
             post_paid: false,
-            on_store_failure: OnStoreFailure::Local,
             slot_by: None,
             origin: None,
             charged: Some(Box::new(build(Denied::Charged))),
@@ -211,33 +208,6 @@ impl Unit {
             Unit::Month => 2_592_000,
             Unit::Year => 31_536_000,
         })
-    }
-}
-
-/// What to answer for a limit when the store fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum OnStoreFailure {
-    /// Let pass.
-    Allow,
-    /// Refuse.
-    Deny,
-    /// Fail, so that the caller's own policy decides.
-    Error,
-    /// Decide by this node's share of the limit in local state.
-    #[default]
-    Local,
-}
-
-impl OnStoreFailure {
-    /// Its name in rules files.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            OnStoreFailure::Allow => "allow",
-            OnStoreFailure::Deny => "deny",
-            OnStoreFailure::Error => "error",
-            OnStoreFailure::Local => "local",
-        }
     }
 }
 

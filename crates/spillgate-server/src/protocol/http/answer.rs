@@ -137,6 +137,7 @@ impl<'a> Told<'a> {
             Some(Reason::Penalty) => "the limit was exceeded before, and the penalty for that is not over",
             Some(Reason::WaitTooLong) => "the turn of this request comes later than it can wait",
             Some(Reason::StoreFull) => "the server counts as many keys as it can",
+            Some(Reason::StoreFailed) => "the store of limits does not answer, and this limit refuses until it does",
             _ => "the limit is used up",
         }
     }

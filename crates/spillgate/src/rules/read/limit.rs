@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Algorithm, Anchor, Denied, QuotaBuilder, QuotaError};
+use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, QuotaBuilder, QuotaError};
 
-use super::super::model::{Limit, OnStoreFailure, Origin, RuleStep, Unit};
+use super::super::model::{Limit, Origin, RuleStep, Unit};
 use super::super::report::At;
 use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
@@ -85,7 +85,6 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
         requests_per_unit,
         replaces,
         post_paid: policy.post_paid,
-        on_store_failure: policy.on_store_failure,
         slot_by: policy.slot_by,
         origin: Some(around.origin.clone()),
         charged: None,
@@ -178,10 +177,9 @@ fn not_built_yet(fields: &Fields<'_>, reporter: &mut Reporter<'_>) {
     }
 }
 
-/// What is not part of the quota.
+/// What is no part of the quota.
 struct Policy {
     post_paid: bool,
-    on_store_failure: OnStoreFailure,
     slot_by: Option<Box<str>>,
 }
 
@@ -193,12 +191,8 @@ impl Policy {
             let help = "remove `post_paid`: a place is taken before the work, not charged after it";
             reporter.error(at, "concurrency cannot be post_paid", "not with concurrency", help);
         }
-        let policies = [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
-        let policies = policies.map(|policy| (policy.as_str(), policy));
-        let on_store_failure =
-            fields.get("on_store_failure").and_then(|node| choice(node, "on_store_failure", &policies, reporter));
         let slot_by = fields.get("slot_by").and_then(|node| slot_by(node, around.steps, reporter));
-        Policy { post_paid, on_store_failure: on_store_failure.unwrap_or_default(), slot_by }
+        Policy { post_paid, slot_by }
     }
 }
 
@@ -254,6 +248,11 @@ fn options(
     }
     if let Some(lease) = fields.get("lease").and_then(|node| duration(node, "lease", reporter)) {
         builder = builder.lease(lease);
+    }
+    let policies = OnStoreFailure::ALL.map(|policy| (policy.as_str(), policy));
+    let policy = fields.get("on_store_failure").and_then(|node| choice(node, "on_store_failure", &policies, reporter));
+    if let Some(policy) = policy {
+        builder = builder.on_store_failure(policy);
     }
     builder
 }
