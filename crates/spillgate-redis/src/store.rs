@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::deny_cache::DenyCache;
 use crate::server::Server;
-use crate::{Answer, Circuit, Failed, Failure, Request, Settings, supports};
+use crate::{Answer, Circuit, Failed, Failure, LogForm, Request, Settings, supports};
 
 /// Decides on one Redis or Valkey. Requests that are under way at once share connections and their round trips.
 ///
@@ -34,6 +34,7 @@ use crate::{Answer, Circuit, Failed, Failure, Request, Settings, supports};
 pub struct RedisStore {
     server: Arc<Server>,
     deny_cache: Arc<DenyCache>,
+    log: LogForm,
     timeout: Duration,
     connect_timeout: Duration,
 }
@@ -53,7 +54,8 @@ impl RedisStore {
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
         let server = Arc::new(Server::new(settings)?);
         let deny_cache = Arc::new(DenyCache::new(settings.deny_cache_entries, settings.deny_cache_max_age));
-        Ok(RedisStore { server, deny_cache, timeout: settings.timeout, connect_timeout: settings.connect_timeout })
+        let log = settings.log;
+        Ok(RedisStore { server, deny_cache, log, timeout: settings.timeout, connect_timeout: settings.connect_timeout })
     }
 
     /// A store with the settings that are usual, once it is connected.
@@ -96,7 +98,7 @@ impl RedisStore {
             return Ok(verdict);
         }
         let question = self.deny_cache.question(hits, sent);
-        let mut request = Request::new(now, hits)?;
+        let mut request = Request::with(now, hits, self.log)?;
         // The general script is not asked again.
         loop {
             let reply = self.server.ask(&request, deadline).await?;
