@@ -17,20 +17,26 @@
 //!   none is charged twice: `tests/transport`.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
+mod address;
 mod breaker;
 mod bytes;
+mod cluster;
 mod failure;
+mod first;
 mod hit;
 mod jitter;
 mod link;
 mod name;
+mod parts;
 mod raw;
 mod request;
 mod script;
 mod server;
 mod settings;
+mod slots;
 mod store;
 mod target;
+mod tls;
 
 pub use breaker::Circuit;
 pub use failure::{Failed, Failure};
@@ -39,4 +45,4 @@ pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
 pub use settings::{Settings, Tls};
-pub use store::RedisStore;
+pub use store::{Node, RedisStore};
