@@ -23,6 +23,8 @@ pub(crate) struct Access {
     pub(crate) user: RedisConnectionInfo,
     pub(crate) tls: Option<TlsConnector>,
     pub(crate) queue: usize,
+    /// Whether scripts are run there.
+    pub(crate) scripts: bool,
 }
 
 impl Access {
@@ -131,7 +133,9 @@ impl Target {
                 first_of(attempts.collect()).await?
             }
         };
-        connected.load().await?;
+        if self.access.scripts {
+            connected.load().await?;
+        }
         Ok(connected)
     }
 }
