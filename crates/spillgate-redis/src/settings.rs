@@ -94,10 +94,14 @@ pub enum LogForm {
 /// How a `fixed_window` is taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FixedWindow {
-    /// By a script, as every other quota.
+    /// As every other quota.
     #[default]
     Script,
-    /// By one native command (INCREX) where the server has it: single takes on `first_hit` windows of whole milliseconds.
+    /// `first_hit` windows of whole milliseconds, whose refusals are free and start no penalty, by INCREX where the
+    /// server has it (Redis 8.8, Valkey 9.2), else as before. They know takes and looks alone, and with scripts a
+    /// request that hits one hits nothing else. They start and end on the server's clock of milliseconds, so that their
+    /// decisions are not bit for bit the kernel's. Without scripts, epoch windows are taken from so as well; and then
+    /// what is refused counts nothing. This has not been run against a server that has the command.
     Native,
 }
 

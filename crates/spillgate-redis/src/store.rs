@@ -15,7 +15,7 @@ use crate::parts::{self, GiveBack};
 use crate::server::{Reply, Server};
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
-use crate::{Answer, Circuit, Failed, Failure, Settings};
+use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 
 /// Decides on one Redis or Valkey. Requests that are under way at once share connections and their round trips.
 ///
@@ -256,6 +256,12 @@ impl RedisStore {
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.shared.deny_cache.answered()
+    }
+
+    /// How fixed windows are taken from: as [`Settings::fixed_window`] says, until a server has no INCREX.
+    #[must_use]
+    pub fn fixed_window(&self) -> FixedWindow {
+        self.shared.forms.fixed_window()
     }
 
     /// Requests that failed so.
