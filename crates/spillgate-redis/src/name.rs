@@ -27,6 +27,11 @@ impl Name {
         Name(name)
     }
 
+    /// What a cluster chooses the slot by.
+    pub(crate) fn tag(&self) -> &[u8] {
+        &self.0[4..4 + TAG]
+    }
+
     /// The name's bytes, all of them ASCII.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

@@ -173,14 +173,37 @@ impl<'r, 'q> Request<'r, 'q> {
             (self.script, self.arguments[1]) = self.general();
             return Ok(Answer::AskAgain);
         }
-        let states: Option<SmallVec<[State; 4]>> =
-            quotas().map(|(raw, quota)| raw::told(raw, quota, self.hits)).collect();
-        let mut states = states.ok_or_else(broken)?;
+        let mut states = self.states(&told).ok_or_else(broken)?;
         let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
         if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
             return Err(StoreError::Unavailable("script and kernel do not agree".to_owned()));
         }
         Ok(Answer::Verdict(verdict))
+    }
+
+    /// Tells anew what the reply of an allowed request means where another slot refuses the whole: what the kernel says
+    /// of the same hits beside one that never fits.
+    ///
+    /// # Errors
+    /// As those of [`answer`](Request::answer).
+    pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
+        let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
+        let (Some((now, mut states)), Some(first)) = (told, self.hits.first()) else {
+            return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name)));
+        };
+        let (mut hits, mut state_of) = (self.hits.to_vec(), self.state_of.clone());
+        hits.push(Hit::new(0, first.quota, Op::take(u64::MAX), Binding::Enforce));
+        state_of.push(states.len());
+        states.push(State::default());
+        let mut all = vec![Decision::default(); hits.len()];
+        decide(&mut states, &state_of, &hits, now, &mut all);
+        decisions.copy_from_slice(&all[..self.hits.len()]);
+        Ok(())
+    }
+
+    /// The states that were told of.
+    fn states(&self, told: &Told<'_, '_>) -> Option<SmallVec<[State; 4]>> {
+        told.raws.iter().zip(&told.quotas).map(|(raw, quota)| raw::told(raw, quota, self.hits)).collect()
     }
 
     /// Takes a reply apart; `None` if it ends too early, or late.
