@@ -10,7 +10,10 @@ mod failover;
 mod load;
 mod migration;
 mod requests;
+mod sentinels;
 #[path = "../transport/server.rs"]
 mod server;
+mod takers;
+mod trio;
 
 use common::{PATIENCE, a_day, patient, take, until, until_decided};

@@ -84,14 +84,17 @@ pub(crate) fn run(port: u16, words: &[&str]) -> redis::RedisResult<Value> {
 }
 
 fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
-    let mut process = Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--enable-debug-command", "yes"])
-        .args(arguments)
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
+    started(&mut command, said)
+}
+
+/// The process, once its log says so.
+pub(crate) fn started(command: &mut Command, said: &str) -> Child {
+    let process = command.stdout(Stdio::piped()).spawn();
+    let mut process =
+        process.expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
     assert!(is_said, "redis-server ended and never said {said:?}");
