@@ -84,7 +84,8 @@ impl Failure {
         }
     }
 
-    /// Whether the server may have charged nevertheless. After all others it has not.
+    /// Whether the server may have charged nevertheless. After all others it has not; but of a request with hits in
+    /// several slots of a cluster the other slots may have, after any failure.
     #[must_use]
     pub fn is_in_doubt(self) -> bool {
         matches!(self, Failure::Timeout | Failure::Disconnected)
@@ -116,6 +117,12 @@ impl Failure {
             "NOSCRIPT" => Failure::Noscript,
             _ => Failure::Other,
         }
+    }
+
+    /// Whether another node of a cluster may serve in place of the one that was asked.
+    pub(crate) fn may_be_elsewhere(self) -> bool {
+        let unreachable = matches!(self, Failure::Timeout | Failure::Disconnected | Failure::Open);
+        unreachable || matches!(self, Failure::Readonly | Failure::Loading | Failure::Moved | Failure::Clusterdown)
     }
 
     /// Whether the server as a whole serves nobody, by its own word.

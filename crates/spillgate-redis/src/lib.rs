@@ -5,8 +5,8 @@
 //! to tell the caller, so that `remaining`, `retry_after` and the rest are computed in one place for all stores.
 //!
 //! A [`Request`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
-//! arguments, and takes the bytes of the reply. [`RedisStore`] asks one server, over connections that many requests
-//! share and that are made again whenever they end.
+//! arguments, and takes the bytes of the reply. [`RedisStore`] asks: one server, the primary that sentinels name, or the
+//! nodes of a cluster, over connections that many requests share and that are made again whenever they end.
 //!
 //! # Guarantees
 //!
@@ -15,28 +15,43 @@
 //! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
 //! * Every request is decided within its time or fails as one of [`Failure`]'s classes, whatever becomes of the server;
 //!   none is charged twice: `tests/transport`.
+//! * A refusal that is repeated without asking is one that the server would repeat, unless something was given back
+//!   elsewhere within [`Settings::deny_cache_max_age`]: `src/deny_cache/tests.rs`, `tests/modes/deny_cache.rs`.
+//! * Without scripts, too, no window admits more than its limit: `tests/modes/plain.rs`.
+//! * A cluster's slots decide together what the kernel decides, also while they move, and a replica that is promoted is
+//!   found without help: `tests/topology`.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
+mod address;
 mod breaker;
 mod bytes;
+mod call;
+mod cluster;
+mod deny_cache;
 mod failure;
+mod first;
 mod hit;
 mod jitter;
 mod link;
 mod name;
+mod parts;
+mod plain;
 mod raw;
 mod request;
 mod script;
 mod server;
 mod settings;
+mod slots;
 mod store;
 mod target;
+mod tls;
 
 pub use breaker::Circuit;
 pub use failure::{Failed, Failure};
 pub use name::Name;
+pub use plain::PLAIN_COMMANDS;
 pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
-pub use settings::{Settings, Tls};
-pub use store::RedisStore;
+pub use settings::{FixedWindow, LogForm, Settings, Tls};
+pub use store::{Node, RedisStore};

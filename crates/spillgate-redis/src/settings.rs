@@ -13,24 +13,56 @@ use std::time::Duration;
 /// ```
 #[derive(Clone)]
 pub struct Settings {
-    /// `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (`valkey://` and `valkeys://` say the
-    /// same), or `unix:///path[?user=..&pass=..&db=..]`. For a database other than 0 the user has to be allowed SELECT.
+    /// What there is, and where; `rediss` in place of `redis` for TLS.
+    ///
+    /// * One server: `redis://[user:password@]host[:port][/database]` (`valkey://` and `valkeys://` say the same), or
+    ///   `unix:///path[?user=..&pass=..&db=..]`. For a database other than 0 the user has to be allowed SELECT.
+    /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..`, some of its nodes, which tell of the
+    ///   others. The user has to be allowed ASKING and CLUSTER SLOTS on all of them.
+    /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]`, the sentinels, and the
+    ///   name by which they know the primary. The user is the servers', and has to be allowed ROLE; the sentinels are
+    ///   asked without one.
     pub url: String,
-    /// Certificates for `rediss://`.
+    /// Certificates for TLS.
     pub tls: Tls,
     /// Within this a request is decided or has failed; queueing included.
     pub timeout: Duration,
     /// Within this a connection is made, the user logged in and the scripts loaded, or it is tried anew.
     pub connect_timeout: Duration,
-    /// Shared connections; a thread keeps to one of them, so that its requests travel together. It is made when the
+    /// Shared connections to each server; a thread keeps to one of them, so that its requests travel together. It is made when the
     /// thread first asks, and lives on the runtime that asked.
     pub connections: usize,
     /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded).
     pub max_in_flight: usize,
     /// So many requests in a row without an answer open the circuit breaker.
     pub max_failures: u32,
-    /// While it is open, one request may try at least so often; and where there is no connection, one is tried.
+    /// While it is open, one request may try at least so often; where there is no connection, one is tried; and while a
+    /// node of a cluster fails, the others are asked who has its slots now.
     pub probe_every: Duration,
+    /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none.
+    ///
+    /// A take that was refused for free is refused again until its time, at as high a cost under the same quota, while
+    /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
+    /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
+    /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
+    pub deny_cache_entries: usize,
+    /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
+    /// has lost the state.
+    pub deny_cache_max_age: Duration,
+    /// How a `sliding_window_log` is kept.
+    pub log: LogForm,
+    /// Whether requests are scripts. Where they are not, for servers and proxies that refuse them, a request is a
+    /// transaction of plain commands ([`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS), Redis 7.0 or later), and serves takes
+    /// and looks on fixed windows alone, whose refusals are free and start no penalty.
+    ///
+    /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
+    /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
+    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was last
+    /// told: their bound is f(s + 2d), where d is how late that was, at most the timeout, and how much the clocks of a
+    /// cluster's nodes differ.
+    pub scripts: bool,
+    /// How a `fixed_window` is taken from.
+    pub fixed_window: FixedWindow,
 }
 
 impl Settings {
@@ -45,8 +77,40 @@ impl Settings {
             max_in_flight: 4096,
             max_failures: 8,
             probe_every: Duration::from_millis(250),
+            deny_cache_entries: 65_536,
+            deny_cache_max_age: Duration::from_secs(1),
+            log: LogForm::Packed,
+            scripts: true,
+            fixed_window: FixedWindow::Script,
         }
     }
+}
+
+/// How a `sliding_window_log` is kept. Keys of the two forms have different names: after a change counting starts anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogForm {
+    /// A list of times, at most 600 bytes for the first hit and 12 for each further one. A take of n units writes n
+    /// elements: 65,536 take the server about ten milliseconds.
+    #[default]
+    Packed,
+    /// A sorted set that other tools can read: scores are microseconds, members exact times and a number, as in
+    /// `1790000000.123456789-0000000000`. At most 120 bytes and 60 for each hit up to 128 of them, then 160 for each.
+    /// After a penalty the first member, with the score `-inf`, is `until` and a time.
+    Zset,
+}
+
+/// How a `fixed_window` is taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FixedWindow {
+    /// As every other quota.
+    #[default]
+    Script,
+    /// `first_hit` windows of whole milliseconds, whose refusals are free and start no penalty, by INCREX where the
+    /// server has it (Redis 8.8, Valkey 9.2), else as before. They know takes and looks alone, and with scripts a
+    /// request that hits one hits nothing else. They start and end on the server's clock of milliseconds, so that their
+    /// decisions are not bit for bit the kernel's. Without scripts, epoch windows are taken from so as well; and then
+    /// what is refused counts nothing. This has not been run against a server that has the command.
+    Native,
 }
 
 /// The secret parts stay out of logs.

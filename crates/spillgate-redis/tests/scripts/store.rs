@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time};
-use spillgate_redis::{COMMANDS, RedisStore, Script};
+use spillgate_redis::{COMMANDS, LogForm, RedisStore, Script, Settings};
 
 use crate::support::RedisServer;
 
@@ -41,7 +41,9 @@ async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
 async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
     let server = RedisServer::start();
     let url = format!("redis://127.0.0.1:{}/", server.port());
-    let stores = [RedisStore::connect(&url).await.expect("up"), RedisStore::connect(&url).await.expect("up")];
+    // Nothing is late because the machine is busy.
+    let settings = Settings { timeout: Duration::from_secs(30), ..Settings::new(url) };
+    let stores = [(); 2].map(|()| RedisStore::new(&settings).expect("an address"));
     for (key, quota) in (1u128..).zip(quotas()) {
         let tasks: Vec<_> = (0..TASKS)
             .map(|i| {
@@ -67,8 +69,12 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     }
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let store = RedisStore::connect(&url).await.expect("allowed");
-    for quota in quotas() {
+    let sets = Settings { log: LogForm::Zset, ..Settings::new(&url) };
+    let stores = [RedisStore::new(&Settings::new(&url)), RedisStore::new(&sets)];
+    let [lists, sets] = stores.map(|store| store.expect("an address"));
+    lists.connected().await.expect("allowed");
+    sets.connected().await.expect("allowed");
+    for (store, quota) in [&lists, &sets].into_iter().flat_map(|store| quotas().into_iter().map(move |q| (store, q))) {
         let mut receipt = None;
         for turn in 0..4 {
             let mut decisions = [Decision::default()];
