@@ -173,7 +173,7 @@ impl RedisStore {
             return Err(Failed::new(Failure::Malformed, "as many decisions as hits"));
         }
         let decided = match Place::take(&self.shared) {
-            Some(place) => self.decide(timeout, now, hits, decisions, place).await,
+            Some(place) => self.decide_admitted(timeout, now, hits, decisions, place).await,
             None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
         };
         if let Err(failed) = &decided {
@@ -182,7 +182,7 @@ impl RedisStore {
         decided
     }
 
-    async fn decide(
+    async fn decide_admitted(
         &self,
         timeout: Duration,
         now: Option<Time>,

@@ -3,6 +3,7 @@
 use spillgate_redis::{Failure, RedisStore, Settings};
 
 use crate::cluster::{WITHIN, role, text};
+use crate::common::limiter;
 use crate::load::{Load, States, counted};
 use crate::server::{Server, free_port, run};
 use crate::takers::{LIMIT, Takers, passed_on};
@@ -104,7 +105,8 @@ async fn one_sentinel_that_knows_is_enough() {
     let (trio, stranger) = (Trio::start().await, Server::start());
     let sentinel = |port: u16| format!("127.0.0.1:{port}");
     let hosts = [free_port(), stranger.port(), trio.sentinels[1].port].map(sentinel).join(",");
-    let url = |name: &str| format!("redis-sentinel://{hosts}/{name}");
+    let url = |name: &str| format!("redis-sentinel://limiter:secret@{hosts}/{name}");
+    trio.servers[0].run(&limiter(&["+role"]));
     let store = RedisStore::new(&patient(&url("main"))).expect("valid");
     assert_eq!(store.nodes()[0].address, "main");
     let (_, decision) = take(&store, 1, &a_day(1000), crate::PATIENCE).await.expect("one of them knows");
@@ -117,7 +119,7 @@ async fn one_sentinel_that_knows_is_enough() {
     // A sentinel that has not heard yet.
     let sentinel = trio.sentinels[1].port;
     trio.servers[0].run(&["REPLICAOF", "127.0.0.1", &stranger.port().to_string()]);
-    let settings = Settings::new(format!("redis-sentinel://127.0.0.1:{sentinel}/main"));
+    let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));
     let demoted = RedisStore::new(&settings).expect("valid").connected().await;
     let failed = demoted.expect_err("it is a replica");
     assert!(failed.class == Failure::Readonly && failed.detail.contains("is no primary"), "{failed}");
