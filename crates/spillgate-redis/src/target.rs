@@ -70,21 +70,28 @@ impl Access {
 
     /// A connection to the primary that the sentinels know by that name.
     async fn primary(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<Connected, Failed> {
+        let address = self.address_by(sentinels, name).await?;
+        let mut primary = self.open(&address, &self.user).await?;
+        let role = primary.ask(&redis::cmd("ROLE")).await?;
+        // A primary that was frozen does not know what was done without it, and answers when it goes on.
+        let is_still_there = self.address_by(sentinels, name).await? == address;
+        match role {
+            Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => Ok(primary),
+            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
+        }
+    }
+
+    /// The primary's address by the word of the sentinel that has heard of the latest failover.
+    async fn address_by(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<ConnectionAddr, Failed> {
         let told = join_all(sentinels.iter().map(|sentinel| timeout(SENTINEL_WITHIN, self.told_by(sentinel, name))));
         let late = || Failed::new(Failure::Timeout, "no sentinel answered in time");
         let told = told.await.into_iter().map(|told| told.unwrap_or_else(|_| Err(late())));
-        // The sentinel that has heard of the latest failover is right: an old primary may believe itself to be one.
         let newest = told.reduce(|newest, told| match (&newest, &told) {
             (Ok((newest_epoch, _)), Ok((epoch, _))) if newest_epoch >= epoch => newest,
             (Ok(_), Err(_)) => newest,
             _ => told,
         });
-        let (_, address) = newest.unwrap_or_else(|| Err(late()))?;
-        let mut primary = self.open(&address, &self.user).await?;
-        match primary.ask(&redis::cmd("ROLE")).await? {
-            Value::Array(role) if role.first().is_some_and(is_primary) => Ok(primary),
-            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
-        }
+        newest.unwrap_or_else(|| Err(late())).map(|(_, address)| address)
     }
 
     /// The epoch of the latest failover, and the primary's address since.
