@@ -1,6 +1,6 @@
 //! The one storage seam.
 
-use alloc::string::String;
+use alloc::borrow::Cow;
 use core::fmt;
 use core::future::Future;
 
@@ -43,7 +43,7 @@ pub enum StoreError {
     /// The hits of the request were not well formed (too many, or lengths that differ).
     Malformed(&'static str),
     /// The store is unreachable, too slow, or answered with an error.
-    Unavailable(String),
+    Unavailable(Cow<'static, str>),
 }
 
 impl fmt::Display for StoreError {

@@ -179,7 +179,9 @@ impl From<Failed> for StoreError {
     fn from(failed: Failed) -> StoreError {
         match failed {
             Failed { class: Failure::Malformed, detail: Cow::Borrowed(what) } => StoreError::Malformed(what),
-            failed => StoreError::Unavailable(failed.to_string()),
+            // While the breaker is open every request ends here, and nothing is allocated.
+            Failed { detail: Cow::Borrowed(what), .. } => StoreError::Unavailable(Cow::Borrowed(what)),
+            failed => StoreError::Unavailable(Cow::Owned(failed.to_string())),
         }
     }
 }

@@ -145,7 +145,7 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
     /// # Errors
     /// The reply is none of these commands.
     pub(crate) fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
-        let broken = || StoreError::Unavailable("the transaction did not answer with counters".to_owned());
+        let broken = || StoreError::Unavailable("the transaction did not answer with counters".into());
         // The time comes last.
         let (counts, time) = reply.split_at_checked(reply.len().saturating_sub(16)).ok_or_else(broken)?;
         let now = read_time(time).ok_or_else(broken)?;

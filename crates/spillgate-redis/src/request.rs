@@ -178,7 +178,7 @@ impl<'r, 'q> Request<'r, 'q> {
     /// # Panics
     /// If `decisions` is not as long as the hits.
     pub fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
-        let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name));
+        let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into());
         let told = self.read(reply).ok_or_else(broken)?;
         let quotas = || told.raws.iter().zip(&told.quotas);
         if self.script != Script::DECIDE && !quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now)) {
@@ -188,7 +188,7 @@ impl<'r, 'q> Request<'r, 'q> {
         let mut states = self.states(&told).ok_or_else(broken)?;
         let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
         if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
-            return Err(StoreError::Unavailable("script and kernel do not agree".to_owned()));
+            return Err(StoreError::Unavailable("script and kernel do not agree".into()));
         }
         Ok(Answer::Verdict(verdict))
     }
@@ -201,7 +201,7 @@ impl<'r, 'q> Request<'r, 'q> {
     pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
         let (Some((now, mut states)), Some(first)) = (told, self.hits.first()) else {
-            return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name)));
+            return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into()));
         };
         let (mut hits, mut state_of) = (self.hits.to_vec(), self.state_of.clone());
         hits.push(Hit::new(0, first.quota, Op::take(u64::MAX), Binding::Enforce));

@@ -61,7 +61,7 @@ impl Store for Shaky {
     ) -> Result<Verdict, StoreError> {
         let link = *self.link.lock().expect("no test panics with it");
         assert_eq!(now.is_none(), self.has_clock(), "a store with a clock is passed no time");
-        let lost = || StoreError::Unavailable(format!("{link:?}"));
+        let lost = || StoreError::Unavailable(format!("{link:?}").into());
         if link == Link::Lost {
             return Err(lost());
         }
