@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time, Verdict};
+use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Quota, StoreError, Time, Verdict};
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::failure::Failed;
+use crate::failure::{Failed, Failure};
 use crate::name::Name;
 use crate::request::{Answer, Request};
 use crate::slots::slot;
@@ -53,11 +53,11 @@ struct Answered<'r, 'q> {
 
 async fn ask<'r, 'q>(
     cluster: &Arc<Cluster>,
-    now: Option<Time>,
-    hits: &'r [Hit<'q>],
+    mut request: Request<'r, 'q>,
+    hits: usize,
     deadline: Instant,
 ) -> Result<Answered<'r, 'q>, Failed> {
-    let (mut request, mut decisions) = (Request::new(now, hits)?, vec![Decision::default(); hits.len()]);
+    let mut decisions = vec![Decision::default(); hits];
     // The general script is not asked again.
     loop {
         let reply = cluster.ask(&request, deadline).await?;
@@ -76,8 +76,15 @@ pub(crate) async fn decide(
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<(Verdict, GiveBack), Failed> {
+    if hits.len() > MAX_HITS {
+        return Err(Failed::new(Failure::Malformed, "too many hits"));
+    }
     let parts = split(hits);
-    let mut answers = try_join_all(parts.iter().map(|part| ask(cluster, now, &part.hits, deadline))).await?;
+    // All is checked before anybody is asked.
+    let requests: Result<Vec<_>, StoreError> = parts.iter().map(|part| Request::new(now, &part.hits)).collect();
+    let asked = requests?.into_iter().zip(&parts);
+    let asked = asked.map(|(request, part)| ask(cluster, request, part.hits.len(), deadline));
+    let mut answers = try_join_all(asked).await?;
     let latest = answers.iter().map(|answer| answer.verdict.now).max().unwrap_or_default();
     place(&parts, &answers, decisions);
     let verdict = Verdict::of(hits, decisions, latest);
@@ -133,7 +140,7 @@ impl GiveBack {
         let given_back = join_all(self.taken.iter().map(|taken| async {
             let hits = taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
-            ask(cluster, self.now, &hits, deadline).await.map(drop)
+            ask(cluster, Request::new(self.now, &hits)?, hits.len(), deadline).await.map(drop)
         }));
         given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
     }

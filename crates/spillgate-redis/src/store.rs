@@ -47,7 +47,7 @@ use crate::{Answer, Circuit, Failed, Failure, Request, Settings, supports};
 ///   dropped and [counted](RedisStore::give_backs_lost): then the units come back as their algorithm says. Limits are
 ///   never exceeded by it, but that a bucket's take, given back d later, widens its bound to that of s + d.
 /// * If a slot fails, the request fails, and what others took stays taken: whoever then lets the request pass has charged
-///   it as far as possible.
+///   it as far as possible. So it is if the caller does not wait for the verdict.
 /// * A lease is renewed though another slot refuses the request.
 ///
 /// # Failover
@@ -100,7 +100,9 @@ impl RedisStore {
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-        let access = Access { user: url.user, tls, queue: settings.max_in_flight };
+        // A connection takes two answers of theirs.
+        let sentinels_within = settings.connect_timeout / 4;
+        let access = Access { user: url.user, tls, queue: settings.max_in_flight, sentinels_within };
         let server = |access, location| Server::new(Target { access: Arc::new(access), location }, settings);
         let topology = match url.servers {
             Servers::One(address) => Topology::Server(server(access, Location::At(address))),
