@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time, Verdict};
+use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Quota, StoreError, Time, Verdict};
 use tokio::time::Instant;
 
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
-use crate::failure::Failed;
+use crate::failure::{Failed, Failure};
 use crate::name::Name;
 use crate::request::Answer;
 use crate::slots::slot;
@@ -55,12 +55,11 @@ struct Answered<'f, 'r, 'q> {
 
 async fn ask<'f, 'r, 'q>(
     cluster: &Arc<Cluster>,
-    forms: &'f Forms,
-    now: Option<Time>,
-    hits: &'r [Hit<'q>],
+    mut call: Call<'f, 'r, 'q>,
+    hits: usize,
     deadline: Instant,
 ) -> Result<Answered<'f, 'r, 'q>, Failed> {
-    let (mut call, mut decisions) = (forms.call(now, hits)?, vec![Decision::default(); hits.len()]);
+    let mut decisions = vec![Decision::default(); hits];
     // The general script is not asked again.
     loop {
         let reply = cluster.ask(&call, deadline).await?;
@@ -80,8 +79,15 @@ pub(crate) async fn decide(
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<(Verdict, GiveBack), Failed> {
+    if hits.len() > MAX_HITS {
+        return Err(Failed::new(Failure::Malformed, "too many hits"));
+    }
     let parts = split(hits);
-    let mut answers = try_join_all(parts.iter().map(|part| ask(cluster, forms, now, &part.hits, deadline))).await?;
+    // All is checked before anybody is asked.
+    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| forms.call(now, &part.hits)).collect();
+    let asked = calls?.into_iter().zip(&parts);
+    let asked = asked.map(|(call, part)| ask(cluster, call, part.hits.len(), deadline));
+    let mut answers = try_join_all(asked).await?;
     let latest = answers.iter().map(|answer| answer.verdict.now).max().unwrap_or_default();
     place(&parts, &answers, decisions);
     let verdict = Verdict::of(hits, decisions, latest);
@@ -145,7 +151,7 @@ impl GiveBack {
             let hits: Vec<Hit<'_>> = hits.collect();
             // What was refused because of them is so no longer.
             let _question = deny_cache.question(&hits, Instant::now());
-            ask(cluster, forms, self.now, &hits, deadline).await.map(drop)
+            ask(cluster, forms.call(self.now, &hits)?, hits.len(), deadline).await.map(drop)
         }));
         given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
     }

@@ -49,7 +49,7 @@ use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 ///   dropped and [counted](RedisStore::give_backs_lost): then the units come back as their algorithm says. Limits are
 ///   never exceeded by it, but that a bucket's take, given back d later, widens its bound to that of s + d.
 /// * If a slot fails, the request fails, and what others took stays taken: whoever then lets the request pass has charged
-///   it as far as possible.
+///   it as far as possible. So it is if the caller does not wait for the verdict.
 /// * A lease is renewed though another slot refuses the request.
 ///
 /// # Failover
@@ -104,8 +104,14 @@ impl RedisStore {
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-        let (queue, scripts) = (settings.max_in_flight, settings.scripts);
-        let access = Access { user: url.user, tls, queue, scripts };
+        let access = Access {
+            user: url.user,
+            tls,
+            queue: settings.max_in_flight,
+            scripts: settings.scripts,
+            // A connection takes two answers of theirs.
+            sentinels_within: settings.connect_timeout / 4,
+        };
         let server = |access, location| Server::new(Target { access: Arc::new(access), location }, settings);
         let topology = match url.servers {
             Servers::One(address) => Topology::Server(server(access, Location::At(address))),

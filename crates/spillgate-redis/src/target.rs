@@ -20,9 +20,6 @@ use crate::failure::{Failed, Failure};
 use crate::script::Script;
 use crate::tls;
 
-/// So long all sentinels are waited for.
-const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
-
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -33,6 +30,8 @@ pub(crate) struct Access {
     pub(crate) queue: usize,
     /// Whether scripts are run there.
     pub(crate) scripts: bool,
+    /// So long all sentinels are waited for.
+    pub(crate) sentinels_within: Duration,
 }
 
 impl Access {
@@ -83,7 +82,8 @@ impl Access {
 
     /// The primary's address by the word of the sentinel that has heard of the latest failover.
     async fn address_by(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<ConnectionAddr, Failed> {
-        let told = join_all(sentinels.iter().map(|sentinel| timeout(SENTINEL_WITHIN, self.told_by(sentinel, name))));
+        let told =
+            join_all(sentinels.iter().map(|sentinel| timeout(self.sentinels_within, self.told_by(sentinel, name))));
         let late = || Failed::new(Failure::Timeout, "no sentinel answered in time");
         let told = told.await.into_iter().map(|told| told.unwrap_or_else(|_| Err(late())));
         let newest = told.reduce(|newest, told| match (&newest, &told) {

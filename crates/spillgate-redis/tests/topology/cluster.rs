@@ -102,4 +102,4 @@ pub(crate) fn key_on(node: &Server, nth: usize, quota: &Quota, seed: u128) -> u1
     keys.take(1000).find(of).expect("a third of all keys")
 }
 
-pub(crate) const WITHIN: Duration = Duration::from_millis(50);
+pub(crate) const WITHIN: Duration = Duration::from_millis(100);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, Receipt, State, Store as _, Time, decide,
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, State, Store as _, StoreError,
+    Time, decide,
 };
 use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
@@ -271,4 +272,25 @@ async fn a_give_back_is_dropped_when_it_is_late() {
         cluster.nodes[0].thaw();
         patient.decide(None, &takes(&limited, [0]), &mut [Decision::default()]).await.expect("it is thawed");
     }
+}
+
+/// What no slot could be asked about is told before any slot is.
+#[tokio::test]
+async fn a_request_that_is_malformed_charges_nothing() {
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let odd = Quota::fixed_window(5, Duration::from_nanos(1_000_000_001)).build().expect("valid");
+    let limited: Vec<(u128, Quota)> =
+        (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 8), a_day(1000))).collect();
+    let mut hits = takes(&limited, 0..2);
+    hits.push(Hit::new(limited[2].0, &odd, Op::take(1), Binding::Enforce));
+    let mut decisions = vec![Decision::default(); 300];
+    let refused = store.decide(None, &hits, &mut decisions[..3]).await;
+    assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
+    let many = |count: usize| takes(&limited, (0..count).map(|i| i % 3));
+    let refused = store.decide(None, &many(MAX_HITS + 1), &mut decisions[..=MAX_HITS]).await;
+    assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
+    store.decide(None, &many(MAX_HITS), &mut decisions[..MAX_HITS]).await.expect("as many as may be");
+    let used: Vec<u64> = decisions[..3].iter().map(|decision| 1000 - decision.remaining).collect();
+    assert_eq!(used, [86, 85, 85], "nothing else was charged");
 }
