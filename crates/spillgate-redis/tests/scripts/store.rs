@@ -37,13 +37,20 @@ async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
     admitted
 }
 
+/// A store for which nothing is late because the machine is busy.
+fn patient(server: &RedisServer) -> RedisStore {
+    let settings = patience(format!("redis://127.0.0.1:{}/", server.port()));
+    RedisStore::new(&settings).expect("an address")
+}
+
+fn patience(url: String) -> Settings {
+    Settings { timeout: Duration::from_secs(30), connect_timeout: Duration::from_secs(30), ..Settings::new(url) }
+}
+
 #[tokio::test]
 async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
     let server = RedisServer::start();
-    let url = format!("redis://127.0.0.1:{}/", server.port());
-    // Nothing is late because the machine is busy.
-    let settings = Settings { timeout: Duration::from_secs(30), ..Settings::new(url) };
-    let stores = [(); 2].map(|()| RedisStore::new(&settings).expect("an address"));
+    let stores = [(); 2].map(|()| patient(&server));
     for (key, quota) in (1u128..).zip(quotas()) {
         let tasks: Vec<_> = (0..TASKS)
             .map(|i| {
@@ -69,8 +76,8 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     }
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let sets = Settings { log: LogForm::Zset, ..Settings::new(&url) };
-    let stores = [RedisStore::new(&Settings::new(&url)), RedisStore::new(&sets)];
+    let sets = Settings { log: LogForm::Zset, ..patience(url.clone()) };
+    let stores = [RedisStore::new(&patience(url)), RedisStore::new(&sets)];
     let [lists, sets] = stores.map(|store| store.expect("an address"));
     lists.connected().await.expect("allowed");
     sets.connected().await.expect("allowed");
@@ -109,7 +116,7 @@ fn the_commands_are_those_of_the_scripts() {
 #[tokio::test]
 async fn a_server_that_lost_its_scripts_gets_them_again() {
     let server = RedisServer::start();
-    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
+    let store = patient(&server);
     let quota = Quota::per_day(10).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     for left in (0..10).rev() {
@@ -123,7 +130,7 @@ async fn a_server_that_lost_its_scripts_gets_them_again() {
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error() {
     let server = RedisServer::start();
-    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
+    let store = patient(&server);
     let quota = Quota::per_day(10).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let name = spillgate_redis::Name::of(&hits[0]);
