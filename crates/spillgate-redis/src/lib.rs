@@ -38,5 +38,5 @@ pub use name::Name;
 pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
-pub use settings::{Settings, Tls};
+pub use settings::{FixedWindow, LogForm, Settings, Tls};
 pub use store::RedisStore;
