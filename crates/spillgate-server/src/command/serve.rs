@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState};
 use crate::service::{Bounds, Service, ServiceOptions};
-use crate::settings::{Listen, Settings, Store};
+use crate::settings::{Listen, Settings, StoreUrl};
 
 /// The most bytes of the admin token's file.
 const TOKEN_FILE_BYTES: u64 = 4096;
@@ -120,7 +120,7 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
 }
 
 fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Trouble> {
-    let Store::Memory = settings.store;
+    let StoreUrl::Memory = settings.store.url else { todo!() };
     let options = MemoryOptions {
         max_keys: settings.memory.max_keys,
         max_heap_bytes: settings.memory.max_heap,
