@@ -31,9 +31,15 @@ pub struct Settings {
     pub max_failures: u32,
     /// While it is open, one request may try at least so often; and where there is no connection, one is tried.
     pub probe_every: Duration,
-    /// Refusals that are kept to be repeated without asking the server; 0 keeps none.
+    /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none.
+    ///
+    /// A take that was refused for free is refused again until its time, at as high a cost under the same quota, while
+    /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
+    /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
+    /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
     pub deny_cache_entries: usize,
-    /// No refusal is kept for longer: within this a reset or a refund made elsewhere is seen.
+    /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
+    /// has lost the state.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,
