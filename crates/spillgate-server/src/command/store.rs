@@ -125,7 +125,11 @@ pub(super) fn check_rules(settings: &Settings, store: &Backend, rules: &Rules) -
                     `on_store_failure: allow`, `deny` or `error`";
         found.push(Trouble::new(message, help));
     }
-    if found.is_empty() { Ok(()) } else { Err(Problems(found.into_iter().map(|trouble| Box::new(trouble) as _).collect())) }
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Problems(found.into_iter().map(|trouble| Box::new(trouble) as _).collect()))
+    }
 }
 
 fn limits(rules: &Rules) -> impl Iterator<Item = &Limit> {
@@ -145,8 +149,10 @@ fn unsupported(settings: &Settings, store: &Backend, limit: &Limit) -> Option<Tr
     let (place, algorithm) = (origin(limit), quota.algorithm().as_str());
     let message = format!("{place}: the store {} cannot count this {algorithm}", settings.store.url);
     let help = match settings.store.scripts {
-        false => "without scripts (store.scripts: off) only plain fixed windows are served: write `algorithm: fixed_window`, \
-                  or allow scripts",
+        false => {
+            "without scripts (store.scripts: off) only plain fixed windows are served: write `algorithm: fixed_window`, \
+                  or allow scripts"
+        }
         true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",
     };
     Some(Trouble::new(message, help))

@@ -88,7 +88,8 @@ impl<'s> Watch<'s> {
             return;
         }
         self.since = Some((answers, now));
-        let why = || self.shared.store().trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
+        let why =
+            || self.shared.store().trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
         match (answers, before) {
             (true, None) => tracing::info!("the store answers"),
             (true, Some((_, since))) => {

@@ -31,8 +31,8 @@ use crate::metrics::{Metrics, Outcome, RuleCounters};
 use crate::settings::{Grants, Limits};
 
 pub use answer::{Answer, Judged, Status};
-pub use error::ServiceError;
 pub use backend::{Backend, Shared};
+pub use error::ServiceError;
 pub use moment::{Moment, Timing};
 pub use peer::Peer;
 pub use readiness::Readiness;

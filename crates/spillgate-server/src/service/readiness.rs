@@ -111,7 +111,9 @@ impl<C: Clock> Service<C> {
             (Readiness::Starting, _) => "starting".to_owned(),
             (Readiness::StoreDown, store) => format!("not ready: {}", store.unwrap_or_default()),
             (Readiness::Ready, Some(store)) => format!("ready: {store}"),
-            (Readiness::Ready, None) if self.limiter.store().shared().is_some() => "ready: the store answers".to_owned(),
+            (Readiness::Ready, None) if self.limiter.store().shared().is_some() => {
+                "ready: the store answers".to_owned()
+            }
             (Readiness::Ready, None) => "ready".to_owned(),
         }
     }

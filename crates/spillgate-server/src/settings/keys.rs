@@ -157,10 +157,10 @@ pub const KEYS: &[Key] = &[
         "How a sliding_window_log is kept: packed, or zset, which other tools can read and takes ten times as much",
         |s, v| s.store.log = v.word(&[("packed", LogForm::Packed), ("zset", LogForm::Zset)])?),
     key!("store.fixed_window", One "FORM", "script",
-        "How a fixed_window with anchor: first_hit is taken from: script, or native (INCREX, where the store has it)",
-        |s, v| {
-            s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?;
-        }),
+    "How a fixed_window with anchor: first_hit is taken from: script, or native (INCREX, where the store has it)",
+    |s, v| {
+        s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?;
+    }),
     key!("store.deny_cache", One "COUNT|off", "65536",
         "Refusals that are repeated without asking the store, while they are still true",
         |s, v| s.store.deny_cache = if v.text()? == "off" { 0 } else { as_usize(v.count(1..=10_000_000)?) }),

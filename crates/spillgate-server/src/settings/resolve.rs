@@ -10,10 +10,10 @@ use spillgate_redis::{FixedWindow, LogForm};
 
 use super::error::{SettingsError, Source};
 use super::keys::{KEYS, Key, Shape};
-use super::values::{Value, nearest};
-use super::yaml::{self, Kind, Name, Node, Wrong};
 use super::secret::masked;
 use super::store;
+use super::values::{Value, nearest};
+use super::yaml::{self, Kind, Name, Node, Wrong};
 use super::{
     Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl,
 };

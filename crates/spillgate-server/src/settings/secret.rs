@@ -1,17 +1,17 @@
 //! Passwords in URLs, which no error, listing or log may show.
 
+/// What a URL begins with, also where somebody forgot a sign of it.
+const BEGINNINGS: [&str; 8] = ["://", "redis:", "rediss:", "valkey:", "valkeys:", "cluster:", "sentinel:", "redis//"];
+
 /// The text with stars in place of every password in a URL, and as many bytes: what points into the one points to the
 /// same in the other.
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        match line.split_once("://") {
-            Some((before, after)) => {
-                masked.extend([before, "://"]);
-                mask_url(after, &mut masked);
-            }
-            None => masked.push_str(line),
-        }
+        let begins = BEGINNINGS.iter().filter_map(|begin| Some(line.find(begin)? + begin.len())).min();
+        let (before, after) = line.split_at(begins.unwrap_or(line.len()));
+        masked.push_str(before);
+        mask_url(after, &mut masked);
     }
     masked
 }
@@ -54,6 +54,8 @@ mod tests {
             ("unix:///run/r.sock?user=u&pass=secret&db=1", "unix:///run/r.sock?user=u&pass=******&db=1"),
             ("url: unix:///r?pass=s\n", "url: unix:///r?pass=*\n"),
             ("rediss://u@h", "rediss://u@h"),
+            ("redis:u:secret@h", "redis:u:******@h"),
+            ("--store redis:/u:secret@h", "--store redis:/u:******@h"),
             ("http: 0.0.0.0:8080", "http: 0.0.0.0:8080"),
             ("redis://u:grüße@h", "redis://u:*******@h"),
         ] {

@@ -127,13 +127,18 @@ fn host(rest: &str) -> &str {
 
 /// What is wrong between settings of the store that are right alone: the key to blame, what, and the mend. `changed`
 /// are those keys under `store` and `memory` that are not the default.
-pub(super) fn disagreements(settings: &Settings, changed: &[&'static str]) -> Vec<(&'static str, String, &'static str)> {
+pub(super) fn disagreements(
+    settings: &Settings,
+    changed: &[&'static str],
+) -> Vec<(&'static str, String, &'static str)> {
     let (store, snapshot) = (&settings.store, &settings.memory.snapshot);
     let mut found = Vec::new();
     if store.url == StoreUrl::Memory {
         const MEND: &str = "take it out, or set `store.url` to where the fleet counts: redis://127.0.0.1:6379";
         let others = changed.iter().filter(|path| path.starts_with("store."));
-        found.extend(others.map(|path| (*path, format!("`{path}` is for a shared store, and this one is memory"), MEND)));
+        found.extend(
+            others.map(|path| (*path, format!("`{path}` is for a shared store, and this one is memory"), MEND)),
+        );
         let interval = "memory.snapshot.interval";
         if snapshot.path.is_none() && changed.contains(&interval) {
             let help = "set `memory.snapshot.path` to the file that is to be written";
@@ -148,7 +153,11 @@ pub(super) fn disagreements(settings: &Settings, changed: &[&'static str]) -> Ve
     for path in changed.iter().filter(|path| matches!(**path, "store.user" | "store.password_file")) {
         if store.url.has_credentials() {
             let message = format!("`store.url` and `{path}` both say who logs in");
-            found.push((*path, message, "take what stands before the `@` out of the URL (of a Unix socket: user, pass)"));
+            found.push((
+                *path,
+                message,
+                "take what stands before the `@` out of the URL (of a Unix socket: user, pass)",
+            ));
         }
     }
     if store.user.is_some() && store.password_file.is_none() {
