@@ -24,6 +24,7 @@ mod breaker;
 mod bytes;
 mod cluster;
 mod deny_cache;
+pub mod doctor;
 mod failure;
 mod first;
 mod hit;

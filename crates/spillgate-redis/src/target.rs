@@ -27,7 +27,7 @@ pub(crate) struct Access {
 
 impl Access {
     /// Connects and logs in.
-    async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
+    pub(crate) async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
         let (connection, driver) = match (address, &self.tls) {
             (ConnectionAddr::Unix(path), _) => self.greet(UnixStream::connect(path).await?, user).await?,
             (ConnectionAddr::Tcp(host, port), tls) => {
@@ -88,7 +88,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
         driven(&mut self.driver, command.query_async(&mut self.connection)).await
     }
 
@@ -124,14 +124,19 @@ pub(crate) enum Location {
 impl Target {
     /// Finds the server, connects, logs in, and loads the scripts.
     pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
-        let mut connected = match &self.location {
-            Location::At(address) => self.access.open(address, &self.access.user).await?,
-            Location::PrimaryOf(sentinels, name) => {
-                let attempts = sentinels.iter().map(|sentinel| self.access.primary_by(sentinel, name));
-                first_of(attempts.collect()).await?
-            }
-        };
+        let mut connected = self.reach().await?;
         connected.load().await?;
         Ok(connected)
+    }
+
+    /// The same without the scripts.
+    pub(crate) async fn reach(&self) -> Result<Connected, Failed> {
+        match &self.location {
+            Location::At(address) => self.access.open(address, &self.access.user).await,
+            Location::PrimaryOf(sentinels, name) => {
+                let attempts = sentinels.iter().map(|sentinel| self.access.primary_by(sentinel, name));
+                first_of(attempts.collect()).await
+            }
+        }
     }
 }

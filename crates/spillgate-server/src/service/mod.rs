@@ -4,7 +4,6 @@
 mod answer;
 mod backend;
 mod error;
-mod join;
 mod moment;
 mod peer;
 mod readiness;
@@ -20,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
@@ -37,7 +37,6 @@ pub use moment::{Moment, Timing};
 pub use peer::Peer;
 pub use readiness::Readiness;
 
-use join::all;
 use readiness::Policies;
 
 /// The log is told of a full store at most this often.
@@ -379,7 +378,7 @@ impl<C: Clock> Service<C> {
             Ok::<_, ServiceError>((verdict.source, own))
         });
         let mut source = Source::Store;
-        for (planned, asked) in plan.descriptors.iter().zip(all(asked).await) {
+        for (planned, asked) in plan.descriptors.iter().zip(join_all(asked).await) {
             let (own_source, own) = asked?;
             if own_source != Source::Store {
                 source = own_source;
