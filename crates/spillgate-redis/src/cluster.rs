@@ -11,12 +11,12 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::breaker::Circuit;
+use crate::call::Call;
 use crate::failure::{Failed, Failure};
 use crate::first::first_of;
 use crate::jitter::Jitter;
-use crate::request::Request;
 use crate::server::{Redirection, Reply, Server};
-use crate::settings::{LogForm, Settings};
+use crate::settings::Settings;
 use crate::slots::{Map, Node, slot};
 use crate::target::{Access, Location, Target};
 
@@ -56,22 +56,17 @@ impl Cluster {
         }
     }
 
-    /// How logs are kept.
-    pub(crate) fn log(&self) -> LogForm {
-        self.settings.log
-    }
-
     /// The reply to the request by the deadline, or a failure. Whoever sends us on has done nothing, so nothing is done
     /// twice.
     pub(crate) async fn ask(
         self: &Arc<Cluster>,
-        request: &Request<'_, '_>,
+        call: &Call<'_, '_, '_>,
         deadline: Instant,
     ) -> Result<Vec<u8>, Failed> {
-        let slot = request.keys().first().map_or(0, slot);
+        let slot = call.key().map_or(0, |key| slot(&key));
         let mut pause = FIRST_PAUSE;
         let asked = loop {
-            match self.ask_owner(slot, request, deadline).await {
+            match self.ask_owner(slot, call, deadline).await {
                 Ok(Some(reply)) => break Ok(reply),
                 Ok(None) if Instant::now() + pause < deadline => {}
                 Ok(None) => break Err(Failed::new(Failure::Moved, "the slot is on its way to another node")),
@@ -90,14 +85,14 @@ impl Cluster {
     async fn ask_owner(
         self: &Arc<Cluster>,
         slot: u16,
-        request: &Request<'_, '_>,
+        call: &Call<'_, '_, '_>,
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Failed> {
         let map = self.map(deadline).await?;
         let nobody = || Failed::new(Failure::Clusterdown, "no node has the slot");
         let (mut server, mut asking) = (Arc::clone(&map.owner(slot).ok_or_else(nobody)?.server), false);
         for _ in 0..=REDIRECTIONS_MAX {
-            let redirection = match server.ask(request, asking, deadline).await? {
+            let redirection = match server.ask(call, asking, deadline).await? {
                 Reply::Bytes(reply) => return Ok(Some(reply)),
                 Reply::Elsewhere(redirection) => redirection,
             };

@@ -44,13 +44,14 @@ pub struct ServerReport {
     pub info: Option<Info>,
     /// Why it said nothing more.
     pub failed: Option<Failed>,
-    /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`.
+    /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
+    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts.
     pub forbidden: Vec<&'static str>,
-    /// Each script, and why it does not run.
+    /// Each script, and why it does not run; none without scripts.
     pub scripts: Vec<(&'static str, Option<Failed>)>,
     /// How far its clock is ahead of ours in nanoseconds, give or take half the way there and back.
     pub ahead_ns: Option<(i64, u64)>,
-    /// How long [`CALLS`] calls of a script took, one after the other, sorted.
+    /// How long [`CALLS`] calls took, one after the other, sorted.
     pub calls: Vec<Duration>,
 }
 
@@ -91,7 +92,7 @@ pub struct ClusterReport {
 pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
     let url = Url::parse(&settings.url)?;
     let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-    let access = Arc::new(Access { user: url.user, tls, queue: settings.max_in_flight });
+    let access = Arc::new(Access { user: url.user, tls, queue: settings.max_in_flight, scripts: settings.scripts });
     let location = match url.servers {
         Servers::One(address) => Location::At(address),
         Servers::Sentinels(sentinels, name) => Location::PrimaryOf(sentinels, name),
@@ -102,7 +103,7 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
         }
     };
     let connected = within(settings.connect_timeout, Target { access, location }.reach()).await?;
-    let server = server(Patient::new(connected, settings.timeout), |_| true, now).await;
+    let server = server(Patient::new(connected, settings.timeout), settings.scripts, |_| true, now).await;
     Ok(Report { servers: vec![server], cluster: None })
 }
 
@@ -123,7 +124,10 @@ async fn cluster(
     let mut servers = Vec::new();
     for shard in &shards {
         servers.push(match within(settings.connect_timeout, access.open(&shard.primary, &access.user)).await {
-            Ok(connected) => server(Patient::new(connected, settings.timeout), |slot| shard.has(slot), now).await,
+            Ok(connected) => {
+                let patient = Patient::new(connected, settings.timeout);
+                server(patient, settings.scripts, |slot| shard.has(slot), now).await
+            }
             Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
         });
     }
@@ -131,10 +135,15 @@ async fn cluster(
 }
 
 /// One server; `has` says which slots are its own.
-async fn server(mut server: Patient, has: impl Fn(u16) -> bool, now: &(dyn Fn() -> Time + Sync)) -> ServerReport {
+async fn server(
+    mut server: Patient,
+    scripts: bool,
+    has: impl Fn(u16) -> bool,
+    now: &(dyn Fn() -> Time + Sync),
+) -> ServerReport {
     let mut report = ServerReport::of(server.address());
     report.info = server.text(&cmd("INFO")).await.ok().map(|text| Info::read(&text));
-    let examined = examine_own_keys(&mut server, has, now, &mut report).await;
+    let examined = examine_own_keys(&mut server, scripts, has, now, &mut report).await;
     server.forget().await;
     report.failed = examined.err();
     report
@@ -142,6 +151,7 @@ async fn server(mut server: Patient, has: impl Fn(u16) -> bool, now: &(dyn Fn() 
 
 async fn examine_own_keys(
     server: &mut Patient,
+    scripts: bool,
     has: impl Fn(u16) -> bool,
     now: &(dyn Fn() -> Time + Sync),
     report: &mut ServerReport,
@@ -150,10 +160,14 @@ async fn examine_own_keys(
         patient::Questions::new().map_err(|error: QuotaError| Failed::new(Failure::Other, error.to_string()))?;
     server.key = asked.key_in(has).ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
-    report.forbidden = rights::forbidden(server, &asked).await?;
-    report.scripts = server.scripts(&asked).await;
+    if scripts {
+        report.forbidden = rights::forbidden(server, &asked).await?;
+        report.scripts = server.scripts(&asked).await;
+    } else {
+        report.forbidden = rights::forbidden_plain(server, &asked).await?;
+    }
     if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
-        report.calls = server.calls(&asked).await?;
+        report.calls = server.calls(&asked, scripts).await?;
     }
     Ok(())
 }

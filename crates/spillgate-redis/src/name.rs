@@ -12,7 +12,8 @@ const SUFFIX: usize = 18;
 const TAG_END: usize = "sg:{}".len() + TAG;
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
-/// The name of a state's key: `sg:{tag}:suffix`, 29 bytes; `sg:{tag}/suffix` of a log in a sorted set.
+/// The name of a state's key: `sg:{tag}:suffix`, 29 bytes; `sg:{tag}/suffix` of a log in a sorted set, and
+/// `sg:{tag}+suffix` of a counter without scripts.
 ///
 /// The tag, which chooses the slot, is made of the hit's key alone, so that the limits of one descriptor are in one
 /// slot; the suffix of the state's key. Together they have all the bits of both but 20 of the suffix's, which the tag
@@ -31,12 +32,22 @@ impl Name {
     /// for the other.
     #[must_use]
     pub fn with(hit: &Hit<'_>, log: LogForm) -> Name {
+        let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
+        Name::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
+    }
+
+    /// The name of the counter, without scripts, of the window of that number.
+    pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> Name {
+        // Another number in the suffix for each number of a window.
+        let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Name::new(hit.key, hit.state_key() ^ window, b'+')
+    }
+
+    fn new(key: u128, state_key: u128, form: u8) -> Name {
         let mut name = *b"sg:{.....}:..................";
-        if hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset {
-            name[TAG_END] = b'/';
-        }
-        write(&mut name[4..4 + TAG], hit.key >> 98);
-        write(&mut name[LENGTH - SUFFIX..], hit.state_key());
+        name[TAG_END] = form;
+        write(&mut name[4..4 + TAG], key >> 98);
+        write(&mut name[LENGTH - SUFFIX..], state_key);
         Name(name)
     }
 

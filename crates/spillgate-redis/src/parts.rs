@@ -6,11 +6,12 @@ use futures_util::future::{join_all, try_join_all};
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time, Verdict};
 use tokio::time::Instant;
 
+use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
 use crate::failure::Failed;
 use crate::name::Name;
-use crate::request::{Answer, Request};
+use crate::request::Answer;
 use crate::slots::slot;
 
 /// The hits in one slot, and their places in the request.
@@ -45,26 +46,26 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
 }
 
 /// What a slot said to its part.
-struct Answered<'r, 'q> {
-    request: Request<'r, 'q>,
+struct Answered<'f, 'r, 'q> {
+    call: Call<'f, 'r, 'q>,
     reply: Vec<u8>,
     verdict: Verdict,
     decisions: Vec<Decision>,
 }
 
-async fn ask<'r, 'q>(
+async fn ask<'f, 'r, 'q>(
     cluster: &Arc<Cluster>,
+    forms: &'f Forms,
     now: Option<Time>,
     hits: &'r [Hit<'q>],
     deadline: Instant,
-) -> Result<Answered<'r, 'q>, Failed> {
-    let (mut request, mut decisions) =
-        (Request::with(now, hits, cluster.log())?, vec![Decision::default(); hits.len()]);
+) -> Result<Answered<'f, 'r, 'q>, Failed> {
+    let (mut call, mut decisions) = (forms.call(now, hits)?, vec![Decision::default(); hits.len()]);
     // The general script is not asked again.
     loop {
-        let reply = cluster.ask(&request, deadline).await?;
-        if let Answer::Verdict(verdict) = request.answer(&reply, &mut decisions)? {
-            return Ok(Answered { request, reply, verdict, decisions });
+        let reply = cluster.ask(&call, deadline).await?;
+        if let Answer::Verdict(verdict) = call.answer(&reply, &mut decisions)? {
+            return Ok(Answered { call, reply, verdict, decisions });
         }
     }
 }
@@ -73,13 +74,14 @@ async fn ask<'r, 'q>(
 /// that did not know of it.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
+    forms: &Forms,
     now: Option<Time>,
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<(Verdict, GiveBack), Failed> {
     let parts = split(hits);
-    let mut answers = try_join_all(parts.iter().map(|part| ask(cluster, now, &part.hits, deadline))).await?;
+    let mut answers = try_join_all(parts.iter().map(|part| ask(cluster, forms, now, &part.hits, deadline))).await?;
     let latest = answers.iter().map(|answer| answer.verdict.now).max().unwrap_or_default();
     place(&parts, &answers, decisions);
     let verdict = Verdict::of(hits, decisions, latest);
@@ -91,14 +93,14 @@ pub(crate) async fn decide(
         taken.push(
             part.hits.iter().zip(&answer.decisions).filter_map(|(hit, decision)| taken_by(hit, decision)).collect(),
         );
-        answer.request.answer_refused(&answer.reply, &mut answer.decisions)?;
+        answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
     }
     place(&parts, &answers, decisions);
     taken.retain(|taken: &Vec<Taken>| !taken.is_empty());
     Ok((Verdict::of(hits, decisions, latest), GiveBack { now, taken }))
 }
 
-fn place(parts: &[Part<'_>], answers: &[Answered<'_, '_>], decisions: &mut [Decision]) {
+fn place(parts: &[Part<'_>], answers: &[Answered<'_, '_, '_>], decisions: &mut [Decision]) {
     for (part, answer) in parts.iter().zip(answers) {
         for (&place, decision) in part.places.iter().zip(&answer.decisions) {
             decisions[place] = *decision;
@@ -131,13 +133,19 @@ impl GiveBack {
     }
 
     /// Gives it back, in all slots at once and once; how many slots did not say that they have it.
-    pub(crate) async fn run(self, cluster: &Arc<Cluster>, deny_cache: &DenyCache, deadline: Instant) -> u64 {
+    pub(crate) async fn run(
+        self,
+        cluster: &Arc<Cluster>,
+        forms: &Forms,
+        deny_cache: &DenyCache,
+        deadline: Instant,
+    ) -> u64 {
         let given_back = join_all(self.taken.iter().map(|taken| async {
             let hits = taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
             // What was refused because of them is so no longer.
             let _question = deny_cache.question(&hits, Instant::now());
-            ask(cluster, self.now, &hits, deadline).await.map(drop)
+            ask(cluster, forms, self.now, &hits, deadline).await.map(drop)
         }));
         given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
     }

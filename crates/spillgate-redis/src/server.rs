@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::breaker::{Breaker, Circuit};
+use crate::call::Call;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
 use crate::link::{Link, Live, Shared};
+use crate::plain::{Plain, numbers};
 use crate::request::Request;
 use crate::script::Script;
 use crate::settings::Settings;
@@ -64,12 +66,7 @@ impl Server {
 
     /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that says that it
     /// lacks the script: that has done nothing. `asking` says that another server has sent us.
-    pub(crate) async fn ask(
-        &self,
-        request: &Request<'_, '_>,
-        asking: bool,
-        deadline: Instant,
-    ) -> Result<Reply, Failed> {
+    pub(crate) async fn ask(&self, call: &Call<'_, '_, '_>, asking: bool, deadline: Instant) -> Result<Reply, Failed> {
         if !self.admits() {
             return Err(Failed::new(Failure::Open, "the server is not asked for a while"));
         }
@@ -81,7 +78,7 @@ impl Server {
                 return Err(failed);
             }
         };
-        let Ok(reply) = timeout_at(deadline, reply(&live, request, asking)).await else {
+        let Ok(reply) = timeout_at(deadline, reply(&live, call, asking)).await else {
             let now_ns = self.shared.at_ns(Instant::now());
             live.was_silent(now_ns);
             breaker.failed(now_ns);
@@ -148,7 +145,23 @@ impl Drop for Server {
     }
 }
 
-async fn reply(live: &Live, request: &Request<'_, '_>, asking: bool) -> Result<Reply, Failed> {
+async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Reply, Failed> {
+    let told = match call {
+        Call::Script(request) => scripted(live, request, asking).await,
+        Call::Plain(plain) => plainly(live, plain, asking).await,
+    };
+    match told {
+        Ok(Some(bytes)) => Ok(Reply::Bytes(bytes)),
+        Ok(None) => Err(Failed::new(Failure::Other, "no answer to what was asked")),
+        Err(error) => match redirection(&error, &live.address) {
+            Some(redirection) => Ok(Reply::Elsewhere(redirection)),
+            None => Err(error.into()),
+        },
+    }
+}
+
+/// What the script returns; `None` if it is none of ours.
+async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
     let mut connection = live.connection();
     let command = command(request);
     let mut reply = if asking {
@@ -163,14 +176,27 @@ async fn reply(live: &Live, request: &Request<'_, '_>, asking: bool) -> Result<R
         let all = commands(asking, &command, Some(request.script()));
         reply = all.query_async(&mut connection).await.map(|(reply,)| reply);
     }
-    match reply {
-        Ok(Value::BulkString(bytes)) => Ok(Reply::Bytes(bytes)),
-        Ok(_) => Err(Failed::new(Failure::Other, "no answer of a script")),
-        Err(error) => match redirection(&error, &live.address) {
-            Some(redirection) => Ok(Reply::Elsewhere(redirection)),
-            None => Err(error.into()),
-        },
+    reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
+}
+
+/// The numbers that the transaction answers with, none if the server has not INCREX; `None` if there are others.
+async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+    let mut all = Pipeline::new();
+    if asking {
+        all.cmd("ASKING").ignore();
     }
+    plain.write(&mut all);
+    match all.query_async(&mut live.connection()).await {
+        Ok((reply,)) => Ok(numbers(&reply)),
+        Err(error) if plain.by_increx && lacks_command(&error) => Ok(Some(Vec::new())),
+        Err(error) => Err(error),
+    }
+}
+
+fn lacks_command(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors();
+    let first = errors.as_deref().and_then(|errors| errors.first()).and_then(|(_, error)| error.details());
+    first.is_some_and(|said| said.starts_with("unknown command"))
 }
 
 /// What goes before the command, and the command; the answer is its alone.

@@ -43,7 +43,15 @@ pub struct Settings {
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,
-    /// Whether requests are scripts. Without them only fixed windows can be served, and within a weaker bound.
+    /// Whether requests are scripts. Where they are not, for servers and proxies that refuse them, a request is a
+    /// transaction of plain commands ([`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS), Redis 7.0 or later), and serves takes
+    /// and looks on fixed windows alone, whose refusals are free and start no penalty.
+    ///
+    /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
+    /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
+    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was last
+    /// told: their bound is f(s + 2d), where d is how late that was, at most the timeout, and how much the clocks of a
+    /// cluster's nodes differ.
     pub scripts: bool,
     /// How a `fixed_window` is taken from.
     pub fixed_window: FixedWindow,
@@ -86,10 +94,14 @@ pub enum LogForm {
 /// How a `fixed_window` is taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FixedWindow {
-    /// By a script, as every other quota.
+    /// As every other quota.
     #[default]
     Script,
-    /// By one native command (INCREX) where the server has it: single takes on `first_hit` windows of whole milliseconds.
+    /// `first_hit` windows of whole milliseconds, whose refusals are free and start no penalty, by INCREX where the
+    /// server has it (Redis 8.8, Valkey 9.2), else as before. They know takes and looks alone, and with scripts a
+    /// request that hits one hits nothing else. They start and end on the server's clock of milliseconds, so that their
+    /// decisions are not bit for bit the kernel's. Without scripts, epoch windows are taken from so as well; and then
+    /// what is refused counts nothing. This has not been run against a server that has the command.
     Native,
 }
 

@@ -8,13 +8,14 @@ use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verd
 use tokio::time::{Instant, timeout_at};
 
 use crate::address::{Servers, Url};
+use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
 use crate::parts::{self, GiveBack};
 use crate::server::{Reply, Server};
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
-use crate::{Answer, Circuit, Failed, Failure, LogForm, Request, Settings, supports};
+use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 
 /// Decides on one Redis or Valkey. Requests that are under way at once share connections and their round trips.
 ///
@@ -47,7 +48,7 @@ pub struct RedisStore {
 struct Shared {
     topology: Topology,
     deny_cache: DenyCache,
-    log: LogForm,
+    forms: Forms,
     max_in_flight: usize,
     in_flight: AtomicUsize,
     failures: [AtomicU64; Failure::ALL.len()],
@@ -85,7 +86,8 @@ impl RedisStore {
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-        let access = Access { user: url.user, tls, queue: settings.max_in_flight };
+        let (queue, scripts) = (settings.max_in_flight, settings.scripts);
+        let access = Access { user: url.user, tls, queue, scripts };
         let server = |access, location| Server::new(Target { access: Arc::new(access), location }, settings);
         let topology = match url.servers {
             Servers::One(address) => Topology::Server(server(access, Location::At(address))),
@@ -97,7 +99,7 @@ impl RedisStore {
         let shared = Shared {
             topology,
             deny_cache: DenyCache::new(settings.deny_cache_entries, settings.deny_cache_max_age),
-            log: settings.log,
+            forms: Forms::new(settings),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
             failures: Default::default(),
@@ -195,7 +197,8 @@ impl RedisStore {
         let deadline = Instant::now() + timeout;
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
-                let (verdict, give_back) = parts::decide(cluster, now, hits, decisions, deadline).await?;
+                let (verdict, give_back) =
+                    parts::decide(cluster, &self.shared.forms, now, hits, decisions, deadline).await?;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
@@ -204,11 +207,11 @@ impl RedisStore {
                 Ok((verdict, hits.len()))
             }
             topology => {
-                let mut request = Request::with(now, hits, self.shared.log)?;
+                let mut call = self.shared.forms.call(now, hits)?;
                 // The general script is not asked again.
                 loop {
-                    let reply = topology.ask(&request, deadline).await?;
-                    if let Answer::Verdict(verdict) = request.answer(&reply, decisions)? {
+                    let reply = topology.ask(&call, deadline).await?;
+                    if let Answer::Verdict(verdict) = call.answer(&reply, decisions)? {
                         return Ok((verdict, 1));
                     }
                 }
@@ -255,6 +258,12 @@ impl RedisStore {
         self.shared.deny_cache.answered()
     }
 
+    /// How fixed windows are taken from: as [`Settings::fixed_window`] says, until a server has no INCREX.
+    #[must_use]
+    pub fn fixed_window(&self) -> FixedWindow {
+        self.shared.forms.fixed_window()
+    }
+
     /// Requests that failed so.
     #[must_use]
     pub fn failures(&self, class: Failure) -> u64 {
@@ -269,10 +278,10 @@ impl RedisStore {
 }
 
 impl Topology {
-    async fn ask(&self, request: &Request<'_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
+    async fn ask(&self, call: &Call<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
         match self {
-            Topology::Cluster(cluster) => cluster.ask(request, deadline).await,
-            Topology::Server(server) => match server.ask(request, false, deadline).await? {
+            Topology::Cluster(cluster) => cluster.ask(call, deadline).await,
+            Topology::Server(server) => match server.ask(call, false, deadline).await? {
                 Reply::Bytes(reply) => Ok(reply),
                 Reply::Elsewhere(_) => Err(Failed::new(Failure::Moved, "the server is one of a cluster")),
             },
@@ -291,7 +300,7 @@ impl Place {
     }
 
     async fn give_back(self, cluster: Arc<Cluster>, give_back: GiveBack, deadline: Instant) {
-        let lost = give_back.run(&cluster, &self.0.deny_cache, deadline).await;
+        let lost = give_back.run(&cluster, &self.0.forms, &self.0.deny_cache, deadline).await;
         self.0.give_backs_lost.fetch_add(lost, Ordering::Relaxed);
     }
 }
@@ -304,7 +313,7 @@ impl Drop for Place {
 
 impl Store for RedisStore {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        supports(quota, op)
+        self.shared.forms.support(quota, op)
     }
 
     fn has_clock(&self) -> bool {

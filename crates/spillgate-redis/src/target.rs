@@ -23,6 +23,8 @@ pub(crate) struct Access {
     pub(crate) user: RedisConnectionInfo,
     pub(crate) tls: Option<TlsConnector>,
     pub(crate) queue: usize,
+    /// Whether scripts are run there.
+    pub(crate) scripts: bool,
 }
 
 impl Access {
@@ -125,7 +127,9 @@ impl Target {
     /// Finds the server, connects, logs in, and loads the scripts.
     pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
         let mut connected = self.reach().await?;
-        connected.load().await?;
+        if self.access.scripts {
+            connected.load().await?;
+        }
         Ok(connected)
     }
 

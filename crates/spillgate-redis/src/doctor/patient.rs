@@ -95,11 +95,13 @@ impl Patient {
         self.ask(&command(request)).await.map(drop)
     }
 
-    /// How long calls of a script take, one after the other; sorted.
-    pub(super) async fn calls(&mut self, asked: &Questions) -> Result<Vec<Duration>, Failed> {
+    /// How long calls take, one after the other; sorted. Of a script, or of a plain command where there are none.
+    pub(super) async fn calls(&mut self, asked: &Questions, scripts: bool) -> Result<Vec<Duration>, Failed> {
         let hits = asked.hits(self.key);
-        let request = Request::new(None, &hits[..1])?;
-        let call = command(&request);
+        let call = match scripts {
+            true => command(&Request::new(None, &hits[..1])?),
+            false => cmd("GET").arg(self.scratch(asked).as_bytes()).clone(),
+        };
         let mut times = Vec::with_capacity(CALLS);
         for _ in 0..CALLS {
             let begun = Instant::now();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use spillgate::{Clock as _, SystemClock};
-use spillgate_redis::COMMANDS;
 use spillgate_redis::doctor::{ClusterReport, Info, Report, ServerReport, examine};
+use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
 
 use super::load::{self, Problems, Trouble};
 use super::show::{count, duration};
@@ -214,8 +214,10 @@ fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Ve
         found.push(Finding::new("answers", Grade::Mend, masked(&failed.to_string()), help));
         return found;
     }
-    found.push(rights(server));
-    found.push(scripts(server));
+    found.push(rights(settings, server));
+    if settings.store.scripts {
+        found.push(scripts(server));
+    }
     found.push(clock(server));
     found.extend(latency(settings, server));
     found
@@ -267,9 +269,10 @@ fn eviction(info: &Info) -> Finding {
     }
 }
 
-fn rights(server: &ServerReport) -> Finding {
+fn rights(settings: &Settings, server: &ServerReport) -> Finding {
     if server.forbidden.is_empty() {
-        return Finding::good("rights", format!("{} on sg:*", count(COMMANDS.len(), "command")));
+        let commands = if settings.store.scripts { COMMANDS.len() } else { PLAIN_COMMANDS.len() };
+        return Finding::good("rights", format!("{} on sg:*", count(commands, "command")));
     }
     let rules: Vec<String> = server.forbidden.iter().map(|command| right(command)).collect();
     let help = format!("ACL SETUSER the user ~sg:* {}", rules.join(" "));

@@ -23,9 +23,9 @@ pub(super) async fn decisions<C: Clock>(
     let mut decisions = Vec::new();
     for (hit, look) in hits.iter().zip(before) {
         let is_free = hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0;
-        // Without scripts one request is one limit.
-        let has_both = service.limiter().store().supports(&nothing, OpKind::Reset);
-        if hit.op.kind() != OpKind::Take || !is_free || !has_both {
+        // What is counted without scripts is asked about alone, and charges its refusals.
+        let by_script = service.limiter().store().supports(hit.quota, OpKind::Force);
+        if hit.op.kind() != OpKind::Take || !is_free || !by_script {
             decisions.push(by_look(hit, look));
             continue;
         }

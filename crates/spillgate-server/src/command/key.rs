@@ -36,6 +36,11 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
     let nowhere = KEYS.iter().find(|key| key.path == "store.url").map(|key| (key, vec!["rediss://nowhere".to_owned()]));
     let flags: Vec<_> = key.flags.iter().cloned().chain(nowhere).collect();
     let settings = load::settings(key.config.as_deref(), &key.rules, &flags)?.settings;
+    if !settings.store.scripts {
+        let help = "find them by their beginning: redis-cli --scan --pattern 'sg:*'";
+        let message = "without scripts a counter has another name in each window, which only the store's clock tells";
+        return Err(Trouble::new(message, help).into());
+    }
     let (rules, _) = load::rules(&settings.rules)?;
     let keys = store::keys(&settings)?;
     let is_secret = settings.store.key_secret_file.is_some();

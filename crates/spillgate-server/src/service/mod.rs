@@ -23,7 +23,7 @@ use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
-    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, SystemClock, Time, Verdict, Wait,
+    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, Store as _, SystemClock, Time, Verdict, Wait,
 };
 use tokio::sync::watch;
 
@@ -356,6 +356,11 @@ impl<C: Clock> Service<C> {
             return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
         }
         within("limits that match", hits.len(), MAX_HITS)?;
+        let store = self.limiter.store();
+        if store.shared().is_some() && !hits.iter().all(|hit| store.supports(hit.quota, hit.op.kind())) {
+            // Rules were looked at when they were loaded: this limit came with the call.
+            return Err(ServiceError::BadRequest("the store cannot count such a limit, or do this to it".to_owned()));
+        }
         let verdict = self.limiter.store().ask(now, timeout, hits, decisions).await?;
         self.watch_full(verdict.now);
         Ok(verdict)
