@@ -15,7 +15,7 @@ use crate::{LogForm, Name, Request};
 /// Readings of the clock, of which the one with the shortest way counts.
 const READINGS: usize = 8;
 /// Keys that are tried until one is in a slot of the server's.
-const KEYS_MAX: u128 = 1 << 20;
+const KEYS_MAX: u128 = 1 << 18;
 /// The low bits of the doctor's keys, which pick no slot.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
 /// The bits that do.

@@ -133,11 +133,18 @@ pub(super) fn keys(settings: &Settings) -> Result<KeyHasher, Trouble> {
 
 /// What is wrong with rules on the shared store of the settings, and, if they are to be served, while it fails; nothing
 /// is on memory.
-pub(super) fn check_rules(settings: &Settings, store: &Backend, rules: &Rules, served: bool) -> Result<(), Problems> {
-    if store.shared().is_none() {
+pub(super) fn check_rules(settings: &Settings, rules: &Rules, served: bool) -> Result<(), Problems> {
+    if settings.store.url == StoreUrl::Memory {
         return Ok(());
     }
-    let mut found: Vec<Trouble> = limits(rules).filter_map(|limit| unsupported(settings, store, limit)).collect();
+    // Where the store is does not matter, so no file is read.
+    let nowhere = spillgate_redis::Settings {
+        scripts: settings.store.scripts,
+        fixed_window: settings.store.fixed_window,
+        ..spillgate_redis::Settings::new("redis://localhost")
+    };
+    let store = RedisStore::new(&nowhere).map_err(|failed| Trouble::new(failed.to_string(), "correct `store`"))?;
+    let mut found: Vec<Trouble> = limits(rules).filter_map(|limit| unsupported(settings, &store, limit)).collect();
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
     if let (true, None, Some(limit)) = (served, settings.store.expected_nodes, limits(rules).find(local)) {
         let message = format!(
@@ -164,7 +171,7 @@ fn origin(limit: &Limit) -> String {
     limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-fn unsupported(settings: &Settings, store: &Backend, limit: &Limit) -> Option<Trouble> {
+fn unsupported(settings: &Settings, store: &RedisStore, limit: &Limit) -> Option<Trouble> {
     let quota: &Quota = &limit.quota;
     let kinds = [OpKind::Look, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
     if kinds.iter().all(|kind| store.supports(quota, *kind)) {
