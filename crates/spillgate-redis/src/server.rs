@@ -265,3 +265,23 @@ fn thread() -> usize {
         number
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::ConnectionAddr;
+
+    use super::address;
+
+    #[test]
+    fn addresses_that_servers_send_us_to() {
+        let asked = ConnectionAddr::Tcp("asked".to_owned(), 1);
+        let told = |text| address(text, &asked).map(|address| address.to_string());
+        for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("?:7", "asked:7"), ("::1:7", "::1:7")] {
+            assert_eq!(told(text).as_deref(), Some(there));
+        }
+        for text in ["", "a", "a:", "a:b", "a:65536"] {
+            assert_eq!(told(text), None, "{text}");
+        }
+        assert_eq!(address(":7", &ConnectionAddr::Unix("/socket".into())), None);
+    }
+}

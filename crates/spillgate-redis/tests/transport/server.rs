@@ -65,29 +65,37 @@ impl Server {
     }
 
     /// What it answers to one command on a connection of its own.
-    pub(crate) fn run(&self, words: &[&str]) -> Value {
-        let client = redis::Client::open(self.url()).expect("an address");
-        let mut connection = client.get_connection().expect("redis-server answers");
-        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+    pub(crate) fn run(&self, words: &[impl AsRef<str>]) -> Value {
+        run(self.port, words).unwrap_or_else(|e| panic!("{}: {e}", words[0].as_ref()))
     }
 
-    /// A number of INFO.
+    /// The number that follows `field` in INFO, zero if there is none.
     pub(crate) fn info(&self, field: &str) -> u64 {
-        let text: String = redis::from_redis_value(self.run(&["INFO"])).expect("INFO is text");
-        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("INFO has no {field}"))
+        let text: String = redis::from_redis_value(self.run(&["INFO", "ALL"])).expect("INFO is text");
+        let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
+        text.split_once(field).and_then(|(_, rest)| digits(rest).parse().ok()).unwrap_or(0)
     }
 }
 
+/// What the server on that port answers to one command on a connection of its own.
+pub(crate) fn run(port: u16, words: &[impl AsRef<str>]) -> redis::RedisResult<Value> {
+    let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+}
+
 fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
-    let mut process = Command::new("redis-server")
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--enable-debug-command", "yes"])
-        .args(arguments)
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
+    started(&mut command, said)
+}
+
+/// The process, once its log says so.
+pub(crate) fn started(command: &mut Command, said: &str) -> Child {
+    let process = command.stdout(Stdio::piped()).spawn();
+    let mut process =
+        process.expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
     assert!(is_said, "redis-server ended and never said {said:?}");
