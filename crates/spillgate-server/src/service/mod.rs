@@ -229,7 +229,8 @@ impl<C: Clock> Service<C> {
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         let now = timing.moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
         let asked = if plan.separately {
-            self.ask_separately(now, timing.timeout, &plan, &mut decisions).await
+            // In a box: all other questions would carry its size around.
+            Box::pin(self.ask_separately(now, timing.timeout, &plan, &mut decisions)).await
         } else {
             self.ask(now, timing.timeout, &plan.hits, &mut decisions).await
         };

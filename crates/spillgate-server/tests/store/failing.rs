@@ -118,7 +118,7 @@ fn killed_under_load_every_request_is_answered_and_it_recovers() {
     let mut redis = Redis::start();
     let folder = rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 4}}\n");
     let server = serve(&folder, &redis.url(), &[]);
-    until_store(server.http(), "user", "first");
+    until_ready(&server, 200, "ready: the store answers");
     let (done, seen) = (AtomicBool::new(false), parking_lot::Mutex::new(BTreeSet::new()));
     thread::scope(|scope| {
         for number in 0..8 {
