@@ -103,7 +103,9 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
         }
     };
     let connected = within(settings.connect_timeout, Target { access, location }.reach()).await?;
-    let server = server(Patient::new(connected, settings.timeout), settings.scripts, |_| true, now).await;
+    let mut patient = Patient::new(connected, settings.timeout);
+    patient.is_let_in().await?;
+    let server = server(patient, settings.scripts, |_| true, now).await;
     Ok(Report { servers: vec![server], cluster: None })
 }
 
@@ -113,6 +115,7 @@ async fn cluster(
     settings: &Settings,
     now: &(dyn Fn() -> Time + Sync),
 ) -> Result<Report, Failed> {
+    first.is_let_in().await?;
     let told = first.ask(cmd("CLUSTER").arg("SLOTS")).await?;
     let shards = shards::read(&told, first.address());
     let told = first.text(cmd("CLUSTER").arg("INFO")).await.ok();

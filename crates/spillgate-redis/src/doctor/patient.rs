@@ -28,11 +28,13 @@ pub(super) struct Patient {
     /// What the doctor counts under: in a slot of this server.
     pub(super) key: u128,
     touched: Vec<Name>,
+    /// How the connection ended: it is not to be used any more.
+    lost: Option<Failed>,
 }
 
 impl Patient {
     pub(super) fn new(connected: Connected, timeout: Duration) -> Patient {
-        Patient { connected, timeout, key: OWN, touched: Vec::new() }
+        Patient { connected, timeout, key: OWN, touched: Vec::new(), lost: None }
     }
 
     pub(super) fn address(&self) -> &ConnectionAddr {
@@ -40,7 +42,20 @@ impl Patient {
     }
 
     pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
-        within(self.timeout, self.connected.ask(command)).await
+        if let Some(failed) = &self.lost {
+            return Err(failed.clone());
+        }
+        let asked = within(self.timeout, self.connected.ask(command)).await;
+        self.lost = asked.as_ref().err().filter(|failed| failed.class == Failure::Disconnected).cloned();
+        asked
+    }
+
+    /// Whether anybody is logged in, if somebody has to be.
+    pub(super) async fn is_let_in(&mut self) -> Result<(), Failed> {
+        match self.ask(&cmd("PING")).await {
+            Err(failed) if failed.class != Failure::Noperm || failed.detail.contains("NOAUTH") => Err(failed),
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Failed> {

@@ -72,6 +72,9 @@ pub(super) fn limiter_to_look(settings: &Settings) -> Result<Limiter<Backend>, T
 pub(super) fn unreachable(url: &StoreUrl, failed: &Failed) -> Trouble {
     let help = match failed.class {
         Failure::Noperm => "check who logs in: `store.user` and `store.password_file`; `spillgate doctor` says more",
+        _ if failed.detail.contains("certificate") => {
+            "check that `store.tls.ca` has who vouches for the store's certificate, and that it names this host"
+        }
         _ => "check the address, that the store runs, and that nothing between here and there forbids it",
     };
     Trouble::new(format!("the store {url} cannot be reached: {}", masked(&failed.to_string())), help)

@@ -202,6 +202,17 @@ fn doctor_says_what_to_mend() {
     assert_eq!(run("redis://127.0.0.1:x").code, 2);
 }
 
+#[test]
+fn doctor_without_a_password_says_that_it_needs_one() {
+    let (redis, folder) = (Redis::start_at(free_port(), &["--requirepass", "hush"]), rules(LIMITS));
+    folder.write("wrong", "hash");
+    for login in ["", "--store-password-file wrong"] {
+        let said = folder.run(&format!("doctor --store {} {login}", redis.url()));
+        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{said:?}");
+        assert!(said.stderr.contains("check who logs in"), "{said:?}");
+    }
+}
+
 /// The rights of README's line.
 fn least() -> String {
     let commands: Vec<_> = COMMANDS.iter().map(|command| format!("+{}", command.to_ascii_lowercase())).collect();
