@@ -241,7 +241,7 @@ pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<Connec
     Some(ConnectionAddr::Tcp(host.to_owned(), port))
 }
 
-fn command(request: &Request<'_, '_>) -> Cmd {
+pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     command.arg(request.script().sha()).arg(request.keys().len());
     for key in request.keys() {

@@ -36,7 +36,7 @@ pub(crate) struct Access {
 
 impl Access {
     /// Connects and logs in.
-    async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
+    pub(crate) async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
         let (connection, driver) = match (address, &self.tls) {
             (ConnectionAddr::Unix(path), _) => self.greet(UnixStream::connect(path).await?, user).await?,
             (ConnectionAddr::Tcp(host, port), tls) => {
@@ -121,7 +121,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
         driven(&mut self.driver, command.query_async(&mut self.connection)).await
     }
 
@@ -153,10 +153,7 @@ pub(crate) enum Location {
 impl Target {
     /// Finds the server, connects, logs in, and loads the scripts.
     pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
-        let mut connected = match &self.location {
-            Location::At(address) => self.access.open(address, &self.access.user).await?,
-            Location::PrimaryOf(sentinels, name) => self.access.primary(sentinels, name).await?,
-        };
+        let mut connected = self.reach().await?;
         if self.access.scripts {
             let mut all = Pipeline::new();
             for script in Script::ALL {
@@ -165,5 +162,13 @@ impl Target {
             connected.ask_all::<()>(&all).await?;
         }
         Ok(connected)
+    }
+
+    /// The same without the scripts.
+    pub(crate) async fn reach(&self) -> Result<Connected, Failed> {
+        match &self.location {
+            Location::At(address) => self.access.open(address, &self.access.user).await,
+            Location::PrimaryOf(sentinels, name) => self.access.primary(sentinels, name).await,
+        }
     }
 }

@@ -2,15 +2,21 @@
 
 mod announce;
 mod check;
+mod doctor;
+mod dry;
 mod explain;
+mod key;
 mod load;
 mod log;
 mod open_files;
+mod secret_file;
 mod serve;
 mod show;
 mod signals;
 mod snapshot;
 mod snapshot_file;
+mod store;
+mod store_watch;
 mod table;
 mod terminal;
 mod validate;
@@ -36,6 +42,8 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Serve(serve) => serve::run(serve, &mut terminal),
         Verb::Validate(validate) => validate::run(validate, &mut terminal),
         Verb::Check(check) => check::run(check, &mut terminal),
+        Verb::Key(key) => key::run(key, &mut terminal),
+        Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
         Verb::Schema => {
             terminal.print(spillgate::rules::SCHEMA);
             OK
