@@ -92,7 +92,7 @@ pub struct ClusterReport {
 pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
     let url = Url::parse(&settings.url)?;
     let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-    let access = Arc::new(Access { user: url.user, tls, queue: settings.max_in_flight, scripts: settings.scripts });
+    let access = Arc::new(Access::new(url.user, tls, settings));
     let location = match url.servers {
         Servers::One(address) => Location::At(address),
         Servers::Sentinels(sentinels, name) => Location::PrimaryOf(sentinels, name),

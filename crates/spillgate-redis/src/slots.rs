@@ -113,7 +113,6 @@ fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use redis::{ConnectionAddr, RedisConnectionInfo, Value};
 
@@ -127,13 +126,7 @@ mod tests {
     }
 
     fn node(address: ConnectionAddr) -> Node {
-        let access = Arc::new(Access {
-            user: RedisConnectionInfo::default(),
-            tls: None,
-            queue: 1,
-            scripts: true,
-            sentinels_within: Duration::ZERO,
-        });
+        let access = Arc::new(Access::new(RedisConnectionInfo::default(), None, &Settings::new("")));
         let target = Target { access, location: Location::At(address.clone()) };
         Node { address, server: Arc::new(Server::new(target, &Settings::new(""))) }
     }

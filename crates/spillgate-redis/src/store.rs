@@ -104,14 +104,7 @@ impl RedisStore {
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-        let access = Access {
-            user: url.user,
-            tls,
-            queue: settings.max_in_flight,
-            scripts: settings.scripts,
-            // A connection takes two answers of theirs.
-            sentinels_within: settings.connect_timeout / 4,
-        };
+        let access = Access::new(url.user, tls, settings);
         let server = |access, location| Server::new(Target { access: Arc::new(access), location }, settings);
         let topology = match url.servers {
             Servers::One(address) => Topology::Server(server(access, Location::At(address))),

@@ -18,6 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::failure::{Failed, Failure};
 use crate::script::Script;
+use crate::settings::Settings;
 use crate::tls;
 
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
@@ -35,6 +36,17 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    pub(crate) fn new(user: RedisConnectionInfo, tls: Option<TlsConnector>, settings: &Settings) -> Access {
+        Access {
+            user,
+            tls,
+            queue: settings.max_in_flight,
+            scripts: settings.scripts,
+            // A connection takes two answers of theirs.
+            sentinels_within: settings.connect_timeout / 4,
+        }
+    }
+
     /// Connects and logs in.
     pub(crate) async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
         let (connection, driver) = match (address, &self.tls) {

@@ -210,6 +210,6 @@ async fn one_by_one<C: Clock>(service: &Service<C>, hits: &[Hit<'_>]) -> Result<
 pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store => Ok(()),
-        _ => Err(StoreError::Unavailable("it did not answer in time".to_owned()).into()),
+        _ => Err(StoreError::Unavailable("it did not answer in time".into()).into()),
     }
 }
