@@ -16,6 +16,11 @@ pub(crate) struct Server {
     folder: TempDir,
 }
 
+/// The server's program: Redis, or what REDIS_SERVER names.
+fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 /// A port that nobody listens on.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
@@ -80,14 +85,14 @@ impl Server {
 }
 
 fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
-    let mut process = Command::new("redis-server")
+    let mut process = Command::new(program())
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .args(["--enable-debug-command", "yes"])
         .args(arguments)
         .current_dir(folder)
         .stdout(Stdio::piped())
         .spawn()
-        .expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
+        .unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
     assert!(is_said, "redis-server ended and never said {said:?}");
