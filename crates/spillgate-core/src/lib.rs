@@ -65,6 +65,9 @@
 //!   `tests/properties.rs`: `a_soft_limit_flags_and_the_hard_one_refuses`.
 //! * A penalty shuts a key out for as long as it says, from its first refusal (where refusals are
 //!   charged, from its last). `tests/properties.rs`: `a_penalty_lasts_as_long_as_it_says`.
+//! * Shares of a quota come to no more than the quota in the long run, and at once to no more but for one unit each.
+//!   `tests/shares.rs`: `shares_are_those_of_the_table`, `shares_come_to_no_more_than_the_whole`,
+//!   `any_share_of_any_quota_answers`; `tests/bounds.rs` holds shares to their bounds.
 //! * A changed limit or burst finds what was used; another window or algorithm counts anew.
 //!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`,
 //!   `a_changed_window_counts_anew`.

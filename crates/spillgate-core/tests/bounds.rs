@@ -3,11 +3,14 @@
 
 mod support;
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use spillgate_core::{Algorithm, Anchor, Decision, Op, Quota, QuotaBuilder, Receipt, State};
-use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound};
+use support::{
+    Cost, DAY_NS, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound,
+};
 
 /// What was admitted, and when it leaves.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +20,15 @@ struct Event {
     leaves_at: u64,
 }
 
-/// Quotas of one algorithm, from 1 a year to 10 M/s.
+/// Quotas of one algorithm, from 1 a year to 10 M/s, and shares of them.
 fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
-    let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64]);
-    numbers.prop_filter_map("no such quota", move |(limit, window, depth)| {
-        builder(algorithm, limit, window, depth).build().ok()
+    let nodes = prop_oneof![2 => Just(NonZeroU32::MIN), 1 => (1..=20u32).prop_filter_map("none", NonZeroU32::new)];
+    let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64], nodes);
+    numbers.prop_filter_map("no such quota", move |(limit, window, depth, nodes)| {
+        let quota = builder(algorithm, limit, window, depth).build().ok()?;
+        // Events go on for dozens of windows, and time ends in 2262.
+        Some(quota.share(nodes)).filter(|share| share.window_ns() <= 365 * DAY_NS)
     })
 }
 

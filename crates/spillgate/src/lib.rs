@@ -73,6 +73,7 @@
 
 pub mod clock;
 mod embedded;
+mod fallback;
 pub mod headers;
 mod key;
 mod limiter;
@@ -80,6 +81,7 @@ mod memory;
 pub mod rules;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use fallback::{Fallback, FallbackStore};
 pub use key::{KeyBuilder, KeyHasher};
 pub use limiter::Limiter;
 pub use memory::{MemoryOptions, MemoryStore, OnFull, Restored, Saved, SnapshotError};

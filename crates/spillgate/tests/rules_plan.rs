@@ -1,7 +1,9 @@
 //! From requests to hits: our own rules.
 
 use spillgate::rules::{Action, Descriptor, Plan, Request, Rules, RulesFile};
-use spillgate::{Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, OnStoreFailure, Op};
+use spillgate::{
+    Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, MemoryOptions, MemoryStore, OnStoreFailure, Op, OpKind, Time,
+};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
@@ -160,4 +162,111 @@ descriptors:
     assert_eq!(limit("gcra").quota.on_store_failure(), OnStoreFailure::Local);
     assert_eq!(limit("first").slot_by.as_deref(), Some("first"));
     assert_eq!(limit("first").origin.as_ref().map(|origin| origin.line), Some(9));
+}
+
+const SLOTS: &str = "domain: d
+descriptors:
+  - key: tenant
+    rate_limit: {unit: minute, limit: 100}
+    descriptors:
+      - key: path
+        rate_limits:
+          - {unit: second, limit: 10, slot_by: tenant}
+          - {unit: day, limit: 1000, slot_by: path}
+          - {unit: hour, limit: 500}
+  - key: user
+    descriptors:
+      - {key: tenant, rate_limit: {unit: minute, limit: 5, slot_by: tenant}}
+  - key: host
+    value: 'api-*'
+    share_threshold: true
+    descriptors:
+      - {key: path, rate_limit: {unit: minute, limit: 5, slot_by: host}}
+";
+
+/// The bits of a key that pick its slot, and those that do not.
+const fn parts(key: u128) -> (u128, u128) {
+    (key >> 98, key & ((1 << 98) - 1))
+}
+
+/// The keys of the limits of one descriptor.
+fn keys_of(rules: &Rules, entries: &[(&str, &str)]) -> Vec<u128> {
+    let asked = [asked(entries, Action::Take(1))];
+    let plan = plan(rules, &asked);
+    let hits = plan.hits.iter();
+    hits.map(|hit| hit.key).collect()
+}
+
+#[test]
+fn slot_by_puts_limits_of_several_descriptors_into_one_slot() {
+    let rules = rules(SLOTS);
+    let alone = keys_of(&rules, &[("tenant", "t1")])[0];
+    let [second, day, hour] = keys_of(&rules, &[("tenant", "t1"), ("path", "/a")])[..] else { panic!("three limits") };
+    let user = keys_of(&rules, &[("user", "u"), ("tenant", "t1")])[0];
+    assert_eq!(parts(second).0, parts(alone).0, "the slot of the tenant");
+    assert_eq!(parts(user).0, parts(alone).0, "wherever the entry stands");
+    assert_ne!(parts(day).0, parts(alone).0, "the slot of the path");
+    assert_eq!(parts(day).0, parts(keys_of(&rules, &[("tenant", "t2"), ("path", "/a")])[1]).0);
+    assert_ne!(parts(hour).0, parts(alone).0, "without it, the slot of the whole descriptor");
+    assert_eq!(parts(second).1, parts(hour).1, "the other bits are the descriptor's own");
+    assert_ne!(parts(second).1, parts(user).1);
+    assert_ne!(parts(second).1, parts(alone).1);
+}
+
+#[test]
+fn slot_by_tells_values_apart_as_the_descriptor_does() {
+    let rules = rules(SLOTS);
+    let mut all = Vec::new();
+    for tenant in 0..50 {
+        for path in 0..50 {
+            let (tenant, path) = (tenant.to_string(), path.to_string());
+            all.extend(keys_of(&rules, &[("tenant", &tenant), ("path", &path)]));
+        }
+    }
+    let slots: std::collections::BTreeSet<u128> = all.iter().step_by(3).map(|key| parts(*key).0).collect();
+    assert_eq!(slots.len(), 50, "one for each tenant");
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 3 * 50 * 50);
+}
+
+#[test]
+fn values_that_share_a_counter_share_its_slot() {
+    let rules = rules(SLOTS);
+    let (a, b) =
+        (keys_of(&rules, &[("host", "api-1"), ("path", "/")]), keys_of(&rules, &[("host", "api-2"), ("path", "/")]));
+    assert_eq!(a, b, "else one counter would be in two slots");
+    let other = keys_of(&rules, &[("host", "api-2"), ("path", "/b")]);
+    assert_eq!(parts(a[0]).0, parts(other[0]).0);
+    assert_ne!(a, other);
+}
+
+#[test]
+fn keys_in_one_slot_crowd_no_place_of_the_memory_store() {
+    let rules = rules(SLOTS);
+    let store = MemoryStore::new(MemoryOptions { max_keys: 20_000, ..MemoryOptions::default() });
+    for path in 0..20_000 {
+        let path = path.to_string();
+        let entries = [("user", path.as_str()), ("tenant", "t1")];
+        let asked = [asked(&entries, Action::Take(1))];
+        let plan = plan(&rules, &asked);
+        assert!(store.hit_now(Time::from_nanos(5), &plan.hits[0]).allowed, "key {path}");
+    }
+    assert_eq!((store.len(), store.full_requests()), (20_000, 0));
+}
+
+#[test]
+fn a_limit_says_what_can_be_asked_of_it() {
+    use OpKind::{Force, Look, Refund, Renew, Reset, Take};
+    let rules = rules(
+        "domain: d
+descriptors:
+  - {key: plain, rate_limit: {unit: second, limit: 1}}
+  - {key: after, rate_limit: {unit: second, limit: 1, post_paid: true}}
+  - {key: places, rate_limit: {algorithm: concurrency, limit: 1}}",
+    );
+    let asked: Vec<Vec<OpKind>> = rules.rules().map(|rule| rule.limits[0].operations().collect()).collect();
+    assert_eq!(asked[0], [Take, Look, Refund, Reset]);
+    assert_eq!(asked[1], [Force, Look, Refund, Reset]);
+    assert_eq!(asked[2], [Take, Look, Refund, Reset, Renew]);
 }

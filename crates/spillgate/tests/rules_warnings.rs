@@ -125,28 +125,8 @@ fn a_warning_shows_its_line() {
 }
 
 #[test]
-fn what_needs_a_shared_store_is_noted_once_a_domain() {
-    let notes = |limit: &str| -> Vec<(u32, String)> {
-        let text = format!(
-            "domain: d\ndescriptors:\n  - {{key: free, rate_limit: {{unlimited: true}}}}\n  \
-             - {{key: a, rate_limit: {{unit: second, limit: 1, post_paid: true{limit}}}}}\n  \
-             - {{key: b, rate_limit: {{unit: second, limit: 1, post_paid: true{limit}}}}}"
-        );
-        let rules = rules(&text);
-        assert_eq!(warnings(&text), [], "never fatal");
-        let notes = rules.warnings().iter().filter(|warning| warning.is_note());
-        notes.map(|note| (note.line(), note.message().to_owned())).collect()
-    };
-    for limit in [", on_store_failure: deny", ", on_store_failure: error, consistency: strict"] {
-        let found = notes(limit);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].0, 4);
-        assert!(found[0].1.starts_with("2 limits of domain `d` set `on_store_failure` or `slot_by`"), "{found:?}");
-    }
-    assert_eq!(notes(""), []);
-    assert_eq!(notes(", on_store_failure: local"), [], "as without it");
-    let slot =
-        rules("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, limit: 1, post_paid: true, slot_by: a}}]");
-    let message = slot.warnings()[0].message();
-    assert!(message.starts_with("1 limit of domain `d` sets"), "{message}");
+fn what_only_a_shared_store_goes_by_is_no_warning() {
+    let text = "domain: d\ndescriptors:
+  - {key: a, rate_limit: {unit: second, limit: 1, post_paid: true, on_store_failure: deny, slot_by: a}}";
+    assert_eq!(rules(text).warnings().len(), 0, "rules do not know their store");
 }

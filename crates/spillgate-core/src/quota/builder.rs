@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use super::{
-    Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError, identity,
+    Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError, hard_capacity,
+    identity,
 };
 
 /// Collects what a [`Quota`] is made of; [`build`](QuotaBuilder::build) checks it.
@@ -123,8 +124,7 @@ impl QuotaBuilder {
         at_most("limit", self.limit, MAX_UNITS)?;
         let interval_ns = interval_ns(algorithm, self.limit, window_ns)?;
         let capacity = self.capacity()?;
-        let hard = u128::from(capacity) + u128::from(capacity) * u128::from(self.soft_ppm) / 1_000_000;
-        let hard_capacity = u64::try_from(hard).unwrap_or(u64::MAX);
+        let hard_capacity = hard_capacity(capacity, self.soft_ppm);
         at_most("limit with its soft share", hard_capacity, MAX_UNITS)?;
         match algorithm {
             Algorithm::SlidingWindowLog | Algorithm::Concurrency => {
@@ -144,6 +144,7 @@ impl QuotaBuilder {
             window_ns,
             capacity,
             hard_capacity,
+            soft_ppm: self.soft_ppm,
             interval_ns,
             lease_ns,
             penalty_ns,

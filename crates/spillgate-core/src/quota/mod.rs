@@ -2,6 +2,7 @@
 
 mod builder;
 mod error;
+mod share;
 
 use core::time::Duration;
 
@@ -144,6 +145,7 @@ pub struct Quota {
     window_ns: u64,
     capacity: u64,
     hard_capacity: u64,
+    soft_ppm: u32,
     /// T of the buckets, w of the segments, W of the other windows; 0 for concurrency or L = 0.
     interval_ns: u64,
     lease_ns: u64,
@@ -292,6 +294,12 @@ impl Quota {
     pub const fn identity(&self) -> u128 {
         self.identity
     }
+}
+
+/// floor(capacity * (1 + soft share)).
+fn hard_capacity(capacity: u64, soft_ppm: u32) -> u64 {
+    let hard = u128::from(capacity) + u128::from(capacity) * u128::from(soft_ppm) / 1_000_000;
+    u64::try_from(hard).unwrap_or(u64::MAX)
 }
 
 fn identity(algorithm: Algorithm, window_ns: u64) -> u128 {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use spillgate_core::{Algorithm, Denied, OnStoreFailure};
+use spillgate_core::{Algorithm, Denied};
 
 use super::bound::never_binds;
 use super::index::SlotView;
@@ -26,7 +26,6 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
         linter.reachability(entry.root);
         linter.each_rule(number);
         linter.looks(number);
-        linter.without_effect(number);
         linter.findings.sort_by_key(|warning| (warning.place(), warning.is_note()));
         findings.append(&mut linter.findings);
     }
@@ -220,26 +219,6 @@ impl<'r> Linter<'r> {
         let help = "where the cost is known only afterwards (Envoy's apply_on_stream_done), set `post_paid: true` or \
                     `denied: charged`; otherwise there is nothing to do";
         self.note(first.origin.line, message, if count == 1 { "this rule" } else { "the first of them" }, help);
-    }
-
-    /// What needs a store outside the process, which there is none of.
-    fn without_effect(&mut self, domain: usize) {
-        let shared =
-            |limit: &Limit| limit.quota.on_store_failure() != OnStoreFailure::default() || limit.slot_by.is_some();
-        let rules = self.rules.rules_of(domain).iter();
-        let limits = rules.flat_map(|rule| rule.limits.iter().map(move |limit| (rule, limit)));
-        let mut found = limits.filter(|(_, limit)| shared(limit));
-        let Some((rule, limit)) = found.next() else { return };
-        let count = found.count() + 1;
-        let (limits, set) = if count == 1 { ("limit", "sets") } else { ("limits", "set") };
-        let message = format!(
-            "{count} {limits} of domain `{}` {set} `on_store_failure` or `slot_by`, which have no effect here",
-            self.entry.domain.name
-        );
-        let help =
-            "they take effect with a shared store, which this version does not have; the memory store needs neither";
-        let label = if count == 1 { "this limit" } else { "the first of them" };
-        self.note(line_of(limit, rule), message, label, help);
     }
 }
 

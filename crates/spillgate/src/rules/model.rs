@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_core::{Algorithm, Anchor, Binding, Denied, Quota, QuotaBuilder};
+use spillgate_core::{Algorithm, Anchor, Binding, Denied, OpKind, Quota, QuotaBuilder};
 
 use super::pattern::Pattern;
 
@@ -128,7 +128,9 @@ pub struct Limit {
     pub replaces: Box<[Box<str>]>,
     /// Charged after the fact: takes are forced, and only looks can be refused.
     pub post_paid: bool,
-    /// The entry key whose value picks the slot of a Redis Cluster.
+    /// The entry key whose value picks the slot of a Redis Cluster, so that limits of several descriptors are
+    /// decided in one step: those with it, and that of the descriptor which has this entry alone. It is part of
+    /// the counter's name: a limit that gets or loses it counts anew.
     pub slot_by: Option<Box<str>>,
     /// The file and line of the limit; `None` for a limit that came with a request.
     pub origin: Option<Origin>,
@@ -162,6 +164,16 @@ impl Limit {
             origin: None,
             charged: Some(Box::new(build(Denied::Charged))),
         }
+    }
+}
+
+impl Limit {
+    /// What can be asked of this limit, so that whoever loads rules can ask whether a store
+    /// [supports](spillgate_core::Store::supports) all of it.
+    pub fn operations(&self) -> impl Iterator<Item = OpKind> {
+        let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
+        let all = [take, OpKind::Look, OpKind::Refund, OpKind::Reset, OpKind::Renew];
+        all.into_iter().filter(|op| self.quota.supports(*op))
     }
 }
 

@@ -129,7 +129,7 @@ impl<'p> Plan<'p> {
         if limits.is_empty() {
             return;
         }
-        let key = state_key(keys, domain, rule, asked.entries);
+        let key = state_key(keys, domain, counted(rule, asked.entries));
         let first_of_descriptor = self.hits.len();
         for limit in limits {
             let name = limit.name.as_deref();
@@ -139,6 +139,10 @@ impl<'p> Plan<'p> {
             let quota = match &limit.charged {
                 Some(charged) if domain.compat_envoy => charged,
                 _ => &limit.quota,
+            };
+            let key = match &limit.slot_by {
+                Some(by) => in_slot(key, slot_key(keys, domain, counted(rule, asked.entries), by)),
+                None => key,
             };
             let op = operation(asked.action, limit.post_paid, request.max_wait_ns);
             let binding = rule.map(Rule::binding).unwrap_or_default();
@@ -172,16 +176,45 @@ fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
     planned.iter().filter_map(|planned| planned.rule).flat_map(Rule::replaces).any(|replaced| replaced == name)
 }
 
-/// Who is counted: the domain, then each key and value, or the pattern that its values share.
-fn state_key(keys: &KeyHasher, domain: &Domain, rule: Option<&Rule>, entries: &[(&str, &str)]) -> u128 {
+/// The entries as they are counted: each key with its value, or with the pattern that its values share.
+fn counted<'e>(rule: Option<&'e Rule>, entries: &'e [(&'e str, &'e str)]) -> impl Iterator<Item = (&'e str, &'e str)> {
+    let steps = rule.map_or(&[][..], |rule| &rule.steps);
+    entries.iter().enumerate().map(|(level, (key, value))| {
+        let shared = steps.get(level).filter(|step| step.shared).and_then(|step| step.value.as_deref());
+        (*key, shared.unwrap_or(value))
+    })
+}
+
+/// Who is counted: the domain, then each key and value.
+fn state_key<'e>(keys: &KeyHasher, domain: &Domain, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
     let mut builder = keys.start();
     builder.part(domain.name.as_bytes());
-    let steps = rule.map_or(&[][..], |rule| &rule.steps);
-    for (level, (key, value)) in entries.iter().enumerate() {
-        let shared = steps.get(level).filter(|step| step.shared).and_then(|step| step.value.as_deref());
-        builder.part(key.as_bytes()).part(shared.unwrap_or(value).as_bytes());
+    for (key, value) in counted {
+        builder.part(key.as_bytes()).part(value.as_bytes());
     }
     builder.finish()
+}
+
+/// The key that picks the slot: that of a descriptor with the entry called `by` alone.
+fn slot_key<'e>(
+    keys: &KeyHasher,
+    domain: &Domain,
+    counted: impl Iterator<Item = (&'e str, &'e str)>,
+    by: &str,
+) -> u128 {
+    state_key(keys, domain, counted.filter(|(key, _)| *key == by).take(1))
+}
+
+/// The bits of a key, its lowest, that do not pick the slot of a Redis Cluster: the highest 30 do.
+const UNSLOTTED: u128 = (1 << 98) - 1;
+
+/// `key` in the slot of `slot`, for a limit with `slot_by`.
+///
+/// All keys of one value of that entry have the same 30 highest bits then, so 98 bits tell them apart: of n such keys
+/// two are one with probability below n^2 / 2^99, less than that of the 88 bits which the memory store keeps. Bits
+/// that say which value it is are lost to none: keys of different values differ in those 30 bits and in the 98.
+const fn in_slot(key: u128, slot: u128) -> u128 {
+    (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
 
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {

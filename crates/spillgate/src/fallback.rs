@@ -1,0 +1,292 @@
+//! What answers while the store that many processes share fails.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use spillgate_core::{
+    Anchor, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, Reason, Receipt, Source, Store, StoreError,
+    Time, Verdict, Wait,
+};
+
+use crate::MemoryStore;
+
+/// The bit of a receipt's mark that says: taken here. Marks are times in nanoseconds, so no store gives one out that
+/// has it before the year 2116; later, giving back such a take does nothing.
+const HERE: u64 = 1 << 63;
+
+/// Longer than any window that somebody counts in, so that no other limit has this state.
+const NEVER: Duration = Duration::from_nanos(1 << 62);
+
+/// Answers by each limit's [policy](OnStoreFailure) while a shared store fails.
+///
+/// * [`Allow`](OnStoreFailure::Allow) lets pass and [`Deny`](OnStoreFailure::Deny) refuses, whatever is asked.
+/// * [`Error`](OnStoreFailure::Error) hands on what the store said; of a shadow hit, which refuses nothing, it lets pass.
+/// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in local memory.
+///
+/// The answer is one verdict over all hits, all or nothing like any other: nothing is taken locally where a policy
+/// refuses. For a limit of bound f, with shares of bound f', m nodes that are asked while the store comes and goes
+/// admit at most f(s) + m * f'(s) in any time s. What was used locally is kept while the store is back.
+///
+/// No policy gives back, renews or resets: what asks for that gets the error. What was taken locally is given back
+/// and renewed locally, whether the store answers or not: its receipt says where it was taken. Another node does not
+/// know such a receipt. A reset is for the store and for the local state.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use spillgate::{Fallback, FallbackStore, Limiter, MemoryOptions, MemoryStore, Quota};
+///
+/// # let shared = MemoryStore::new(MemoryOptions::default());
+/// let nodes = NonZeroU32::new(3).unwrap();
+/// let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), nodes);
+/// let limiter = Limiter::new(FallbackStore::new(shared, fallback));
+/// # drop(limiter.hit("login", "user-7", &Quota::per_minute(5).build()?, 1));
+/// # Ok::<(), spillgate::QuotaError>(())
+/// ```
+#[derive(Debug)]
+pub struct Fallback {
+    local: MemoryStore,
+    nodes: NonZeroU32,
+    /// Limits of nothing, which keep no state. Hits on them stand for what is decided elsewhere: one lets a look
+    /// pass, the other refuses a take, whoever decides them.
+    passes: Quota,
+    refuses: Quota,
+}
+
+impl Fallback {
+    /// With `local` for what is decided here, and as many nodes as may be asked while the store fails.
+    ///
+    /// # Panics
+    /// Never: the limits that it makes for itself are valid.
+    #[must_use]
+    pub fn new(local: MemoryStore, expected_nodes: NonZeroU32) -> Fallback {
+        let nothing = |policy| {
+            let quota = Quota::fixed_window(0, NEVER).anchor(Anchor::FirstHit).on_store_failure(policy);
+            quota.build().expect("invariant: a limit of nothing is valid")
+        };
+        let (passes, refuses) = (nothing(OnStoreFailure::Allow), nothing(OnStoreFailure::Deny));
+        Fallback { local, nodes: expected_nodes, passes, refuses }
+    }
+
+    /// Where local state lies.
+    #[must_use]
+    pub const fn local(&self) -> &MemoryStore {
+        &self.local
+    }
+
+    /// Asks `store`, and where it is [unavailable](StoreError::Unavailable) answers by the policy of each hit.
+    ///
+    /// `now` is the time of the local state, and of the store's if that has no clock of its own. The verdict's source
+    /// is what `store` says, or [`Local`](Source::Local) if a local limit took part, or [`Policy`](Source::Policy).
+    ///
+    /// # Errors
+    /// The request is malformed; or the store failed, and a hit that counts has the policy `error` or gives back,
+    /// renews or resets.
+    pub async fn decide<S: Store>(
+        &self,
+        store: &S,
+        now: Time,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        if hits.len() != decisions.len() {
+            return Err(StoreError::Malformed("hits and decisions differ in length"));
+        }
+        if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_here(hit)) {
+            return self.ask_both(store, now, hits, decisions).await;
+        }
+        self.ask(store, now, hits, decisions).await
+    }
+
+    /// Asks the store, or the policies.
+    async fn ask<S: Store>(
+        &self,
+        store: &S,
+        now: Time,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let time = if store.has_clock() { None } else { Some(now) };
+        match store.decide(time, hits, decisions).await {
+            Err(error @ StoreError::Unavailable(_)) => self.stand_in(now, hits, decisions, error),
+            decided => decided,
+        }
+    }
+
+    /// Asks for what was taken here in local state, resets both, and asks the store for the rest.
+    ///
+    /// What is here comes first, so that a lease that cannot be renewed refuses the rest too, and nothing is taken.
+    async fn ask_both<S: Store>(
+        &self,
+        store: &S,
+        now: Time,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let shares: Vec<Quota> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
+        let here = hits.iter().zip(&shares).map(|(hit, share)| match hit.op {
+            Op::Reset => Hit { quota: share, ..*hit },
+            op if was_taken_here(hit) => Hit { quota: share, op: unmarked(op), ..*hit },
+            _ => self.settled(hit, true),
+        });
+        let here: Vec<Hit<'_>> = here.collect();
+        let verdict = self.local.decide_now(now, &here, decisions)?;
+        if hits.iter().all(was_taken_here) {
+            return Ok(Verdict { source: Source::Local, ..verdict });
+        }
+        let answers = decisions.to_vec();
+        let rest = hits.iter().zip(&answers);
+        let rest: Vec<Hit<'_>> = rest
+            .map(|(hit, answer)| if was_taken_here(hit) { self.settled(hit, answer.allowed) } else { *hit })
+            .collect();
+        let verdict = self.ask(store, now, &rest, decisions).await?;
+        for (i, answer) in answers.into_iter().enumerate().filter(|(i, _)| was_taken_here(&hits[*i])) {
+            decisions[i] = answer;
+        }
+        Ok(verdict_of(hits, decisions, verdict))
+    }
+
+    /// Answers by the policies; `error` is what the store said.
+    fn stand_in(
+        &self,
+        now: Time,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+        error: StoreError,
+    ) -> Result<Verdict, StoreError> {
+        if hits.iter().any(has_no_policy) {
+            return Err(error);
+        }
+        let local = hits.iter().any(is_local);
+        let source = if local { Source::Local } else { Source::Policy };
+        let mut verdict = None;
+        if local {
+            let shares: SmallVec<[Quota; 4]> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
+            let asked = hits.iter().zip(&shares).map(|(hit, share)| match hit.quota.on_store_failure() {
+                OnStoreFailure::Local => Hit { quota: share, ..*hit },
+                policy => self.settled(hit, policy != OnStoreFailure::Deny),
+            });
+            let asked: SmallVec<[Hit<'_>; 4]> = asked.collect();
+            verdict = Some(self.local.decide_now(now, &asked, decisions)?);
+        }
+        for (hit, decision) in hits.iter().zip(&mut *decisions) {
+            if is_local(hit) {
+                mark(hit, decision);
+            } else {
+                *decision = by_policy(hit.quota);
+            }
+        }
+        let verdict = verdict.unwrap_or_else(|| Verdict::of(hits, decisions, now));
+        Ok(verdict_of(hits, decisions, Verdict { source, ..verdict }))
+    }
+
+    /// A hit in place of one that is decided elsewhere, so that its answer counts where this one is asked.
+    fn settled<'q>(&'q self, hit: &Hit<'_>, passes: bool) -> Hit<'q> {
+        let (quota, op) = if passes { (&self.passes, Op::Look) } else { (&self.refuses, Op::take(1)) };
+        Hit::new(hit.key, quota, op, hit.binding)
+    }
+}
+
+/// A shared store with what answers while it fails, as one store: see [`Fallback`].
+///
+/// It is asked with the caller's time, which local state counts by; the store by its own clock if it has one.
+#[derive(Debug)]
+pub struct FallbackStore<S> {
+    store: S,
+    fallback: Fallback,
+}
+
+impl<S: Store> FallbackStore<S> {
+    /// `store`, and `fallback` for when it fails.
+    #[must_use]
+    pub const fn new(store: S, fallback: Fallback) -> FallbackStore<S> {
+        FallbackStore { store, fallback }
+    }
+
+    /// The store that many share.
+    #[must_use]
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// What answers while it fails.
+    #[must_use]
+    pub const fn fallback(&self) -> &Fallback {
+        &self.fallback
+    }
+}
+
+impl<S: Store> Store for FallbackStore<S> {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.store.supports(quota, op)
+    }
+
+    async fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let now = now.ok_or(StoreError::Malformed("local state has no clock of its own: pass the time"))?;
+        self.fallback.decide(&self.store, now, hits, decisions).await
+    }
+}
+
+/// Whether the hit is about a take that was decided in local state.
+fn was_taken_here(hit: &Hit<'_>) -> bool {
+    match hit.op {
+        Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } => receipt.mark & HERE != 0,
+        _ => false,
+    }
+}
+
+/// The operation with the receipt as local state gave it out.
+fn unmarked(op: Op) -> Op {
+    let unmarked = |receipt: Receipt| Receipt { mark: receipt.mark & !HERE, ..receipt };
+    match op {
+        Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(unmarked) },
+        Op::Renew { receipt } => Op::Renew { receipt: unmarked(receipt) },
+        other => other,
+    }
+}
+
+/// Whether there is no answer to this hit but the store's.
+fn has_no_policy(hit: &Hit<'_>) -> bool {
+    let errs = hit.quota.on_store_failure() == OnStoreFailure::Error && hit.binding != Binding::Shadow;
+    errs || matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew | OpKind::Reset)
+}
+
+fn is_local(hit: &Hit<'_>) -> bool {
+    hit.quota.on_store_failure() == OnStoreFailure::Local
+}
+
+/// Marks a local decision's receipt. What only the share has no room for may fit once the store is back.
+fn mark(hit: &Hit<'_>, decision: &mut Decision) {
+    if let Some(receipt) = &mut decision.receipt {
+        receipt.mark |= HERE;
+    }
+    if let Op::Take { cost, .. } = hit.op
+        && decision.reason == Reason::CostAboveCapacity
+        && cost <= hit.quota.hard_capacity()
+    {
+        decision.reason = Reason::StoreFailed;
+        decision.retry_after = Wait::Unknown;
+    }
+}
+
+/// The decision of the policies that need no state.
+fn by_policy(quota: &Quota) -> Decision {
+    let (limit, none) = (quota.capacity(), Decision { reason: Reason::StoreFailed, ..Decision::default() });
+    match quota.on_store_failure() {
+        OnStoreFailure::Deny => Decision { allowed: false, limit, retry_after: Wait::Unknown, ..none },
+        // As much as this would pass now.
+        _ => Decision { limit, remaining: limit, ..none },
+    }
+}
+
+/// The verdict over all hits, of which those that were asked came to `decided`.
+fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
+    let verdict = Verdict { source: decided.source, ..Verdict::of(hits, decisions, decided.now) };
+    // A full store refuses a request also where its quota-mode hits would let it pass.
+    if verdict.allowed == decided.allowed { verdict } else { decided }
+}

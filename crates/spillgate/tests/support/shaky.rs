@@ -1,0 +1,91 @@
+//! A shared store that fails at will.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use spillgate::{Decision, Fallback, Hit, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, Time, Verdict};
+
+/// How a store fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Link {
+    #[default]
+    Works,
+    /// Nothing gets there.
+    Lost,
+    /// The request gets there, and is charged; its answer is lost.
+    AnswerLost,
+}
+
+/// One node's way to a store that several share.
+#[derive(Clone, Debug)]
+pub(crate) struct Shaky {
+    pub(crate) shared: Arc<MemoryStore>,
+    link: Arc<Mutex<Link>>,
+    /// A time of the store's own.
+    pub(crate) clock: Option<Time>,
+}
+
+impl Shaky {
+    pub(crate) fn new() -> Shaky {
+        Shaky { shared: Arc::new(memory()), link: Arc::default(), clock: None }
+    }
+
+    /// The way of another node to the same store.
+    pub(crate) fn other_node(&self) -> Shaky {
+        Shaky { link: Arc::default(), ..self.clone() }
+    }
+
+    pub(crate) fn set(&self, link: Link) {
+        *self.link.lock().expect("no test panics with it") = link;
+    }
+}
+
+impl Store for Shaky {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.shared.supports(quota, op)
+    }
+
+    fn has_clock(&self) -> bool {
+        self.clock.is_some()
+    }
+
+    async fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let link = *self.link.lock().expect("no test panics with it");
+        assert_eq!(now.is_none(), self.has_clock(), "a store with a clock is passed no time");
+        let lost = || StoreError::Unavailable(format!("{link:?}"));
+        if link == Link::Lost {
+            return Err(lost());
+        }
+        let verdict = self.shared.decide(now.or(self.clock), hits, decisions).await?;
+        if link == Link::AnswerLost { Err(lost()) } else { Ok(verdict) }
+    }
+}
+
+pub(crate) fn memory() -> MemoryStore {
+    MemoryStore::new(MemoryOptions { max_keys: 100_000, ..MemoryOptions::default() })
+}
+
+pub(crate) fn nodes(nodes: u32) -> NonZeroU32 {
+    NonZeroU32::new(nodes).expect("at least one node")
+}
+
+pub(crate) fn fallback(expected_nodes: u32) -> Fallback {
+    Fallback::new(memory(), nodes(expected_nodes))
+}
+
+/// What a future gives that never waits.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("nothing here waits"),
+    }
+}
