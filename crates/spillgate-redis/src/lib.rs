@@ -15,10 +15,13 @@
 //! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
 //! * Every request is decided within its time or fails as one of [`Failure`]'s classes, whatever becomes of the server;
 //!   none is charged twice: `tests/transport`.
+//! * A refusal that is repeated without asking is one that the server would repeat, unless something was given back
+//!   elsewhere within [`Settings::deny_cache_max_age`]: `src/deny_cache/tests.rs`, `tests/modes/deny_cache.rs`.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
 mod breaker;
 mod bytes;
+mod deny_cache;
 mod failure;
 mod hit;
 mod jitter;
@@ -38,5 +41,5 @@ pub use name::Name;
 pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
-pub use settings::{Settings, Tls};
+pub use settings::{FixedWindow, LogForm, Settings, Tls};
 pub use store::RedisStore;

@@ -31,6 +31,22 @@ pub struct Settings {
     pub max_failures: u32,
     /// While it is open, one request may try at least so often; and where there is no connection, one is tried.
     pub probe_every: Duration,
+    /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none.
+    ///
+    /// A take that was refused for free is refused again until its time, at as high a cost under the same quota, while
+    /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
+    /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
+    /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
+    pub deny_cache_entries: usize,
+    /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
+    /// has lost the state.
+    pub deny_cache_max_age: Duration,
+    /// How a `sliding_window_log` is kept.
+    pub log: LogForm,
+    /// Whether requests are scripts. Without them only fixed windows can be served, and within a weaker bound.
+    pub scripts: bool,
+    /// How a `fixed_window` is taken from.
+    pub fixed_window: FixedWindow,
 }
 
 impl Settings {
@@ -45,8 +61,33 @@ impl Settings {
             max_in_flight: 4096,
             max_failures: 8,
             probe_every: Duration::from_millis(250),
+            deny_cache_entries: 65_536,
+            deny_cache_max_age: Duration::from_secs(1),
+            log: LogForm::Packed,
+            scripts: true,
+            fixed_window: FixedWindow::Script,
         }
     }
+}
+
+/// How a `sliding_window_log` is kept. Keys of the two forms have different names: after a change counting starts anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogForm {
+    /// A list of times in eight bytes each: at most 600 bytes for the first hit and 12 for each further one.
+    #[default]
+    Packed,
+    /// A sorted set that other tools can read, with microseconds as scores: for each hit about ten times as much.
+    Zset,
+}
+
+/// How a `fixed_window` is taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FixedWindow {
+    /// By a script, as every other quota.
+    #[default]
+    Script,
+    /// By one native command (INCREX) where the server has it: single takes on `first_hit` windows of whole milliseconds.
+    Native,
 }
 
 /// The secret parts stay out of logs.

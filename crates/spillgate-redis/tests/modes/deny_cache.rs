@@ -1,0 +1,151 @@
+//! Refusals that are repeated without asking the server.
+
+use std::time::Duration;
+
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Source, Store, Time};
+use spillgate_redis::{RedisStore, Settings};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Client, RedisServer, bytes};
+use crate::{ask, settings};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Ten times what an entry may last.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn refusing() -> Vec<Quota> {
+    let builders = [
+        Quota::token_bucket(1, DAY).burst(3),
+        Quota::leaky_bucket(1, DAY).queue(2),
+        Quota::fixed_window(3, DAY * 365),
+        Quota::fixed_window(3, DAY).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(3, DAY * 365),
+        Quota::sliding_window_log(3, DAY),
+    ];
+    builders.map(|builder| builder.build().expect("valid")).into()
+}
+
+fn one() -> Op {
+    Op::Take { cost: 1, max_wait_ns: u64::MAX }
+}
+
+/// How often the server has run a script.
+fn scripts_run(client: &mut Client) -> u64 {
+    let reply = client.ask_one(redis::cmd("INFO").arg("commandstats").clone());
+    let text = String::from_utf8_lossy(bytes(&reply)).into_owned();
+    let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_refused_key_asks_the_server_nothing() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    // Longer than any machine takes for this.
+    let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("an address");
+    for (key, quota) in (1u128..).zip(&refusing()) {
+        let mut told = Decision::default();
+        for turn in 0..4 {
+            let (verdict, decision) = ask(&store, key, quota, one()).await;
+            assert_eq!((verdict.allowed, verdict.source), (turn < 3, Source::Store), "{quota:?}");
+            told = decision;
+        }
+        let (before, cached) = (scripts_run(&mut client), store.denied_by_cache());
+        for _ in 0..1000 {
+            let (verdict, decision) = ask(&store, key, quota, one()).await;
+            assert_eq!((verdict.allowed, verdict.source), (false, Source::DenyCache), "{quota:?}");
+            assert!(decision.retry_after <= told.retry_after && verdict.retry_after == decision.retry_after);
+            let shown = Decision { retry_after: told.retry_after, reset_after_ns: told.reset_after_ns, ..decision };
+            assert_eq!(shown, told);
+            told = decision;
+        }
+        assert_eq!(store.denied_by_cache() - cached, 1000);
+        assert_eq!(scripts_run(&mut client), before, "{quota:?}");
+        // The server alone knows what it says at a time that is passed.
+        let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
+        let verdict = store.decide(Some(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
+        assert_eq!(verdict.source, Source::Store);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_back_through_the_store_is_admitted_at_once() {
+    let server = RedisServer::start();
+    let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("an address");
+    for (key, quota) in (1u128..).zip(&refusing()) {
+        let mut receipt = None;
+        for turn in 0..40 {
+            while let (verdict, Decision { receipt: Some(taken), .. }) = ask(&store, key, quota, one()).await {
+                assert!(verdict.allowed);
+                receipt = Some(taken);
+            }
+            assert_eq!(ask(&store, key, quota, one()).await.0.source, Source::DenyCache);
+            let undo = if turn % 2 == 0 { Op::Reset } else { Op::Refund { cost: 1, receipt } };
+            ask(&store, key, quota, undo).await;
+            let (verdict, _) = ask(&store, key, quota, one()).await;
+            assert_eq!((verdict.allowed, verdict.source), (true, Source::Store), "{turn}: {quota:?} after {undo:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_comes_back_elsewhere_is_seen_once_the_entry_is_too_old() {
+    let server = RedisServer::start();
+    let (here, there) = (RedisStore::new(&settings(&server)), RedisStore::new(&settings(&server)));
+    let (here, there) = (here.expect("an address"), there.expect("an address"));
+    for (key, quota) in (1u128..).zip(&refusing()) {
+        while ask(&here, key, quota, one()).await.0.allowed {}
+        ask(&there, key, quota, Op::Reset).await;
+        let deadline = Instant::now() + PATIENCE;
+        while !ask(&here, key, quota, one()).await.0.allowed {
+            assert!(Instant::now() < deadline, "{quota:?} is never asked again");
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
+    let server = RedisServer::start();
+    let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("an address");
+    for (key, quota) in (1u128..).zip(refusing()) {
+        // Whoever gives back can take again, unless another has: nobody is refused by what was.
+        let tasks: Vec<_> = (0..6)
+            .map(|_| {
+                let (store, quota) = (store.clone(), quota.clone());
+                tokio::spawn(async move {
+                    let mut taken = 0;
+                    while taken < 20 {
+                        let (verdict, decision) = ask(&store, key, &quota, one()).await;
+                        if verdict.allowed {
+                            taken += 1;
+                            tokio::task::yield_now().await;
+                            ask(&store, key, &quota, Op::Refund { cost: 1, receipt: decision.receipt }).await;
+                        } else {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            let ended = tokio::time::timeout(PATIENCE * 6, task).await;
+            ended.unwrap_or_else(|_| panic!("{quota:?} refuses for ever")).expect("no task panics");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cache_without_places_keeps_nothing() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(&Settings { deny_cache_entries: 0, ..settings(&server) }).expect("an address");
+    for (key, quota) in (1u128..).zip(&refusing()) {
+        for _ in 0..20 {
+            assert_eq!(ask(&store, key, quota, one()).await.0.source, Source::Store);
+        }
+    }
+    assert_eq!(store.denied_by_cache(), 0);
+}
