@@ -40,7 +40,9 @@ show-3.1: ## A million decisions an algorithm by kernel, memory and Redis
 	scripts/show-3.1.sh
 show-3.2: ## Exactly the limit: four processes, two servers, a cluster
 	scripts/show-3.2.sh
+show-3.4: ## What people build on Redis by hand, without its known faults
+	scripts/show-3.4.sh
 
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
 .PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6
-.PHONY: show-3.1 show-3.2
+.PHONY: show-3.1 show-3.2 show-3.4
