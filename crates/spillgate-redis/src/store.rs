@@ -74,6 +74,21 @@ impl RedisStore {
         self.server.connected(Instant::now() + self.connect_timeout).await
     }
 
+    /// This store, with a time of the caller's own for each request.
+    ///
+    /// ```no_run
+    /// # async fn example(store: &spillgate_redis::RedisStore) -> Result<(), spillgate_core::StoreError> {
+    /// use std::time::Duration;
+    /// use spillgate_core::Store;
+    ///
+    /// store.within(Duration::from_millis(3)).decide(None, &[], &mut []).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn within(&self, timeout: Duration) -> impl Store {
+        Within { store: self, timeout }
+    }
+
     /// Like [`Store::decide`], within a time of the caller's own, and with the class of what failed.
     ///
     /// # Errors
@@ -156,5 +171,30 @@ impl Store for RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         Ok(self.decide_within(self.timeout, now, hits, decisions).await?)
+    }
+}
+
+/// A store whose requests have another time than its settings say.
+struct Within<'s> {
+    store: &'s RedisStore,
+    timeout: Duration,
+}
+
+impl Store for Within<'_> {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.store.supports(quota, op)
+    }
+
+    fn has_clock(&self) -> bool {
+        self.store.has_clock()
+    }
+
+    async fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        Ok(self.store.decide_within(self.timeout, now, hits, decisions).await?)
     }
 }

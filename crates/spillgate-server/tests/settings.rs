@@ -85,12 +85,9 @@ fn a_wrong_value_shows_the_flag_or_variable_that_brought_it() {
 fn what_this_version_has_not_is_said_plainly() {
     let folder = Folder::new(&[RULES]);
     for (arguments, expected) in [
-        ("--store redis://localhost", "this version has no store but memory"),
-        ("--store=redis-cluster://a,b", "this version has no store but memory"),
         ("--resp 0.0.0.0:6379", "this version has no Redis protocol (RESP)"),
         ("--tls-cert cert.pem", "this version has no TLS"),
         ("--memory-on-full sketch", "this version has no sketch"),
-        ("--store-deadline 10ms", "this version has no store but memory"),
     ] {
         let said = folder.run(&format!("serve rules.yaml {arguments}"));
         assert_eq!(said.code, 2, "{arguments}: {said:?}");

@@ -11,8 +11,8 @@ use spillgate_core::{
 
 use crate::MemoryStore;
 
-/// The bit of a receipt's mark that says: taken here. Marks are times in nanoseconds, so no store gives one out that
-/// has it before the year 2116; later, giving back such a take does nothing.
+/// The bit of a receipt's mark that says: taken here. Marks are times in nanoseconds, at most 73 years ahead, so no store
+/// gives one out that has it before the year 2189. After that, giving back such a take does nothing.
 const HERE: u64 = 1 << 63;
 
 /// Longer than any window that somebody counts in, so that no other limit has this state.

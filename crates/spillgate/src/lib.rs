@@ -2,8 +2,8 @@
 //!
 //! The decision itself is in [`spillgate_core`], whose items are repeated here; this crate adds
 //! what a program needs around it: a [`Limiter`] that reads the clock once and asks a store once,
-//! the in-process [`MemoryStore`], [rules] read from YAML, and [header fields](headers)
-//! for the answer.
+//! the in-process [`MemoryStore`], a [`Fallback`] for stores that many share, [rules] read from YAML, and
+//! [header fields](headers) for the answer.
 //!
 //! ```
 //! use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
@@ -62,9 +62,26 @@
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
 //! * A snapshot that fails leaves the one before it whole.
 //!   `tests/snapshot.rs`: `a_save_that_fails_leaves_the_last_one_and_no_litter`.
+//! * While a shared store fails, every request is answered by its limits' policies, and what nodes admit stays within
+//!   the limit's bound and those of their shares.
+//!   `tests/fallback.rs`: `allow_lets_pass_and_deny_refuses_whatever_is_asked`,
+//!   `error_hands_on_what_the_store_said_unless_its_hit_is_a_shadow`, `local_decides_by_this_nodes_share`;
+//!   `tests/fallback_bounds.rs`: `nodes_admit_no_more_than_the_limit_and_their_shares`,
+//!   `nodes_hold_no_more_places_than_the_limit_and_their_shares`, `the_bound_at_once_is_reached_and_no_more`,
+//!   `no_decision_is_lost_while_the_store_comes_and_goes`.
+//! * Such a request takes from all its local limits or from none.
+//!   `tests/fallback_bounds.rs`: `a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies`,
+//!   `each_request_is_decided_as_by_the_kernel_here_or_there`.
+//! * What was taken locally is given back and renewed locally, and what gives back to a store that fails is told so.
+//!   `tests/fallback.rs`: `what_was_taken_here_is_given_back_here`,
+//!   `leases_that_were_taken_here_are_renewed_and_released_here`,
+//!   `no_policy_gives_back_renews_or_resets_what_the_store_has`, `a_reset_is_for_both`.
 //! * Two different questions never share a counter by how their names are joined.
 //!   `tests/rules_plan.rs`: `keys_tell_domains_entries_and_their_order_apart`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.
+//! * Limits that are slotted by one value have one slot, and the counters that they would have without.
+//!   `tests/rules_plan.rs`: `slot_by_puts_limits_of_several_descriptors_into_one_slot`,
+//!   `slot_by_tells_values_apart_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
 //! * Descriptors find the rule that a walk by hand finds.
 //!   `tests/rules_matching.rs`: `matches_as_a_naive_walk_does`.
 //! * Whatever is read as rules ends in rules, or in errors on the lines that are wrong.

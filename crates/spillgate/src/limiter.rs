@@ -6,7 +6,18 @@ use crate::{Clock, KeyHasher, SystemClock};
 
 /// A store, a clock and the secret that keys are hashed with.
 ///
-/// Share it behind an `Arc`: two limiters count apart.
+/// Share it behind an `Arc`: two limiters count apart. Those of a fleet count together in a store outside the process,
+/// if they hash keys with one secret:
+///
+/// ```text
+/// let store = RedisStore::connect("redis://10.0.0.7/").await?; // of spillgate-redis
+/// let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), expected_nodes);
+/// let store = FallbackStore::new(store, fallback);
+/// let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
+/// ```
+///
+/// A store that has a clock of its own decides by that, so nodes need not agree on the time; the limiter's clock is
+/// for stores without one, and for the local state of a [`FallbackStore`](crate::FallbackStore).
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock> {
     store: S,
@@ -47,7 +58,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Takes `cost` units for `key` in `bucket`, if they fit `quota`; a cost of 0 only looks.
     ///
     /// The quota may differ from call to call: what was used is kept as long as the algorithm
-    /// and the window are the same.
+    /// and the window are the same. The time is the limiter's, or the store's if it has a clock; waits count from then.
     ///
     /// # Errors
     /// The store failed; nothing is known about what was charged.

@@ -244,6 +244,22 @@ fn what_was_taken_here_is_given_back_here() {
 }
 
 #[test]
+fn no_receipt_of_a_store_is_taken_for_one_of_local_state_before_2189() {
+    let node = Node::new();
+    let deepest = built(Quota::token_bucket(1, Duration::from_nanos(1 << 61)));
+    let back = |at: u64| {
+        let (now, key) = (Time::from_nanos(at), u128::from(at));
+        let (_, decisions) = node.ask_at(now, &[take(key, &deepest, 1)]).expect("decided");
+        let receipt = Some(receipt(&decisions[0]));
+        let refund = Hit::new(key, &deepest, Op::Refund { cost: 1, receipt }, Binding::Enforce);
+        node.ask_at(now, &[refund]).expect("decided").0.source
+    };
+    let first_nanosecond_after = (1 << 63) - (1 << 61);
+    assert_eq!(back(first_nanosecond_after - 1), Source::Store);
+    assert_eq!(back(first_nanosecond_after), Source::Local, "this one is not given back");
+}
+
+#[test]
 fn leases_that_were_taken_here_are_renewed_and_released_here() {
     let node = Node::cut_off();
     let places = places(OnStoreFailure::Local);

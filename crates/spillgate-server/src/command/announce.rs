@@ -5,7 +5,7 @@ use spillgate::rules::Rules;
 use super::show::{count, thousands};
 use super::table::Table;
 use super::terminal::{Terminal, Tone};
-use crate::settings::{KEYS, Listen, Origin, Resolved, Settings};
+use crate::settings::{KEYS, Listen, Origin, Resolved, Settings, StoreUrl};
 
 /// What was loaded, for people.
 #[derive(Debug)]
@@ -66,6 +66,7 @@ pub(super) fn ready(
             "domains": loaded.domains,
             "rules": loaded.rules,
             "warnings": loaded.warnings,
+            "store": settings.store.url.to_string(),
             "shadow": settings.shadow,
         }));
         return;
@@ -76,13 +77,22 @@ pub(super) fn ready(
         row(Tone::Title, name, listen.to_string());
     }
     row(if loaded.warnings > 0 { Tone::Warn } else { Tone::Plain }, "rules", loaded.text());
-    row(Tone::Plain, "store", format!("memory, {} keys at most", thousands(settings.memory.max_keys)));
+    row(Tone::Plain, "store", store(settings));
     if settings.shadow {
         row(Tone::Warn, "shadow", "on: every request is judged and counted, none is refused".to_owned());
     }
     let text = table.text(false, terminal);
     let head = terminal.paint(Tone::Title, &format!("spillgate {version}"));
     terminal.print(&format!("{head} is ready\n{text}"));
+}
+
+/// Where the counts are.
+fn store(settings: &Settings) -> String {
+    match (&settings.store.url, settings.store.expected_nodes) {
+        (StoreUrl::Memory, _) => format!("memory, {} keys at most", thousands(settings.memory.max_keys)),
+        (url, None) => url.to_string(),
+        (url, Some(nodes)) => format!("{url}, shared by {} at most", count(nodes as usize, "server")),
+    }
 }
 
 /// Every setting and who set it.

@@ -1,18 +1,17 @@
 //! `spillgate serve`: settings, rules, limiter, service, listeners; then signals until the end.
 
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use spillgate::MemoryOptions;
 use spillgate::rules::Rules;
 
 use super::announce::{self, Loaded};
 use super::load::{self, Problems, Trouble};
 use super::signals::Signals;
-use super::snapshot::{self, Saver};
+use super::snapshot::Saver;
 use super::snapshot_file::{LockedFile, SnapshotFile};
 use super::terminal::Terminal;
-use super::{OK, UNSERVED, WRONG, log, open_files};
+use super::{OK, UNSERVED, WRONG, log, open_files, secret_file, store, store_watch};
 use crate::admin::{self, AdminState};
 use crate::cli::Serve;
 use crate::listener::{App, Server};
@@ -20,10 +19,7 @@ use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState};
 use crate::service::{Bounds, Service, ServiceOptions};
-use crate::settings::{Listen, Settings, Store};
-
-/// The most bytes of the admin token's file.
-const TOKEN_FILE_BYTES: u64 = 4096;
+use crate::settings::{Listen, Settings};
 
 /// Why there is no server.
 enum Failure {
@@ -56,15 +52,16 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
-    let service = service(&settings, rules, file.as_ref()).map_err(|trouble| Failure::Wrong(trouble.into()))?;
+    let service = service(&settings, rules, file.as_ref()).map_err(Failure::Wrong)?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
     let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
     let signals = Signals::new().map_err(|error| unserved(no_resources(&error)))?;
     let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unserved(no_resources(&error)))?);
-    let followed = signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), settings.rules.clone());
+    let followed = signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), settings.clone());
     followed.map_err(unserved)?;
+    store_watch::start(&service).map_err(|error| unserved(no_resources(&error)))?;
     announce::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
     // Nobody asks any more: nothing is forgotten.
@@ -95,20 +92,13 @@ pub(super) fn no_resources(error: &io::Error) -> Trouble {
 /// The bearer token of the admin listener.
 fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
     let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
-    let unread = |error: io::Error| {
-        let help = "check `admin_token_file` and the file's permissions";
-        Trouble::new(format!("the admin token {} cannot be read: {error}", path.display()), help)
-    };
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(unread)?;
-    file.take(TOKEN_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
-    let token = bytes.trim_ascii();
-    let too_long = bytes.len() as u64 > TOKEN_FILE_BYTES;
-    if token.is_empty() || too_long || !token.iter().all(u8::is_ascii_graphic) {
+    let read = secret_file::read(path, "admin token", "admin_token_file")?;
+    let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
+    let token = token.ok_or_else(|| {
         let help = "put one line of printable characters without spaces into it, 4 KiB at most, such as `openssl rand -hex 32` prints";
-        return Err(Trouble::new(format!("{} holds no token", path.display()), help));
-    }
-    Ok(Some(String::from_utf8_lossy(token).into_owned()))
+        Trouble::new(format!("{} holds no token", path.display()), help)
+    })?;
+    Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
 }
 
 /// The file for snapshots, and a lock on it.
@@ -119,14 +109,9 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
     file.lock().map(Some).map_err(unserved)
 }
 
-fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Trouble> {
-    let Store::Memory = settings.store;
-    let options = MemoryOptions {
-        max_keys: settings.memory.max_keys,
-        max_heap_bytes: settings.memory.max_heap,
-        on_full: settings.memory.on_full,
-    };
-    let limiter = snapshot::limiter(options, file)?;
+fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
+    let limiter = store::limiter(settings, file)?;
+    store::check_rules(settings, limiter.store(), &rules)?;
     let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new()))))
 }

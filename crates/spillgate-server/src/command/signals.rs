@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use spillgate::rules::Rules;
@@ -15,8 +14,10 @@ use super::announce::Loaded;
 use super::load::{self, Trouble};
 use super::serve::no_resources;
 use super::snapshot::Saver;
+use super::store::check_rules;
 use crate::listener::Handle;
 use crate::service::{Readiness, Service};
+use crate::settings::Settings;
 
 /// Rules named in the log when a reload makes them count anew.
 const NAMED_ANEW: usize = 10;
@@ -46,7 +47,7 @@ impl Signals {
         service: Arc<Service>,
         handle: Handle,
         saver: Arc<Saver>,
-        paths: Vec<PathBuf>,
+        settings: Settings,
     ) -> Result<(), Trouble> {
         let work = move || {
             self.runtime.block_on(async {
@@ -56,7 +57,7 @@ impl Signals {
                         Some(()) = self.terminate.recv() => {}
                         Some(()) = self.interrupt.recv() => {}
                         Some(()) = self.hang_up.recv() => {
-                            reload_or_keep(&service, &paths);
+                            reload_or_keep(&service, &settings);
                             continue;
                         }
                     }
@@ -78,8 +79,8 @@ impl Signals {
 }
 
 /// Reads the rules again; whatever goes wrong, those in force stay.
-fn reload_or_keep(service: &Service, paths: &[PathBuf]) {
-    let reloaded = catch_unwind(AssertUnwindSafe(|| reload(service, paths)));
+fn reload_or_keep(service: &Service, settings: &Settings) {
+    let reloaded = catch_unwind(AssertUnwindSafe(|| reload(service, settings)));
     if !reloaded.unwrap_or(false) {
         service.metrics().reload_failures.inc();
         tracing::error!("the rules were not reloaded; those loaded before stay in force");
@@ -87,8 +88,12 @@ fn reload_or_keep(service: &Service, paths: &[PathBuf]) {
 }
 
 /// All files or none; says whether they are in force.
-fn reload(service: &Service, paths: &[PathBuf]) -> bool {
-    let (rules, files) = match load::rules(paths) {
+fn reload(service: &Service, settings: &Settings) -> bool {
+    let loaded = load::rules(&settings.rules).and_then(|(rules, files)| {
+        check_rules(settings, service.limiter().store(), &rules)?;
+        Ok((rules, files))
+    });
+    let (rules, files) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
             for line in problems.lines() {

@@ -115,8 +115,7 @@ impl Saver {
 type Write = fn(&Limiter<Backend>, Time, &Path) -> io::Result<Saved>;
 
 fn write(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
-    let Backend::Memory(store) = limiter.store();
-    store.save(limiter.keys(), now, path)
+    limiter.store().memory().save(limiter.keys(), now, path)
 }
 
 struct Saving {

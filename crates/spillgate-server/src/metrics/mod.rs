@@ -3,6 +3,7 @@
 //! where a rule asks for it, and then up to a bound.
 
 mod by_rule;
+mod store;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,6 +20,7 @@ use spillgate::rules::{Rule, Rules};
 use by_rule::Outcomes;
 
 pub use by_rule::RuleCounters;
+pub use store::StoreMetrics;
 
 /// What became of one descriptor under one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,6 +130,8 @@ pub struct Metrics {
     pub store_keys: Gauge,
     /// Requests that met a bound of the store; brought up to date when metrics are read.
     pub store_full: Counter,
+    /// What concerns a shared store.
+    pub store: StoreMetrics,
     /// Snapshots that were written.
     pub snapshots: Counter,
     /// Snapshots that could not be written.
@@ -180,6 +184,7 @@ impl Metrics {
             store_errors: counter(&mut registry, "store_errors", "Requests that the store could not answer"),
             store_keys: gauge(&mut registry, "store_keys", "States that the store holds"),
             store_full: counter(&mut registry, "store_full", "Requests that met a bound of the store"),
+            store: StoreMetrics::new(&mut registry),
             snapshots: counter(&mut registry, "snapshots", "Snapshots of the store that were written"),
             snapshot_failures: counter(&mut registry, "snapshot_failures", "Snapshots that could not be written"),
             snapshot_time: gauge(&mut registry, "snapshot_timestamp_seconds", "When the last snapshot was begun"),

@@ -2,9 +2,12 @@
 //! this, and nothing else calls the limiter or writes decision metrics.
 
 mod answer;
+mod backend;
 mod error;
+mod join;
 mod moment;
 mod peer;
+mod readiness;
 pub mod rls;
 #[cfg(test)]
 mod tests;
@@ -14,13 +17,13 @@ use std::future::Future;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::{SmallVec, smallvec};
-use spillgate::rules::{Action, Descriptor, Plan, Request, Rules};
+use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
-    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, MemoryStore, Op, OpKind, Quota, Source, Store, StoreError,
-    SystemClock, Time, Verdict, Wait,
+    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, SystemClock, Time, Verdict, Wait,
 };
 use tokio::sync::watch;
 
@@ -28,35 +31,14 @@ use crate::metrics::{Metrics, Outcome, RuleCounters};
 use crate::settings::{Grants, Limits};
 
 pub use answer::{Answer, Judged, Status};
+pub use backend::{Backend, Shared};
 pub use error::ServiceError;
-pub use moment::Moment;
+pub use moment::{Moment, Timing};
 pub use peer::Peer;
+pub use readiness::Readiness;
 
-/// The store that was picked at the start.
-#[derive(Debug)]
-pub enum Backend {
-    /// State in this process.
-    Memory(MemoryStore),
-}
-
-impl Store for Backend {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        match self {
-            Backend::Memory(store) => store.supports(quota, op),
-        }
-    }
-
-    fn decide(
-        &self,
-        now: Option<Time>,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
-        match self {
-            Backend::Memory(store) => store.decide(now, hits, decisions),
-        }
-    }
-}
+use join::all;
+use readiness::Policies;
 
 /// The log is told of a full store at most this often.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -100,22 +82,18 @@ pub struct ServiceOptions {
     pub bounds: Bounds,
 }
 
-/// Whether the server wants requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Not yet.
-    Starting,
-    /// Yes.
-    Ready,
-    /// Not any more: it ends when the requests in flight are answered.
-    Draining,
-}
-
 /// The rules of one load, with their counters.
 #[derive(Debug)]
 pub struct Loaded {
     rules: Rules,
     counters: Box<[RuleCounters]>,
+    policies: Policies,
+}
+
+impl Loaded {
+    fn new(rules: Rules, metrics: &Metrics) -> Loaded {
+        Loaded { counters: metrics.for_rules(&rules), policies: Policies::of(&rules), rules }
+    }
 }
 
 impl Deref for Loaded {
@@ -133,6 +111,8 @@ pub struct Service<C = SystemClock> {
     options: ServiceOptions,
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
+    /// Zero while it answers.
+    store_down_since_ns: AtomicU64,
     full: FullLog,
 }
 
@@ -150,7 +130,7 @@ impl<C> fmt::Debug for Service<C> {
 }
 
 impl<C: Clock> Service<C> {
-    /// A service that is [ready](Readiness::Ready) at once: its rules are here and memory is.
+    /// A service that is [ready](Readiness::Ready) at once, unless its limits need a store that nobody has seen yet.
     #[must_use]
     pub fn new(
         rules: Rules,
@@ -158,15 +138,19 @@ impl<C: Clock> Service<C> {
         options: ServiceOptions,
         metrics: Arc<Metrics>,
     ) -> Service<C> {
-        let counters = metrics.for_rules(&rules);
-        Service {
-            loaded: ArcSwap::from_pointee(Loaded { rules, counters }),
+        let service = Service {
+            loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics)),
             limiter,
             options,
             metrics,
             readiness: watch::Sender::new(Readiness::Ready),
+            store_down_since_ns: AtomicU64::new(0),
             full: FullLog::default(),
+        };
+        if service.limiter.store().shared().is_some() {
+            service.store_answers(false);
         }
+        service
     }
 
     /// The rules in force. An answer borrows them, so that a reload cannot pull them away.
@@ -176,9 +160,9 @@ impl<C: Clock> Service<C> {
 
     /// Puts other rules in force; requests that are being judged finish by the old ones.
     pub fn replace_rules(&self, rules: Rules) {
-        let counters = self.metrics.for_rules(&rules);
-        self.loaded.store(Arc::new(Loaded { rules, counters }));
+        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics)));
         self.metrics.reloads.inc();
+        self.weigh_readiness();
     }
 
     /// The limiter, for the admin listener and for keys of hits.
@@ -196,38 +180,15 @@ impl<C: Clock> Service<C> {
         &self.options
     }
 
-    /// Whether requests are wanted.
-    pub fn ready(&self) -> bool {
-        self.readiness() == Readiness::Ready
-    }
-
-    /// Whether requests are wanted, and if not, why.
-    pub fn readiness(&self) -> Readiness {
-        *self.readiness.borrow()
-    }
-
-    /// Tells watchers; once draining, nothing else can be said.
-    pub fn set_readiness(&self, readiness: Readiness) {
-        self.readiness.send_if_modified(|now| {
-            let changes = *now != Readiness::Draining && *now != readiness;
-            if changes {
-                *now = readiness;
-            }
-            changes
-        });
-    }
-
-    /// Follows the readiness.
-    pub fn watch_readiness(&self) -> watch::Receiver<Readiness> {
-        self.readiness.subscribe()
-    }
-
     /// All metrics as OpenMetrics text.
     pub fn encode_metrics(&self) -> String {
-        let Backend::Memory(store) = self.limiter.store();
+        let store = self.limiter.store().memory();
         let told = self.metrics.store_full.get();
         self.metrics.store_full.inc_by(store.full_requests().saturating_sub(told));
         self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
+        if let Some(shared) = self.limiter.store().shared() {
+            self.metrics.store.read(shared.store());
+        }
         self.metrics.encode()
     }
 
@@ -242,16 +203,16 @@ impl<C: Clock> Service<C> {
         request: &Request<'p>,
         grants: Grants,
     ) -> impl Future<Output = Result<Answer<'p>, ServiceError>> {
-        self.decide_in(None, loaded, request, grants)
+        self.decide_in(Timing::default(), loaded, request, grants)
     }
 
-    /// [`decide`](Service::decide) at the time of `moment`, if it is held when the store is to be asked.
+    /// [`decide`](Service::decide) in the time that the caller has.
     ///
     /// # Errors
     /// As there.
     pub async fn decide_in<'p>(
         &self,
-        moment: Option<&Moment>,
+        timing: Timing<'_>,
         loaded: &'p Loaded,
         request: &Request<'p>,
         grants: Grants,
@@ -267,11 +228,11 @@ impl<C: Clock> Service<C> {
             }
         }
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-        let now = moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
+        let now = timing.moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
         let asked = if plan.separately {
-            self.ask_separately(now, &plan, &mut decisions).await
+            self.ask_separately(now, timing.timeout, &plan, &mut decisions).await
         } else {
-            self.ask(now, &plan.hits, &mut decisions).await
+            self.ask(now, timing.timeout, &plan.hits, &mut decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         let answer = Answer::new(plan, decisions, verdict);
@@ -307,9 +268,9 @@ impl<C: Clock> Service<C> {
             let watched = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let watched: SmallVec<[Hit<'_>; 4]> =
                 hits.iter().map(|hit| Hit { binding: watched(hit), ..*hit }).collect();
-            self.ask(self.limiter.now(), &watched, decisions).await
+            self.ask(self.limiter.now(), None, &watched, decisions).await
         } else {
-            self.ask(self.limiter.now(), hits, decisions).await
+            self.ask(self.limiter.now(), None, hits, decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         // Releases, renewals and resets are not let pass or refused.
@@ -336,7 +297,7 @@ impl<C: Clock> Service<C> {
             hit.op = Op::Reset;
         }
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
-        self.ask(self.limiter.now(), &plan.hits, &mut decisions).await?;
+        self.ask(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
         Ok(plan.hits.len())
     }
 
@@ -384,40 +345,55 @@ impl<C: Clock> Service<C> {
     }
 
     /// One question to the store, all or nothing.
-    async fn ask(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+    async fn ask(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
         if hits.is_empty() {
             let source = Source::Store;
             return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
         }
         within("limits that match", hits.len(), MAX_HITS)?;
-        let verdict = self.limiter.store().decide(Some(now), hits, decisions).await?;
+        let verdict = self.limiter.store().ask(now, timeout, hits, decisions).await?;
         self.watch_full(verdict.now);
         Ok(verdict)
     }
 
-    /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time.
+    /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time; a store that has to
+    /// be waited for is asked for all of them at once.
     async fn ask_separately(
         &self,
         now: Time,
+        timeout: Option<Duration>,
         plan: &Plan<'_>,
         decisions: &mut [Decision],
     ) -> Result<Verdict, ServiceError> {
-        for planned in &plan.descriptors {
-            let hits: SmallVec<[Hit<'_>; 4]> = planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
+        let hits_of = |planned: &Planned<'_>| planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
+        let hits: SmallVec<[SmallVec<[Hit<'_>; 4]>; 4]> = plan.descriptors.iter().map(hits_of).collect();
+        let asked = hits.iter().map(|hits| async move {
             let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-            self.limiter.store().decide(Some(now), &hits, &mut own).await?;
+            let verdict = self.ask(now, timeout, hits, &mut own).await?;
+            Ok::<_, ServiceError>((verdict.source, own))
+        });
+        let mut source = Source::Store;
+        for (planned, asked) in plan.descriptors.iter().zip(all(asked).await) {
+            let (own_source, own) = asked?;
+            if own_source != Source::Store {
+                source = own_source;
+            }
             for ((index, _), decision) in planned.hits.iter().zip(own) {
                 decisions[*index] = decision;
             }
         }
-        self.watch_full(now);
-        Ok(Verdict::of(&plan.hits, decisions, now))
+        Ok(Verdict { source, ..Verdict::of(&plan.hits, decisions, now) })
     }
 
     /// Tells the log, at most once a minute, that keys are shut out or pass uncounted.
     fn watch_full(&self, now: Time) {
-        let Backend::Memory(store) = self.limiter.store();
-        let requests = store.full_requests();
+        let requests = self.limiter.store().memory().full_requests();
         if requests == self.full.requests.load(Ordering::Relaxed) {
             return;
         }
@@ -436,6 +412,7 @@ impl<C: Clock> Service<C> {
     fn count_verdict(&self, verdict: &Verdict) {
         let counter = if verdict.allowed { &self.metrics.allowed } else { &self.metrics.refused };
         counter.inc();
+        self.metrics.store.answered(verdict.source);
     }
 
     fn count(&self, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {

@@ -1,8 +1,18 @@
-//! One reading of the clock for calls that are answered in a row.
+//! The time of a call: one reading of the clock for those that are answered in a row, and how long they have.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use spillgate::Time;
+
+/// When a call is decided, and in how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timing<'m> {
+    /// The row that the call is in, if it is in one.
+    pub moment: Option<&'m Moment>,
+    /// How long it has, if that is less than the store has anyway.
+    pub timeout: Option<Duration>,
+}
 
 /// The time of a row of calls, while it lasts.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! What no protocol can see of the service.
 
 use spillgate::rules::RulesFile;
-use spillgate::{MemoryOptions, Receipt};
+use spillgate::{MemoryOptions, MemoryStore, Quota, Receipt};
 
 use super::*;
 

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
+use super::secret::masked;
 use super::yaml::Wrong;
 
-/// The text that a setting was read from: a file, a flag or a variable.
+/// The text that a setting was read from: a file, a flag or a variable. Without the passwords in it.
 #[derive(Debug, Clone)]
 pub(super) struct Source(Arc<NamedSource<String>>);
 
 impl Source {
     pub(super) fn new(name: &str, text: String) -> Source {
-        Source(Arc::new(NamedSource::new(name, text)))
+        Source(Arc::new(NamedSource::new(name, masked(&text))))
     }
 }
 
@@ -29,7 +30,7 @@ pub struct SettingsError {
 impl SettingsError {
     pub(super) fn new(source: &Source, wrong: Wrong) -> SettingsError {
         let Wrong { message, help, label, span } = wrong;
-        SettingsError { message, help, place: Some((source.clone(), span, label)) }
+        SettingsError { message: masked(&message), help, place: Some((source.clone(), span, label)) }
     }
 
     /// About something that stands nowhere.

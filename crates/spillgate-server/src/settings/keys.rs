@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use spillgate::OnFull;
 use spillgate::headers::HeaderStyle;
+use spillgate_redis::{FixedWindow, LogForm};
 
 use super::values::Value;
 use super::yaml::Wrong;
-use super::{LogFormat, Settings, Store};
+use super::{LogFormat, Settings, StoreUrl};
 
 /// How a flag or a variable spells the value that a file writes as YAML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +114,59 @@ pub const KEYS: &[Key] = &[
         "How log lines are written to stderr: text or json",
         |s, v| s.log_format = v.word(&[("text", LogFormat::Text), ("json", LogFormat::Json)])?),
     key!("store.url", One "URL", "memory",
-        "Where state lives; this version has memory only",
-        |s, v| s.store = store(v)?),
+        "Where state lives: memory, redis://HOST:PORT, rediss:// (TLS; valkey:// and valkeys:// say the same), \
+         redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
+        |s, v| s.store.url = StoreUrl::read(v)?),
+    key!("store.deadline", One "DURATION", "10ms",
+        "A shared store that has not decided within this time is left to each limit's on_store_failure; \
+         gRPC callers with a shorter timeout are answered 3ms before it",
+        |s, v| s.store.deadline = v.duration_from(Duration::from_micros(100))?),
+    key!("store.expected_nodes", One "COUNT", "",
+        "Servers that share the store: each admits this part of a limit while the store cannot be reached \
+         (on_store_failure: local, which is what limits have unless they say otherwise)",
+        |s, v| s.store.expected_nodes = u32::try_from(v.count(1..=100_000)?).ok()),
+    key!("store.key_secret_file", One "FILE", "",
+        "File with 32 hexadecimal digits (openssl rand -hex 16), the same for all servers: keys in the store \
+         are hashed with it; without one everybody can tell which keys are counted",
+        |s, v| s.store.key_secret_file = Some(v.path_buf()?)),
+    key!("store.user", One "NAME", "",
+        "Who logs in to the store, where the URL does not say",
+        |s, v| s.store.user = Some(v.string()?)),
+    key!("store.password_file", One "FILE", "",
+        "File with the password to log in with, so that it need not stand in the URL",
+        |s, v| s.store.password_file = Some(v.path_buf()?)),
+    key!("store.tls.ca", One "FILE", "",
+        "Certificates (PEM) of those who vouch for the store; without one, the system's",
+        |s, v| s.store.tls.ca = Some(v.path_buf()?)),
+    key!("store.tls.cert", One "FILE", "",
+        "Our certificate (PEM), where the store wants one",
+        |s, v| s.store.tls.cert = Some(v.path_buf()?)),
+    key!("store.tls.key", One "FILE", "",
+        "The key of our certificate (PEM)",
+        |s, v| s.store.tls.key = Some(v.path_buf()?)),
+    key!("store.connections", One "COUNT", "auto",
+        "Connections to each server of the store, shared by all requests; auto is one for each worker",
+        |s, v| s.store.connections = if v.text()? == "auto" { None } else { Some(as_usize(v.count(1..=1024)?)) }),
+    key!("store.max_in_flight", One "COUNT", "4096",
+        "Requests that wait for the store at once; others are left to on_store_failure",
+        |s, v| s.store.max_in_flight = as_usize(v.count(1..=1_000_000)?)),
+    key!("store.scripts", One "ON|OFF", "on",
+        "off where scripts are forbidden: fixed windows only, within a weaker bound",
+        |s, v| s.store.scripts = v.bool()?),
+    key!("store.log", One "FORM", "packed",
+        "How a sliding_window_log is kept: packed, or zset, which other tools can read and takes ten times as much",
+        |s, v| s.store.log = v.word(&[("packed", LogForm::Packed), ("zset", LogForm::Zset)])?),
+    key!("store.fixed_window", One "FORM", "script",
+    "How a fixed_window with anchor: first_hit is taken from: script, or native (INCREX, where the store has it)",
+    |s, v| {
+        s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?;
+    }),
+    key!("store.deny_cache", One "COUNT|off", "65536",
+        "Refusals that are repeated without asking the store, while they are still true",
+        |s, v| s.store.deny_cache = if v.text()? == "off" { 0 } else { as_usize(v.count(1..=10_000_000)?) }),
+    key!("store.deny_cache_max_age", One "DURATION", "1s",
+        "How long a refusal is repeated at most: within this a reset or refund made by another server is seen",
+        |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),
     key!("memory.max_keys", One "COUNT", "10M",
         "The most keys that are counted at once",
         |s, v| s.memory.max_keys = as_usize(v.count(1..=10_000_000_000)?)),
@@ -196,12 +248,6 @@ pub const KEYS: &[Key] = &[
     key!("resp", One "ADDRESS", "off",
         "The Redis protocol; this version has none, so off is the only value",
         |_s, v| if v.listen()?.is_some() { return Err(not_yet(v, "no Redis protocol (RESP)")) }),
-    key!("store.deadline", not yet: "no store but memory, so nothing to wait for"),
-    key!("store.expected_nodes", not yet: "no store but memory, so no other nodes"),
-    key!("store.key_secret_file", not yet: "no store but memory, whose secret is drawn at every start"),
-    key!("store.scripts", not yet: "no store but memory, so no scripts"),
-    key!("store.log", not yet: "no store but memory, so no choice of how it keeps logs"),
-    key!("store.fixed_window", not yet: "no store but memory, so no choice of how it counts windows"),
     key!("tls.cert", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
     key!("tls.key", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
     key!("tls.client_ca", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
@@ -211,18 +257,6 @@ fn not_yet(value: &Value<'_>, what: &str) -> Wrong {
     let message = format!("`{}`: this version has {what}", value.path);
     Wrong::new(&value.node.span, message, format!("take `{}` out of the settings", value.path))
         .labelled("not in this version")
-}
-
-fn store(value: &Value<'_>) -> Result<Store, Wrong> {
-    const LATER: [&str; 5] = ["redis:", "rediss:", "redis-cluster:", "redis-sentinel:", "unix:"];
-    match value.text()? {
-        "memory" => Ok(Store::Memory),
-        url if LATER.iter().any(|scheme| url.starts_with(scheme)) => {
-            let message = "this version has no store but memory: no Redis, no Valkey";
-            Err(Wrong::new(&value.node.span, message, "write `memory`").labelled("not in this version"))
-        }
-        other => Err(Wrong::new(&value.node.span, format!("`{other}` is not a store"), "write `memory`")),
-    }
 }
 
 fn as_usize(count: u64) -> usize {

@@ -7,6 +7,8 @@
 mod error;
 mod keys;
 mod resolve;
+mod secret;
+mod store;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -24,6 +26,8 @@ use spillgate::headers::HeaderStyle;
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Shape};
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
+pub(crate) use secret::masked;
+pub use store::{Store, StoreTls, StoreUrl};
 pub use values::{duration, duration_mend};
 
 /// Everything that can be set, checked.
@@ -86,12 +90,6 @@ impl fmt::Display for Listen {
 pub enum LogFormat {
     Text,
     Json,
-}
-
-/// Where state lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Store {
-    Memory,
 }
 
 /// Bounds of the memory store, and the file that outlives it.

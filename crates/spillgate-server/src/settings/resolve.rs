@@ -6,12 +6,17 @@ use std::time::Duration;
 
 use spillgate::OnFull;
 use spillgate::headers::HeaderStyle;
+use spillgate_redis::{FixedWindow, LogForm};
 
 use super::error::{SettingsError, Source};
 use super::keys::{KEYS, Key, Shape};
-use super::values::{Value, duration, nearest};
+use super::secret::masked;
+use super::store;
+use super::values::{Value, nearest};
 use super::yaml::{self, Kind, Name, Node, Wrong};
-use super::{Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store};
+use super::{
+    Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl,
+};
 
 /// A settings file as read.
 #[derive(Debug, Clone)]
@@ -78,7 +83,7 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<SettingsError>> {
     if !resolver.errors.is_empty() {
         return Err(resolver.errors);
     }
-    let origins = resolver.set.into_iter().map(|(path, set)| (path, (set.origin, set.text))).collect();
+    let origins = resolver.set.into_iter().map(|(path, set)| (path, (set.origin, masked(&set.text)))).collect();
     Ok(Resolved { settings: resolver.settings, origins })
 }
 
@@ -248,19 +253,20 @@ impl Resolver {
             let help = "set `forward_auth.domain` to the domain whose rules are to be asked";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
         }
-        // Writing out the default says nothing that could be lost.
-        let interval = "memory.snapshot.interval";
-        let default = KEYS.iter().find(|key| key.path == interval).and_then(|key| duration(key.default));
-        if s.memory.snapshot.path.is_none() && default != Some(s.memory.snapshot.interval) {
-            let help = "set `memory.snapshot.path` to the file that is to be written";
-            found.push((interval, "memory.snapshot has an interval but no path".to_owned(), help));
-        }
+        found.extend(store::disagreements(s, &self.changed()));
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
                 Some((source, node)) => SettingsError::new(source, Wrong::new(&node.span, message, help)),
                 None => SettingsError::nowhere(message, help),
             });
         }
+    }
+
+    /// The keys of stores with another value than the default: writing that out says nothing that could be lost.
+    fn changed(&self) -> Vec<&'static str> {
+        let stores = KEYS.iter().filter(|key| ["store.", "memory."].iter().any(|group| key.path.starts_with(group)));
+        let is_changed = |key: &&Key| self.set.get(key.path).is_some_and(|set| set.text != key.default);
+        stores.filter(is_changed).map(|key| key.path).collect()
     }
 
     fn is_written(&self, path: &str) -> bool {
@@ -345,7 +351,22 @@ fn blank() -> Settings {
         workers: None,
         log_level: String::new(),
         log_format: LogFormat::Text,
-        store: Store::Memory,
+        store: Store {
+            url: StoreUrl::Memory,
+            deadline: Duration::ZERO,
+            expected_nodes: None,
+            key_secret_file: None,
+            user: None,
+            password_file: None,
+            tls: StoreTls::default(),
+            connections: None,
+            max_in_flight: 0,
+            scripts: true,
+            log: LogForm::Packed,
+            fixed_window: FixedWindow::Script,
+            deny_cache: 0,
+            deny_cache_max_age: Duration::ZERO,
+        },
         memory: Memory {
             max_keys: 0,
             max_heap: 0,

@@ -1,6 +1,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use miette::Diagnostic;
+use spillgate_redis::{FixedWindow, LogForm};
 
 use super::*;
 
@@ -135,6 +136,75 @@ tls:
 }
 
 #[test]
+fn a_shared_store_is_read() {
+    let text = "
+store:
+  url: rediss-cluster://a:7000,b:7000
+  deadline: 5ms
+  expected_nodes: 12
+  key_secret_file: secret
+  user: limiter
+  password_file: /run/password
+  tls: {ca: ca.pem, cert: c.pem, key: k.pem}
+  connections: 3
+  max_in_flight: 10k
+  scripts: off
+  log: zset
+  fixed_window: native
+  deny_cache: off
+  deny_cache_max_age: 200ms
+";
+    let in_conf = |name: &str| Some(PathBuf::from("conf").join(name));
+    let expected = Store {
+        url: StoreUrl::Shared("rediss-cluster://a:7000,b:7000".to_owned()),
+        deadline: Duration::from_millis(5),
+        expected_nodes: Some(12),
+        key_secret_file: in_conf("secret"),
+        user: Some("limiter".to_owned()),
+        password_file: Some("/run/password".into()),
+        tls: StoreTls { ca: in_conf("ca.pem"), cert: in_conf("c.pem"), key: in_conf("k.pem") },
+        connections: Some(3),
+        max_in_flight: 10_000,
+        scripts: false,
+        log: LogForm::Zset,
+        fixed_window: FixedWindow::Native,
+        deny_cache: 0,
+        deny_cache_max_age: Duration::from_millis(200),
+    };
+    assert_eq!(from_file(text).expect("valid").store, expected);
+    for url in [
+        "redis://h",
+        "valkey://h:1/2",
+        "valkeys://u:p@h",
+        "redis-cluster://h,i:2",
+        "redis-sentinel://h,i/main",
+        "rediss-sentinel://h/main",
+        "unix:///r.sock?db=1",
+    ] {
+        let read = from_file(&format!("store: {{url: '{url}'}}")).expect(url).store.url;
+        assert_eq!(read, StoreUrl::Shared(url.to_owned()));
+    }
+}
+
+#[test]
+fn the_bounds_of_a_shared_store_are_those_that_are_told() {
+    let with = |line: &str| format!("store:\n  url: redis://h\n  {line}\n");
+    for (good, wrong) in [
+        ("deadline: 100us", "deadline: 99us"),
+        ("expected_nodes: 1", "expected_nodes: 0"),
+        ("expected_nodes: 100k", "expected_nodes: 100001"),
+        ("connections: 1024", "connections: 1025"),
+        ("max_in_flight: 1M", "max_in_flight: 1000001"),
+        ("deny_cache: 10M", "deny_cache: 10000001"),
+        ("deny_cache_max_age: 1ms", "deny_cache_max_age: 999us"),
+    ] {
+        assert!(from_file(&with(good)).is_ok(), "{good}");
+        let found = errors(&with(wrong));
+        assert!(found.len() == 1 && found[0].starts_with("3:") && found[0].contains("out of range"), "{found:?}");
+    }
+}
+
+#[test]
 fn lists_and_yaml_are_spelled_in_variables_and_flags() {
     let environment = vec![
         ("SPILLGATE_TRUSTED_PROXIES".to_owned(), "10.0.0.0/8,fd00::/8".to_owned()),
@@ -254,11 +324,9 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
 #[test]
 fn what_is_not_built_is_said_plainly() {
     let cases = [
-        ("store: {url: 'redis://h'}", "this version has no store but memory: no Redis, no Valkey"),
         ("tls: {cert: a}", "`tls.cert`: this version has no TLS"),
         ("resp: 0.0.0.0:6379", "`resp`: this version has no Redis protocol (RESP)"),
         ("memory: {on_full: sketch}", "`memory.on_full`: this version has no sketch"),
-        ("store: {deadline: 10ms}", "`store.deadline`: this version has no store but memory"),
     ];
     for (text, expected) in cases {
         let found = errors(text);

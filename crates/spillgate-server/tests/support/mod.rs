@@ -5,6 +5,7 @@
 
 pub(crate) mod http;
 pub(crate) mod process;
+pub(crate) mod redis;
 pub(crate) mod spillgate;
 
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ mod health;
 mod message;
 mod rls;
 mod status;
+mod timeout;
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use tonic::Status;
 
 use crate::service::rls::{Shown, action, overriding};
-use crate::service::{Moment, Service, ServiceError, Status as DescriptorAnswer};
+use crate::service::{Moment, Service, ServiceError, Status as DescriptorAnswer, Timing};
 use crate::settings::Grants;
 
 use super::message::{self, Writer};
@@ -20,6 +20,7 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::status::status;
+use super::timeout::Patience;
 
 /// RLS v3 on top of the service.
 #[derive(Debug)]
@@ -48,15 +49,16 @@ impl RateLimits {
         B::Error: Display,
     {
         let (head, body) = call.into_parts();
+        let patience = Patience::of(&head.headers);
         let message = message::read(&head.headers, body, self.max_message_bytes).await?;
         let wire = RateLimitRequest::decode(&*message).map_err(|error| {
             let text = format!("the message is no RateLimitRequest: {error}");
             status(&self.service.rejected(ServiceError::BadRequest(text)))
         })?;
-        self.judge(&wire).await
+        self.judge(&wire, patience).await
     }
 
-    async fn judge(&self, wire: &RateLimitRequest) -> Result<Bytes, Status> {
+    async fn judge(&self, wire: &RateLimitRequest, patience: Patience) -> Result<Bytes, Status> {
         let entries: SmallVec<[(&str, &str); 8]> = wire
             .descriptors
             .iter()
@@ -80,7 +82,8 @@ impl RateLimits {
         // RLS has no way to say "later", so nothing can wait.
         let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: 0 };
         let rules = self.service.rules();
-        let answer = self.service.decide_in(Some(&self.moment), &rules, &request, self.grants).await;
+        let timing = Timing { moment: Some(&self.moment), timeout: patience.left() };
+        let answer = self.service.decide_in(timing, &rules, &request, self.grants).await;
         let answer = answer.map_err(|error| status(&error))?;
         self.writer.framed(|response| {
             response.set_overall_code(code(!answer.verdict.allowed));

@@ -27,7 +27,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::service::{Peer, Readiness, Service};
+use crate::service::{Peer, Service};
 use crate::settings::{self, Grants, Settings};
 
 pub(crate) use body::received;
@@ -189,16 +189,13 @@ impl<C: Clock> HttpState<C> {
 }
 
 /// What `/readyz` says, on any listener.
-pub(crate) fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
-    match service.readiness() {
-        Readiness::Ready => (StatusCode::OK, "ready\n"),
-        Readiness::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-    }
+pub(crate) fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
+    let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, service.readiness_text() + "\n")
 }
 
-fn text((status, text): (StatusCode, &'static str)) -> Response {
-    let mut response = Response::new(Full::from(text));
+fn text<T: Into<Bytes>>((status, text): (StatusCode, T)) -> Response {
+    let mut response = Response::new(Full::from(text.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response

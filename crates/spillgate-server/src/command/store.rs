@@ -1,0 +1,210 @@
+//! From settings to a store: memory, or what a fleet shares; and whether the rules can be served by it.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::thread;
+
+use spillgate::rules::{Limit, Rules};
+use spillgate::{
+    Fallback, KeyHasher, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store as _, SystemClock,
+};
+use spillgate_redis::{RedisStore, Tls};
+
+use super::load::{Problems, Trouble};
+use super::secret_file;
+use super::snapshot;
+use super::snapshot_file::LockedFile;
+use crate::service::{Backend, Shared};
+use crate::settings::{Settings, StoreUrl, masked};
+
+/// What keys are hashed with where no secret is given: sixteen bytes that everybody may know.
+const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
+
+/// A certificate's file is smaller.
+const MAX_PEM_BYTES: u64 = 1 << 20;
+
+/// A limiter as the settings say; it is not connected yet.
+pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Trouble> {
+    let memory = MemoryOptions {
+        max_keys: settings.memory.max_keys,
+        max_heap_bytes: settings.memory.max_heap,
+        on_full: settings.memory.on_full,
+    };
+    if settings.store.url == StoreUrl::Memory {
+        return snapshot::limiter(memory, snapshot);
+    }
+    let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    // One for each worker, and one for who watches the store.
+    let store = shared(settings, settings.store.connections.unwrap_or(workers) + 1)?;
+    let keys = keys(settings)?;
+    if settings.store.key_secret_file.is_none() {
+        tracing::warn!(
+            "store.key_secret_file is not set: keys in the store are hashed with a constant that everybody knows, \
+             so that clients can choose keys that share a counter; `openssl rand -hex 16` makes a secret for the fleet"
+        );
+    }
+    let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new).unwrap_or_else(|| {
+        tracing::info!(
+            "store.expected_nodes is not set: while the store fails, limits that come with a call are counted whole here"
+        );
+        NonZeroU32::MIN
+    });
+    let fallback = Fallback::new(MemoryStore::new(memory), nodes);
+    let shared = Shared::new(store, fallback, settings.store.deadline);
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), keys))
+}
+
+/// The store that the settings name, with so many connections.
+pub(super) fn shared(settings: &Settings, connections: usize) -> Result<RedisStore, Trouble> {
+    RedisStore::new(&reached(settings, connections)?).map_err(|failed| {
+        let message = format!("the store {} cannot be used: {}", settings.store.url, masked(&failed.detail));
+        Trouble::new(message, "correct `store.url`, and the files under `store.tls`")
+    })
+}
+
+/// How the store is reached; files are read.
+pub(super) fn reached(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Trouble> {
+    let store = &settings.store;
+    let StoreUrl::Shared(url) = &store.url else {
+        let help = "name a shared one with --store: redis://127.0.0.1:6379";
+        return Err(Trouble::new("the store is memory, which this process alone sees", help));
+    };
+    let password = match &store.password_file {
+        Some(path) => {
+            let bytes = secret_file::read(path, "store's password", "store.password_file")?;
+            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            Some(text.ok_or_else(|| {
+                let help = "put the password on one line into it, at most 4 KiB";
+                Trouble::new(format!("{} holds no password", path.display()), help)
+            })?)
+        }
+        None => None,
+    };
+    let pem = |path: &Option<_>, setting| path.as_deref().map(|path| certificate(path, setting)).transpose();
+    let client = pem(&store.tls.cert, "store.tls.cert")?.zip(pem(&store.tls.key, "store.tls.key")?);
+    Ok(spillgate_redis::Settings {
+        url: with_credentials(url, store.user.as_deref(), password.as_deref()),
+        tls: Tls { ca: pem(&store.tls.ca, "store.tls.ca")?, client },
+        timeout: store.deadline,
+        connections,
+        max_in_flight: store.max_in_flight,
+        deny_cache_entries: store.deny_cache,
+        deny_cache_max_age: store.deny_cache_max_age,
+        log: store.log,
+        scripts: store.scripts,
+        fixed_window: store.fixed_window,
+        ..spillgate_redis::Settings::new("")
+    })
+}
+
+/// What keys in the shared store are hashed with.
+pub(super) fn keys(settings: &Settings) -> Result<KeyHasher, Trouble> {
+    let Some(path) = &settings.store.key_secret_file else { return Ok(KeyHasher::with_secret(PUBLIC_SECRET)) };
+    let digits = secret_file::read(path, "key secret", "store.key_secret_file")?;
+    let secret = digits.and_then(|digits| secret_file::hexadecimal(&digits)).ok_or_else(|| {
+        let help = "put 32 hexadecimal digits into it, as `openssl rand -hex 16` prints them, the same on every server";
+        Trouble::new(format!("{} holds no key secret", path.display()), help)
+    })?;
+    Ok(KeyHasher::with_secret(secret))
+}
+
+/// What is wrong with rules on the shared store of the settings; nothing is on memory.
+pub(super) fn check_rules(settings: &Settings, store: &Backend, rules: &Rules) -> Result<(), Problems> {
+    if store.shared().is_none() {
+        return Ok(());
+    }
+    let mut found: Vec<Trouble> = limits(rules).filter_map(|limit| unsupported(settings, store, limit)).collect();
+    let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
+    if let (None, Some(limit)) = (settings.store.expected_nodes, limits(rules).find(local)) {
+        let message = format!(
+            "{}: while the store fails this limit is counted by each server for its share (on_store_failure: local), \
+             and nobody said how many servers there are",
+            origin(limit)
+        );
+        let help = "set `store.expected_nodes` to the most servers that share the store, or give the limit \
+                    `on_store_failure: allow`, `deny` or `error`";
+        found.push(Trouble::new(message, help));
+    }
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Problems(found.into_iter().map(|trouble| Box::new(trouble) as _).collect()))
+    }
+}
+
+fn limits(rules: &Rules) -> impl Iterator<Item = &Limit> {
+    rules.rules().flat_map(|rule| &rule.limits)
+}
+
+fn origin(limit: &Limit) -> String {
+    limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn unsupported(settings: &Settings, store: &Backend, limit: &Limit) -> Option<Trouble> {
+    let quota: &Quota = &limit.quota;
+    let kinds = [OpKind::Look, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
+    if kinds.iter().all(|kind| store.supports(quota, *kind)) {
+        return None;
+    }
+    let (place, algorithm) = (origin(limit), quota.algorithm().as_str());
+    let message = format!("{place}: the store {} cannot count this {algorithm}", settings.store.url);
+    let help = match settings.store.scripts {
+        false => {
+            "without scripts (store.scripts: off) only plain fixed windows are served: write `algorithm: fixed_window`, \
+                  or allow scripts"
+        }
+        true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",
+    };
+    Some(Trouble::new(message, help))
+}
+
+fn certificate(path: &Path, setting: &str) -> Result<Vec<u8>, Trouble> {
+    let unread = |why: String| {
+        let help = format!("check `{setting}`: it is a file in PEM (-----BEGIN ...), which this user may read");
+        Trouble::new(format!("{} cannot be read: {why}", path.display()), help)
+    };
+    match std::fs::metadata(path) {
+        Ok(file) if file.len() > MAX_PEM_BYTES => Err(unread("it is larger than 1 MiB".to_owned())),
+        Ok(_) => std::fs::read(path).map_err(|error| unread(error.to_string())),
+        Err(error) => Err(unread(error.to_string())),
+    }
+}
+
+/// The URL with who logs in; it names nobody yet.
+fn with_credentials(url: &str, user: Option<&str>, password: Option<&str>) -> String {
+    let (Some(password), Some((scheme, rest))) = (password, url.split_once("://")) else { return url.to_owned() };
+    let (user, password) = (quoted(user.unwrap_or_default()), quoted(password));
+    if scheme != "unix" {
+        return format!("{scheme}://{user}:{password}@{rest}");
+    }
+    let separator = if rest.contains('?') { '&' } else { '?' };
+    let user = if user.is_empty() { String::new() } else { format!("user={user}&") };
+    format!("{url}{separator}{user}pass={password}")
+}
+
+/// As URLs write it.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_logs_in_becomes_part_of_the_url() {
+        let url = |url, user| with_credentials(url, user, Some("p@ss/w:rd é"));
+        assert_eq!(url("redis://h:1/2", Some("a b")), "redis://a%20b:p%40ss%2Fw%3Ard%20%C3%A9@h:1/2");
+        assert_eq!(url("redis-cluster://h,i", None), "redis-cluster://:p%40ss%2Fw%3Ard%20%C3%A9@h,i");
+        assert_eq!(url("unix:///r", Some("u")), "unix:///r?user=u&pass=p%40ss%2Fw%3Ard%20%C3%A9");
+        assert_eq!(url("unix:///r?db=1", None), "unix:///r?db=1&pass=p%40ss%2Fw%3Ard%20%C3%A9");
+        assert_eq!(with_credentials("redis://h", None, None), "redis://h");
+    }
+}

@@ -1,0 +1,75 @@
+//! How long a caller waits: the `grpc-timeout` field.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+/// So much of a caller's time is left for the way of the answer.
+const FOR_THE_ANSWER: Duration = Duration::from_millis(3);
+
+/// Until when a decision is of use to its caller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience(Option<Instant>);
+
+impl Patience {
+    /// Of a call that came now. A field that makes no sense says nothing.
+    pub(super) fn of(headers: &HeaderMap) -> Patience {
+        let timeout = headers.get("grpc-timeout").and_then(|field| timeout(field.as_bytes()));
+        Patience(timeout.and_then(|timeout| Instant::now().checked_add(timeout.saturating_sub(FOR_THE_ANSWER))))
+    }
+
+    /// What is left of it, if it has an end.
+    pub(super) fn left(self) -> Option<Duration> {
+        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// At most eight digits and a unit.
+fn timeout(field: &[u8]) -> Option<Duration> {
+    let (unit, digits) = field.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let count = digits.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+    match unit {
+        b'H' => Some(Duration::from_secs(count * 3600)),
+        b'M' => Some(Duration::from_secs(count * 60)),
+        b'S' => Some(Duration::from_secs(count)),
+        b'm' => Some(Duration::from_millis(count)),
+        b'u' => Some(Duration::from_micros(count)),
+        b'n' => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_up_to_eight_digits_and_a_unit() {
+        let read = |text: &str| timeout(text.as_bytes()).map(|timeout| timeout.as_nanos());
+        let units = ["2H", "2M", "2S", "2m", "2u", "2n", "99999999H", "00000001S"].map(read);
+        let ns = [7_200_000_000_000, 120_000_000_000, 2_000_000_000, 2_000_000, 2_000, 2, 359_999_996_400_000_000_000];
+        assert_eq!(units, [ns[0], ns[1], ns[2], ns[3], ns[4], ns[5], ns[6], 1_000_000_000].map(Some));
+        for wrong in ["", "S", "1", "1s", "1x", "-1S", "1.5S", " 1S", "1S ", "123456789S", "１S"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn three_milliseconds_of_it_are_for_the_answer() {
+        let patience = |text: &str| {
+            let headers = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]);
+            Patience::of(&headers)
+        };
+        assert_eq!(patience("20m").left(), Some(Duration::from_millis(17)));
+        assert_eq!([patience("2m").left(), patience("3m").left()], [Some(Duration::ZERO); 2]);
+        assert_eq!(patience("never").left(), None);
+        assert_eq!(Patience::of(&HeaderMap::new()).left(), None);
+        let patience = patience("20m");
+        tokio::time::advance(Duration::from_millis(10)).await;
+        assert_eq!(patience.left(), Some(Duration::from_millis(7)));
+    }
+}

@@ -1,0 +1,163 @@
+//! The store that was picked at the start.
+
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use spillgate::{Binding, Decision, Fallback, Hit, MemoryStore, Op, OpKind, Quota, Store, StoreError, Time, Verdict};
+use spillgate_redis::{Failed, Failure, RedisStore};
+
+/// The store that was picked at the start.
+#[derive(Debug)]
+pub enum Backend {
+    /// State in this process.
+    Memory(MemoryStore),
+    /// State that a fleet shares.
+    Redis(Box<Shared>),
+}
+
+impl Backend {
+    /// One question, answered within `timeout` if the store has to be waited for and can be.
+    pub(super) async fn ask(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        match self {
+            Backend::Memory(store) => store.decide(Some(now), hits, decisions).await,
+            // In a box, so that questions to memory do not carry its size around.
+            Backend::Redis(shared) => Box::pin(shared.ask(now, timeout, hits, decisions)).await,
+        }
+    }
+
+    /// The store in this process: all there is, or what stands in for the shared one.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryStore {
+        match self {
+            Backend::Memory(store) => store,
+            Backend::Redis(shared) => shared.fallback.local(),
+        }
+    }
+
+    /// The store that a fleet shares, if it is one.
+    #[must_use]
+    pub fn shared(&self) -> Option<&Shared> {
+        match self {
+            Backend::Memory(_) => None,
+            Backend::Redis(shared) => Some(shared),
+        }
+    }
+}
+
+/// A store has a clock of its own, but what stands in for it has none: so there is always a time to pass.
+impl Store for Backend {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        match self {
+            Backend::Memory(store) => store.supports(quota, op),
+            Backend::Redis(shared) => shared.store.supports(quota, op),
+        }
+    }
+
+    async fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let now = now.ok_or(StoreError::Malformed("no time"))?;
+        self.ask(now, None, hits, decisions).await
+    }
+}
+
+/// A store that a fleet shares, and what answers while it fails.
+#[derive(Debug)]
+pub struct Shared {
+    store: RedisStore,
+    fallback: Fallback,
+    deadline: Duration,
+    /// What every store has: a look at it changes nothing.
+    probe: Quota,
+    /// Of each class the first failure since somebody looked.
+    details: [ArcSwapOption<Failed>; Failure::ALL.len()],
+}
+
+impl Shared {
+    /// `store`, which has at most `deadline` for each request, and `fallback` for what it does not decide.
+    ///
+    /// # Panics
+    /// Never: a second is a window.
+    #[must_use]
+    pub fn new(store: RedisStore, fallback: Fallback, deadline: Duration) -> Shared {
+        let probe = Quota::fixed_window(1, Duration::from_secs(1)).build().expect("invariant: a second is a window");
+        Shared { store, fallback, deadline, probe, details: Default::default() }
+    }
+
+    /// The store itself.
+    #[must_use]
+    pub const fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    /// How long a request waits for the store at most.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// What was said at the first failure of this class since the last look.
+    #[must_use]
+    pub fn take_detail(&self, class: Failure) -> Option<String> {
+        self.details[class as usize].swap(None).map(|failed| failed.detail.to_string())
+    }
+
+    /// Whether the store answers a look in time.
+    pub async fn answers(&self) -> bool {
+        let hits = [Hit::new(0, &self.probe, Op::Look, Binding::Shadow)];
+        let store = Timed { shared: self, timeout: self.deadline };
+        store.decide(None, &hits, &mut [Decision::default()]).await.is_ok()
+    }
+
+    async fn ask(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let timeout = timeout.map_or(self.deadline, |timeout| timeout.min(self.deadline));
+        self.fallback.decide(&Timed { shared: self, timeout }, now, hits, decisions).await
+    }
+}
+
+/// The shared store, with a time for each request.
+struct Timed<'s> {
+    shared: &'s Shared,
+    timeout: Duration,
+}
+
+impl Store for Timed<'_> {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.shared.store.supports(quota, op)
+    }
+
+    fn has_clock(&self) -> bool {
+        true
+    }
+
+    async fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let decided = self.shared.store.decide_within(self.timeout, now, hits, decisions).await;
+        decided.map_err(|failed| {
+            let detail = &self.shared.details[failed.class as usize];
+            if detail.load().is_none() {
+                detail.store(Some(failed.clone().into()));
+            }
+            failed.into()
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether the server wants requests, and what that hangs on.
+
+use std::sync::atomic::Ordering;
+
+use spillgate::rules::Rules;
+use spillgate::{Clock, OnStoreFailure, Time};
+use tokio::sync::watch;
+
+use super::Service;
+
+/// Whether the server wants requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not yet.
+    Starting,
+    /// Yes.
+    Ready,
+    /// Not while the store does not answer: there are limits that only the store may answer for.
+    StoreDown,
+    /// Not any more: it ends when the requests in flight are answered.
+    Draining,
+}
+
+/// How many limits have each of [`OnStoreFailure::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Policies([usize; OnStoreFailure::ALL.len()]);
+
+impl Policies {
+    pub(super) fn of(rules: &Rules) -> Policies {
+        let limits = || rules.rules().flat_map(|rule| &rule.limits);
+        let count = |policy| limits().filter(|limit| limit.quota.on_store_failure() == policy).count();
+        Policies(OnStoreFailure::ALL.map(count))
+    }
+
+    fn errors(&self) -> usize {
+        self.iter().find(|(policy, _)| *policy == OnStoreFailure::Error).map_or(0, |(_, count)| count)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (OnStoreFailure, usize)> {
+        OnStoreFailure::ALL.into_iter().zip(self.0)
+    }
+
+    /// `local 5, deny 2`.
+    fn text(&self) -> String {
+        let some = self.iter().filter(|(_, count)| *count > 0);
+        let all: Vec<_> = some.map(|(policy, count)| format!("{} {count}", policy.as_str())).collect();
+        if all.is_empty() { "there are no limits".to_owned() } else { all.join(", ") }
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Whether requests are wanted, and if not, why.
+    pub fn readiness(&self) -> Readiness {
+        *self.readiness.borrow()
+    }
+
+    /// Whether requests are wanted.
+    pub fn ready(&self) -> bool {
+        self.readiness() == Readiness::Ready
+    }
+
+    /// Follows the readiness.
+    pub fn watch_readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.subscribe()
+    }
+
+    /// Tells watchers; once draining, nothing else can be said.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        self.readiness.send_if_modified(|now| {
+            let changes = *now != Readiness::Draining && *now != readiness;
+            if changes {
+                *now = readiness;
+            }
+            changes
+        });
+    }
+
+    /// Whether the shared store answers: to be told again and again.
+    pub fn store_answers(&self, answers: bool) {
+        if answers {
+            self.store_down_since_ns.store(0, Ordering::Relaxed);
+        } else {
+            let (now_ns, order) = (self.limiter.now().as_nanos(), Ordering::Relaxed);
+            // Who is down already stays so since then.
+            let _ = self.store_down_since_ns.compare_exchange(0, now_ns, order, order);
+        }
+        self.weigh_readiness();
+    }
+
+    /// What hangs on the store and on the rules in force.
+    pub(super) fn weigh_readiness(&self) {
+        let down = self.store_down_since().is_some() && self.loaded.load().policies.errors() > 0;
+        self.set_readiness(if down { Readiness::StoreDown } else { Readiness::Ready });
+    }
+
+    fn store_down_since(&self) -> Option<Time> {
+        let since_ns = self.store_down_since_ns.load(Ordering::Relaxed);
+        (since_ns != 0).then(|| Time::from_nanos(since_ns))
+    }
+
+    /// One line about the readiness, for people.
+    pub fn readiness_text(&self) -> String {
+        let readiness = self.readiness();
+        let (now, policies) = (self.limiter.now(), self.loaded.load().policies);
+        let store = self.store_down_since().map(|since| {
+            let secs = now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000;
+            format!("the store has not answered for {secs} s; answered by on_store_failure: {}", policies.text())
+        });
+        match (readiness, store) {
+            (Readiness::Draining, _) => "draining".to_owned(),
+            (Readiness::Starting, _) => "starting".to_owned(),
+            (Readiness::StoreDown, store) => format!("not ready: {}", store.unwrap_or_default()),
+            (Readiness::Ready, Some(store)) => format!("ready: {store}"),
+            (Readiness::Ready, None) if self.limiter.store().shared().is_some() => {
+                "ready: the store answers".to_owned()
+            }
+            (Readiness::Ready, None) => "ready".to_owned(),
+        }
+    }
+}

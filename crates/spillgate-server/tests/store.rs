@@ -1,0 +1,16 @@
+//! The real binary on a real Redis: what a fleet shares, what becomes of it when the store fails, and the commands that
+//! ask the store.
+
+mod cli_support;
+mod support;
+
+#[path = "store/commands.rs"]
+mod commands;
+#[path = "store/failing.rs"]
+mod failing;
+#[path = "store/fleet.rs"]
+mod fleet;
+#[path = "store/settings.rs"]
+mod settings;
+#[path = "store/sharing.rs"]
+mod sharing;

@@ -1,0 +1,1 @@
+//! `check --store`, `key` and `doctor`.

@@ -1,0 +1,199 @@
+//! What becomes of requests while the store fails, and after.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tokio::runtime::Runtime;
+use tonic::Code;
+
+use crate::cli_support::{Folder, signal};
+use crate::fleet::{check, client, judged, logged, metric, request, rules, serve, until_store};
+use crate::support::redis::{Redis, free_port};
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http};
+
+/// A limit of each policy.
+fn policies() -> Folder {
+    let limit = |policy: &str| {
+        format!("  - {{key: {policy}, rate_limit: {{unit: year, requests_per_unit: 4, on_store_failure: {policy}}}}}\n")
+    };
+    rules(&["allow", "deny", "error", "local"].map(limit).concat())
+}
+
+/// Status and text of `/readyz` on both listeners that have it.
+fn readiness(server: &Spillgate) -> (u16, String) {
+    let [http, admin] = [server.http(), server.admin()].map(|listener| http::get(listener, "/readyz", &[]));
+    assert_eq!(http.status, admin.status, "{} {}", http.body, admin.body);
+    (http.status, http.body)
+}
+
+fn until_ready(server: &Spillgate, status: u16, text: &str) {
+    eventually(&format!("/readyz says {status} {text}"), || {
+        let answer = http::get(server.http(), "/readyz", &[]);
+        (answer.status == status && answer.body.contains(text)).then_some(())
+    });
+    assert_eq!(readiness(server).0, status);
+}
+
+/// What grpc.health.v1 says.
+fn serving(server: &Spillgate) -> bool {
+    use tonic_health::pb::health_check_response::ServingStatus;
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    let asked = async {
+        let channel = tonic::transport::Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
+        let channel = channel.connect().await.expect("it listens");
+        HealthClient::new(channel).check(HealthCheckRequest::default()).await.expect("an answer").into_inner()
+    };
+    Runtime::new().expect("a runtime").block_on(asked).status() == ServingStatus::Serving
+}
+
+#[test]
+fn started_without_a_store_it_answers_by_policy_and_recovers_by_itself() {
+    let (port, folder) = (free_port(), policies());
+    let server = serve(&folder, &format!("redis://127.0.0.1:{port}"), &["--store-deadline", "1s"]);
+    logged(&server.process, "the store cannot be reached yet");
+    assert_eq!(judged(server.http(), "allow", "a"), (200, "policy".to_owned()));
+    assert_eq!(judged(server.http(), "deny", "a"), (429, "policy".to_owned()));
+    let (status, problem) = check(server.http(), "error", "a");
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(status == 503 && detail.contains("the store is unavailable"), "{problem}");
+    // Of two nodes each has half of it.
+    let local: Vec<_> = (0..3).map(|_| judged(server.http(), "local", "a")).collect();
+    assert_eq!(local, [200, 200, 429].map(|status| (status, "local".to_owned())));
+    until_ready(&server, 503, "not ready: the store has not answered for");
+    assert!(!serving(&server));
+    // Nobody asks meanwhile.
+    let redis = Redis::start_at(port, &[]);
+    until_ready(&server, 200, "ready: the store answers");
+    assert!(serving(&server));
+    logged(&server.process, "the store decides again after");
+    until_store(server.http(), "error", "b");
+    assert_eq!(judged(server.http(), "local", "a"), (200, "store".to_owned()));
+    assert_eq!(redis.run(&["dbsize"]), "2", "what the policies answered is not in the store");
+    assert_eq!(metric(&server, "spillgate_store_recoveries_total"), 1);
+}
+
+#[test]
+fn over_grpc_the_policy_error_is_unavailable_so_that_the_proxy_decides() {
+    let folder = policies();
+    let server = serve(&folder, &format!("redis://127.0.0.1:{}", free_port()), &[]);
+    let runtime = Runtime::new().expect("a runtime");
+    let code = |key: &str| {
+        let asked = async { client(&server).await.should_rate_limit(request(key, &["a"])).await };
+        runtime.block_on(asked).map(|answer| answer.into_inner().overall_code as u8).map_err(|status| status.code())
+    };
+    assert_eq!(["allow", "deny", "error", "local"].map(code), [Ok(1), Ok(2), Err(Code::Unavailable), Ok(1)]);
+}
+
+#[test]
+fn without_a_limit_that_only_the_store_answers_for_it_is_ready_without_it() {
+    let folder = rules("  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n");
+    let server = serve(&folder, &format!("redis://127.0.0.1:{}", free_port()), &[]);
+    until_ready(&server, 200, "ready: the store has not answered for");
+    assert!(readiness(&server).1.contains("on_store_failure: local 1"));
+    assert!(serving(&server));
+    // The rules decide, so a reload does.
+    let error =
+        "domain: api\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, on_store_failure: error}}]";
+    folder.write("rules.yaml", error);
+    signal(server.process.id(), "HUP");
+    until_ready(&server, 503, "not ready");
+}
+
+/// Says, also when the test fails, that no more is to be asked.
+struct Done<'d>(&'d AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn killed_under_load_every_request_is_answered_and_it_recovers() {
+    let mut redis = Redis::start();
+    let folder = rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 4}}\n");
+    let server = serve(&folder, &redis.url(), &[]);
+    until_store(server.http(), "user", "first");
+    let (done, seen) = (AtomicBool::new(false), parking_lot::Mutex::new(BTreeSet::new()));
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (http, done, seen) = (server.http(), &done, &seen);
+            scope.spawn(move || {
+                let mut asked = 0_u32;
+                while !done.load(Ordering::Relaxed) {
+                    asked += 1;
+                    let (status, source) = judged(http, "user", &format!("{number}-{asked}"));
+                    assert_eq!(status, 200, "a first request of a user always passes: {source}");
+                    seen.lock().insert(source);
+                }
+            });
+        }
+        let done = Done(&done);
+        let saw = |source: &str| eventually(source, || seen.lock().contains(source).then_some(()));
+        saw("store");
+        redis.kill();
+        saw("local");
+        until_ready(&server, 200, "has not answered for");
+        redis.start_again();
+        until_ready(&server, 200, "the store answers");
+        seen.lock().clear();
+        saw("store");
+        drop(done);
+    });
+    logged(&server.process, "the store does not answer");
+    logged(&server.process, "the store decides again after");
+    let failures: u64 = ["disconnected", "timeout", "open"]
+        .map(|class| metric(&server, &format!("spillgate_store_failures_total{{class=\"{class}\"}}")))
+        .iter()
+        .sum();
+    assert!(failures > 0);
+    assert!(metric(&server, "spillgate_requests_without_store_total{source=\"local\"}") > 0);
+    assert_eq!(metric(&server, "spillgate_store_circuit"), 0);
+    let told = server.process.stderr().into_iter().filter(|line| line.contains("the store did not decide"));
+    let classes: Vec<_> =
+        told.filter_map(|line| Some(line.split_once("class=")?.1.split(' ').next()?.to_owned())).collect();
+    let distinct: BTreeSet<_> = classes.iter().collect();
+    assert_eq!(classes.len(), distinct.len(), "one line about a class: {classes:?}");
+}
+
+#[test]
+fn a_store_that_stands_still_is_seen_without_traffic_and_so_is_its_return() {
+    let (redis, folder) = (Redis::start(), policies());
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "100ms"]);
+    until_ready(&server, 200, "ready: the store answers");
+    signal(redis.id(), "STOP");
+    until_ready(&server, 503, "not ready");
+    assert_eq!(metric(&server, "spillgate_store_up"), 0);
+    signal(redis.id(), "CONT");
+    until_ready(&server, 200, "ready: the store answers");
+    assert_eq!(metric(&server, "spillgate_store_up"), 1);
+}
+
+#[test]
+fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
+    let (redis, folder) = (Redis::start(), policies());
+    // The store itself would have half an hour.
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "30m"]);
+    until_store(server.http(), "error", "a");
+    signal(redis.id(), "STOP");
+    let runtime = Runtime::new().expect("a runtime");
+    let asked = async {
+        let mut call = tonic::Request::new(request("deny", &["a"]));
+        call.metadata_mut().insert("grpc-timeout", "2000m".parse().expect("a field"));
+        client(&server).await.should_rate_limit(call).await
+    };
+    let answer = runtime.block_on(asked).expect("before its time is over").into_inner();
+    assert_eq!(answer.overall_code, 2, "by the policy");
+    signal(redis.id(), "CONT");
+}
+
+#[test]
+fn told_to_end_without_a_store_it_ends() {
+    let folder = policies();
+    let mut server = serve(&folder, &format!("redis://127.0.0.1:{}", free_port()), &[]);
+    logged(&server.process, "the store cannot be reached yet");
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(0));
+}

@@ -1,0 +1,74 @@
+//! Servers that share a store, and short words for what they are asked.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::cli_support::Folder;
+use crate::support::process::Process;
+use crate::support::spillgate::Spillgate;
+use crate::support::{DEADLINE, eventually, http};
+
+pub(crate) type Client = RateLimitServiceClient<Channel>;
+
+/// Long enough for a loaded machine: nothing is late in tests that are not about that.
+pub(crate) const PATIENT: [&str; 2] = ["--store-deadline", "30s"];
+
+/// A folder with one rules file of one domain, `api`.
+pub(crate) fn rules(descriptors: &str) -> Folder {
+    Folder::new(&[("rules.yaml", &format!("domain: api\ndescriptors:\n{descriptors}"))])
+}
+
+/// A server on the store at `url`.
+pub(crate) fn serve(folder: &Folder, url: &str, arguments: &[&str]) -> Spillgate {
+    let store = ["--store", url, "--store-expected-nodes", "2", "--workers", "2"];
+    Spillgate::serve(&folder.path("rules.yaml"), &[&store[..], arguments].concat())
+}
+
+/// The answer of `/v1/check` to one descriptor with one entry: status and body.
+pub(crate) fn check(server: SocketAddr, key: &str, value: &str) -> (u16, Value) {
+    let body = format!(r#"{{"domain":"api","descriptors":[{{"{key}":"{value}"}}]}}"#);
+    let answer = http::request(server, "POST", "/v1/check", &[], &body).expect("an answer");
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body)))
+}
+
+/// Status and who judged.
+pub(crate) fn judged(server: SocketAddr, key: &str, value: &str) -> (u16, String) {
+    let (status, answer) = check(server, key, value);
+    (status, answer["source"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Asks until the store judges.
+pub(crate) fn until_store(server: SocketAddr, key: &str, value: &str) {
+    eventually("the store decides", || (judged(server, key, value).1 == "store").then_some(()));
+}
+
+pub(crate) fn logged(process: &Process, text: &str) -> String {
+    eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
+}
+
+/// A counter or gauge as the admin listener tells it.
+pub(crate) fn metric(server: &Spillgate, name: &str) -> u64 {
+    let text = http::get(server.admin(), "/metrics", &[]).body;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+pub(crate) async fn client(server: &Spillgate) -> Client {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
+    RateLimitServiceClient::new(endpoint.timeout(DEADLINE).connect().await.expect("it listens"))
+}
+
+/// One hit on each of these values of one key.
+pub(crate) fn request(key: &str, values: &[&str]) -> RateLimitRequest {
+    let descriptor = |value: &&str| RateLimitDescriptor {
+        entries: vec![Entry { key: key.to_owned(), value: (*value).to_owned() }],
+        ..RateLimitDescriptor::default()
+    };
+    RateLimitRequest { domain: "api".to_owned(), descriptors: values.iter().map(descriptor).collect(), hits_addend: 0 }
+}

@@ -1,0 +1,106 @@
+//! Settings of a shared store: what is wrong with them is said, and no secret is shown.
+
+use crate::cli_support::{Folder, Said};
+use crate::fleet::{logged, rules, serve, until_store};
+use crate::support::redis::{Redis, free_port};
+
+const LIMIT: &str = "  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
+
+fn refused(folder: &Folder, arguments: &str) -> Said {
+    let said = folder.run(&format!("serve rules.yaml --http 127.0.0.1:0 --grpc off --admin off {arguments}"));
+    assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}: {said:?}");
+    assert!(said.stderr.contains("help: "), "{arguments}: {}", said.stderr);
+    said
+}
+
+#[test]
+fn a_wrong_setting_says_where_it_is_and_what_helps() {
+    let folder = rules(LIMIT);
+    folder.write("short", "0102\n");
+    folder.write("empty", "");
+    let redis = "--store redis://h --store-expected-nodes 2";
+    for (arguments, expected) in [
+        ("--store http://h", "`http://h` is not a store"),
+        ("--store redis://", "names no host"),
+        ("--store unix://r.sock", "a Unix socket's path begins with `/`"),
+        ("--store redis://h --store-deadline 0s", "out of range for `store.deadline`"),
+        ("--store redis://h --store-expected-nodes 0", "out of range for `store.expected_nodes`"),
+        ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
+        ("--store redis://h --store-fixed-window nativ", "write `native`"),
+        ("--store redis://h --store-scripts maybe", "neither true nor false"),
+        ("--store redis://h --store-deny-cache none", "write a whole number"),
+        ("--store-deadline 20ms", "`store.deadline` is for a shared store, and this one is memory"),
+        ("--store redis://h --memory-snapshot-path s", "is for the memory store"),
+        ("--store redis://h --store-user u", "`store.user` has no password"),
+        ("--store redis://v:w@h --store-user u", "both say who logs in"),
+        ("--store redis://:w@h --store-password-file short", "both say who logs in"),
+        ("--store unix:///r?pass=w --store-password-file short", "both say who logs in"),
+        ("--store redis://h --store-tls-ca ca.pem", "is for TLS"),
+        ("--store rediss://h --store-tls-cert c.pem", "without `store.tls.key`"),
+        ("--store rediss://h --store-tls-key k.pem", "without `store.tls.cert`"),
+        (&format!("{redis} --store-key-secret-file short"), "short holds no key secret"),
+        (&format!("{redis} --store-key-secret-file none"), "the key secret none cannot be read"),
+        (&format!("{redis} --store-password-file empty"), "empty holds no password"),
+        ("--store rediss://h --store-expected-nodes 2 --store-tls-ca none", "none cannot be read"),
+        ("--store rediss://h --store-expected-nodes 2 --store-tls-ca short", "cannot be used"),
+    ] {
+        let said = refused(&folder, arguments);
+        assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn in_a_file_the_line_is_shown_without_the_password() {
+    let folder = rules(LIMIT);
+    folder.write("s.yaml", "store:\n  url: http://u:hush@h\n");
+    let said = refused(&folder, "-c s.yaml");
+    assert!(said.stderr.contains("s.yaml:2:8") && said.stderr.contains("http://u:****@h"), "{}", said.stderr);
+    assert!(!said.stderr.contains("hush"), "{}", said.stderr);
+    for url in ["redis:u:hush@h", "redis:/u:hush@h", "redis//u:hush@h", "rediss:u:hush@", "redis-cluster://:hush@,"] {
+        let said = folder.run(&format!("serve rules.yaml -c s.yaml --json --store {url}"));
+        assert!(said.code == 2 && !said.stdout.contains("hush") && !said.stderr.contains("hush"), "{url}: {said:?}");
+    }
+}
+
+#[test]
+fn local_limits_need_to_know_how_many_servers_there_are() {
+    let folder = rules(LIMIT);
+    let said = refused(&folder, "--store redis://127.0.0.1:1");
+    assert!(said.stderr.contains("rules.yaml:4") && said.stderr.contains("store.expected_nodes"), "{}", said.stderr);
+    folder.write(
+        "rules.yaml",
+        &format!("domain: api\ndescriptors:\n{}", LIMIT.replace("day,", "day, on_store_failure: deny,")),
+    );
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let server = crate::support::spillgate::Spillgate::serve(&folder.path("rules.yaml"), &["--store", &url]);
+    logged(&server.process, "store.expected_nodes is not set");
+}
+
+#[test]
+fn no_password_is_shown_anywhere() {
+    let redis = Redis::start_at(free_port(), &["--requirepass", "hush/hush@1"]);
+    let folder = rules(LIMIT);
+    folder.write("password", "hush/hush@1\n");
+    folder.write("wrong", "hush-hush\n");
+    folder.write("secret", "000102030405060708090a0b0c0d0e0f\n");
+    let secret = folder.path("secret").display().to_string();
+    let file = |name: &str| folder.path(name).display().to_string();
+    let by_file =
+        ["--store-password-file", &file("password"), "--store-key-secret-file", &secret, "--log-level", "trace"];
+    let server = serve(&folder, &redis.url(), &by_file);
+    until_store(server.http(), "a", "1");
+    let in_url = redis.url().replace("://", "://:hush%2Fhush%401@");
+    let other = serve(&folder, &in_url, &["--log-level", "trace"]);
+    until_store(other.http(), "a", "1");
+    logged(&other.process, "store.key_secret_file is not set");
+    let wrong = serve(&folder, &redis.url(), &["--store-password-file", &file("wrong"), "--log-level", "trace"]);
+    logged(&wrong.process, "cannot be reached yet");
+    let shown = folder.run(&format!("serve --show-settings --store {in_url} --store-expected-nodes 2"));
+    let said = [&server, &other, &wrong].map(|server| server.process.stderr().join("\n") + &server.ready.to_string());
+    for text in said.iter().chain([&shown.stdout, &shown.stderr]) {
+        assert!(!text.contains("hush"), "{text}");
+    }
+    assert!(shown.stdout.contains("redis://:***"), "{}", shown.stdout);
+    // One has a secret and the other has none: they do not share their counters.
+    assert_eq!(redis.run(&["-a", "hush/hush@1", "dbsize"]), "2");
+}

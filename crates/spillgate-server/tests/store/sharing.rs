@@ -1,0 +1,117 @@
+//! What servers on one store admit together.
+
+use std::net::SocketAddr;
+
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::fleet::{PATIENT, check, client, judged, metric, request, rules, serve};
+use crate::support::redis::Redis;
+use crate::support::spillgate::Spillgate;
+
+const LIMIT: usize = 100;
+const TASKS: usize = 64;
+const EACH: usize = 3;
+
+/// What 64 tasks are admitted through gRPC.
+async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
+    let client = client(server).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let mut client = client.clone();
+        tasks.spawn(async move {
+            let mut admitted = 0;
+            for _ in 0..EACH {
+                let answer = client.should_rate_limit(request(key, &["one"])).await.expect("an answer");
+                admitted += usize::from(answer.into_inner().overall_code() == Code::Ok);
+            }
+            admitted
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// The same through HTTP.
+async fn by_http(server: SocketAddr, key: &'static str) -> usize {
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        tasks.spawn_blocking(move || (0..EACH).filter(|_| judged(server, key, "one").0 == 200).count());
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+#[test]
+fn two_servers_admit_together_what_one_would() {
+    let limit = |algorithm: &str| format!("unit: year, requests_per_unit: {LIMIT}, algorithm: {algorithm}");
+    let descriptors: String = ["token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"]
+        .map(|algorithm| format!("  - {{key: {algorithm}, rate_limit: {{{}}}}}\n", limit(algorithm)))
+        .concat();
+    let (redis, folder) = (Redis::start(), rules(&descriptors));
+    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &PATIENT));
+    let runtime = Runtime::new().expect("a runtime");
+    for key in ["token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"] {
+        let both = async { tokio::join!(by_grpc(&servers[0], key), by_http(servers[1].http(), key)) };
+        let (grpc, http) = runtime.block_on(both);
+        assert_eq!(grpc + http, LIMIT, "{key}: {grpc} by gRPC and {http} by HTTP");
+    }
+    for server in &servers {
+        assert_eq!(metric(server, "spillgate_requests_without_store_total{source=\"local\"}"), 0);
+    }
+}
+
+#[test]
+fn leases_and_resets_are_shared() {
+    let limits = "  - {key: job, rate_limit: {algorithm: concurrency, limit: 1, lease: 10m}}\n  \
+                  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n";
+    let (redis, folder) = (Redis::start(), rules(limits));
+    let servers =
+        [(); 2].map(|()| serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-deny-cache", "off"]].concat()));
+    let [one, other] = &servers;
+    let (status, taken) = check(one.http(), "job", "a");
+    assert_eq!((status, judged(other.http(), "job", "a").0), (200, 429));
+    let release = format!(r#"{{"lease_id":{}}}"#, taken["lease_id"]);
+    let post = |server: SocketAddr, path: &str, body: &str| {
+        crate::support::http::request(server, "POST", path, &[], body).expect("an answer")
+    };
+    // Lease ids are signed with the fleet's secret: any server takes them.
+    let released = post(other.http(), "/v1/release", &release);
+    assert_eq!(released.status, 200, "{}", released.body);
+    assert_eq!(judged(other.http(), "job", "a").0, 200);
+    let asked = [one, other].map(|server| judged(server.http(), "user", "7").0);
+    assert_eq!(asked, [200, 429]);
+    let reset = post(one.admin(), "/reset", r#"{"domain":"api","descriptors":[{"user":"7"}]}"#);
+    assert_eq!(reset.status, 200, "{}", reset.body);
+    assert_eq!(judged(other.http(), "user", "7").0, 200);
+}
+
+#[test]
+fn in_compat_each_descriptor_is_charged_in_order_by_one_round_trip() {
+    let (redis, folder) = (Redis::start(), rules(""));
+    let limit = "{key: user, rate_limit: {unit: year, requests_per_unit: 1}}";
+    folder.write("rules.yaml", &format!("domain: api\ncompat: envoy\ndescriptors: [{limit}]\n"));
+    let server = serve(&folder, &redis.url(), &PATIENT);
+    let runtime = Runtime::new().expect("a runtime");
+    let codes = |values: &[&str]| {
+        let asked = async { client(&server).await.should_rate_limit(request("user", values)).await };
+        let answer = runtime.block_on(asked).expect("an answer").into_inner();
+        answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
+    };
+    assert_eq!(codes(&["a", "b", "a", "a"]), [true, true, false, false]);
+    assert_eq!(codes(&["b", "c"]), [false, true]);
+}
+
+#[test]
+fn rules_that_the_store_cannot_count_are_errors_at_the_start_and_at_a_reload() {
+    let (redis, folder) = (Redis::start(), rules("  - {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"));
+    let server = serve(&folder, &redis.url(), &[]);
+    let odd = "domain: api\ndescriptors:\n  - key: a\n    rate_limit: {window: 1500ns, limit: 1}\n";
+    folder.write("rules.yaml", odd);
+    crate::cli_support::signal(server.process.id(), "HUP");
+    crate::fleet::logged(&server.process, "rules.yaml:4: the store redis://127.0.0.1:");
+    crate::fleet::logged(&server.process, "those loaded before stay in force");
+    let said =
+        folder.run(&format!("serve rules.yaml --store {} --store-expected-nodes 2 --http 127.0.0.1:0", redis.url()));
+    assert_eq!((said.code, said.stdout.as_str()), (2, ""));
+    assert!(said.stderr.contains("rules.yaml:4") && said.stderr.contains("microseconds"), "{}", said.stderr);
+}

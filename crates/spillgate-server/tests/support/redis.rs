@@ -1,0 +1,76 @@
+//! A redis-server of the test's own, which can be killed, stopped and started again.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::eventually;
+use super::process::Process;
+
+#[derive(Debug)]
+pub(crate) struct Redis {
+    process: Process,
+    port: u16,
+    arguments: Vec<String>,
+    folder: TempDir,
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+impl Redis {
+    /// On a free port, once it answers.
+    pub(crate) fn start() -> Redis {
+        Redis::start_at(free_port(), &[])
+    }
+
+    pub(crate) fn start_at(port: u16, arguments: &[&str]) -> Redis {
+        let folder = TempDir::new().expect("a folder");
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let process = spawn(port, &arguments, &folder);
+        let redis = Redis { process, port, arguments, folder };
+        redis.answers();
+        redis
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// After [`kill`](Redis::kill): the same server again, which has forgotten everything.
+    pub(crate) fn start_again(&mut self) {
+        self.process = spawn(self.port, &self.arguments, &self.folder);
+        self.answers();
+    }
+
+    /// What redis-cli prints of its answer.
+    pub(crate) fn run(&self, words: &[&str]) -> String {
+        let port = self.port.to_string();
+        let output = Command::new("redis-cli").args(["-p", &port]).args(words).output();
+        String::from_utf8_lossy(&output.expect("redis-cli is installed").stdout).trim_end().to_owned()
+    }
+
+    fn answers(&self) {
+        eventually("redis-server", || {
+            ["PONG", "NOAUTH"].iter().any(|word| self.run(&["ping"]).starts_with(word)).then_some(())
+        });
+    }
+}
+
+fn spawn(port: u16, arguments: &[String], folder: &TempDir) -> Process {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    Process::start("redis-server", command.args(arguments).current_dir(folder.path()))
+}

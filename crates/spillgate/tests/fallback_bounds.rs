@@ -1,0 +1,338 @@
+//! What is admitted while a shared store comes and goes: bounds, all or nothing, and no decision lost.
+
+#[path = "support/shaky.rs"]
+mod shaky;
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use shaky::{Link, Shaky, at_once, fallback, nodes};
+use spillgate::conformance::Reference;
+use spillgate::{
+    Algorithm, Anchor, Binding, Decision, Fallback, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, Reason,
+    Receipt, Source, StoreError, Time, Verdict, Wait,
+};
+use support::Random;
+
+const START_NS: u64 = 1_790_000_000_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+const HERE: u64 = 1 << 63;
+
+/// Some nodes that share a store, each with a way to it of its own.
+struct Fleet(Vec<(Shaky, Fallback)>);
+
+impl Fleet {
+    fn new(size: u32) -> Fleet {
+        let first = Shaky::new();
+        Fleet((0..size).map(|_| (first.other_node(), fallback(size))).collect())
+    }
+
+    fn ask(&self, node: usize, now: Time, hits: &[Hit<'_>]) -> Result<(Verdict, Vec<Decision>), StoreError> {
+        let (store, fallback) = &self.0[node];
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = at_once(fallback.decide(store, now, hits, &mut decisions))?;
+        Ok((verdict, decisions))
+    }
+
+    /// How many units of one each are admitted one after the other, `most` at most.
+    fn drain(&self, node: usize, now: Time, quota: &Quota, most: u32) -> u32 {
+        let take = Op::Take { cost: 1, max_wait_ns: u64::MAX };
+        let hits = [Hit::new(1, quota, take, Binding::Enforce)];
+        (0..most).take_while(|_| self.ask(node, now, &hits).expect("there is a policy").0.allowed).count() as u32
+    }
+}
+
+fn built(builder: QuotaBuilder) -> Quota {
+    builder.build().expect("valid")
+}
+
+fn algorithms() -> [Algorithm; 7] {
+    [
+        Algorithm::TokenBucket,
+        Algorithm::FixedWindow(Anchor::Epoch),
+        Algorithm::FixedWindow(Anchor::FirstHit),
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter { segments: 1 },
+        Algorithm::SlidingWindowCounter { segments: 5 },
+        Algorithm::LeakyBucket,
+    ]
+}
+
+/// f(s): the most units that `quota` lets pass in any closed interval of `s` ns.
+fn bound(quota: &Quota, s: u64) -> u128 {
+    let (l, w, t) = (u128::from(quota.hard_capacity()), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
+    let s = u128::from(s);
+    match quota.algorithm() {
+        _ if l == 0 => 0,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => l + s / t,
+        Algorithm::FixedWindow(Anchor::Epoch) => l * (s.div_ceil(w) + 1),
+        Algorithm::FixedWindow(Anchor::FirstHit) => l * (s / w + 1) + if s % w > 0 { l - 1 } else { 0 },
+        Algorithm::SlidingWindowLog => l * (s / w + 1),
+        Algorithm::SlidingWindowCounter { .. } => l * (t * (1 + s / w) + (s % w + t).saturating_sub(w)) / t,
+        Algorithm::Concurrency => l,
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    gap_ns: u64,
+    node: usize,
+    link: Link,
+    most: u32,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let second = 1_000_000_000u64;
+    let gaps = prop_oneof![
+        4 => Just(0),
+        2 => 1..second,
+        1 => Just(second - 1), 1 => Just(second), 1 => Just(2 * second - 1), 1 => Just(2 * second),
+        1 => second..5 * second,
+    ];
+    let links = prop_oneof![1 => Just(Link::Works), 2 => Just(Link::Lost), 1 => Just(Link::AnswerLost)];
+    let most = prop_oneof![3 => Just(40u32), 1 => 1..3u32];
+    let step = (gaps, 0..5usize, links, most);
+    prop::collection::vec(step.prop_map(|(gap_ns, node, link, most)| Step { gap_ns, node, link, most }), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// f(s) + m * f'(s), between any two of all events.
+    #[test]
+    fn nodes_admit_no_more_than_the_limit_and_their_shares(
+        algorithm in prop::sample::select(algorithms().to_vec()), limit in 1..=9u64, size in 1..=5u32, steps in steps(),
+    ) {
+        let quota = built(QuotaBuilder::new(algorithm, limit, SECOND));
+        let share = quota.share(nodes(size));
+        let fleet = Fleet::new(size);
+        let (mut now_ns, mut events) = (START_NS, Vec::new());
+        for Step { gap_ns, node, link, most } in steps {
+            now_ns += gap_ns;
+            let node = node % fleet.0.len();
+            fleet.0[node].0.set(link);
+            events.push((now_ns, fleet.drain(node, Time::from_nanos(now_ns), &quota, most)));
+        }
+        for (i, (first_ns, _)) in events.iter().enumerate() {
+            let mut sum = 0u128;
+            for (last_ns, admitted) in &events[i..] {
+                sum += u128::from(*admitted);
+                let s = last_ns - first_ns;
+                let most = bound(&quota, s) + u128::from(size) * bound(&share, s);
+                prop_assert!(sum <= most, "{sum} units within {s} ns, {most} at most");
+            }
+        }
+    }
+
+    /// Leases that are neither released nor at their end: N + m * N' at most.
+    #[test]
+    fn nodes_hold_no_more_places_than_the_limit_and_their_shares(
+        places in 1..=9u64, size in 1..=5u32, steps in steps(), releases in prop::collection::vec(any::<bool>(), 60),
+    ) {
+        let quota = built(Quota::concurrency(places).lease(SECOND * 3));
+        let fleet = Fleet::new(size);
+        let most = places + u64::from(size) * quota.share(nodes(size)).capacity();
+        let (mut now_ns, mut held): (u64, Vec<(u64, Receipt)>) = (START_NS, Vec::new());
+        for (Step { gap_ns, node, link, most: takes }, release) in steps.into_iter().zip(releases) {
+            now_ns += gap_ns;
+            let (now, node) = (Time::from_nanos(now_ns), node % fleet.0.len());
+            fleet.0[node].0.set(link);
+            let hit = |op| [Hit::new(1, &quota, op, Binding::Enforce)];
+            for _ in 0..takes {
+                let (verdict, decisions) = fleet.ask(node, now, &hit(Op::take(1))).expect("there is a policy");
+                let Some(receipt) = decisions[0].receipt else { break };
+                prop_assert!(verdict.allowed);
+                held.push((now_ns + quota.lease_ns(), receipt));
+            }
+            held.retain(|(ends_ns, _)| *ends_ns > now_ns);
+            prop_assert!(held.len() as u64 <= most, "{} places, {most} at most", held.len());
+            if release && !held.is_empty() {
+                // Any node is asked. Whatever it says, the place is not used any more.
+                let (_, receipt) = held.remove(0);
+                drop(fleet.ask(node, now, &hit(Op::Refund { cost: 1, receipt: Some(receipt) })));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bound_at_once_is_reached_and_no_more() {
+    for (algorithm, limit, size) in algorithms().into_iter().flat_map(|a| [(a, 9, 1), (a, 9, 4), (a, 3, 4)]) {
+        let quota = built(QuotaBuilder::new(algorithm, limit, SECOND * 3600));
+        let (fleet, now) = (Fleet::new(size), Time::from_nanos(START_NS));
+        let drain = |link| {
+            fleet.0.iter().for_each(|(store, _)| store.set(link));
+            (0..fleet.0.len()).map(|node| fleet.drain(node, now, &quota, 1000)).sum::<u32>()
+        };
+        let share = quota.share(nodes(size)).capacity();
+        assert_eq!(u64::from(drain(Link::Works)), quota.capacity(), "{algorithm:?}");
+        assert_eq!(u64::from(drain(Link::Lost)), u64::from(size) * share, "{algorithm:?}");
+        assert_eq!([drain(Link::Works), drain(Link::Lost), drain(Link::Works)], [0; 3], "a flap gives nothing");
+    }
+}
+
+/// Every algorithm, all with the policy `local`.
+fn local_quotas() -> Vec<Quota> {
+    let mut quotas: Vec<Quota> =
+        algorithms().into_iter().map(|algorithm| built(QuotaBuilder::new(algorithm, 7, SECOND))).collect();
+    quotas.push(built(Quota::fixed_window(2, SECOND).penalty(SECOND / 2)));
+    quotas.push(built(Quota::concurrency(5).lease(SECOND)));
+    quotas
+}
+
+#[test]
+fn each_request_is_decided_as_by_the_kernel_here_or_there() {
+    let quotas = local_quotas();
+    let shares: Vec<Quota> = quotas.iter().map(|quota| quota.share(nodes(3))).collect();
+    let (store, fallback) = (Shaky::new(), fallback(3));
+    let (mut there, mut here) = (Reference::default(), Reference::default());
+    let (mut random, mut now_ns, mut receipts) = (Random(11), START_NS, Vec::new());
+    let (mut errors, mut local, mut back) = (0, 0, 0);
+    for i in 0..50_000 {
+        now_ns += random.step_ns();
+        let (now, works) = (Time::from_nanos(now_ns), random.below(3) > 0);
+        store.set(if works { Link::Works } else { Link::Lost });
+        let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
+        let of_here = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & HERE > 0);
+        // Both sides in one request, and resets of both, have tests of their own.
+        hits.retain(|hit| !matches!(hit.op, Op::Reset));
+        let all_here = hits.iter().all(of_here);
+        hits.retain(|hit| all_here || !of_here(hit));
+        if hits.is_empty() {
+            continue;
+        }
+        let mut answers = vec![Decision::default(); hits.len()];
+        let answer = at_once(fallback.decide(&store, now, &hits, &mut answers));
+        let mut expected = vec![Decision::default(); hits.len()];
+        let gives_back = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew));
+        let verdict = if all_here || !works && !gives_back {
+            let share_of = |quota: &Quota| &shares[quotas.iter().position(|q| q == quota).expect("one of them")];
+            let shared: Vec<Hit<'_>> =
+                hits.iter().map(|hit| Hit { quota: share_of(hit.quota), op: without_mark(hit.op), ..*hit }).collect();
+            let verdict = here.decide(now, &shared, &mut expected);
+            local += 1;
+            back += u32::from(all_here);
+            Verdict { source: Source::Local, ..verdict }
+        } else if works {
+            there.decide(now, &hits, &mut expected)
+        } else {
+            assert!(matches!(answer, Err(StoreError::Unavailable(_))), "request {i}: {hits:?}");
+            errors += 1;
+            continue;
+        };
+        for (expected, hit) in expected.iter_mut().zip(&hits).filter(|_| verdict.source == Source::Local) {
+            expected.receipt = expected.receipt.map(|receipt| Receipt { mark: receipt.mark | HERE, ..receipt });
+            let fits_there = matches!(hit.op, Op::Take { cost, .. } if cost <= hit.quota.hard_capacity());
+            if expected.reason == Reason::CostAboveCapacity && fits_there {
+                (expected.reason, expected.retry_after) = (Reason::StoreFailed, Wait::Unknown);
+            }
+        }
+        let verdict = Verdict { source: verdict.source, ..Verdict::of(&hits, &expected, now) };
+        assert_eq!((answer, &answers), (Ok(verdict), &expected), "request {i}: {hits:?}");
+        receipts.extend(answers.iter().filter_map(|decision| decision.receipt));
+        receipts.drain(..receipts.len().saturating_sub(20));
+    }
+    assert!(errors > 1000 && local > 5000 && back > 200, "{errors} errors, {local} local, {back} of them give back");
+}
+
+fn without_mark(op: Op) -> Op {
+    let plain = |receipt: Receipt| Receipt { mark: receipt.mark & !HERE, ..receipt };
+    match op {
+        Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(plain) },
+        Op::Renew { receipt } => Op::Renew { receipt: plain(receipt) },
+        other => other,
+    }
+}
+
+#[test]
+fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies() {
+    let policies = [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Local, OnStoreFailure::Local];
+    let quotas: Vec<Quota> = (0..40u32)
+        .map(|i| {
+            let quota = QuotaBuilder::new(algorithms()[i as usize % 7], 6, SECOND + SECOND * (i / 7));
+            built(quota.on_store_failure(policies[i as usize % 4]))
+        })
+        .collect();
+    let (store, fallback) = (Shaky::new(), fallback(2));
+    store.set(Link::Lost);
+    let look = |now, hit: &Hit<'_>| {
+        let share = hit.quota.share(nodes(2));
+        fallback.local().hit_now(now, &Hit::new(hit.key, &share, Op::Look, Binding::Enforce)).remaining
+    };
+    let (mut random, mut now_ns) = (Random(5), START_NS);
+    let mut seen = [[0; 2]; 2];
+    for _ in 0..20_000 {
+        now_ns += random.step_ns();
+        let now = Time::from_nanos(now_ns);
+        let bindings = [Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
+        let hits: Vec<Hit<'_>> = (0..=random.below(4))
+            .map(|i| {
+                let quota = &quotas[random.below(40) as usize];
+                let op = Op::Take { cost: 1 + random.below(3), max_wait_ns: u64::MAX };
+                Hit::new(u128::from(i), quota, op, random.one_of(&bindings))
+            })
+            .collect();
+        let before: Vec<u64> = hits.iter().map(|hit| look(now, hit)).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = at_once(fallback.decide(&store, now, &hits, &mut decisions)).expect("there is a policy");
+        let refuses = |binding| hits.iter().zip(&decisions).any(|(h, d)| h.binding == binding && !d.allowed);
+        let passes = hits.iter().zip(&decisions).any(|(h, d)| h.binding == Binding::Quota && d.allowed);
+        assert_eq!(verdict.allowed, !refuses(Binding::Enforce) && (passes || !refuses(Binding::Quota)));
+        let any_local = hits.iter().any(|hit| hit.quota.on_store_failure() == OnStoreFailure::Local);
+        assert_eq!(verdict.source, if any_local { Source::Local } else { Source::Policy });
+        for (i, (hit, decision)) in hits.iter().zip(&decisions).enumerate() {
+            let Op::Take { cost, .. } = hit.op else { panic!("takes only") };
+            let local = hit.quota.on_store_failure() == OnStoreFailure::Local;
+            let charged = local && verdict.allowed && decision.allowed;
+            assert_eq!(decision.receipt.is_some_and(|receipt| receipt.mark & HERE > 0), charged, "{hit:?}");
+            assert_eq!(look(now, hit), before[i] - if charged { cost } else { 0 }, "{hit:?}");
+            seen[usize::from(local)][usize::from(decision.allowed)] += 1;
+        }
+    }
+    assert!(seen.as_flattened().iter().all(|count| *count > 1000), "{seen:?}");
+}
+
+#[test]
+fn no_decision_is_lost_while_the_store_comes_and_goes() {
+    const TAKES: usize = 20_000;
+    let quota = built(Quota::sliding_window_log(4000, SECOND * 3600));
+    let (store, fallback) = (Shaky::new(), Arc::new(fallback(2)));
+    let (by_store, by_share) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|threads| {
+        let takers: Vec<_> = (0..4)
+            .map(|_| {
+                threads.spawn(|| {
+                    for _ in 0..TAKES / 4 {
+                        let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
+                        let (now, mut decisions) = (Time::from_nanos(START_NS), [Decision::default()]);
+                        let asked = fallback.decide(&store, now, &hits, &mut decisions);
+                        let verdict = at_once(asked).expect("decided");
+                        let admitted = if verdict.source == Source::Store { &by_store } else { &by_share };
+                        admitted.fetch_add(usize::from(verdict.allowed), Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        while takers.iter().any(|taker| !taker.is_finished()) {
+            for link in [Link::Lost, Link::Works] {
+                store.set(link);
+                std::thread::yield_now();
+            }
+        }
+        for taker in takers {
+            taker.join().expect("no thread panics");
+        }
+    });
+    // What the two sides admitted is what they have charged.
+    let left = |store: &spillgate::MemoryStore, quota: &Quota| {
+        let look = Hit::new(1, quota, Op::Look, Binding::Enforce);
+        store.hit_now(Time::from_nanos(START_NS), &look).remaining
+    };
+    let (by_store, by_share) = (by_store.into_inner() as u64, by_share.into_inner() as u64);
+    assert_eq!(by_store, 4000 - left(&store.shared, &quota));
+    assert_eq!(by_share, 2000 - left(fallback.local(), &quota.share(nodes(2))));
+    assert!(by_store <= 4000 && by_share <= 2000 && by_store + by_share > 0);
+}
