@@ -118,6 +118,12 @@ impl Failure {
         }
     }
 
+    /// Whether another node of a cluster may serve in place of the one that was asked.
+    pub(crate) fn may_be_elsewhere(self) -> bool {
+        let unreachable = matches!(self, Failure::Timeout | Failure::Disconnected | Failure::Open);
+        unreachable || matches!(self, Failure::Readonly | Failure::Loading | Failure::Moved | Failure::Clusterdown)
+    }
+
     /// Whether the server as a whole serves nobody, by its own word.
     pub(crate) fn is_of_the_server(self) -> bool {
         matches!(self, Failure::Readonly | Failure::Loading | Failure::Busy | Failure::Clusterdown)

@@ -2,6 +2,7 @@
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 
+use crate::LogForm;
 use crate::bytes::Writer;
 
 /// A hit, the state it counts in, and what all takes on that state cost together.
@@ -9,13 +10,14 @@ pub(crate) struct Asked<'h, 'q> {
     pub(crate) hit: &'h Hit<'q>,
     pub(crate) state: usize,
     pub(crate) cost_on_state: u64,
+    pub(crate) log: LogForm,
 }
 
 impl Asked<'_, '_> {
     /// Appends what `decide.lua` reads of one hit.
     pub(crate) fn write(&self, out: &mut Writer) {
         let quota = self.hit.quota;
-        out.byte(algorithm(quota));
+        out.byte(algorithm(quota, self.log));
         out.byte(u8::try_from(self.state).unwrap_or(u8::MAX));
         out.byte(self.op());
         out.byte(match self.hit.binding {
@@ -150,11 +152,12 @@ pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
 }
 
 /// The place of the quota's algorithm in `decide.lua` and `take_all.lua`, counted from 1.
-pub(crate) fn algorithm(quota: &Quota) -> u8 {
+pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => 1,
         Algorithm::FixedWindow(_) => 2,
         Algorithm::SlidingWindowCounter { .. } => 3,
+        Algorithm::SlidingWindowLog if log == LogForm::Zset => 6,
         Algorithm::SlidingWindowLog => 4,
         Algorithm::Concurrency => 5,
     }

@@ -17,29 +17,39 @@
 //!   none is charged twice: `tests/transport`.
 //! * A refusal that is repeated without asking is one that the server would repeat, unless something was given back
 //!   elsewhere within [`Settings::deny_cache_max_age`]: `src/deny_cache/tests.rs`, `tests/modes/deny_cache.rs`.
+//! * Without scripts, too, no window admits more than its limit: `tests/modes/plain.rs`.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
+mod address;
 mod breaker;
 mod bytes;
+mod call;
+mod cluster;
 mod deny_cache;
 mod failure;
+mod first;
 mod hit;
 mod jitter;
 mod link;
 mod name;
+mod parts;
+mod plain;
 mod raw;
 mod request;
 mod script;
 mod server;
 mod settings;
+mod slots;
 mod store;
 mod target;
+mod tls;
 
 pub use breaker::Circuit;
 pub use failure::{Failed, Failure};
 pub use name::Name;
+pub use plain::PLAIN_COMMANDS;
 pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
 pub use settings::{FixedWindow, LogForm, Settings, Tls};
-pub use store::RedisStore;
+pub use store::{Node, RedisStore};

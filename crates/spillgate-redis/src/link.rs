@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use redis::ConnectionAddr;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::breaker::Breaker;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
-use crate::target::Target;
+use crate::target::{Connected, Target};
 
 /// A connection that has answered nothing for so long, though asked, is given up.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) start: Instant,
     /// Why the last attempt to connect failed.
     pub(crate) trouble: ArcSwapOption<Failed>,
+    /// Where the server was found last: connections to another place end.
+    pub(crate) found: watch::Sender<Option<ConnectionAddr>>,
 }
 
 impl Shared {
@@ -44,6 +47,7 @@ impl Shared {
 /// A connection in use.
 pub(crate) struct Live {
     connection: MultiplexedConnection,
+    pub(crate) address: ConnectionAddr,
     /// When the first of the requests in a row that had no answer gave up; zero if the last one had one.
     silent_since_ns: AtomicU64,
     given_up: Notify,
@@ -83,6 +87,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.load().is_some()
+    }
+
     /// The connection; waits for one until the deadline.
     pub(crate) async fn live(self: &Arc<Link>, shared: &Arc<Shared>, deadline: Instant) -> Result<Arc<Live>, Failed> {
         loop {
@@ -136,10 +144,12 @@ impl Kept {
             let connected = timeout(shared.connect_timeout, shared.target.connect()).await;
             let late = || Failed::new(Failure::Timeout, "not connected in time");
             match connected.unwrap_or_else(|_| Err(late())) {
-                Ok((connection, driver)) => {
+                Ok(Connected { connection, driver, address }) => {
                     let since = Instant::now();
                     let (silent_since_ns, given_up) = (AtomicU64::new(0), Notify::new());
-                    let live = Arc::new(Live { connection, silent_since_ns, given_up });
+                    let live = Arc::new(Live { connection, address, silent_since_ns, given_up });
+                    shared.found.send_replace(Some(live.address.clone()));
+                    let mut found = shared.found.subscribe();
                     self.0.live.store(Some(Arc::clone(&live)));
                     shared.breaker.succeeded();
                     shared.trouble.store(None);
@@ -147,6 +157,7 @@ impl Kept {
                     tokio::select! {
                         () = driver => {}
                         () = live.given_up.notified() => {}
+                        _ = found.wait_for(|at| at.as_ref() != Some(&live.address)) => {}
                     }
                     self.0.live.store(None);
                     // A connection that lasted is made again at once.

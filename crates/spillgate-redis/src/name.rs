@@ -2,14 +2,18 @@
 
 use std::fmt;
 
-use spillgate_core::Hit;
+use spillgate_core::{Algorithm, Hit};
+
+use crate::LogForm;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const TAG: usize = 5;
 const SUFFIX: usize = 18;
+const TAG_END: usize = "sg:{}".len() + TAG;
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
-/// The name of a state's key: `sg:{tag}:suffix`, 29 bytes.
+/// The name of a state's key: `sg:{tag}:suffix`, 29 bytes; `sg:{tag}/suffix` of a log in a sorted set, and
+/// `sg:{tag}+suffix` of a counter without scripts.
 ///
 /// The tag, which chooses the slot, is made of the hit's key alone, so that the limits of one descriptor are in one
 /// slot; the suffix of the state's key. Together they have all the bits of both but 20 of the suffix's, which the tag
@@ -18,13 +22,38 @@ const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 pub struct Name([u8; LENGTH]);
 
 impl Name {
-    /// The name of the state that `hit` counts in.
+    /// The name of the state that `hit` counts in, where logs are packed.
     #[must_use]
     pub fn of(hit: &Hit<'_>) -> Name {
+        Name::with(hit, LogForm::Packed)
+    }
+
+    /// The name of the state that `hit` counts in. The two forms of a log have two names, so that neither is ever taken
+    /// for the other.
+    #[must_use]
+    pub fn with(hit: &Hit<'_>, log: LogForm) -> Name {
+        let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
+        Name::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
+    }
+
+    /// The name of the counter, without scripts, of the window of that number.
+    pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> Name {
+        // Another number in the suffix for each number of a window.
+        let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Name::new(hit.key, hit.state_key() ^ window, b'+')
+    }
+
+    fn new(key: u128, state_key: u128, form: u8) -> Name {
         let mut name = *b"sg:{.....}:..................";
-        write(&mut name[4..4 + TAG], hit.key >> 98);
-        write(&mut name[LENGTH - SUFFIX..], hit.state_key());
+        name[TAG_END] = form;
+        write(&mut name[4..4 + TAG], key >> 98);
+        write(&mut name[LENGTH - SUFFIX..], state_key);
         Name(name)
+    }
+
+    /// What a cluster chooses the slot by.
+    pub(crate) fn tag(&self) -> &[u8] {
+        &self.0[4..4 + TAG]
     }
 
     /// The name's bytes, all of them ASCII.

@@ -8,7 +8,7 @@ use spillgate_core::{
 
 use crate::bytes::{Reader, Writer};
 use crate::hit::{Asked, algorithm, epoch_window_us};
-use crate::{Name, Script, raw};
+use crate::{LogForm, Name, Script, raw};
 
 /// The longest window that begins at multiples of its length: 2^51 us (71 years).
 const MAX_EPOCH_WINDOW_NS: u64 = (1 << 51) * 1000;
@@ -50,6 +50,7 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 #[derive(Debug)]
 pub struct Request<'r, 'q> {
     hits: &'r [Hit<'q>],
+    log: LogForm,
     /// Each state once.
     keys: SmallVec<[Name; 4]>,
     /// For each hit, the place of its state in `keys`.
@@ -69,11 +70,19 @@ pub enum Answer {
 }
 
 impl<'r, 'q> Request<'r, 'q> {
-    /// The call for `hits`; `now` is `None` where the server's clock decides.
+    /// The call for `hits` where logs are packed; `now` is `None` where the server's clock decides.
     ///
     /// # Errors
     /// [`StoreError::Malformed`] for too many hits, or for what the scripts do not [support](supports).
     pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<Request<'r, 'q>, StoreError> {
+        Request::with(now, hits, LogForm::Packed)
+    }
+
+    /// Like [`new`](Request::new), where logs are of this form.
+    ///
+    /// # Errors
+    /// As of [`new`](Request::new).
+    pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<Request<'r, 'q>, StoreError> {
         if hits.len() > MAX_HITS {
             return Err(StoreError::Malformed("too many hits"));
         }
@@ -83,7 +92,7 @@ impl<'r, 'q> Request<'r, 'q> {
         let mut keys: SmallVec<[Name; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
         for hit in hits {
-            let name = Name::of(hit);
+            let name = Name::with(hit, log);
             let known = keys.iter().position(|key| *key == name);
             state_of.push(known.unwrap_or(keys.len()));
             if known.is_none() {
@@ -94,7 +103,8 @@ impl<'r, 'q> Request<'r, 'q> {
         if let Some(now) = now {
             time.time(now.as_nanos());
         }
-        let mut request = Request { hits, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new()] };
+        let mut request =
+            Request { hits, log, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new()] };
         (request.script, request.arguments[1]) = request.short().unwrap_or_else(|| request.general());
         Ok(request)
     }
@@ -121,7 +131,7 @@ impl<'r, 'q> Request<'r, 'q> {
     fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
         let mut out = Writer::default();
         if let [hit] = self.hits {
-            return Some((write_take(hit, &mut out)?, out.0));
+            return Some((write_take(hit, self.log, &mut out)?, out.0));
         }
         // Each on a state of its own, and each able to refuse the request.
         let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
@@ -130,10 +140,11 @@ impl<'r, 'q> Request<'r, 'q> {
         }
         for hit in self.hits {
             let mut take = Writer::default();
-            if write_take(hit, &mut take)? == Script::TAKE_LOG {
+            write_take(hit, self.log, &mut take)?;
+            if hit.quota.algorithm() == Algorithm::SlidingWindowLog {
                 return None;
             }
-            out.byte(algorithm(hit.quota));
+            out.byte(algorithm(hit.quota, self.log));
             out.byte(u8::try_from(take.0.len()).ok()?);
             out.0.extend(take.0);
         }
@@ -143,7 +154,8 @@ impl<'r, 'q> Request<'r, 'q> {
     fn general(&self) -> (&'static Script, Vec<u8>) {
         let mut out = Writer::default();
         for (i, hit) in self.hits.iter().enumerate() {
-            Asked { hit, state: self.state_of[i], cost_on_state: self.cost_on_state(i) }.write(&mut out);
+            let (state, cost_on_state) = (self.state_of[i], self.cost_on_state(i));
+            Asked { hit, state, cost_on_state, log: self.log }.write(&mut out);
         }
         (Script::DECIDE, out.0)
     }
@@ -173,14 +185,37 @@ impl<'r, 'q> Request<'r, 'q> {
             (self.script, self.arguments[1]) = self.general();
             return Ok(Answer::AskAgain);
         }
-        let states: Option<SmallVec<[State; 4]>> =
-            quotas().map(|(raw, quota)| raw::told(raw, quota, self.hits)).collect();
-        let mut states = states.ok_or_else(broken)?;
+        let mut states = self.states(&told).ok_or_else(broken)?;
         let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
         if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
             return Err(StoreError::Unavailable("script and kernel do not agree".to_owned()));
         }
         Ok(Answer::Verdict(verdict))
+    }
+
+    /// Tells anew what the reply of an allowed request means where another slot refuses the whole: what the kernel says
+    /// of the same hits beside one that never fits.
+    ///
+    /// # Errors
+    /// As those of [`answer`](Request::answer).
+    pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
+        let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
+        let (Some((now, mut states)), Some(first)) = (told, self.hits.first()) else {
+            return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name)));
+        };
+        let (mut hits, mut state_of) = (self.hits.to_vec(), self.state_of.clone());
+        hits.push(Hit::new(0, first.quota, Op::take(u64::MAX), Binding::Enforce));
+        state_of.push(states.len());
+        states.push(State::default());
+        let mut all = vec![Decision::default(); hits.len()];
+        decide(&mut states, &state_of, &hits, now, &mut all);
+        decisions.copy_from_slice(&all[..self.hits.len()]);
+        Ok(())
+    }
+
+    /// The states that were told of.
+    fn states(&self, told: &Told<'_, '_>) -> Option<SmallVec<[State; 4]>> {
+        told.raws.iter().zip(&told.quotas).map(|(raw, quota)| raw::told(raw, quota, self.hits)).collect()
     }
 
     /// Takes a reply apart; `None` if it ends too early, or late.
@@ -215,7 +250,7 @@ struct Told<'b, 'q> {
 }
 
 /// Appends what the script for this one take reads; `None` if there is none.
-fn write_take(hit: &Hit<'_>, out: &mut Writer) -> Option<&'static Script> {
+fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static Script> {
     let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
     let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
     if cost > capacity || quota.denied() == Denied::Charged || quota.penalty_ns() > 0 {
@@ -249,7 +284,7 @@ fn write_take(hit: &Hit<'_>, out: &mut Writer) -> Option<&'static Script> {
             out.units(cost);
             out.units(capacity - cost);
             out.time(quota.window_ns());
-            Some(Script::TAKE_LOG)
+            Some(if log == LogForm::Zset { Script::TAKE_ZSET } else { Script::TAKE_LOG })
         }
         _ => None,
     }

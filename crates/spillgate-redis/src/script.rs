@@ -34,19 +34,40 @@ macro_rules! take_one {
     };
 }
 
+/// The script for one take on a log, in the form that a function of the named file returns.
+macro_rules! take_log {
+    ($name:literal, $file:literal $form:literal) => {
+        Script::new(
+            $name,
+            concat!(
+                include_str!("scripts/clock.lua"),
+                include_str!("scripts/end_key.lua"),
+                include_str!("scripts/logs.lua"),
+                include_str!(concat!("scripts/", $file, ".lua")),
+                "local form = ",
+                $form,
+                "()\n",
+                include_str!("scripts/take_log.lua"),
+            ),
+        )
+    };
+}
+
 static TAKE_BUCKET: Script = take_one!("clock" => "take_bucket");
 static TAKE_WINDOW: Script = take_one!("clock" "windows" => "take_window");
 static TAKE_COUNTER: Script = take_one!("clock" "windows" "products" => "take_counter");
 static TAKE_ALL: Script =
     script!("take_all", "clock" "windows" "products" "take_bucket" "take_window" "take_counter" "take_all");
-static TAKE_LOG: Script = script!("take_log", "clock" "end_key" "logs" "take_log");
+static TAKE_LOG: Script = take_log!("take_log", "log_list" "list_form");
+static TAKE_ZSET: Script = take_log!("take_zset", "log_zset" "zset_form");
 static DECIDE: Script = script!(
-    "decide", "clock" "end_key" "parts" "windows" "products" "logs" "bucket" "window" "counter" "log" "leases" "decide"
+    "decide", "clock" "end_key" "parts" "windows" "products" "logs" "log_list" "log_zset" "bucket" "window" "counter"
+    "log" "leases" "decide"
 );
 
 /// The commands that the scripts call: beside EVALSHA and SCRIPT LOAD all that a server's user has to be allowed, on
 /// keys `sg:*`.
-pub const COMMANDS: [&str; 20] = [
+pub const COMMANDS: [&str; 24] = [
     "DEL",
     "GET",
     "HDEL",
@@ -67,6 +88,10 @@ pub const COMMANDS: [&str; 20] = [
     "RPUSH",
     "SET",
     "TIME",
+    "ZADD",
+    "ZCARD",
+    "ZRANGE",
+    "ZREMRANGEBYRANK",
 ];
 
 impl Script {
@@ -76,19 +101,22 @@ impl Script {
     pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
     /// One take on a `sliding_window_counter` of one segment.
     pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
-    /// One take on a `sliding_window_log`.
+    /// One take on a `sliding_window_log` in a list.
     pub const TAKE_LOG: &'static Script = &TAKE_LOG;
+    /// One take on a `sliding_window_log` in a sorted set.
+    pub const TAKE_ZSET: &'static Script = &TAKE_ZSET;
     /// Takes on several states, each of which one of the first three could serve.
     pub const TAKE_ALL: &'static Script = &TAKE_ALL;
     /// Any request.
     pub const DECIDE: &'static Script = &DECIDE;
 
     /// All of them: what is loaded on connecting.
-    pub const ALL: [&'static Script; 6] = [
+    pub const ALL: [&'static Script; 7] = [
         Script::TAKE_BUCKET,
         Script::TAKE_WINDOW,
         Script::TAKE_COUNTER,
         Script::TAKE_LOG,
+        Script::TAKE_ZSET,
         Script::TAKE_ALL,
         Script::DECIDE,
     ];

@@ -2,73 +2,74 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
-use redis::{Cmd, Value};
+use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::breaker::{Breaker, Circuit};
+use crate::call::Call;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
 use crate::link::{Link, Live, Shared};
+use crate::plain::{Plain, numbers};
 use crate::request::Request;
+use crate::script::Script;
 use crate::settings::Settings;
-use crate::target::Target;
+use crate::store::Node;
+use crate::target::{Location, Target};
 
 /// How often a request gives the server its script before it fails: somebody may flush them all the time.
 const LOADS_MAX: usize = 3;
+
+/// What a server answers to a request.
+pub(crate) enum Reply {
+    /// What the script returned.
+    Bytes(Vec<u8>),
+    /// Nothing was done: the states are elsewhere.
+    Elsewhere(Redirection),
+}
+
+/// Where the states of a slot are, by the word of a server that does not have them.
+pub(crate) enum Redirection {
+    /// There, from now on.
+    Moved(ConnectionAddr),
+    /// There, for this request.
+    Ask(ConnectionAddr),
+    /// Partly here and partly there, as yet.
+    TryAgain,
+}
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Server {
     shared: Arc<Shared>,
     links: Box<[Arc<Link>]>,
-    max_in_flight: usize,
-    in_flight: AtomicUsize,
-    failures: [AtomicU64; Failure::ALL.len()],
 }
 
 impl Server {
-    pub(crate) fn new(settings: &Settings) -> Result<Server, Failed> {
+    pub(crate) fn new(target: Target, settings: &Settings) -> Server {
         let shared = Shared {
-            target: Target::new(settings)?,
+            target,
             breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
             jitter: Jitter::new(),
             connect_timeout: settings.connect_timeout,
             longest_pause: settings.probe_every,
             start: Instant::now(),
             trouble: ArcSwapOption::empty(),
+            found: watch::Sender::new(None),
         };
-        Ok(Server {
-            shared: Arc::new(shared),
-            links: (0..settings.connections.max(1)).map(|_| Arc::default()).collect(),
-            max_in_flight: settings.max_in_flight,
-            in_flight: AtomicUsize::new(0),
-            failures: Default::default(),
-        })
+        let links = (0..settings.connections.max(1)).map(|_| Arc::default()).collect();
+        Server { shared: Arc::new(shared), links }
     }
 
     /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that says that it
-    /// lacks the script: that has done nothing.
-    pub(crate) async fn ask(&self, request: &Request<'_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
-        let asked = match Place::take(self) {
-            Some(_place) if self.admits() => self.ask_admitted(request, deadline).await,
-            Some(_) => Err(Failed::new(Failure::Open, "the server is not asked for a while")),
-            None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
-        };
-        if let Err(failed) = &asked {
-            self.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
+    /// lacks the script: that has done nothing. `asking` says that another server has sent us.
+    pub(crate) async fn ask(&self, call: &Call<'_, '_, '_>, asking: bool, deadline: Instant) -> Result<Reply, Failed> {
+        if !self.admits() {
+            return Err(Failed::new(Failure::Open, "the server is not asked for a while"));
         }
-        asked
-    }
-
-    /// Whether the breaker lets a request pass; while it is closed that costs no look at the clock.
-    fn admits(&self) -> bool {
-        let breaker = &self.shared.breaker;
-        breaker.circuit() == Circuit::Closed || breaker.admits(self.shared.at_ns(Instant::now()))
-    }
-
-    async fn ask_admitted(&self, request: &Request<'_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
         let breaker = &self.shared.breaker;
         let live = match self.link().live(&self.shared, deadline).await {
             Ok(live) => live,
@@ -77,7 +78,7 @@ impl Server {
                 return Err(failed);
             }
         };
-        let Ok(reply) = timeout_at(deadline, reply(&live, request)).await else {
+        let Ok(reply) = timeout_at(deadline, reply(&live, call, asking)).await else {
             let now_ns = self.shared.at_ns(Instant::now());
             live.was_silent(now_ns);
             breaker.failed(now_ns);
@@ -100,6 +101,12 @@ impl Server {
         reply
     }
 
+    /// Whether the breaker lets a request pass; while it is closed that costs no look at the clock.
+    fn admits(&self) -> bool {
+        let breaker = &self.shared.breaker;
+        breaker.circuit() == Circuit::Closed || breaker.admits(self.shared.at_ns(Instant::now()))
+    }
+
     /// The link of this thread.
     fn link(&self) -> &Arc<Link> {
         &self.links[thread() % self.links.len()]
@@ -120,12 +127,15 @@ impl Server {
         self.shared.breaker.circuit()
     }
 
-    pub(crate) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn failures(&self, class: Failure) -> u64 {
-        self.failures[class as usize].load(Ordering::Relaxed)
+    /// Where it was found last, if it was, and whether there is a connection.
+    pub(crate) fn node(&self) -> Node {
+        let address = match &self.shared.target.location {
+            Location::At(address) => address.to_string(),
+            Location::PrimaryOf(_, name) => {
+                self.shared.found.borrow().as_ref().map_or_else(|| name.clone(), ToString::to_string)
+            }
+        };
+        Node { address, is_connected: self.links.iter().any(|link| link.is_live()) }
     }
 }
 
@@ -135,40 +145,91 @@ impl Drop for Server {
     }
 }
 
-/// A place among the requests in flight.
-struct Place<'s>(&'s AtomicUsize);
-
-impl Place<'_> {
-    fn take(server: &Server) -> Option<Place<'_>> {
-        let place = Place(&server.in_flight);
-        let taken = server.in_flight.fetch_add(1, Ordering::Relaxed);
-        (taken < server.max_in_flight).then_some(place)
+async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Reply, Failed> {
+    let told = match call {
+        Call::Script(request) => scripted(live, request, asking).await,
+        Call::Plain(plain) => plainly(live, plain, asking).await,
+    };
+    match told {
+        Ok(Some(bytes)) => Ok(Reply::Bytes(bytes)),
+        Ok(None) => Err(Failed::new(Failure::Other, "no answer to what was asked")),
+        Err(error) => match redirection(&error, &live.address) {
+            Some(redirection) => Ok(Reply::Elsewhere(redirection)),
+            None => Err(error.into()),
+        },
     }
 }
 
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn reply(live: &Live, request: &Request<'_, '_>) -> Result<Vec<u8>, Failed> {
+/// What the script returns; `None` if it is none of ours.
+async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
     let mut connection = live.connection();
     let command = command(request);
-    let mut reply = command.query_async(&mut connection).await.map_err(Failed::from);
+    let mut reply = if asking {
+        commands(asking, &command, None).query_async(&mut connection).await.map(|(reply,)| reply)
+    } else {
+        command.query_async(&mut connection).await
+    };
     for _ in 0..LOADS_MAX {
-        if !reply.as_ref().is_err_and(|failed: &Failed| failed.class == Failure::Noscript) {
+        if !reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
             break;
         }
-        let mut both = redis::Pipeline::new();
-        both.cmd("SCRIPT").arg("LOAD").arg(request.script().source).ignore();
-        both.add_command(command.clone());
-        reply = both.query_async(&mut connection).await.map(|(reply,)| reply).map_err(Failed::from);
+        let all = commands(asking, &command, Some(request.script()));
+        reply = all.query_async(&mut connection).await.map(|(reply,)| reply);
     }
-    match reply? {
-        Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(Failed::new(Failure::Other, "no answer of a script")),
+    reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
+}
+
+/// The numbers that the transaction answers with; `None` if there are others.
+async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+    let mut all = Pipeline::new();
+    if asking {
+        all.cmd("ASKING").ignore();
     }
+    plain.write(&mut all);
+    let (reply,) = all.query_async(&mut live.connection()).await?;
+    Ok(numbers(&reply))
+}
+
+/// What goes before the command, and the command; the answer is its alone.
+fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
+    let mut all = Pipeline::new();
+    if let Some(script) = script {
+        all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+    }
+    if asking {
+        all.cmd("ASKING").ignore();
+    }
+    all.add_command(command.clone());
+    all
+}
+
+/// Where the server sends us, if it does; `asked` is its own address.
+fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<Redirection> {
+    let errors = error.clone().into_server_errors()?;
+    let (_, error) = errors.first()?;
+    let there = || address(error.details()?.split_ascii_whitespace().nth(1)?, asked);
+    match error.kind()? {
+        ServerErrorKind::Moved => there().map(Redirection::Moved),
+        ServerErrorKind::Ask => there().map(Redirection::Ask),
+        ServerErrorKind::TryAgain => Some(Redirection::TryAgain),
+        _ => None,
+    }
+}
+
+/// `host:port`; a host that has no name is the one that was asked.
+fn address(text: &str, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+    let (host, port) = text.rsplit_once(':')?;
+    at(host, port.parse().ok()?, asked)
+}
+
+/// That port of that host; a host that has no name is the one that was asked.
+pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+    let host = match (host, asked) {
+        ("" | "?", ConnectionAddr::Tcp(host, _)) => host,
+        ("" | "?", _) => return None,
+        (host, _) => host,
+    };
+    Some(ConnectionAddr::Tcp(host.to_owned(), port))
 }
 
 fn command(request: &Request<'_, '_>) -> Cmd {

@@ -43,7 +43,15 @@ pub struct Settings {
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,
-    /// Whether requests are scripts. Without them only fixed windows can be served, and within a weaker bound.
+    /// Whether requests are scripts. Where they are not, for servers and proxies that refuse them, a request is a
+    /// transaction of plain commands ([`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS), Redis 7.0 or later), and serves takes
+    /// and looks on fixed windows alone, whose refusals are free and start no penalty.
+    ///
+    /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
+    /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
+    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was last
+    /// told: their bound is f(s + 2d), where d is how late that was, at most the timeout, and how much the clocks of a
+    /// cluster's nodes differ.
     pub scripts: bool,
     /// How a `fixed_window` is taken from.
     pub fixed_window: FixedWindow,
@@ -73,10 +81,13 @@ impl Settings {
 /// How a `sliding_window_log` is kept. Keys of the two forms have different names: after a change counting starts anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
-    /// A list of times in eight bytes each: at most 600 bytes for the first hit and 12 for each further one.
+    /// A list of times, at most 600 bytes for the first hit and 12 for each further one. A take of n units writes n
+    /// elements: 65,536 take the server about ten milliseconds.
     #[default]
     Packed,
-    /// A sorted set that other tools can read, with microseconds as scores: for each hit about ten times as much.
+    /// A sorted set that other tools can read: scores are microseconds, members exact times and a number, as in
+    /// `1790000000.123456789-0000000000`. At most 120 bytes and 60 for each hit up to 128 of them, then 160 for each.
+    /// After a penalty the first member, with the score `-inf`, is `until` and a time.
     Zset,
 }
 

@@ -1,14 +1,21 @@
 //! A store on one server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
+use crate::address::{Servers, Url};
+use crate::call::{Call, Forms};
+use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
-use crate::server::Server;
-use crate::{Answer, Circuit, Failed, Failure, Request, Settings, supports};
+use crate::parts::{self, GiveBack};
+use crate::server::{Reply, Server};
+use crate::target::{Access, Location, Target};
+use crate::tls::connector;
+use crate::{Answer, Circuit, Failed, Failure, Settings};
 
 /// Decides on one Redis or Valkey. Requests that are under way at once share connections and their round trips.
 ///
@@ -32,28 +39,74 @@ use crate::{Answer, Circuit, Failed, Failure, Request, Settings, supports};
 /// ```
 #[derive(Clone)]
 pub struct RedisStore {
-    server: Arc<Server>,
-    deny_cache: Arc<DenyCache>,
+    shared: Arc<Shared>,
     timeout: Duration,
     connect_timeout: Duration,
 }
 
+/// What all clones of a store share.
+struct Shared {
+    topology: Topology,
+    deny_cache: DenyCache,
+    forms: Forms,
+    max_in_flight: usize,
+    in_flight: AtomicUsize,
+    failures: [AtomicU64; Failure::ALL.len()],
+    give_backs_lost: AtomicU64,
+}
+
+/// Who is asked.
+enum Topology {
+    /// One server, which may be the one that sentinels name.
+    Server(Server),
+    Cluster(Arc<Cluster>),
+}
+
+/// A server that a store knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its host and port, or its socket's path; of a primary that sentinels have not told yet its name.
+    pub address: String,
+    /// Whether there is a connection to it: there is none before it is first asked.
+    pub is_connected: bool,
+}
+
 impl std::fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let in_flight = self.server.in_flight();
+        let in_flight = self.in_flight();
         f.debug_struct("RedisStore").field("circuit", &self.circuit()).field("in_flight", &in_flight).finish()
     }
 }
 
 impl RedisStore {
-    /// A store that is not connected yet.
+    /// A store that is not connected yet. What it asks, [`Settings::url`] says.
     ///
     /// # Errors
     /// The address or a certificate is none.
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
-        let server = Arc::new(Server::new(settings)?);
-        let deny_cache = Arc::new(DenyCache::new(settings.deny_cache_entries, settings.deny_cache_max_age));
-        Ok(RedisStore { server, deny_cache, timeout: settings.timeout, connect_timeout: settings.connect_timeout })
+        let url = Url::parse(&settings.url)?;
+        let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
+        let (queue, scripts) = (settings.max_in_flight, settings.scripts);
+        let access = Access { user: url.user, tls, queue, scripts };
+        let server = |access, location| Server::new(Target { access: Arc::new(access), location }, settings);
+        let topology = match url.servers {
+            Servers::One(address) => Topology::Server(server(access, Location::At(address))),
+            Servers::Sentinels(sentinels, name) => {
+                Topology::Server(server(access, Location::PrimaryOf(sentinels, name)))
+            }
+            Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
+        };
+        let shared = Shared {
+            topology,
+            deny_cache: DenyCache::new(settings.deny_cache_entries, settings.deny_cache_max_age),
+            forms: Forms::new(settings),
+            max_in_flight: settings.max_in_flight,
+            in_flight: AtomicUsize::new(0),
+            failures: Default::default(),
+            give_backs_lost: AtomicU64::new(0),
+        };
+        let (timeout, connect_timeout) = (settings.timeout, settings.connect_timeout);
+        Ok(RedisStore { shared: Arc::new(shared), timeout, connect_timeout })
     }
 
     /// A store with the settings that are usual, once it is connected.
@@ -66,12 +119,17 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Waits until there is a connection, [`Settings::connect_timeout`] at most.
+    /// Waits until there is a connection (to each node of a cluster that has slots), [`Settings::connect_timeout`] at
+    /// most.
     ///
     /// # Errors
     /// Why there is none.
     pub async fn connected(&self) -> Result<(), Failed> {
-        self.server.connected(Instant::now() + self.connect_timeout).await
+        let deadline = Instant::now() + self.connect_timeout;
+        match &self.shared.topology {
+            Topology::Server(server) => server.connected(deadline).await,
+            Topology::Cluster(cluster) => cluster.connected(deadline).await,
+        }
     }
 
     /// This store, with a time of the caller's own for each request.
@@ -104,60 +162,152 @@ impl RedisStore {
             return Err(Failed::new(Failure::Malformed, "as many decisions as hits"));
         }
         let sent = Instant::now();
-        let deadline = sent + timeout;
+        let deny_cache = &self.shared.deny_cache;
         // Of times that a test passes its clock knows nothing.
-        let known = if now.is_none() { self.deny_cache.answer(hits, decisions, sent) } else { None };
+        let known = if now.is_none() { deny_cache.answer(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
         }
-        let question = self.deny_cache.question(hits, sent);
-        let mut request = Request::new(now, hits)?;
-        // The general script is not asked again.
-        loop {
-            let reply = self.server.ask(&request, deadline).await?;
-            if let Answer::Verdict(verdict) = request.answer(&reply, decisions)? {
-                if now.is_none() && !verdict.allowed {
-                    question.learn(decisions, verdict.now, Instant::now(), 1);
+        let question = deny_cache.question(hits, sent);
+        let decided = match Place::take(&self.shared) {
+            Some(place) => self.decide(timeout, now, hits, decisions, place).await,
+            None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
+        };
+        match &decided {
+            Ok((verdict, slots)) if now.is_none() && !verdict.allowed => {
+                question.learn(decisions, verdict.now, Instant::now(), *slots);
+            }
+            Ok(_) => {}
+            Err(failed) => {
+                self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        decided.map(|(verdict, _)| verdict)
+    }
+
+    /// The verdict, and the most slots that it may be of.
+    async fn decide(
+        &self,
+        timeout: Duration,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+        place: Place,
+    ) -> Result<(Verdict, usize), Failed> {
+        let deadline = Instant::now() + timeout;
+        match &self.shared.topology {
+            Topology::Cluster(cluster) if !parts::is_one(hits) => {
+                let (verdict, give_back) =
+                    parts::decide(cluster, &self.shared.forms, now, hits, decisions, deadline).await?;
+                if !give_back.is_empty() {
+                    // It goes on if nobody waits for it any more, and keeps the request's place.
+                    let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
+                    let _ = timeout_at(deadline, given_back).await;
                 }
-                return Ok(verdict);
+                Ok((verdict, hits.len()))
+            }
+            topology => {
+                let mut call = self.shared.forms.call(now, hits)?;
+                // The general script is not asked again.
+                loop {
+                    let reply = topology.ask(&call, deadline).await?;
+                    if let Answer::Verdict(verdict) = call.answer(&reply, decisions)? {
+                        return Ok((verdict, 1));
+                    }
+                }
             }
         }
     }
 
-    /// What becomes of requests now.
+    /// What becomes of requests now; of a cluster's nodes the one that fares worst says it.
     #[must_use]
     pub fn circuit(&self) -> Circuit {
-        self.server.circuit()
+        match &self.shared.topology {
+            Topology::Server(server) => server.circuit(),
+            Topology::Cluster(cluster) => cluster.circuit(),
+        }
     }
 
-    /// Why the last attempt to connect failed, if it did.
+    /// Why the last attempt to connect failed, if it did; of a cluster, to one of its nodes.
     #[must_use]
     pub fn trouble(&self) -> Option<Failed> {
-        self.server.trouble()
+        match &self.shared.topology {
+            Topology::Server(server) => server.trouble(),
+            Topology::Cluster(cluster) => cluster.trouble(),
+        }
+    }
+
+    /// The servers that are known now. It allocates: for those who look into a store, not for each request.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<Node> {
+        match &self.shared.topology {
+            Topology::Server(server) => vec![server.node()],
+            Topology::Cluster(cluster) => cluster.nodes(),
+        }
     }
 
     /// Requests that wait for their answers.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.server.in_flight()
+        self.shared.in_flight.load(Ordering::Relaxed)
     }
 
     /// Requests that were refused without asking the server, since a refusal of its was still true.
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
-        self.deny_cache.answered()
+        self.shared.deny_cache.answered()
     }
 
     /// Requests that failed so.
     #[must_use]
     pub fn failures(&self, class: Failure) -> u64 {
-        self.server.failures(class)
+        self.shared.failures[class as usize].load(Ordering::Relaxed)
+    }
+
+    /// How often a slot may have kept what it took for a request that another slot refused: it did not answer in time.
+    #[must_use]
+    pub fn give_backs_lost(&self) -> u64 {
+        self.shared.give_backs_lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Topology {
+    async fn ask(&self, call: &Call<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
+        match self {
+            Topology::Cluster(cluster) => cluster.ask(call, deadline).await,
+            Topology::Server(server) => match server.ask(call, false, deadline).await? {
+                Reply::Bytes(reply) => Ok(reply),
+                Reply::Elsewhere(_) => Err(Failed::new(Failure::Moved, "the server is one of a cluster")),
+            },
+        }
+    }
+}
+
+/// A place among the requests in flight.
+struct Place(Arc<Shared>);
+
+impl Place {
+    fn take(shared: &Arc<Shared>) -> Option<Place> {
+        let place = Place(Arc::clone(shared));
+        let taken = shared.in_flight.fetch_add(1, Ordering::Relaxed);
+        (taken < shared.max_in_flight).then_some(place)
+    }
+
+    async fn give_back(self, cluster: Arc<Cluster>, give_back: GiveBack, deadline: Instant) {
+        let lost = give_back.run(&cluster, &self.0.forms, &self.0.deny_cache, deadline).await;
+        self.0.give_backs_lost.fetch_add(lost, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Store for RedisStore {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        supports(quota, op)
+        self.shared.forms.support(quota, op)
     }
 
     fn has_clock(&self) -> bool {

@@ -5,122 +5,137 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, RedisConnectionInfo, RedisResult, Value, from_redis_value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::failure::{Failed, Failure};
+use crate::first::first_of;
 use crate::script::Script;
-use crate::settings::{Settings, Tls};
+use crate::tls;
 
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
-pub(crate) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A server's address, and who asks there.
-pub(crate) struct Target {
-    address: ConnectionAddr,
-    user: RedisConnectionInfo,
-    tls: Option<TlsConnector>,
-    queue: usize,
+/// How connections are made, and who asks on them.
+pub(crate) struct Access {
+    pub(crate) user: RedisConnectionInfo,
+    pub(crate) tls: Option<TlsConnector>,
+    pub(crate) queue: usize,
+    /// Whether scripts are run there.
+    pub(crate) scripts: bool,
 }
 
-impl Target {
-    /// # Errors
-    /// The address or a certificate is none.
-    pub(crate) fn new(settings: &Settings) -> Result<Target, Failed> {
-        // The client library knows these schemes only where TLS is its own business.
-        let secure = ["rediss://", "valkeys://"].iter().find_map(|scheme| settings.url.strip_prefix(scheme));
-        let (url, tls) = match secure {
-            Some(rest) => (format!("redis://{rest}"), Some(connector(&settings.tls)?)),
-            None => (settings.url.clone(), None),
-        };
-        let info = url.as_str().into_connection_info()?;
-        let user = info.redis_settings().clone().set_skip_set_lib_name();
-        Ok(Target { address: info.addr().clone(), user, tls, queue: settings.max_in_flight })
-    }
-
-    /// Connects, logs in, and loads the scripts.
-    pub(crate) async fn connect(&self) -> Result<(MultiplexedConnection, Driver), Failed> {
-        let (connection, mut driver) = match (&self.address, &self.tls) {
-            (ConnectionAddr::Unix(path), _) => self.greet(UnixStream::connect(path).await?).await?,
+impl Access {
+    /// Connects and logs in.
+    async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
+        let (connection, driver) = match (address, &self.tls) {
+            (ConnectionAddr::Unix(path), _) => self.greet(UnixStream::connect(path).await?, user).await?,
             (ConnectionAddr::Tcp(host, port), tls) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 match tls {
-                    Some(tls) => self.greet(tls.connect(server_name(host)?, stream).await?).await?,
-                    None => self.greet(stream).await?,
+                    Some(tls) => self.greet(tls.connect(tls::server_name(host)?, stream).await?, user).await?,
+                    None => self.greet(stream, user).await?,
                 }
             }
             _ => return Err(Failed::new(Failure::Other, "an address of another kind")),
         };
-        tokio::select! {
-            loaded = load(&connection) => loaded?,
-            () = &mut driver => return Err(Failed::new(Failure::Disconnected, "the server hung up")),
-        }
-        Ok((connection, driver))
+        Ok(Connected { connection, driver, address: address.clone() })
     }
 
-    async fn greet<S>(&self, stream: S) -> Result<(MultiplexedConnection, Driver), Failed>
+    async fn greet<S>(&self, stream: S, user: &RedisConnectionInfo) -> Result<(MultiplexedConnection, Driver), Failed>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         // Deadlines are the caller's, and what may be in flight at once never waits to be queued.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(self.queue);
-        let (connection, driver) = MultiplexedConnection::new_with_config(&self.user, stream, config).await?;
+        let (connection, driver) = MultiplexedConnection::new_with_config(user, stream, config).await?;
         Ok((connection, Box::pin(driver)))
     }
-}
 
-async fn load(connection: &MultiplexedConnection) -> Result<(), Failed> {
-    let mut all = redis::Pipeline::new();
-    for script in Script::ALL {
-        all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+    /// The answer to one command, on a connection of its own.
+    pub(crate) async fn ask_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Failed> {
+        self.open(address, &self.user).await?.ask(command).await
     }
-    all.query_async::<()>(&mut connection.clone()).await?;
-    Ok(())
-}
 
-fn server_name(host: &str) -> Result<ServerName<'static>, Failed> {
-    ServerName::try_from(host.to_owned()).map_err(invalid)
-}
-
-fn connector(tls: &Tls) -> Result<TlsConnector, Failed> {
-    let mut roots = RootCertStore::empty();
-    match &tls.ca {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                roots.add(certificate.map_err(invalid)?).map_err(invalid)?;
-            }
-            if roots.is_empty() {
-                return Err(invalid("no certificate of an authority"));
-            }
-        }
-        // Those of the system that are none are left out.
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    /// A connection to the primary that this sentinel knows by that name.
+    async fn primary_by(&self, sentinel: &ConnectionAddr, name: &str) -> Result<Connected, Failed> {
+        // The user of the URL is the servers'.
+        let nobody = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+        let told = self.open(sentinel, &nobody).await?.ask(&command).await?;
+        let unknown = || Failed::new(Failure::Other, format!("the sentinel {sentinel} knows no primary {name}"));
+        let (host, port) = from_redis_value::<(String, u16)>(told).map_err(|_| unknown())?;
+        let mut primary = self.open(&ConnectionAddr::Tcp(host, port), &self.user).await?;
+        // The sentinel may not know yet what became of it.
+        match primary.ask(&redis::cmd("ROLE")).await? {
+            Value::Array(role) if role.first().is_some_and(is_primary) => Ok(primary),
+            _ => Err(Failed::new(Failure::Readonly, format!("{} is no primary", primary.address))),
         }
     }
-    // The program may have chosen another provider for its own connections.
-    let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(invalid)?;
-    let builder = versions.with_root_certificates(roots);
-    let config = match &tls.client {
-        None => builder.with_no_client_auth(),
-        Some((chain, key)) => {
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-            let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
-            builder.with_client_auth_cert(chain.map_err(invalid)?, key).map_err(invalid::<rustls::Error>)?
-        }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
-fn invalid<E: std::fmt::Display>(error: E) -> Failed {
-    Failed::new(Failure::Other, error.to_string())
+fn is_primary(role: &Value) -> bool {
+    matches!(role, Value::BulkString(role) if role == b"master")
+}
+
+/// A connection, and to whom.
+pub(crate) struct Connected {
+    pub(crate) connection: MultiplexedConnection,
+    pub(crate) driver: Driver,
+    pub(crate) address: ConnectionAddr,
+}
+
+impl Connected {
+    async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
+        driven(&mut self.driver, command.query_async(&mut self.connection)).await
+    }
+
+    async fn load(&mut self) -> Result<(), Failed> {
+        let mut all = redis::Pipeline::new();
+        for script in Script::ALL {
+            all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+        }
+        driven(&mut self.driver, all.query_async(&mut self.connection)).await
+    }
+}
+
+/// What is told by a connection that nobody keeps yet.
+async fn driven<T>(driver: &mut Driver, told: impl Future<Output = RedisResult<T>>) -> Result<T, Failed> {
+    tokio::select! {
+        told = told => Ok(told?),
+        () = driver => Err(Failed::new(Failure::Disconnected, "the server hung up")),
+    }
+}
+
+/// A server, and how it is found.
+pub(crate) struct Target {
+    pub(crate) access: Arc<Access>,
+    pub(crate) location: Location,
+}
+
+pub(crate) enum Location {
+    At(ConnectionAddr),
+    /// At the primary that these sentinels know by this name.
+    PrimaryOf(Vec<ConnectionAddr>, String),
+}
+
+impl Target {
+    /// Finds the server, connects, logs in, and loads the scripts.
+    pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
+        let mut connected = match &self.location {
+            Location::At(address) => self.access.open(address, &self.access.user).await?,
+            Location::PrimaryOf(sentinels, name) => {
+                let attempts = sentinels.iter().map(|sentinel| self.access.primary_by(sentinel, name));
+                first_of(attempts.collect()).await?
+            }
+        };
+        if self.access.scripts {
+            connected.load().await?;
+        }
+        Ok(connected)
+    }
 }

@@ -7,7 +7,8 @@
 local ENFORCE, QUOTA = 0, 2
 
 -- Only what a request needs is set up.
-local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases}, {}
+local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases, load_log}, {}
+local forms = {[4] = list_form, [6] = zset_form}
 
 -- A state is its body, as its algorithm reads it, and until when its key is shut out, if ever. Most are strings: the
 -- body, and then that time.
@@ -40,7 +41,7 @@ local function read_hits()
   while at <= #ARGV[2] do
     local number, index, op, binding, never, charged, idle, penalty_s, penalty_ns, next =
       struct.unpack('>BBBBBBBI5I4', ARGV[2], at)
-    local algorithm = loaded[number] or loaders[number]()
+    local algorithm = loaded[number] or loaders[number](forms[number] and forms[number]())
     loaded[number] = algorithm
     local quota
     quota, at = algorithm.ask(next)

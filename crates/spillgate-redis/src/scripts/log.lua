@@ -1,6 +1,5 @@
--- Shared by decide.lua: sliding window logs. The state is a list of times (logs.lua); until when the key is shut out,
--- if ever, is an element of nine bytes before them.
-local function load_log()
+-- Shared by decide.lua: sliding window logs (logs.lua), in one form or the other.
+local function load_log(form)
   local function ask(at)
     local cost, room, due, top, window_s, window_ns, at_s, at_ns, marked, next =
       struct.unpack('>I7I7I7I7I5I4I5I4B', ARGV[2], at)
@@ -11,17 +10,17 @@ local function load_log()
   end
 
   local function open(state)
-    local size, head, first = redis.call('LLEN', state.key), 0, nil
-    if size > 0 then first = redis.call('LINDEX', state.key, 0) end
-    if first and #first == 9 then
+    local size, head, s, ns = form.size(state.key), 0, nil, nil
+    if size > 0 then s, ns = form.until_when(state.key) end
+    if s then
       head = 1
-      state.until_s, state.until_ns = struct.unpack('>I5I4', first)
+      state.until_s, state.until_ns = s, ns
     end
     state.body = {key = state.key, none = size == head, head = head, size = size - head, changed = false}
   end
 
   local function newest(log)
-    return log_time(redis.call('LINDEX', log.key, -1))
+    return form.time(log.key, -1)
   end
 
   -- A late request counts as of the newest unit.
@@ -31,14 +30,14 @@ local function load_log()
   end
 
   local function expired(log, quota)
-    return log_expired(log.key, log.head, log.size, quota.window_s, quota.window_ns, effective(log))
+    return log_expired(form, log.key, log.head, log.size, quota.window_s, quota.window_ns, effective(log))
   end
 
   -- Removes the oldest units. What stands before them is written anew in the end.
   local function drop(log, units)
     if units <= 0 then return end
     log.size = math.max(log.size - units, 0)
-    redis.call('LTRIM', log.key, log.head + units, -1)
+    form.trim(log.key, log.head + units)
     log.head, log.none, log.changed = 0, log.size == 0, true
   end
 
@@ -57,7 +56,7 @@ local function load_log()
   local function add(log, quota, units)
     local s, ns = effective(log)
     drop(log, expired(log, quota))
-    log_push(log.key, log_element(s, ns), units)
+    form.push(log.key, s, ns, units)
     log.size, log.none, log.changed = log.size + units, false, true
   end
 
@@ -75,7 +74,7 @@ local function load_log()
   local function refund(log, quota)
     if log.none then return end
     if not quota.marked then return drop(log, expired(log, quota) + quota.cost) end
-    local gone = redis.call('LREM', log.key, -quota.cost, log_element(quota.at_s, quota.at_ns))
+    local gone = form.remove(log.key, log.head, log.size, quota.at_s, quota.at_ns, quota.cost)
     log.size = log.size - gone
     log.none, log.changed = log.size == 0, log.changed or gone > 0
   end
@@ -89,21 +88,19 @@ local function load_log()
       return hit.charged and {rank, rank + quota.due} or {rank}
     end
     if hit.op ~= REFUND or not quota.marked then return {} end
-    local element = log_element(quota.at_s, quota.at_ns)
-    local first = redis.call('LPOS', log.key, element)
+    local first, last = form.span(log.key, log.head, log.size, quota.at_s, quota.at_ns)
     if not first then return {} end
-    local last = redis.call('LPOS', log.key, element, 'RANK', -1)
     return {first - log.head - gone, last - log.head - gone + 1}
   end
 
   -- One hit asks for few units, several may ask for any.
   local function told(log, state)
     if log.none then return '' end
-    if #state.hits > 1 then return log_whole(log.key, log.head) end
+    if #state.hits > 1 then return log_whole(form, log.key, log.head) end
     local hit = state.hits[1]
     local gone = expired(log, hit.quota)
     local count = log.size - gone
-    return log_digest(log.key, log.head + gone, count, asked(log, hit, gone, count))
+    return log_digest(form, log.key, log.head + gone, count, asked(log, hit, gone, count))
   end
 
   local function write(state)
@@ -112,10 +109,7 @@ local function load_log()
     local shut_out = s > 0 or ns > 0
     if log.none and not shut_out then return redis.call('DEL', log.key) end
     if not log.changed and not state.shut_out_anew then return end
-    if shut_out then
-      if log.head == 1 then redis.call('LPOP', log.key) end
-      redis.call('LPUSH', log.key, struct.pack('>I5I4', s, ns))
-    end
+    if shut_out then form.shut_out(log.key, log.head, s, ns) end
     if not log.none then
       local newest_s, newest_ns = newest(log)
       s, ns = most(s, ns, plus(newest_s, newest_ns, quota.window_s, quota.window_ns))

@@ -1,4 +1,4 @@
--- One take on a sliding window log.
+-- One take on a sliding window log, in the form that `form` is.
 -- KEYS     the log
 -- ARGV[2]  cost; room: the most units beside which it fits, L - cost; W as a time
 -- RETURNS  the time of the decision; the log as it was before, as far as it tells of this take
@@ -6,10 +6,10 @@
 -- Writes nothing and says '?' where the log has a penalty: then it is a case for decide.lua.
 local cost, room, window_s, window_ns = struct.unpack('>I7I7I5I4', ARGV[2])
 local answer = struct.pack('>I5I4', now_s, now_ns)
-local s, ns, size = now_s, now_ns, redis.call('LLEN', KEYS[1])
+local s, ns, size = now_s, now_ns, form.size(KEYS[1])
 if size > 0 then
-  if #redis.call('LINDEX', KEYS[1], 0) ~= 8 then return answer .. '?' end
-  local newest_s, newest_ns = log_time(redis.call('LINDEX', KEYS[1], -1))
+  if form.until_when(KEYS[1]) then return answer .. '?' end
+  local newest_s, newest_ns = form.time(KEYS[1], -1)
   local ahead_s, ahead_ns = newest_s - now_s, newest_ns - now_ns
   if ahead_ns < 0 then ahead_s, ahead_ns = ahead_s - 1, ahead_ns + 1000000000 end
   if ahead_s > window_s or (ahead_s == window_s and ahead_ns > window_ns) then
@@ -19,13 +19,13 @@ if size > 0 then
     s, ns = newest_s, newest_ns -- a late request counts as of the newest unit
   end
 end
-local expired = log_expired(KEYS[1], 0, size, window_s, window_ns, s, ns)
+local expired = log_expired(form, KEYS[1], 0, size, window_s, window_ns, s, ns)
 local count = size - expired
 -- allow <=> count <= L - cost; else the unit that is (count + cost - L)th oldest makes room.
-answer = answer .. log_digest(KEYS[1], expired, count, {count - room})
+answer = answer .. log_digest(form, KEYS[1], expired, count, {count - room})
 if count <= room then
-  if expired > 0 then redis.call('LTRIM', KEYS[1], expired, -1) end
-  log_push(KEYS[1], log_element(s, ns), cost)
+  if expired > 0 then form.trim(KEYS[1], expired) end
+  form.push(KEYS[1], s, ns, cost)
   ns = ns + window_ns
   s = s + window_s + math.floor(ns / 1000000000)
   end_key(KEYS[1], s, ns % 1000000000)

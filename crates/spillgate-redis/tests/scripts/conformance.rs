@@ -2,12 +2,12 @@
 
 use spillgate_core::conformance::{TRACES, run};
 use spillgate_core::{Decision, Hit, Time, Verdict};
-use spillgate_redis::{Answer, Request};
+use spillgate_redis::{Answer, LogForm, Request};
 
 use crate::support::{Client, RedisServer, bytes, call};
 
-fn decide(client: &mut Client, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
-    let mut request = Request::new(Some(now), hits).expect("well formed");
+fn decide(client: &mut Client, log: LogForm, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
+    let mut request = Request::with(Some(now), hits, log).expect("well formed");
     loop {
         let reply = client.ask_one(call(&request));
         if let Answer::Verdict(verdict) = request.answer(bytes(&reply), decisions).expect("scripts answer") {
@@ -20,14 +20,15 @@ fn decide(client: &mut Client, now: Time, hits: &[Hit<'_>], decisions: &mut [Dec
 fn every_trace_is_decided_as_it_says() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    let mut requests = 0;
-    for trace in TRACES {
-        client.ask_one(redis::cmd("FLUSHALL"));
-        match run(trace, |now, hits: &[Hit<'_>], decisions: &mut [Decision]| decide(&mut client, now, hits, decisions))
-        {
-            Ok(decided) => requests += decided,
-            Err(error) => panic!("{error}"),
+    for log in [LogForm::Packed, LogForm::Zset] {
+        let mut requests = 0;
+        for trace in TRACES {
+            client.ask_one(redis::cmd("FLUSHALL"));
+            let decided = run(trace, |now, hits: &[Hit<'_>], decisions: &mut [Decision]| {
+                decide(&mut client, log, now, hits, decisions)
+            });
+            requests += decided.unwrap_or_else(|error| panic!("{log:?}: {error}"));
         }
+        assert!(requests > 300, "{requests} requests");
     }
-    assert!(requests > 300, "{requests} requests");
 }

@@ -6,7 +6,7 @@ use redis::Value;
 use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, QuotaBuilder, Time, Verdict,
 };
-use spillgate_redis::{Answer, Name, Request, state};
+use spillgate_redis::{Answer, LogForm, Name, Request, state};
 
 use crate::support::{Client, RedisServer, bytes, call};
 
@@ -20,8 +20,12 @@ fn build(builder: QuotaBuilder) -> Quota {
 
 /// Asks by the server's clock unless a time is passed.
 fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
+    ask_with(client, now, hits, LogForm::Packed)
+}
+
+fn ask_with(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>], log: LogForm) -> Verdict {
     let mut decisions = vec![Decision::default(); hits.len()];
-    let mut request = Request::new(now, hits).expect("well formed");
+    let mut request = Request::with(now, hits, log).expect("well formed");
     loop {
         let reply = client.ask_one(call(&request));
         if let Answer::Verdict(verdict) = request.answer(bytes(&reply), &mut decisions).expect("scripts answer") {
@@ -38,11 +42,15 @@ fn integer(reply: &Value) -> u64 {
 }
 
 fn about(command: &[&str], hit: &Hit<'_>) -> redis::Cmd {
+    about_with(command, hit, LogForm::Packed)
+}
+
+fn about_with(command: &[&str], hit: &Hit<'_>, log: LogForm) -> redis::Cmd {
     let mut cmd = redis::cmd(command[0]);
     for word in &command[1..] {
         cmd.arg(*word);
     }
-    cmd.arg(Name::of(hit).as_bytes());
+    cmd.arg(Name::with(hit, log).as_bytes());
     cmd
 }
 
@@ -90,7 +98,8 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
     // 30 ms apart: the last thousand find the first thousand gone.
     let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
-    let requests: Vec<Request<'_, '_>> = times.map(|now| Request::new(Some(now), &hits).expect("fine")).collect();
+    let requests: Vec<Request<'_, '_>> =
+        times.clone().map(|now| Request::new(Some(now), &hits).expect("fine")).collect();
     let asked = requests.iter().flat_map(|request| {
         let usage = about(&["MEMORY", "USAGE"], &hits[0]).arg("SAMPLES").arg(0).clone();
         [call(request), about(&["LLEN"], &hits[0]), usage]
@@ -101,6 +110,22 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
         assert!(used <= 600 + 12 * (units - 1), "{used} bytes for {units} hits");
     }
     assert_eq!(integer(&replies[HITS * 3 - 2]), 2000, "old hits are gone");
+}
+
+#[test]
+fn a_log_in_a_sorted_set_takes_60_bytes_a_hit_and_160_beyond_128_hits() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quota = build(Quota::sliding_window_log(2000, MINUTE));
+    let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
+    for units in 1..=2000 {
+        assert!(ask_with(&mut client, None, &hits, LogForm::Zset).allowed);
+        let usage = about_with(&["MEMORY", "USAGE"], &hits[0], LogForm::Zset).arg("SAMPLES").arg(0).clone();
+        let used = integer(&client.ask_one(usage));
+        // A packed list of members up to 128 of them, a tree of them beyond.
+        let most = if units <= 128 { 120 + 60 * units } else { 160 * units };
+        assert!(used <= most, "{used} bytes for {units} hits");
+    }
 }
 
 /// One quota of each kind, and how it differs in what a key's life depends on.
@@ -127,14 +152,17 @@ fn is_string(quota: &Quota) -> bool {
 }
 
 #[test]
-fn lists_and_hashes_live_until_their_states_end() {
+fn logs_and_leases_live_until_their_states_end() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    for (i, quota) in (1u128..).zip(lives().iter().filter(|quota| !is_string(quota))) {
+    let quotas = lives();
+    let both = [LogForm::Packed, LogForm::Zset];
+    let all = both.iter().flat_map(|log| quotas.iter().filter(|quota| !is_string(quota)).map(|quota| (*log, quota)));
+    for (i, (log, quota)) in (1u128..).zip(all) {
         let hit = |op| [Hit::new(i << 100 | i, quota, op, Binding::Enforce)];
         let mut ends = 0;
         for op in [Op::take(1), Op::take(5), Op::take(7), Op::take(1), Op::Refund { cost: 1, receipt: None }] {
-            let verdict = ask(&mut client, None, &hit(op));
+            let verdict = ask_with(&mut client, None, &hit(op), log);
             let now = verdict.now.as_nanos();
             let refused = !verdict.allowed;
             let charged = refused && quota.denied() == Denied::Charged;
@@ -144,8 +172,8 @@ fn lists_and_hashes_live_until_their_states_end() {
             if refused && quota.penalty_ns() > 0 && (charged || ends < now + quota.penalty_ns() / 2) {
                 ends = now + quota.penalty_ns();
             }
-            let found = integer(&client.ask_one(about(&["PEXPIRETIME"], &hit(op)[0])));
-            assert_eq!(found, ends.div_ceil(1_000_000), "{quota:?} after {op:?}");
+            let found = integer(&client.ask_one(about_with(&["PEXPIRETIME"], &hit(op)[0], log)));
+            assert_eq!(found, ends.div_ceil(1_000_000), "{log:?}, {quota:?} after {op:?}");
         }
     }
 }
@@ -193,10 +221,10 @@ fn a_state_that_has_ended_is_no_key() {
 fn under_a_time_that_is_passed_a_key_lives_an_hour() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    for quota in lives() {
-        let hits = [Hit::new(3 << 99, &quota, Op::take(1), Binding::Enforce)];
-        ask(&mut client, Some(Time::from_nanos(1_000_000_007)), &hits);
-        let left = integer(&client.ask_one(about(&["PTTL"], &hits[0])));
+    for (quota, log) in lives().iter().flat_map(|quota| [(quota, LogForm::Packed), (quota, LogForm::Zset)]) {
+        let hits = [Hit::new(3 << 99, quota, Op::take(1), Binding::Enforce)];
+        ask_with(&mut client, Some(Time::from_nanos(1_000_000_007)), &hits, log);
+        let left = integer(&client.ask_one(about_with(&["PTTL"], &hits[0], log)));
         assert!((1..=3_600_000).contains(&left), "{left} ms for {quota:?}");
     }
 }
@@ -235,4 +263,14 @@ fn names_tell_states_apart_and_share_their_slot() {
         assert_ne!(of(1 << bit, &quotas[0]), of(0, &quotas[0]), "bit {bit}");
     }
     assert_eq!(of(9, &quotas[0]), of(9, &build(Quota::token_bucket(9, MINUTE))), "a changed limit finds its state");
+}
+
+#[test]
+fn a_log_of_the_other_form_has_another_name() {
+    for quota in &lives() {
+        let hit = Hit::new(9, quota, Op::take(1), Binding::Enforce);
+        let names = [LogForm::Packed, LogForm::Zset].map(|log| Name::with(&hit, log));
+        let is_log = quota.algorithm() == Algorithm::SlidingWindowLog;
+        assert_eq!(names[0] != names[1], is_log, "{names:?}");
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time};
-use spillgate_redis::{COMMANDS, RedisStore, Script, Settings};
+use spillgate_redis::{COMMANDS, LogForm, RedisStore, Script, Settings};
 
 use crate::support::RedisServer;
 
@@ -69,8 +69,12 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     }
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let store = RedisStore::connect(&url).await.expect("allowed");
-    for quota in quotas() {
+    let sets = Settings { log: LogForm::Zset, ..Settings::new(&url) };
+    let stores = [RedisStore::new(&Settings::new(&url)), RedisStore::new(&sets)];
+    let [lists, sets] = stores.map(|store| store.expect("an address"));
+    lists.connected().await.expect("allowed");
+    sets.connected().await.expect("allowed");
+    for (store, quota) in [&lists, &sets].into_iter().flat_map(|store| quotas().into_iter().map(move |q| (store, q))) {
         let mut receipt = None;
         for turn in 0..4 {
             let mut decisions = [Decision::default()];

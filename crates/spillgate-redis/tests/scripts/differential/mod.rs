@@ -8,6 +8,7 @@ mod quotas;
 mod world;
 
 use spillgate_core::Quota;
+use spillgate_redis::LogForm;
 use world::World;
 
 use crate::support::RedisServer;
@@ -23,9 +24,15 @@ fn decisions() -> u64 {
 }
 
 fn no_difference(quotas: &[Quota]) {
+    no_difference_with(quotas, &[LogForm::Packed]);
+}
+
+/// The worlds take turns with the forms of a log.
+fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let server = RedisServer::start();
     let mut client = server.connect();
-    let mut worlds: Vec<World<'_>> = (0..WORLDS).map(|i| World::new(i, quotas)).collect();
+    let mut worlds: Vec<World<'_>> =
+        (0..WORLDS).map(|i| World::new(i, quotas, logs[i as usize % logs.len()])).collect();
     for _ in 0..decisions().div_ceil(WORLDS_IN_MEMORY) {
         world::step(&mut worlds, &mut client);
     }
@@ -46,7 +53,8 @@ fn by_the_servers_clock_too_all_is_decided_as_by_the_kernel() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let quotas = quotas::short();
-    let mut worlds: Vec<World<'_>> = (0..WORLDS / 10).map(|i| World::new(i, &quotas)).collect();
+    let log = |i| if i % 2 == 0 { LogForm::Packed } else { LogForm::Zset };
+    let mut worlds: Vec<World<'_>> = (0..WORLDS / 10).map(|i| World::new(i, &quotas, log(i))).collect();
     for _ in 0..400 {
         world::step_by_the_server(&mut worlds, &mut client);
     }
@@ -90,15 +98,22 @@ fn logs_are_decided_as_by_the_kernel() {
 }
 
 #[test]
+fn logs_in_sorted_sets_are_decided_as_by_the_kernel() {
+    no_difference_with(&quotas::logs(), &[LogForm::Zset]);
+}
+
+#[test]
 fn large_logs_are_decided_as_by_the_kernel() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let quotas = quotas::large_logs();
-    let mut worlds = [World::new(3, &quotas)];
-    for _ in 0..150 {
-        world::step(&mut worlds, &mut client);
+    for log in [LogForm::Packed, LogForm::Zset] {
+        let mut worlds = [World::new(3, &quotas, log)];
+        for _ in 0..150 {
+            world::step(&mut worlds, &mut client);
+        }
+        assert!(worlds[0].allowed > 30);
     }
-    assert!(worlds[0].allowed > 30);
 }
 
 #[test]
@@ -108,5 +123,5 @@ fn leases_are_decided_as_by_the_kernel() {
 
 #[test]
 fn mixed_requests_are_decided_as_by_the_kernel() {
-    no_difference(&quotas::mixed());
+    no_difference_with(&quotas::mixed(), &[LogForm::Packed, LogForm::Zset]);
 }

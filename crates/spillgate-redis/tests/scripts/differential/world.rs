@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::Value;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
-use spillgate_redis::{Answer, Name, Request, state};
+use spillgate_redis::{Answer, LogForm, Name, Request, state};
 
 use crate::support::{Client, Random, bytes, call};
 
@@ -15,6 +15,7 @@ const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 
 pub(crate) struct World<'q> {
     key: u128,
     quotas: &'q [Quota],
+    log: LogForm,
     /// What is asked for most, and whose window time goes by.
     focus: &'q Quota,
     random: Random,
@@ -41,11 +42,12 @@ struct Asked<'q> {
 }
 
 impl<'q> World<'q> {
-    pub(crate) fn new(seed: u64, quotas: &'q [Quota]) -> World<'q> {
+    pub(crate) fn new(seed: u64, quotas: &'q [Quota], log: LogForm) -> World<'q> {
         let start = if seed.is_multiple_of(7) { STARTS[seed as usize / 7 % 4] } else { STARTS[0] };
         World {
             key: u128::from(seed + 1) << 110 | u128::from(seed),
             quotas,
+            log,
             focus: &quotas[seed as usize % quotas.len()],
             random: Random(seed * 2 + 1),
             now: start,
@@ -163,7 +165,7 @@ impl<'q> World<'q> {
         assert_eq!(verdict, asked.verdict, "{}", told("verdict"));
         assert_eq!(decisions, asked.decisions, "{}", told("decisions"));
         for (hit, stored) in asked.hits.iter().zip(stored) {
-            let stored = stored_state(stored, hit.quota).expect("a state");
+            let stored = stored_state(stored, hit.quota, self.log).expect("a state");
             assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", told("state"));
         }
     }
@@ -176,10 +178,13 @@ fn words(state: &State) -> Vec<u64> {
 }
 
 /// The commands that read the states of `hits`.
-fn reads(hits: &[Hit<'_>]) -> Vec<redis::Cmd> {
+fn reads(hits: &[Hit<'_>], log: LogForm) -> Vec<redis::Cmd> {
     let read = |hit: &Hit<'_>| {
-        let name = Name::of(hit);
+        let name = Name::with(hit, log);
         match hit.quota.algorithm() {
+            Algorithm::SlidingWindowLog if log == LogForm::Zset => {
+                redis::cmd("ZRANGE").arg(name.as_bytes()).arg(0).arg(-1).arg("WITHSCORES").clone()
+            }
             Algorithm::SlidingWindowLog => redis::cmd("LRANGE").arg(name.as_bytes()).arg(0).arg(-1).clone(),
             Algorithm::Concurrency => redis::cmd("HGETALL").arg(name.as_bytes()).clone(),
             _ => redis::cmd("GET").arg(name.as_bytes()).clone(),
@@ -188,8 +193,9 @@ fn reads(hits: &[Hit<'_>]) -> Vec<redis::Cmd> {
     hits.iter().map(read).collect()
 }
 
-fn stored_state(reply: &Value, quota: &Quota) -> Option<State> {
+fn stored_state(reply: &Value, quota: &Quota, log: LogForm) -> Option<State> {
     match (quota.algorithm(), reply) {
+        (Algorithm::SlidingWindowLog, Value::Array(parts)) if log == LogForm::Zset => stored_zset(parts),
         (Algorithm::SlidingWindowLog, Value::Array(elements)) => stored_log(elements),
         (Algorithm::Concurrency, Value::Map(fields)) => stored_leases(fields),
         (Algorithm::Concurrency, Value::Array(parts)) => {
@@ -227,6 +233,30 @@ fn stored_log(elements: &[Value]) -> Option<State> {
     State::decode(&words)
 }
 
+/// Of times as people read them, each twice.
+fn stored_zset(parts: &[Value]) -> Option<State> {
+    let mut words = vec![0, 0];
+    let text = |value| std::str::from_utf8(bytes(value)).expect("text");
+    for [member, score] in parts.as_chunks::<2>().0.iter().map(|pair| [text(&pair[0]), text(&pair[1])]) {
+        let time = |text: &str| text.replace('.', "").parse::<u64>().expect("a time");
+        if let Some(until) = member.strip_prefix("until ") {
+            assert_eq!((score, words[1]), ("-inf", 0));
+            words[1] = time(until);
+            continue;
+        }
+        let (at, _) = member.split_once('-').expect("a time and a number");
+        let at = time(at);
+        // As near as doubles come to microseconds: exactly, up to the year 2255.
+        assert_eq!(score.parse::<f64>().expect("a number"), (at / 1000) as f64, "{member}");
+        words[0] = 4;
+        match words.len() {
+            n if n > 2 && words[n - 2] == at => words[n - 1] += 1,
+            _ => words.extend([at, 1]),
+        }
+    }
+    State::decode(&words)
+}
+
 fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
     let (mut words, mut leases) = (vec![0, 0], Vec::new());
     for (name, value) in fields.iter().map(|(name, value)| (bytes(name), bytes(value))) {
@@ -243,11 +273,14 @@ fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
 /// One request in each world, all at once.
 pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
     let asked: Vec<Asked<'_>> = worlds.iter_mut().map(World::ask).collect();
-    let requests = asked.iter().map(|asked| Request::new(Some(asked.now), &asked.hits).expect("well formed"));
+    let requests = asked
+        .iter()
+        .zip(worlds.iter())
+        .map(|(asked, world)| Request::with(Some(asked.now), &asked.hits, world.log).expect("well formed"));
     let mut requests: Vec<Request<'_, '_>> = requests.collect();
-    let commands = requests.iter().zip(&asked).flat_map(|(request, asked)| {
+    let commands = requests.iter().zip(&asked).zip(worlds.iter()).flat_map(|((request, asked), world)| {
         let mut commands = vec![call(request)];
-        commands.extend(reads(&asked.hits));
+        commands.extend(reads(&asked.hits, world.log));
         commands
     });
     let replies = client.ask(commands.collect::<Vec<_>>());
@@ -261,7 +294,7 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
         if matches!(answer, Ok(Answer::AskAgain)) {
             world.again += 1;
             let mut commands = vec![call(request)];
-            commands.extend(reads(&asked.hits));
+            commands.extend(reads(&asked.hits, world.log));
             mine = client.ask(commands);
             answer = request.answer(bytes(&mine[0]), &mut decisions);
         }
@@ -273,8 +306,11 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
 /// One request in each world, all at once, at the time that the server tells.
 pub(crate) fn step_by_the_server(worlds: &mut [World<'_>], client: &mut Client) {
     let hits: Vec<Vec<Hit<'_>>> = worlds.iter_mut().map(World::hits).collect();
-    let mut requests: Vec<Request<'_, '_>> =
-        hits.iter().map(|hits| Request::new(None, hits).expect("well formed")).collect();
+    let mut requests: Vec<Request<'_, '_>> = hits
+        .iter()
+        .zip(worlds.iter())
+        .map(|(hits, world)| Request::with(None, hits, world.log).expect("well formed"))
+        .collect();
     let replies = client.ask(requests.iter().map(call));
     for (((world, hits), request), reply) in worlds.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
         let mut decisions = vec![Decision::default(); hits.len()];

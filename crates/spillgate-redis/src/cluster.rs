@@ -1,0 +1,235 @@
+//! A cluster: which of its nodes is asked, and what becomes of that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use futures_util::future::try_join_all;
+use redis::ConnectionAddr;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::breaker::Circuit;
+use crate::call::Call;
+use crate::failure::{Failed, Failure};
+use crate::first::first_of;
+use crate::jitter::Jitter;
+use crate::server::{Redirection, Reply, Server};
+use crate::settings::Settings;
+use crate::slots::{Map, Node, slot};
+use crate::target::{Access, Location, Target};
+
+/// How often in a row a request may be sent on.
+const REDIRECTIONS_MAX: usize = 5;
+/// The first pause before a request is repeated whose states are on their way; each next one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Decides requests whose states are all in one slot, by the node that has it.
+pub(crate) struct Cluster {
+    access: Arc<Access>,
+    settings: Settings,
+    /// Whom to ask for the map when nobody else answers.
+    seeds: Vec<ConnectionAddr>,
+    map: ArcSwap<Map>,
+    /// When the map may be read next; held while it is being read.
+    next_read: Arc<Mutex<Instant>>,
+    /// Wakes those who wait for a map, or for the news that there is none.
+    was_read: Notify,
+    /// Why the map could not be read the last time.
+    trouble: ArcSwapOption<Failed>,
+    jitter: Jitter,
+}
+
+impl Cluster {
+    pub(crate) fn new(access: Access, seeds: Vec<ConnectionAddr>, settings: &Settings) -> Cluster {
+        Cluster {
+            access: Arc::new(access),
+            settings: settings.clone(),
+            seeds,
+            map: ArcSwap::from_pointee(Map::unknown()),
+            next_read: Arc::new(Mutex::new(Instant::now())),
+            was_read: Notify::new(),
+            trouble: ArcSwapOption::empty(),
+            jitter: Jitter::new(),
+        }
+    }
+
+    /// The reply to the request by the deadline, or a failure. Whoever sends us on has done nothing, so nothing is done
+    /// twice.
+    pub(crate) async fn ask(
+        self: &Arc<Cluster>,
+        call: &Call<'_, '_, '_>,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, Failed> {
+        let slot = call.key().map_or(0, |key| slot(&key));
+        let mut pause = FIRST_PAUSE;
+        let asked = loop {
+            match self.ask_owner(slot, call, deadline).await {
+                Ok(Some(reply)) => break Ok(reply),
+                Ok(None) if Instant::now() + pause < deadline => {}
+                Ok(None) => break Err(Failed::new(Failure::Moved, "the slot is on its way to another node")),
+                Err(failed) => break Err(failed),
+            }
+            sleep(self.jitter.of(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        if asked.as_ref().is_err_and(|failed| failed.class.may_be_elsewhere()) {
+            self.read_anew();
+        }
+        asked
+    }
+
+    /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way.
+    async fn ask_owner(
+        self: &Arc<Cluster>,
+        slot: u16,
+        call: &Call<'_, '_, '_>,
+        deadline: Instant,
+    ) -> Result<Option<Vec<u8>>, Failed> {
+        let map = self.map(deadline).await?;
+        let nobody = || Failed::new(Failure::Clusterdown, "no node has the slot");
+        let (mut server, mut asking) = (Arc::clone(&map.owner(slot).ok_or_else(nobody)?.server), false);
+        for _ in 0..=REDIRECTIONS_MAX {
+            let redirection = match server.ask(call, asking, deadline).await? {
+                Reply::Bytes(reply) => return Ok(Some(reply)),
+                Reply::Elsewhere(redirection) => redirection,
+            };
+            (server, asking) = match redirection {
+                Redirection::Moved(address) => {
+                    self.read_anew();
+                    (self.server(&address), false)
+                }
+                Redirection::Ask(address) => (self.server(&address), true),
+                Redirection::TryAgain => return Ok(None),
+            };
+        }
+        Err(Failed::new(Failure::Moved, "sent on too often"))
+    }
+
+    /// A map that says something; waits for the first one until the deadline, unless it was looked for in vain.
+    async fn map(self: &Arc<Cluster>, deadline: Instant) -> Result<Arc<Map>, Failed> {
+        loop {
+            // Who is woken was here before the map was.
+            let was_read = self.was_read.notified();
+            let map = self.map.load_full();
+            if !map.is_unknown() {
+                return Ok(map);
+            }
+            self.read_anew();
+            if self.trouble.load().is_some() {
+                return Err(Failed::new(Failure::Open, "no node tells who has which slots"));
+            }
+            if timeout_at(deadline, was_read).await.is_err() {
+                return Err(Failed::new(Failure::Disconnected, "no map of the cluster before the deadline"));
+            }
+        }
+    }
+
+    /// The node at that address, which may be a new one.
+    fn server(&self, address: &ConnectionAddr) -> Arc<Server> {
+        if let Some(node) = self.map.load().at(address) {
+            return Arc::clone(&node.server);
+        }
+        let new = self.new_node(address.clone());
+        self.map.rcu(|map| match map.at(address) {
+            Some(_) => Arc::clone(map),
+            None => Arc::new(map.with(&new)),
+        });
+        self.map.load().at(address).map_or(new.server, |node| Arc::clone(&node.server))
+    }
+
+    fn new_node(&self, address: ConnectionAddr) -> Node {
+        let target = Target { access: Arc::clone(&self.access), location: Location::At(address.clone()) };
+        Node { address, server: Arc::new(Server::new(target, &self.settings)) }
+    }
+
+    /// Has the map read by a task of its own, unless that goes on already or was done just now.
+    fn read_anew(self: &Arc<Cluster>) {
+        let Ok(mut next_read) = Arc::clone(&self.next_read).try_lock_owned() else { return };
+        if Instant::now() < *next_read {
+            return;
+        }
+        let cluster = Arc::clone(self);
+        Handle::current().spawn(async move {
+            let read = timeout(cluster.settings.connect_timeout, cluster.read()).await;
+            let late = || Failed::new(Failure::Timeout, "no node told in time who has which slots");
+            match read.unwrap_or_else(|_| Err(late())) {
+                Ok(map) => {
+                    cluster.map.store(Arc::new(map));
+                    cluster.trouble.store(None);
+                }
+                Err(failed) => cluster.trouble.store(Some(Arc::new(failed))),
+            }
+            *next_read = Instant::now() + cluster.jitter.of(cluster.settings.probe_every);
+            drop(next_read);
+            cluster.was_read.notify_waiters();
+        });
+    }
+
+    /// The map, from the first node that tells it: those that serve come first.
+    async fn read(&self) -> Result<Map, Failed> {
+        let old = self.map.load_full();
+        let mut known: Vec<&Node> = old.nodes.iter().collect();
+        known.sort_by_key(|node| node.server.circuit() != Circuit::Closed);
+        let unknown = self.seeds.iter().filter(|seed| old.at(seed).is_none());
+        let addresses = known.into_iter().map(|node| &node.address).chain(unknown);
+        let attempts = addresses.map(|address| self.read_at(address, &old));
+        first_of(attempts.collect()).await
+    }
+
+    /// The map that this node tells. Nodes that are in the old one keep their connections.
+    async fn read_at(&self, address: &ConnectionAddr, old: &Map) -> Result<Map, Failed> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let told = self.access.ask_once(address, &command).await?;
+        let node = |address| old.at(&address).cloned().unwrap_or_else(|| self.new_node(address));
+        let none = || Failed::new(Failure::Clusterdown, format!("{address} knows of no slots"));
+        Map::read(&told, address, node).ok_or_else(none)
+    }
+
+    /// Waits until the deadline for a connection to each node that has slots.
+    pub(crate) async fn connected(self: &Arc<Cluster>, deadline: Instant) -> Result<(), Failed> {
+        let map = loop {
+            match self.map(deadline).await {
+                Ok(map) => break map,
+                Err(failed) if Instant::now() + LONGEST_PAUSE >= deadline => {
+                    return Err(self.trouble().unwrap_or(failed));
+                }
+                Err(_) => sleep(LONGEST_PAUSE).await,
+            }
+        };
+        try_join_all(map.nodes.iter().map(|node| node.server.connected(deadline))).await.map(drop)
+    }
+
+    /// The worst of all nodes: open, if one is.
+    pub(crate) fn circuit(&self) -> Circuit {
+        let map = self.map.load();
+        if map.is_unknown() && self.trouble.load().is_some() {
+            return Circuit::Open;
+        }
+        let badness = |circuit: &Circuit| match circuit {
+            Circuit::Closed => 0,
+            Circuit::HalfOpen => 1,
+            Circuit::Open => 2,
+        };
+        map.nodes.iter().map(|node| node.server.circuit()).max_by_key(badness).unwrap_or(Circuit::Closed)
+    }
+
+    /// Why there is no connection to one of the nodes, and to which; or why there is no map.
+    pub(crate) fn trouble(&self) -> Option<Failed> {
+        let map = self.map.load();
+        if map.is_unknown() {
+            return self.trouble.load().as_deref().cloned();
+        }
+        map.nodes.iter().find_map(|node| {
+            let failed = node.server.trouble()?;
+            Some(Failed::new(failed.class, format!("{}: {}", node.address, failed.detail)))
+        })
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<crate::store::Node> {
+        self.map.load().nodes.iter().map(|node| node.server.node()).collect()
+    }
+}

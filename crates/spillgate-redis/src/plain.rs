@@ -1,0 +1,232 @@
+//! A request without scripts, for servers and proxies that refuse them: a transaction of plain commands.
+//!
+//! Only takes and looks on fixed windows can be put so, each hit by itself, in order: a counter is raised, and judged by
+//! what it was. Of a request that is refused all counters are raised nevertheless, so a counter may run over its limit;
+//! but what was admitted in a window never does. A window lasts from its counter's first unit until the counter expires,
+//! on the server's clock; or it is one of those since the epoch, and its number is part of the counter's name. That
+//! number goes by the server's time as it was last told here, since a counter has to be named before the server is asked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+use smallvec::SmallVec;
+use spillgate_core::{
+    Algorithm, Anchor, Decision, Denied, Hit, MAX_HITS, MAX_UNITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
+    decide,
+};
+use tokio::time::Instant;
+
+use crate::bytes::Reader;
+use crate::{Answer, Name};
+
+/// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`.
+pub const PLAIN_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
+
+const MILLISECOND_NS: u64 = 1_000_000;
+/// So long a window's counter outlives it, or a window if that is shorter: for those who are told the time late.
+const LATE_NS: u64 = 60_000_000_000;
+
+/// Whether plain commands can serve `op` on `quota`.
+pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
+    let counts = match quota.algorithm() {
+        Algorithm::FixedWindow(Anchor::FirstHit) => quota.window_ns().is_multiple_of(MILLISECOND_NS),
+        Algorithm::FixedWindow(Anchor::Epoch) => true,
+        _ => false,
+    };
+    let is_free = quota.denied() == Denied::Free && quota.penalty_ns() == 0;
+    counts && is_free && matches!(op, OpKind::Take | OpKind::Look)
+}
+
+/// A server's time, as near as its last answer.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    start: Instant,
+    /// Nanoseconds that the server's time is ahead of the time since `start`; 0 while nobody has told.
+    ahead_ns: AtomicU64,
+}
+
+impl ServerClock {
+    pub(crate) fn new() -> ServerClock {
+        ServerClock { start: Instant::now(), ahead_ns: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> Option<Time> {
+        match self.ahead_ns.load(Ordering::Relaxed) {
+            0 => None,
+            ahead_ns => Some(Time::from_nanos(ahead_ns.saturating_add(self.passed_ns()))),
+        }
+    }
+
+    fn told(&self, now: Time) {
+        self.ahead_ns.store(now.as_nanos().saturating_sub(self.passed_ns()).max(1), Ordering::Relaxed);
+    }
+
+    fn passed_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The counter that a hit counts in.
+#[derive(Debug)]
+struct Counter {
+    name: Name,
+    /// What is added; 0 to look.
+    cost: u64,
+    life_ms: u64,
+    /// When the window began, if its number says so.
+    start: Option<u64>,
+}
+
+/// A request as one transaction.
+#[derive(Debug)]
+pub(crate) struct Plain<'f, 'r, 'q> {
+    clock: &'f ServerClock,
+    hits: &'r [Hit<'q>],
+    /// Of each hit. None while the server has not told the time that they need: then it is asked for that alone.
+    counters: SmallVec<[Counter; 2]>,
+}
+
+impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
+    /// # Errors
+    /// [`StoreError::Malformed`] for too many hits, a time that is passed, or what plain commands do not serve.
+    pub(crate) fn new(
+        now: Option<Time>,
+        hits: &'r [Hit<'q>],
+        clock: &'f ServerClock,
+    ) -> Result<Plain<'f, 'r, 'q>, StoreError> {
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::Malformed("too many hits"));
+        }
+        if now.is_some() {
+            return Err(StoreError::Malformed("without scripts the server's clock decides"));
+        }
+        if !hits.iter().all(|hit| supports(hit.quota, hit.op.kind())) {
+            return Err(StoreError::Malformed("a hit that cannot be served without scripts"));
+        }
+        Ok(Plain { clock, hits, counters: counters(hits, clock) })
+    }
+
+    /// The name of the first counter: all are in one slot.
+    pub(crate) fn key(&self) -> Option<Name> {
+        self.hits.first().map(Name::of)
+    }
+
+    /// Appends the commands, of which the last one's answer counts.
+    pub(crate) fn write(&self, out: &mut Pipeline) {
+        out.cmd("MULTI").ignore();
+        for counter in &self.counters {
+            let name = counter.name.as_bytes();
+            if counter.cost > 0 {
+                out.cmd("INCRBY").arg(name).arg(counter.cost).ignore();
+                out.cmd("PEXPIRE").arg(name).arg(counter.life_ms).arg("NX").ignore();
+            } else {
+                out.cmd("GET").arg(name).ignore();
+            }
+            out.cmd("PTTL").arg(name).ignore();
+        }
+        out.cmd("TIME").ignore();
+        out.cmd("EXEC");
+    }
+
+    /// Decides each hit by what its counter was before, as the kernel would.
+    ///
+    /// # Errors
+    /// The reply is none of these commands.
+    pub(crate) fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
+        let broken = || StoreError::Unavailable("the transaction did not answer with counters".to_owned());
+        // The time comes last.
+        let (counts, time) = reply.split_at_checked(reply.len().saturating_sub(16)).ok_or_else(broken)?;
+        let now = read_time(time).ok_or_else(broken)?;
+        self.clock.told(now);
+        if self.counters.len() < self.hits.len() {
+            self.counters = counters(self.hits, self.clock);
+            return Ok(Answer::AskAgain);
+        }
+        let mut reader = Reader(counts);
+        for ((hit, counter), decision) in self.hits.iter().zip(&self.counters).zip(&mut *decisions) {
+            *decision = counter.decide(hit, now, &mut reader).ok_or_else(broken)?;
+        }
+        if reader.0.is_empty() { Ok(Answer::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
+    }
+}
+
+impl Counter {
+    /// `None` where the windows are numbered and nobody has told the time.
+    fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
+        let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
+        let cost = match hit.op {
+            Op::Take { cost, .. } if cost <= quota.hard_capacity() => cost,
+            _ => 0,
+        };
+        if quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit) {
+            let life_ms = window_ns / MILLISECOND_NS;
+            return Some(Counter { name: Name::of_counter(hit, 0), cost, life_ms, start: None });
+        }
+        let number = clock.now()?.as_nanos() / window_ns;
+        let life_ms = (window_ns + window_ns.min(LATE_NS)).div_ceil(MILLISECOND_NS);
+        let (name, start) = (Name::of_counter(hit, number), Some(number * window_ns));
+        Some(Counter { name, cost, life_ms, start })
+    }
+
+    fn decide(&self, hit: &Hit<'_>, now: Time, reader: &mut Reader<'_>) -> Option<Decision> {
+        let window_ns = hit.quota.window_ns();
+        let after = reader.integer(8)?;
+        let before = after.checked_sub(self.cost)?;
+        if self.cost > 0 {
+            // Whether this was the counter's first unit.
+            reader.integer(8)?;
+        }
+        // Whole milliseconds, after the last of which the counter is gone; negative for one without an end, or none.
+        let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
+        let (start, at) = match self.start {
+            // The server may have passed to another window since it told the time.
+            Some(start) => (start, now.as_nanos().clamp(start, start + window_ns - 1)),
+            None => {
+                let left_ns = left_ms.saturating_mul(MILLISECOND_NS).min(window_ns);
+                (now.as_nanos().saturating_sub(window_ns - left_ns), now.as_nanos())
+            }
+        };
+        let state = if before > 0 { State::decode(&[2, 0, start, before.min(MAX_UNITS)])? } else { State::default() };
+        let mut decisions = [Decision::default()];
+        decide(&mut [state], &[0], &[*hit], Time::from_nanos(at), &mut decisions);
+        let [decision] = decisions;
+        // A refusal counts, and nothing can be given back.
+        let remaining = decision.remaining.min(decision.limit.saturating_sub(after));
+        Some(Decision { remaining, receipt: None, ..decision })
+    }
+}
+
+fn counters(hits: &[Hit<'_>], clock: &ServerClock) -> SmallVec<[Counter; 2]> {
+    let counters: Option<_> = hits.iter().map(|hit| Counter::of(hit, clock)).collect();
+    counters.unwrap_or_default()
+}
+
+/// All numbers in the answer, each in eight bytes; of a key that is not there 0.
+pub(crate) fn numbers(value: &Value) -> Option<Vec<u8>> {
+    fn append(value: &Value, out: &mut Vec<u8>) -> Option<()> {
+        match value {
+            Value::Array(values) => values.iter().try_for_each(|value| append(value, out))?,
+            Value::Int(number) => out.extend(number.to_be_bytes()),
+            Value::BulkString(digits) => {
+                out.extend(std::str::from_utf8(digits).ok()?.parse::<u64>().ok()?.to_be_bytes())
+            }
+            Value::Nil => out.extend([0; 8]),
+            _ => return None,
+        }
+        Some(())
+    }
+    let mut out = Vec::new();
+    append(value, &mut out).map(|()| out)
+}
+
+/// Seconds and microseconds.
+fn read_time(bytes: &[u8]) -> Option<Time> {
+    let mut reader = Reader(bytes);
+    let (seconds, us) = (reader.integer(8)?, reader.integer(8)?);
+    let now = Duration::from_secs(seconds).checked_add(Duration::from_micros(us))?;
+    u64::try_from(now.as_nanos()).ok().map(Time::from_nanos)
+}
+
+#[cfg(test)]
+mod tests;

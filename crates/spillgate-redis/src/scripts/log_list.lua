@@ -1,0 +1,55 @@
+-- Shared by what keeps logs: a list. A unit is its time in eight bytes; until when the key is shut out has nine.
+local function list_form()
+  local function size(key)
+    return redis.call('LLEN', key)
+  end
+
+  local function until_when(key)
+    local first = redis.call('LINDEX', key, 0)
+    if #first == 9 then return struct.unpack('>I5I4', first) end
+  end
+
+  local function time(key, place)
+    return log_time(redis.call('LINDEX', key, place))
+  end
+
+  local function all(key, from)
+    return redis.call('LRANGE', key, from, -1)
+  end
+
+  -- A Lua call takes no more than some thousand arguments.
+  local function push(key, s, ns, units)
+    local element = log_element(s, ns)
+    if units == 1 then return redis.call('RPUSH', key, element) end
+    local elements = {}
+    for i = 1, math.min(units, 4000) do elements[i] = element end
+    for _ = 1, math.floor(units / 4000) do redis.call('RPUSH', key, unpack(elements)) end
+    local left = units % 4000
+    if left > 0 then redis.call('RPUSH', key, unpack(elements, 1, left)) end
+  end
+
+  local function trim(key, from)
+    redis.call('LTRIM', key, from, -1)
+  end
+
+  local function remove(key, head, size, s, ns, units)
+    return redis.call('LREM', key, -units, log_element(s, ns))
+  end
+
+  local function span(key, head, size, s, ns)
+    local element = log_element(s, ns)
+    local first = redis.call('LPOS', key, element)
+    if first then return first, redis.call('LPOS', key, element, 'RANK', -1) end
+  end
+
+  local function shut_out(key, head, s, ns)
+    if head == 1 then redis.call('LPOP', key) end
+    redis.call('LPUSH', key, struct.pack('>I5I4', s, ns))
+  end
+
+  return {
+    size = size, until_when = until_when, time = time, all = all, push = push, trim = trim, remove = remove,
+    span = span, shut_out = shut_out,
+  }
+end
+

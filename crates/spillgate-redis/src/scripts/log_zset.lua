@@ -1,0 +1,80 @@
+-- Shared by what keeps logs: a sorted set that people and other tools can read. A unit's score is its time in
+-- microseconds, its member the whole time and a number that no other unit of that time has: equal scores are ordered
+-- by members, and so by time. Until when the key is shut out is a member before all others.
+local function zset_form()
+  local function size(key)
+    return redis.call('ZCARD', key)
+  end
+
+  local function member(key, place)
+    return redis.call('ZRANGE', key, place, place)[1]
+  end
+
+  local function parse(member, from)
+    return string.sub(member, from, from + 9) + 0, string.sub(member, from + 11, from + 19) + 0
+  end
+
+  local function until_when(key)
+    local first = member(key, 0)
+    if string.sub(first, 1, 6) == 'until ' then return parse(first, 7) end
+  end
+
+  local function time(key, place)
+    return parse(member(key, place), 1)
+  end
+
+  local function all(key, from)
+    local found = redis.call('ZRANGE', key, from, -1)
+    for i = 1, #found do found[i] = log_element(parse(found[i], 1)) end
+    return found
+  end
+
+  -- A Lua call takes no more than some thousand arguments.
+  local function push(key, s, ns, units)
+    local at, score = string.format('%010d.%09d', s, ns), string.format('%.0f', s * 1000000 + math.floor(ns / 1000))
+    local last, number = member(key, -1), 0
+    if last and string.sub(last, 1, 20) == at then number = string.sub(last, 22) + 1 end
+    while units > 0 do
+      local some, pairs = math.min(units, 2000), {}
+      for i = 0, some - 1 do
+        pairs[2 * i + 1], pairs[2 * i + 2] = score, string.format('%s-%010d', at, number + i)
+      end
+      redis.call('ZADD', key, unpack(pairs))
+      units, number = units - some, number + some
+    end
+  end
+
+  local function trim(key, from)
+    redis.call('ZREMRANGEBYRANK', key, 0, from - 1)
+  end
+
+  local function span(key, head, size, s, ns)
+    local function older(count)
+      local at_s, at_ns = time(key, head + count - 1)
+      return at_s < s or (at_s == s and at_ns < ns)
+    end
+    local function not_newer(count)
+      local at_s, at_ns = time(key, head + count - 1)
+      return at_s < s or (at_s == s and at_ns <= ns)
+    end
+    local first, after = log_search(size, older), log_search(size, not_newer)
+    if first < after then return head + first, head + after - 1 end
+  end
+
+  local function remove(key, head, size, s, ns, units)
+    local first, last = span(key, head, size, s, ns)
+    if not first or units == 0 then return 0 end
+    return redis.call('ZREMRANGEBYRANK', key, math.max(first, last - units + 1), last)
+  end
+
+  local function shut_out(key, head, s, ns)
+    if head == 1 then redis.call('ZREMRANGEBYRANK', key, 0, 0) end
+    redis.call('ZADD', key, '-inf', string.format('until %010d.%09d', s, ns))
+  end
+
+  return {
+    size = size, until_when = until_when, time = time, all = all, push = push, trim = trim, remove = remove,
+    span = span, shut_out = shut_out,
+  }
+end
+

@@ -1,0 +1,111 @@
+//! Which node of a cluster has which slots.
+
+use std::sync::Arc;
+
+use redis::{ConnectionAddr, Value};
+
+use crate::name::Name;
+use crate::server::{Server, at};
+
+const SLOTS: usize = 16384;
+/// The most nodes that are known at once: what Redis itself recommends as the most.
+const NODES_MAX: usize = 1000;
+/// The place of no node.
+const NOBODY: u16 = u16::MAX;
+
+/// The slot of a state.
+pub(crate) fn slot(name: &Name) -> u16 {
+    crc16(name.tag()) % SLOTS as u16
+}
+
+/// CRC-16/XMODEM, as the cluster specification has it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| crc << 8 ^ CRCS[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const CRCS: [u16; 256] = {
+    let (mut crcs, mut byte) = ([0; 256], 0);
+    while byte < crcs.len() {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        crcs[byte] = crc;
+        byte += 1;
+    }
+    crcs
+};
+
+/// A node that has slots, or to which another one has sent us.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) address: ConnectionAddr,
+    pub(crate) server: Arc<Server>,
+}
+
+/// The nodes, and for each slot the place of its node.
+pub(crate) struct Map {
+    pub(crate) nodes: Vec<Node>,
+    slots: Arc<[u16]>,
+}
+
+impl Map {
+    /// The map of a cluster that nobody knows yet.
+    pub(crate) fn unknown() -> Map {
+        Map { nodes: Vec::new(), slots: Arc::new([NOBODY; SLOTS]) }
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Who has the slot.
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Node> {
+        self.nodes.get(usize::from(self.slots[usize::from(slot)]))
+    }
+
+    pub(crate) fn at(&self, address: &ConnectionAddr) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.address == *address)
+    }
+
+    /// The same map, which knows of another node, unless it knows too many.
+    pub(crate) fn with(&self, node: &Node) -> Map {
+        let nodes = self.nodes.iter().chain([node]).take(NODES_MAX);
+        Map { nodes: nodes.cloned().collect(), slots: Arc::clone(&self.slots) }
+    }
+
+    /// The map that `asked` told by CLUSTER SLOTS; `None` if that is none. `node` makes those that are new.
+    pub(crate) fn read(told: &Value, asked: &ConnectionAddr, node: impl Fn(ConnectionAddr) -> Node) -> Option<Map> {
+        let (mut nodes, mut slots): (Vec<Node>, _) = (Vec::new(), [NOBODY; SLOTS]);
+        for range in array(told)? {
+            let [Value::Int(first), Value::Int(last), primary, ..] = array(range)? else { return None };
+            // A node that is about to leave may have no port.
+            let Some(address) = address(primary, asked) else { continue };
+            let known = nodes.iter().position(|node| node.address == address);
+            let place = known.unwrap_or(nodes.len());
+            if known.is_none() {
+                nodes.push(node(address));
+            }
+            let place = u16::try_from(place).ok().filter(|place| usize::from(*place) < NODES_MAX)?;
+            slots.get_mut(usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?)?.fill(place);
+        }
+        if nodes.is_empty() { None } else { Some(Map { nodes, slots: Arc::new(slots) }) }
+    }
+}
+
+fn array(value: &Value) -> Option<&[Value]> {
+    if let Value::Array(values) = value { Some(values) } else { None }
+}
+
+/// Host and port of a node in CLUSTER SLOTS.
+fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+    let [host, Value::Int(port), ..] = array(node)? else { return None };
+    let host = match host {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        Value::Nil => "",
+        _ => return None,
+    };
+    at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked)
+}

@@ -1,0 +1,194 @@
+//! A store without scripts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Wait};
+use spillgate_redis::{Failure, PLAIN_COMMANDS, RedisStore, Settings};
+use tokio::time::{Instant, sleep};
+
+use crate::support::RedisServer;
+use crate::{ask, settings};
+
+const DAY: Duration = Duration::from_secs(86_400);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// That of a user who may run no scripts, and nothing else that it does not need.
+fn store(server: &RedisServer) -> RedisStore {
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"]);
+    for command in PLAIN_COMMANDS {
+        user.arg(format!("+{}", command.to_lowercase()));
+    }
+    server.connect().ask_one(user);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    RedisStore::new(&Settings { url, scripts: false, ..settings(server) }).expect("an address")
+}
+
+fn first_hit(limit: u64, window: Duration) -> Quota {
+    Quota::fixed_window(limit, window).anchor(Anchor::FirstHit).build().expect("valid")
+}
+
+fn epoch(limit: u64, window: Duration) -> Quota {
+    Quota::fixed_window(limit, window).build().expect("valid")
+}
+
+#[tokio::test]
+async fn takes_and_looks_count_down_to_nothing() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    store.connected().await.expect("no scripts are loaded");
+    for (key, quota) in (1u128..).zip([first_hit(5, DAY), epoch(5, DAY * 365)]) {
+        let (_, look) = ask(&store, key, &quota, Op::Look).await;
+        assert_eq!((look.remaining, look.reset_after_ns), (5, 0));
+        for left in (0..5).rev() {
+            let (verdict, decision) = ask(&store, key, &quota, Op::take(1)).await;
+            assert_eq!((verdict.allowed, decision.remaining, decision.limit), (true, left, 5));
+            assert_eq!(decision.receipt, None, "nothing can be given back");
+            let (_, look) = ask(&store, key, &quota, Op::Look).await;
+            assert_eq!((look.allowed, look.remaining), (true, left));
+            let window_ns = quota.window_ns();
+            assert!((1..=window_ns).contains(&look.reset_after_ns), "{look:?}");
+        }
+        let (verdict, decision) = ask(&store, key, &quota, Op::take(1)).await;
+        assert_eq!((verdict.allowed, decision.remaining, decision.reason), (false, 0, Reason::Exceeded));
+        assert!(decision.retry_after > Wait::NONE && decision.retry_after <= Wait::After(quota.window_ns()));
+        let (_, never) = ask(&store, key, &quota, Op::take(6)).await;
+        assert_eq!((never.reason, never.retry_after), (Reason::CostAboveCapacity, Wait::Never));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_attempt_counts() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    for (key, quota) in (1u128..).zip([first_hit(5, DAY), epoch(5, DAY * 365)]) {
+        assert!(ask(&store, key, &quota, Op::take(3)).await.0.allowed);
+        let (verdict, decision) = ask(&store, key, &quota, Op::take(3)).await;
+        assert_eq!((verdict.allowed, decision.remaining), (false, 0), "the counter is at 6");
+        // With scripts this would fit.
+        let (verdict, decision) = ask(&store, key, &quota, Op::take(2)).await;
+        assert_eq!((verdict.allowed, decision.remaining), (false, 0));
+    }
+}
+
+#[tokio::test]
+async fn each_hit_is_charged_by_itself() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let (few, many) = (first_hit(1, DAY), epoch(10, DAY * 365));
+    let hits = [(&few, 1), (&many, 2)].map(|(quota, key)| Hit::new(key, quota, Op::take(1), Binding::Enforce));
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let mut decisions = [Decision::default(); 2];
+        let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+        told.push((verdict.allowed, verdict.binding, decisions[1].remaining));
+    }
+    // The refusal by one limit charges the other; one that is known is not asked about.
+    assert_eq!(told, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 0)]);
+    assert_eq!(ask(&store, 2, &many, Op::Look).await.1.remaining, 8);
+    // Two hits on one counter, in their order.
+    let hits = [3, 8].map(|cost| Hit::new(3, &many, Op::take(cost), Binding::Enforce));
+    let mut decisions = [Decision::default(); 2];
+    let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+    assert_eq!((verdict.allowed, decisions.map(|d| (d.allowed, d.remaining))), (false, [(true, 7), (false, 0)]));
+}
+
+#[tokio::test]
+async fn many_tasks_are_admitted_the_limit_and_with_higher_costs_never_more() {
+    let server = RedisServer::start();
+    let stores = [store(&server), store(&server)];
+    let quotas = [first_hit(1000, DAY), epoch(1000, DAY * 365)];
+    for (key, (quota, costs)) in (1u128..).zip(quotas.iter().flat_map(|quota| [(quota, 1), (quota, 7)])) {
+        let tasks: Vec<_> = (0..64)
+            .map(|i| {
+                let (store, quota) = (stores[i % 2].clone(), quota.clone());
+                tokio::spawn(async move {
+                    let mut admitted = 0;
+                    for turn in 0..40 {
+                        let cost = 1 + (i as u64 + turn) % costs;
+                        let (verdict, _) = ask(&store, key, &quota, Op::take(cost)).await;
+                        admitted += if verdict.allowed { cost } else { 0 };
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        let mut sum = 0;
+        for task in tasks {
+            sum += task.await.expect("no task panics");
+        }
+        // What is left at the end fits nobody any more, since refusals count.
+        let least = if costs == 1 { 1000 } else { 1000 - costs };
+        assert!((least..=1000).contains(&sum), "{sum} of 1000 admitted at costs up to {costs}: {quota:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_window_by_the_first_hit_lasts_as_long_as_it_says() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let window = Duration::from_millis(150);
+    let quota = first_hit(2, window);
+    let (mut starts, mut counts) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    while starts.len() < 5 {
+        assert!(Instant::now() < deadline, "windows begin at {starts:?}");
+        let (verdict, decision) = ask(&store, 1, &quota, Op::take(1)).await;
+        if verdict.allowed && decision.remaining == 1 {
+            starts.push(verdict.now);
+            counts.push(0);
+        }
+        if verdict.allowed {
+            *counts.last_mut().expect("a window has begun") += 1;
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    for begun in starts.windows(2) {
+        let lasted = begun[1].as_nanos() - begun[0].as_nanos();
+        assert!(u128::from(lasted) >= window.as_nanos(), "a window of {lasted} ns");
+    }
+    assert_eq!(counts[..4], [2; 4], "the limit is admitted in each");
+}
+
+#[tokio::test]
+async fn windows_since_the_epoch_admit_the_limit_each() {
+    let server = RedisServer::start();
+    let stores = [store(&server), store(&server)];
+    let quota = Arc::new(epoch(3, Duration::from_millis(100)));
+    let (mut admitted, mut first, mut last) = (0, None, Time::EPOCH);
+    let deadline = Instant::now() + PATIENCE;
+    // Ten windows in sight of the server.
+    while first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns()) {
+        assert!(Instant::now() < deadline, "{admitted} admitted from {first:?} to {last:?}");
+        for store in &stores {
+            let (verdict, _) = ask(store, 1, &quota, Op::take(1)).await;
+            admitted += u64::from(verdict.allowed);
+            first = first.or(Some(verdict.now));
+            last = last.max(verdict.now);
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    let windows = last.as_nanos() / quota.window_ns() - first.map_or(0, Time::as_nanos) / quota.window_ns() + 1;
+    // One more where a clock was behind or ahead at an end.
+    assert!(admitted <= 3 * (windows + 2), "{admitted} in {windows} windows of 3");
+    assert!(admitted >= 3 * 5, "{admitted} in {windows} windows of 3");
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_is_said_at_load_and_refused_when_asked() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let quotas = [
+        Quota::token_bucket(5, DAY).build().expect("valid"),
+        Quota::sliding_window_log(5, DAY).build().expect("valid"),
+        first_hit(5, DAY),
+    ];
+    assert_eq!(quotas.each_ref().map(|quota| store.supports(quota, OpKind::Take)), [false, false, true]);
+    assert!(!store.supports(&quotas[2], OpKind::Refund) && !store.supports(&quotas[2], OpKind::Reset));
+    for (quota, op) in [(&quotas[0], Op::take(1)), (&quotas[1], Op::Look), (&quotas[2], Op::Reset)] {
+        let hits = [Hit::new(1, quota, op, Binding::Enforce)];
+        let failed = store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await;
+        assert_eq!(failed.map_err(|failed| failed.class), Err(Failure::Malformed), "{op:?} on {quota:?}");
+    }
+}
