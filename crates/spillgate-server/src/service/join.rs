@@ -7,19 +7,18 @@ use std::task::Poll;
 /// What all of `futures` come to, in their order. They are begun in that order too: questions over one connection
 /// reach the store so.
 pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Option<F::Output>, Pin<Box<F>>)> = futures.map(|future| (None, Box::pin(future))).collect();
+    let mut running: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
     poll_fn(|cx| {
-        let mut waits = false;
-        for (output, future) in running.iter_mut().filter(|(output, _)| output.is_none()) {
-            match future.as_mut().poll(cx) {
-                Poll::Ready(done) => *output = Some(done),
-                Poll::Pending => waits = true,
+        for (output, future) in outputs.iter_mut().zip(&mut running).filter(|(output, _)| output.is_none()) {
+            if let Poll::Ready(done) = future.as_mut().poll(cx) {
+                *output = Some(done);
             }
         }
-        if waits { Poll::Pending } else { Poll::Ready(()) }
+        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    running.into_iter().filter_map(|(output, _)| output).collect()
+    outputs.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
