@@ -5,10 +5,16 @@ use std::sync::Arc;
 
 use super::*;
 use spillgate::{Fallback, FallbackStore, OnStoreFailure, Reason};
+use spillgate_redis::{LogForm, Name};
 
 /// The write-up's example.
 fn hundred_in_ten_seconds() -> Quota {
     build(Quota::sliding_window_log(100, SECOND * 10))
+}
+
+/// A store whose logs are sorted sets, as the write-up's are.
+fn sorted_sets(server: &Server) -> RedisStore {
+    RedisStore::new(&Settings { log: LogForm::Zset, ..settings(server) }).expect("an address")
 }
 
 async fn below_at_and_above(store: &impl Store) {
@@ -31,6 +37,7 @@ async fn below_at_and_above(store: &impl Store) {
 async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     let server = Server::start();
     below_at_and_above(&redis(&server)).await;
+    below_at_and_above(&sorted_sets(&server)).await;
     below_at_and_above(&memory()).await;
 }
 
@@ -58,16 +65,40 @@ async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
 async fn counting_and_adding_are_one_step() {
     let server = Server::start();
     no_race([Arc::new(redis(&server)), Arc::new(redis(&server))], at(0)).await;
+    no_race([Arc::new(sorted_sets(&server)), Arc::new(sorted_sets(&server))], at(0)).await;
     let shared = Arc::new(memory());
     no_race([Arc::clone(&shared), shared], at(0)).await;
+}
+
+/// With scores of whole seconds, of the caller's clock, neither the count nor the order says what was when.
+#[tokio::test]
+async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
+    let server = Server::start();
+    let (store, quota) = (sorted_sets(&server), hundred_in_ten_seconds());
+    let name = Name::with(&Hit::new(7, &quota, Op::Look, Binding::Enforce), LogForm::Zset).to_string();
+    let mut times_us = Vec::new();
+    for _ in 0..100 {
+        times_us.push(take(&store, None, 7, &quota, 1).await.0.now.as_nanos() / 1000);
+    }
+    assert!(!take(&store, None, 7, &quota, 1).await.0.allowed);
+    assert_eq!(told::<String>(&server, &["TYPE", &name]), "zset");
+    let (from, to) = (times_us[20].to_string(), times_us[40].to_string());
+    let within = times_us.iter().filter(|time| (times_us[20]..=times_us[40]).contains(time)).count();
+    assert_eq!(told::<usize>(&server, &["ZCOUNT", &name, &from, &to]), within);
+    let members: Vec<(String, f64)> = told(&server, &["ZRANGE", &name, "0", "-1", "WITHSCORES"]);
+    assert_eq!(members.iter().map(|(_, score)| *score as u64).collect::<Vec<_>>(), times_us, "each once, in order");
+    let left: i64 = told(&server, &["PTTL", &name]);
+    assert!((1..=10_001).contains(&left), "{left} ms");
 }
 
 #[tokio::test]
 async fn keys_of_users_who_are_gone_expire_by_themselves() {
     let server = Server::start();
-    let (store, quota) = (redis(&server), build(Quota::sliding_window_log(100, Duration::from_millis(200))));
-    for user in 1..=200u128 {
-        take(&store, None, user << 100, &quota, 1).await;
+    let quota = build(Quota::sliding_window_log(100, Duration::from_millis(200)));
+    for store in [redis(&server), sorted_sets(&server)] {
+        for user in 1..=100u128 {
+            take(&store, None, user << 100, &quota, 1).await;
+        }
     }
     until_empty(&server).await;
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use spillgate::{Anchor, Limiter, ManualClock};
-use spillgate_redis::Name;
+use spillgate_redis::{Name, PLAIN_COMMANDS};
 
 async fn the_window_starts_at_the_first_call(store: &impl Store) {
     let quota = build(Quota::fixed_window(3, SECOND).anchor(Anchor::FirstHit));
@@ -130,4 +130,33 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
         assert_eq!(told::<u64>(&server, &["STRLEN", &name]), first);
         assert!((1..=20).contains(&first), "{first} bytes");
     }
+}
+
+/// On a server whose users may run no scripts.
+#[tokio::test]
+async fn where_scripts_are_refused_the_window_is_counted_without() {
+    let server = Server::start();
+    let allowed = PLAIN_COMMANDS.map(|command| format!("+{}", command.to_lowercase()));
+    let words = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"];
+    server.run(&words.into_iter().chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let store = RedisStore::new(&Settings { url, scripts: false, ..settings(&server) }).expect("an address");
+    let window = Duration::from_millis(500);
+    let quota = build(Quota::fixed_window(50, window).anchor(Anchor::FirstHit));
+    let (first, decision) = take(&store, None, 7, &quota, 1).await;
+    assert_eq!((first.allowed, decision.remaining), (true, 49));
+    let mut last = first;
+    let mut admitted = 1;
+    while admitted < 200 {
+        let (verdict, _) = take(&store, None, 7, &quota, 1).await;
+        admitted += u64::from(verdict.allowed);
+        last = verdict;
+    }
+    // Four windows, of which the first began with the first call: the last one begins after three whole ones, counted in
+    // milliseconds.
+    let passed = last.now.as_nanos() - first.now.as_nanos();
+    assert!(passed + 3_000_000 >= 3 * quota.window_ns(), "200 of 50 in each window after {passed} ns");
+    let stats: String = told(&server, &["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_exec:") && !stats.contains("cmdstat_eval"), "{stats}");
+    until_empty(&server).await;
 }
