@@ -1,16 +1,22 @@
 //! What a server is asked: a script, or plain commands.
 
-use spillgate_core::{Decision, Hit, OpKind, Quota, StoreError, Time};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use spillgate_core::{Algorithm, Anchor, Decision, Hit, OpKind, Quota, StoreError, Time};
 
 use crate::plain::{self, Plain, ServerClock};
 use crate::request::{self, Answer, Request};
-use crate::{LogForm, Name, Settings};
+use crate::{FixedWindow, LogForm, Name, Settings};
 
 /// How requests are put, by the settings.
+#[derive(Debug)]
 pub(crate) struct Forms {
     log: LogForm,
     scripts: bool,
-    clock: ServerClock,
+    fixed_window: FixedWindow,
+    /// No server has said that it knows no INCREX.
+    has_increx: AtomicBool,
+    pub(crate) clock: ServerClock,
 }
 
 /// A request as it is put.
@@ -22,12 +28,30 @@ pub(crate) enum Call<'f, 'r, 'q> {
 
 impl Forms {
     pub(crate) fn new(settings: &Settings) -> Forms {
-        Forms { log: settings.log, scripts: settings.scripts, clock: ServerClock::new() }
+        Forms {
+            log: settings.log,
+            scripts: settings.scripts,
+            fixed_window: settings.fixed_window,
+            has_increx: AtomicBool::new(true),
+            clock: ServerClock::new(),
+        }
     }
 
     /// Whether `op` on `quota` can be put.
     pub(crate) fn support(&self, quota: &Quota, op: OpKind) -> bool {
-        if self.scripts { request::supports(quota, op) } else { plain::supports(quota, op) }
+        if !self.scripts || self.is_native(quota) { plain::supports(quota, op) } else { request::supports(quota, op) }
+    }
+
+    /// Whether windows of this quota are counted by INCREX, where a server has it. What may be asked of them does not
+    /// depend on that, or it would change with the server.
+    fn is_native(&self, quota: &Quota) -> bool {
+        let first_hit = quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
+        self.fixed_window == FixedWindow::Native && first_hit && plain::supports(quota, OpKind::Take)
+    }
+
+    /// How windows are taken from, as far as servers have said.
+    pub(crate) fn fixed_window(&self) -> FixedWindow {
+        if self.has_increx.load(Ordering::Relaxed) { self.fixed_window } else { FixedWindow::Script }
     }
 
     /// # Errors
@@ -37,11 +61,18 @@ impl Forms {
         now: Option<Time>,
         hits: &'r [Hit<'q>],
     ) -> Result<Call<'f, 'r, 'q>, StoreError> {
-        if self.scripts {
-            Request::with(now, hits, self.log).map(Call::Script)
-        } else {
-            Plain::new(now, hits, &self.clock).map(Call::Plain)
+        let by_increx = self.fixed_window() == FixedWindow::Native;
+        let is_native = hits.iter().any(|hit| self.is_native(hit.quota));
+        if self.scripts && is_native && hits.len() > 1 {
+            return Err(StoreError::Malformed("a native window has to be asked about alone"));
         }
+        if !self.scripts || is_native && by_increx {
+            return Plain::new(now, hits, self, by_increx).map(Call::Plain);
+        }
+        if hits.iter().any(|hit| self.is_native(hit.quota) && !plain::supports(hit.quota, hit.op.kind())) {
+            return Err(StoreError::Malformed("a native window knows takes and looks alone"));
+        }
+        Request::with(now, hits, self.log).map(Call::Script)
     }
 }
 
@@ -61,6 +92,12 @@ impl Call<'_, '_, '_> {
     pub(crate) fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
         match self {
             Call::Script(request) => request.answer(reply, decisions),
+            // The server has not INCREX, and has done nothing.
+            Call::Plain(plain) if reply.is_empty() && plain.by_increx => {
+                plain.forms.has_increx.store(false, Ordering::Relaxed);
+                *self = plain.forms.call(None, plain.hits)?;
+                Ok(Answer::AskAgain)
+            }
             Call::Plain(plain) => plain.answer(reply, decisions),
         }
     }

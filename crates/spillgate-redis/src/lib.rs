@@ -5,8 +5,8 @@
 //! to tell the caller, so that `remaining`, `retry_after` and the rest are computed in one place for all stores.
 //!
 //! A [`Request`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
-//! arguments, and takes the bytes of the reply. [`RedisStore`] asks one server, over connections that many requests
-//! share and that are made again whenever they end.
+//! arguments, and takes the bytes of the reply. [`RedisStore`] asks: one server, the primary that sentinels name, or the
+//! nodes of a cluster, over connections that many requests share and that are made again whenever they end.
 //!
 //! # Guarantees
 //!
@@ -18,6 +18,8 @@
 //! * A refusal that is repeated without asking is one that the server would repeat, unless something was given back
 //!   elsewhere within [`Settings::deny_cache_max_age`]: `src/deny_cache/tests.rs`, `tests/modes/deny_cache.rs`.
 //! * Without scripts, too, no window admits more than its limit: `tests/modes/plain.rs`.
+//! * A cluster's slots decide together what the kernel decides, also while they move, and a replica that is promoted is
+//!   found without help: `tests/topology`.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
 mod address;

@@ -5,6 +5,8 @@
 //! but what was admitted in a window never does. A window lasts from its counter's first unit until the counter expires,
 //! on the server's clock; or it is one of those since the epoch, and its number is part of the counter's name. That
 //! number goes by the server's time as it was last told here, since a counter has to be named before the server is asked.
+//!
+//! A server that has INCREX raises a counter only up to its limit: then a take that is refused counts nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,9 +20,11 @@ use spillgate_core::{
 use tokio::time::Instant;
 
 use crate::bytes::Reader;
+use crate::call::Forms;
 use crate::{Answer, Name};
 
-/// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`.
+/// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`. With
+/// [`FixedWindow::Native`](crate::FixedWindow::Native), INCREX too, with scripts and without.
 pub const PLAIN_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
 
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -73,6 +77,8 @@ struct Counter {
     name: Name,
     /// What is added; 0 to look.
     cost: u64,
+    /// Up to this, by INCREX.
+    most: u64,
     life_ms: u64,
     /// When the window began, if its number says so.
     start: Option<u64>,
@@ -81,8 +87,9 @@ struct Counter {
 /// A request as one transaction.
 #[derive(Debug)]
 pub(crate) struct Plain<'f, 'r, 'q> {
-    clock: &'f ServerClock,
-    hits: &'r [Hit<'q>],
+    pub(crate) forms: &'f Forms,
+    pub(crate) by_increx: bool,
+    pub(crate) hits: &'r [Hit<'q>],
     /// Of each hit. None while the server has not told the time that they need: then it is asked for that alone.
     counters: SmallVec<[Counter; 2]>,
 }
@@ -93,18 +100,19 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
     pub(crate) fn new(
         now: Option<Time>,
         hits: &'r [Hit<'q>],
-        clock: &'f ServerClock,
+        forms: &'f Forms,
+        by_increx: bool,
     ) -> Result<Plain<'f, 'r, 'q>, StoreError> {
         if hits.len() > MAX_HITS {
             return Err(StoreError::Malformed("too many hits"));
         }
         if now.is_some() {
-            return Err(StoreError::Malformed("without scripts the server's clock decides"));
+            return Err(StoreError::Malformed("plain commands go by the server's clock"));
         }
         if !hits.iter().all(|hit| supports(hit.quota, hit.op.kind())) {
-            return Err(StoreError::Malformed("a hit that cannot be served without scripts"));
+            return Err(StoreError::Malformed("a hit that plain commands cannot serve"));
         }
-        Ok(Plain { clock, hits, counters: counters(hits, clock) })
+        Ok(Plain { forms, by_increx, hits, counters: counters(hits, &forms.clock) })
     }
 
     /// The name of the first counter: all are in one slot.
@@ -117,7 +125,10 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         out.cmd("MULTI").ignore();
         for counter in &self.counters {
             let name = counter.name.as_bytes();
-            if counter.cost > 0 {
+            if counter.cost > 0 && self.by_increx {
+                out.cmd("INCREX").arg(name).arg("BYINT").arg(counter.cost).arg("UBOUND").arg(counter.most);
+                out.arg("PX").arg(counter.life_ms).arg("ENX").ignore();
+            } else if counter.cost > 0 {
                 out.cmd("INCRBY").arg(name).arg(counter.cost).ignore();
                 out.cmd("PEXPIRE").arg(name).arg(counter.life_ms).arg("NX").ignore();
             } else {
@@ -138,14 +149,14 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         // The time comes last.
         let (counts, time) = reply.split_at_checked(reply.len().saturating_sub(16)).ok_or_else(broken)?;
         let now = read_time(time).ok_or_else(broken)?;
-        self.clock.told(now);
+        self.forms.clock.told(now);
         if self.counters.len() < self.hits.len() {
-            self.counters = counters(self.hits, self.clock);
+            self.counters = counters(self.hits, &self.forms.clock);
             return Ok(Answer::AskAgain);
         }
         let mut reader = Reader(counts);
         for ((hit, counter), decision) in self.hits.iter().zip(&self.counters).zip(&mut *decisions) {
-            *decision = counter.decide(hit, now, &mut reader).ok_or_else(broken)?;
+            *decision = counter.decide(hit, self.by_increx, now, &mut reader).ok_or_else(broken)?;
         }
         if reader.0.is_empty() { Ok(Answer::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
     }
@@ -154,29 +165,27 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
 impl Counter {
     /// `None` where the windows are numbered and nobody has told the time.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
-        let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
+        let (quota, window_ns, most) = (hit.quota, hit.quota.window_ns(), hit.quota.hard_capacity());
         let cost = match hit.op {
-            Op::Take { cost, .. } if cost <= quota.hard_capacity() => cost,
+            Op::Take { cost, .. } if cost <= most => cost,
             _ => 0,
         };
         if quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit) {
             let life_ms = window_ns / MILLISECOND_NS;
-            return Some(Counter { name: Name::of_counter(hit, 0), cost, life_ms, start: None });
+            return Some(Counter { name: Name::of_counter(hit, 0), cost, most, life_ms, start: None });
         }
         let number = clock.now()?.as_nanos() / window_ns;
         let life_ms = (window_ns + window_ns.min(LATE_NS)).div_ceil(MILLISECOND_NS);
         let (name, start) = (Name::of_counter(hit, number), Some(number * window_ns));
-        Some(Counter { name, cost, life_ms, start })
+        Some(Counter { name, cost, most, life_ms, start })
     }
 
-    fn decide(&self, hit: &Hit<'_>, now: Time, reader: &mut Reader<'_>) -> Option<Decision> {
+    fn decide(&self, hit: &Hit<'_>, by_increx: bool, now: Time, reader: &mut Reader<'_>) -> Option<Decision> {
         let window_ns = hit.quota.window_ns();
         let after = reader.integer(8)?;
-        let before = after.checked_sub(self.cost)?;
-        if self.cost > 0 {
-            // Whether this was the counter's first unit.
-            reader.integer(8)?;
-        }
+        // INCREX tells what it has added; PEXPIRE, whether these are the counter's first units.
+        let second = if self.cost > 0 { reader.integer(8)? } else { 0 };
+        let before = after.checked_sub(if by_increx { second } else { self.cost })?;
         // Whole milliseconds, after the last of which the counter is gone; negative for one without an end, or none.
         let left_ms = reader.integer(8)?.cast_signed().max(0).unsigned_abs() + 1;
         let (start, at) = match self.start {

@@ -179,15 +179,24 @@ async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> Redis
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
-/// The numbers that the transaction answers with; `None` if there are others.
+/// The numbers that the transaction answers with, none if the server has not INCREX; `None` if there are others.
 async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
     let mut all = Pipeline::new();
     if asking {
         all.cmd("ASKING").ignore();
     }
     plain.write(&mut all);
-    let (reply,) = all.query_async(&mut live.connection()).await?;
-    Ok(numbers(&reply))
+    match all.query_async(&mut live.connection()).await {
+        Ok((reply,)) => Ok(numbers(&reply)),
+        Err(error) if plain.by_increx && lacks_command(&error) => Ok(Some(Vec::new())),
+        Err(error) => Err(error),
+    }
+}
+
+fn lacks_command(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors();
+    let first = errors.as_deref().and_then(|errors| errors.first()).and_then(|(_, error)| error.details());
+    first.is_some_and(|said| said.starts_with("unknown command"))
 }
 
 /// What goes before the command, and the command; the answer is its alone.

@@ -13,23 +13,31 @@ use std::time::Duration;
 /// ```
 #[derive(Clone)]
 pub struct Settings {
-    /// `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS (`valkey://` and `valkeys://` say the
-    /// same), or `unix:///path[?user=..&pass=..&db=..]`. For a database other than 0 the user has to be allowed SELECT.
+    /// What there is, and where; `rediss` in place of `redis` for TLS.
+    ///
+    /// * One server: `redis://[user:password@]host[:port][/database]` (`valkey://` and `valkeys://` say the same), or
+    ///   `unix:///path[?user=..&pass=..&db=..]`. For a database other than 0 the user has to be allowed SELECT.
+    /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..`, some of its nodes, which tell of the
+    ///   others. The user has to be allowed ASKING and CLUSTER SLOTS on all of them.
+    /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]`, the sentinels, and the
+    ///   name by which they know the primary. The user is the servers', and has to be allowed ROLE; the sentinels are
+    ///   asked without one.
     pub url: String,
-    /// Certificates for `rediss://`.
+    /// Certificates for TLS.
     pub tls: Tls,
     /// Within this a request is decided or has failed; queueing included.
     pub timeout: Duration,
     /// Within this a connection is made, the user logged in and the scripts loaded, or it is tried anew.
     pub connect_timeout: Duration,
-    /// Shared connections; a thread keeps to one of them, so that its requests travel together. It is made when the
+    /// Shared connections to each server; a thread keeps to one of them, so that its requests travel together. It is made when the
     /// thread first asks, and lives on the runtime that asked.
     pub connections: usize,
     /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded).
     pub max_in_flight: usize,
     /// So many requests in a row without an answer open the circuit breaker.
     pub max_failures: u32,
-    /// While it is open, one request may try at least so often; and where there is no connection, one is tried.
+    /// While it is open, one request may try at least so often; where there is no connection, one is tried; and while a
+    /// node of a cluster fails, the others are asked who has its slots now.
     pub probe_every: Duration,
     /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none.
     ///
@@ -94,10 +102,14 @@ pub enum LogForm {
 /// How a `fixed_window` is taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FixedWindow {
-    /// By a script, as every other quota.
+    /// As every other quota.
     #[default]
     Script,
-    /// By one native command (INCREX) where the server has it: single takes on `first_hit` windows of whole milliseconds.
+    /// `first_hit` windows of whole milliseconds, whose refusals are free and start no penalty, by INCREX where the
+    /// server has it (Redis 8.8, Valkey 9.2), else as before. They know takes and looks alone, and with scripts a
+    /// request that hits one hits nothing else. They start and end on the server's clock of milliseconds, so that their
+    /// decisions are not bit for bit the kernel's. Without scripts, epoch windows are taken from so as well; and then
+    /// what is refused counts nothing. This has not been run against a server that has the command.
     Native,
 }
 

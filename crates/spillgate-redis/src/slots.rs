@@ -109,3 +109,13 @@ fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     };
     at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::crc16;
+
+    #[test]
+    fn slots_are_by_the_crc_that_the_specification_names() {
+        assert_eq!((crc16(b"123456789"), crc16(b"")), (0x31c3, 0));
+    }
+}

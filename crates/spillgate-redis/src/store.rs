@@ -1,4 +1,4 @@
-//! A store on one server.
+//! The store: who is asked, and what becomes of that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,9 +15,10 @@ use crate::parts::{self, GiveBack};
 use crate::server::{Reply, Server};
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
-use crate::{Answer, Circuit, Failed, Failure, Settings};
+use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 
-/// Decides on one Redis or Valkey. Requests that are under way at once share connections and their round trips.
+/// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster. Requests that are under way at
+/// once share connections and their round trips.
 ///
 /// It is made at once, with or without a server, and connects when it is first asked. Each request is answered within
 /// [`Settings::timeout`]: decided, or failed. It is asked once: whether one that failed was charged,
@@ -37,6 +38,23 @@ use crate::{Answer, Circuit, Failed, Failure, Settings};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # A request in several slots of a cluster
+///
+/// Each slot is asked by a script of its own, all at once, and the verdict is formed over all. Decisions and verdict are
+/// those of the kernel; but not in one atomic step:
+///
+/// * If the request is refused, what slots took that did not know of it is given back by receipt, before the answer if the
+///   deadline allows. Until then it may refuse somebody else. A give-back that is not done by twice the deadline is
+///   dropped and [counted](RedisStore::give_backs_lost): then the units come back as their algorithm says. Limits are
+///   never exceeded by it, but that a bucket's take, given back d later, widens its bound to that of s + d.
+/// * If a slot fails, the request fails, and what others took stays taken: whoever then lets the request pass has charged
+///   it as far as possible.
+/// * A lease is renewed though another slot refuses the request.
+///
+/// # Failover
+///
+/// Replicas may lack the last takes of a primary that died. A limit is exceeded by that many at most.
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Shared>,
@@ -256,6 +274,12 @@ impl RedisStore {
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.shared.deny_cache.answered()
+    }
+
+    /// How fixed windows are taken from: as [`Settings::fixed_window`] says, until a server has no INCREX.
+    #[must_use]
+    pub fn fixed_window(&self) -> FixedWindow {
+        self.shared.forms.fixed_window()
     }
 
     /// Requests that failed so.

@@ -1,19 +1,27 @@
 //! Where a server is, and a connection to it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, RedisConnectionInfo, RedisResult, Value, from_redis_value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::failure::{Failed, Failure};
-use crate::first::first_of;
 use crate::script::Script;
 use crate::tls;
+
+/// So long all sentinels are waited for.
+const SENTINEL_WITHIN: Duration = Duration::from_millis(250);
 
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -60,21 +68,37 @@ impl Access {
         self.open(address, &self.user).await?.ask(command).await
     }
 
-    /// A connection to the primary that this sentinel knows by that name.
-    async fn primary_by(&self, sentinel: &ConnectionAddr, name: &str) -> Result<Connected, Failed> {
-        // The user of the URL is the servers'.
-        let nobody = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        let told = self.open(sentinel, &nobody).await?.ask(&command).await?;
-        let unknown = || Failed::new(Failure::Other, format!("the sentinel {sentinel} knows no primary {name}"));
-        let (host, port) = from_redis_value::<(String, u16)>(told).map_err(|_| unknown())?;
-        let mut primary = self.open(&ConnectionAddr::Tcp(host, port), &self.user).await?;
-        // The sentinel may not know yet what became of it.
+    /// A connection to the primary that the sentinels know by that name.
+    async fn primary(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<Connected, Failed> {
+        let told = join_all(sentinels.iter().map(|sentinel| timeout(SENTINEL_WITHIN, self.told_by(sentinel, name))));
+        let late = || Failed::new(Failure::Timeout, "no sentinel answered in time");
+        let told = told.await.into_iter().map(|told| told.unwrap_or_else(|_| Err(late())));
+        // The sentinel that has heard of the latest failover is right: an old primary may believe itself to be one.
+        let newest = told.reduce(|newest, told| match (&newest, &told) {
+            (Ok((newest_epoch, _)), Ok((epoch, _))) if newest_epoch >= epoch => newest,
+            (Ok(_), Err(_)) => newest,
+            _ => told,
+        });
+        let (_, address) = newest.unwrap_or_else(|| Err(late()))?;
+        let mut primary = self.open(&address, &self.user).await?;
         match primary.ask(&redis::cmd("ROLE")).await? {
             Value::Array(role) if role.first().is_some_and(is_primary) => Ok(primary),
-            _ => Err(Failed::new(Failure::Readonly, format!("{} is no primary", primary.address))),
+            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
         }
+    }
+
+    /// The epoch of the latest failover, and the primary's address since.
+    async fn told_by(&self, sentinel: &ConnectionAddr, name: &str) -> Result<(u64, ConnectionAddr), Failed> {
+        // The user of the URL is the servers'.
+        let nobody = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let mut commands = Pipeline::new();
+        commands.cmd("SENTINEL").arg("MASTER").arg(name);
+        // During a failover the other command does not know yet.
+        commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+        let told = self.open(sentinel, &nobody).await?.ask_all(&commands).await;
+        let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
+        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        Ok((epoch, ConnectionAddr::Tcp(host, port)))
     }
 }
 
@@ -94,12 +118,8 @@ impl Connected {
         driven(&mut self.driver, command.query_async(&mut self.connection)).await
     }
 
-    async fn load(&mut self) -> Result<(), Failed> {
-        let mut all = redis::Pipeline::new();
-        for script in Script::ALL {
-            all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
-        }
-        driven(&mut self.driver, all.query_async(&mut self.connection)).await
+    async fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Failed> {
+        driven(&mut self.driver, commands.query_async(&mut self.connection)).await
     }
 }
 
@@ -128,13 +148,14 @@ impl Target {
     pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
         let mut connected = match &self.location {
             Location::At(address) => self.access.open(address, &self.access.user).await?,
-            Location::PrimaryOf(sentinels, name) => {
-                let attempts = sentinels.iter().map(|sentinel| self.access.primary_by(sentinel, name));
-                first_of(attempts.collect()).await?
-            }
+            Location::PrimaryOf(sentinels, name) => self.access.primary(sentinels, name).await?,
         };
         if self.access.scripts {
-            connected.load().await?;
+            let mut all = Pipeline::new();
+            for script in Script::ALL {
+                all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+            }
+            connected.ask_all::<()>(&all).await?;
         }
         Ok(connected)
     }

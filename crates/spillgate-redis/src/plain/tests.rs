@@ -3,8 +3,9 @@ use std::time::Duration;
 use redis::Value;
 use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, StoreError, Time, Wait};
 
-use super::{Plain, ServerClock, numbers, supports};
-use crate::{Answer, Name};
+use super::{Plain, numbers, supports};
+use crate::call::{Call, Forms};
+use crate::{Answer, FixedWindow, Name, Settings};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -28,8 +29,12 @@ fn reply(numbers: &[i64], us: u64) -> Vec<u8> {
     numbers.iter().chain(&time).flat_map(|number| number.to_be_bytes()).collect()
 }
 
-fn told(clock: &ServerClock, ns: u64) {
-    clock.told(Time::from_nanos(NOW_S * SECOND_NS + ns));
+fn forms() -> Forms {
+    Forms::new(&Settings { scripts: false, ..Settings::new("redis://127.0.0.1/") })
+}
+
+fn told(forms: &Forms, ns: u64) {
+    forms.clock.told(Time::from_nanos(NOW_S * SECOND_NS + ns));
 }
 
 fn answer(plain: &mut Plain<'_, '_, '_>, reply: &[u8]) -> Decision {
@@ -54,24 +59,24 @@ fn commands(plain: &Plain<'_, '_, '_>) -> String {
 
 #[test]
 fn a_take_is_one_transaction() {
-    let (quota, clock) = (first_hit(5), ServerClock::new());
+    let (quota, forms) = (first_hit(5), forms());
     let hits = take(&quota, 3);
     let name = Name::of_counter(&hits[0], 0);
-    let plain = Plain::new(None, &hits, &clock).expect("served");
+    let plain = Plain::new(None, &hits, &forms, false).expect("served");
     let asked = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
     assert_eq!(commands(&plain), asked);
     assert_eq!(plain.key().map(|key| key.tag().to_vec()), Some(name.tag().to_vec()));
     for hits in [take(&quota, 0), take(&quota, 6), [Hit { op: Op::Look, ..hits[0] }]] {
-        let plain = Plain::new(None, &hits, &clock).expect("served");
+        let plain = Plain::new(None, &hits, &forms, false).expect("served");
         assert_eq!(commands(&plain), format!("MULTI GET {name} PTTL {name} TIME EXEC "), "nothing is charged");
     }
 }
 
 #[test]
 fn windows_since_the_epoch_are_numbered_once_the_server_has_told_the_time() {
-    let (quota, clock) = (epoch(5), ServerClock::new());
+    let (quota, forms) = (epoch(5), forms());
     let hits = take(&quota, 1);
-    let mut plain = Plain::new(None, &hits, &clock).expect("served");
+    let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
     assert_eq!(commands(&plain), "MULTI TIME EXEC ");
     let again = plain.answer(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Answer::AskAgain)), "{again:?}");
@@ -82,15 +87,15 @@ fn windows_since_the_epoch_are_numbered_once_the_server_has_told_the_time() {
     assert_ne!(name, Name::of(&hits[0]));
     let day = Quota::fixed_window(5, SECOND * 86_400).build().expect("valid");
     let plain = [take(&day, 1)];
-    let plain = Plain::new(None, &plain[0], &clock).expect("served");
+    let plain = Plain::new(None, &plain[0], &forms, false).expect("served");
     assert!(commands(&plain).contains(" 86460000 NX "), "{}", commands(&plain));
 }
 
 #[test]
 fn a_window_by_the_first_hit_ends_when_its_counter_does() {
-    let (quota, clock) = (first_hit(5), ServerClock::new());
+    let (quota, forms) = (first_hit(5), forms());
     let hits = take(&quota, 2);
-    let mut plain = Plain::new(None, &hits, &clock).expect("served");
+    let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
     let fresh = answer(&mut plain, &reply(&[2, 1, 1000], 500));
     assert_eq!((fresh.allowed, fresh.remaining, fresh.reset_after_ns), (true, 3, SECOND_NS));
     let second = answer(&mut plain, &reply(&[4, 0, 250], 500));
@@ -112,10 +117,10 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
 
 #[test]
 fn a_window_that_the_server_has_left_or_not_begun_still_has_its_limit() {
-    let (quota, clock) = (epoch(5), ServerClock::new());
+    let (quota, forms) = (epoch(5), forms());
     let hits = take(&quota, 1);
-    told(&clock, 0);
-    let mut plain = Plain::new(None, &hits, &clock).expect("served");
+    told(&forms, 0);
+    let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
     assert_eq!(plain.counters[0].start, Some(NOW_S * SECOND_NS));
     for (us, retry_ns) in [(0, SECOND_NS), (999_999, 1_000), (1_000_000, 1), (3_000_000, 1)] {
         assert!(answer(&mut plain, &reply(&[5, 0, 2000], us)).allowed);
@@ -123,17 +128,17 @@ fn a_window_that_the_server_has_left_or_not_begun_still_has_its_limit() {
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(retry_ns)), "at {us} us");
     }
     // And that one.
-    told(&clock, 5 * SECOND_NS);
-    let mut plain = Plain::new(None, &hits, &clock).expect("served");
+    told(&forms, 5 * SECOND_NS);
+    let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
     assert_eq!(answer(&mut plain, &reply(&[6, 0, 2000], 0)).retry_after, Wait::After(SECOND_NS));
 }
 
 #[test]
 fn a_cost_that_never_fits_is_charged_nothing() {
-    let clock = ServerClock::new();
+    let forms = forms();
     for (quota, cost, count) in [(first_hit(5), 6, 3), (first_hit(0), 1, 0), (first_hit(5), u64::MAX, 5)] {
         let hits = take(&quota, cost);
-        let mut plain = Plain::new(None, &hits, &clock).expect("served");
+        let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
         let refused = answer(&mut plain, &reply(&[count, 7], 0));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never), "{cost} of {quota:?}");
         assert_eq!(refused.remaining, quota.limit() - count.unsigned_abs());
@@ -159,31 +164,31 @@ fn only_free_takes_and_looks_on_fixed_windows_are_served() {
     ];
     for quota in others.map(|builder| builder.build().expect("valid")) {
         assert!(ops.iter().all(|op| !supports(&quota, *op)), "{quota:?}");
-        let refused = Plain::new(None, &take(&quota, 1), &ServerClock::new()).map(drop);
+        let refused = Plain::new(None, &take(&quota, 1), &forms(), false).map(drop);
         assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
     }
     assert!(supports(&short(1_500).build().expect("valid"), OpKind::Take));
-    let (quota, clock) = (first_hit(5), ServerClock::new());
+    let (quota, forms) = (first_hit(5), forms());
     let hits = take(&quota, 1);
-    assert!(matches!(Plain::new(Some(Time::EPOCH), &hits, &clock), Err(StoreError::Malformed(_))));
+    assert!(matches!(Plain::new(Some(Time::EPOCH), &hits, &forms, false), Err(StoreError::Malformed(_))));
     let many = [hits[0]; 257];
-    assert!(matches!(Plain::new(None, &many, &clock), Err(StoreError::Malformed(_))));
+    assert!(matches!(Plain::new(None, &many, &forms, false), Err(StoreError::Malformed(_))));
 }
 
 #[test]
 fn no_reply_makes_a_request_panic() {
     let quotas = [first_hit(5), epoch(5)];
-    let clock = ServerClock::new();
+    let forms = forms();
     let hits = [take(&quotas[0], 2)[0], take(&quotas[1], 1)[0], Hit { op: Op::Look, ..take(&quotas[0], 1)[0] }];
     let words = [0, 1, -1, -2, 5, 1000, i64::MAX, i64::MIN, 1 << 53, NOW_S.cast_signed()];
     let (mut seed, mut decided, mut failed) = (7u64, 0, 0);
     for _ in 0..200_000 {
-        told(&clock, 0);
+        told(&forms, 0);
         let mut next = |bound: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % bound
         };
-        let mut plain = Plain::new(None, &hits, &clock).expect("served");
+        let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
         let length = if next(4) == 0 { next(100) } else { 80 };
         let mut reply: Vec<u8> = (0..13).flat_map(|_| words[next(words.len())].to_be_bytes()).collect();
         reply.truncate(length);
@@ -203,5 +208,64 @@ fn values_that_are_no_numbers_are_no_answer() {
     for value in [text("7.0"), text("-7"), text(""), text("a"), text("99999999999999999999"), Value::Okay] {
         assert_eq!(numbers(&value), None, "{value:?}");
         assert_eq!(numbers(&Value::Array(vec![value])), None);
+    }
+}
+
+#[test]
+fn a_native_take_raises_its_counter_no_further_than_the_limit() {
+    let (quota, forms) = (first_hit(5), forms());
+    let hits = take(&quota, 3);
+    let name = Name::of_counter(&hits[0], 0);
+    let mut plain = Plain::new(None, &hits, &forms, true).expect("served");
+    let asked = format!("MULTI INCREX {name} BYINT 3 UBOUND 5 PX 1000 ENX PTTL {name} TIME EXEC ");
+    assert_eq!(commands(&plain), asked);
+    let first = answer(&mut plain, &reply(&[3, 3, 1000], 0));
+    assert_eq!((first.allowed, first.remaining, first.reset_after_ns), (true, 2, SECOND_NS));
+    let second = answer(&mut plain, &reply(&[3, 0, 700], 0));
+    assert_eq!((second.allowed, second.remaining, second.retry_after), (false, 2, Wait::After(701_000_000)));
+    // Above a limit that was lowered, and gone between the two commands.
+    let lowered = answer(&mut plain, &reply(&[9, 0, 700], 0));
+    assert_eq!((lowered.allowed, lowered.remaining), (false, 0));
+    assert!(answer(&mut plain, &reply(&[5, 3, -2], 0)).allowed);
+    let look = [Hit { op: Op::Look, ..hits[0] }];
+    let plain = Plain::new(None, &look, &forms, true).expect("served");
+    assert_eq!(commands(&plain), format!("MULTI GET {name} PTTL {name} TIME EXEC "));
+}
+
+#[test]
+fn a_server_without_the_native_command_is_asked_as_before() {
+    for scripts in [true, false] {
+        let native = FixedWindow::Native;
+        let forms = Forms::new(&Settings { scripts, fixed_window: native, ..Settings::new("redis://127.0.0.1/") });
+        let quota = first_hit(5);
+        let hits = take(&quota, 1);
+        let mut call = forms.call(None, &hits).expect("served");
+        assert!(matches!(&call, Call::Plain(plain) if plain.by_increx), "{call:?}");
+        assert_eq!(forms.fixed_window(), FixedWindow::Native);
+        let again = call.answer(&[], &mut [Decision::default()]);
+        assert!(matches!(again, Ok(Answer::AskAgain)), "{again:?}");
+        assert_eq!((matches!(call, Call::Script(_)), forms.fixed_window()), (scripts, FixedWindow::Script));
+        let call = forms.call(None, &hits).expect("served");
+        assert_eq!(matches!(&call, Call::Plain(plain) if !plain.by_increx), !scripts);
+    }
+}
+
+/// Whether the server has the command or not.
+#[test]
+fn a_native_window_is_asked_about_alone_by_takes_and_looks() {
+    let settings = Settings { fixed_window: FixedWindow::Native, ..Settings::new("redis://127.0.0.1/") };
+    let forms = Forms::new(&settings);
+    let (quota, other) = (first_hit(5), epoch(5));
+    let two = [take(&quota, 1)[0], take(&other, 1)[0]];
+    let undo = [Hit { op: Op::Reset, ..two[0] }];
+    for _ in 0..2 {
+        for hits in [&two[..], &undo] {
+            let refused = forms.call(None, hits).map(drop);
+            assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
+        }
+        assert!(!forms.support(&quota, OpKind::Reset) && forms.support(&other, OpKind::Reset));
+        assert!(matches!(forms.call(None, &two[1..]), Ok(Call::Script(_))), "others as ever");
+        let mut call = forms.call(None, &two[..1]).expect("served");
+        let _ = call.answer(&[], &mut [Decision::default()]);
     }
 }

@@ -1,6 +1,7 @@
 //! What a store's settings change, on a real Redis.
 
 mod deny_cache;
+mod native;
 mod plain;
 #[allow(dead_code, reason = "the scripts' tests need more of it")]
 #[path = "../scripts/support.rs"]

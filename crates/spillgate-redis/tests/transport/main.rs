@@ -1,6 +1,7 @@
 //! The way to a server: connections, deadlines, the breaker, and every fault that a server on loopback can be given.
 
 mod answers;
+mod common;
 mod faults;
 mod load;
 mod proxy;
@@ -8,51 +9,4 @@ mod server;
 mod start;
 mod ways;
 
-use std::time::Duration;
-
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Verdict};
-use spillgate_redis::{Failed, RedisStore, Settings};
-use tokio::time::{Instant, sleep};
-
-/// Longer than anything here lasts.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Settings with which nothing is late because the machine is busy.
-fn patient(url: &str) -> Settings {
-    Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
-}
-
-/// So many units for a day that begins with the first.
-fn a_day(limit: u64) -> Quota {
-    let day = Duration::from_secs(86_400);
-    Quota::fixed_window(limit, day).anchor(Anchor::FirstHit).build().expect("valid")
-}
-
-/// One unit of `key`, within the given time.
-async fn take(store: &RedisStore, key: u128, quota: &Quota, timeout: Duration) -> Result<(Verdict, Decision), Failed> {
-    let hits = [Hit::new(key, quota, Op::take(1), Binding::Enforce)];
-    let mut decisions = [Decision::default()];
-    let verdict = store.decide_within(timeout, None, &hits, &mut decisions).await?;
-    Ok((verdict, decisions[0]))
-}
-
-/// Polls until it holds.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it never came to this: {what}");
-        sleep(Duration::from_millis(1)).await;
-    }
-}
-
-/// Asks again until the store decides.
-async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict, Decision) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match take(store, 1, quota, Duration::from_secs(1)).await {
-            Ok(decided) => return decided,
-            Err(failed) => assert!(Instant::now() < deadline, "never decided: {failed}"),
-        }
-        sleep(Duration::from_millis(1)).await;
-    }
-}
+use common::{PATIENCE, a_day, patient, take, until, until_decided};

@@ -17,7 +17,7 @@ pub(crate) struct Server {
 }
 
 /// The server's program: Redis, or what REDIS_SERVER names.
-fn program() -> String {
+pub(crate) fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
@@ -71,28 +71,34 @@ impl Server {
 
     /// What it answers to one command on a connection of its own.
     pub(crate) fn run(&self, words: &[&str]) -> Value {
-        let client = redis::Client::open(self.url()).expect("an address");
-        let mut connection = client.get_connection().expect("redis-server answers");
-        redis::cmd(words[0]).arg(&words[1..]).query(&mut connection).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+        run(self.port, words).unwrap_or_else(|e| panic!("{words:?}: {e}"))
     }
 
-    /// A number of INFO.
+    /// The number that follows `field` in INFO, zero if there is none.
     pub(crate) fn info(&self, field: &str) -> u64 {
-        let text: String = redis::from_redis_value(self.run(&["INFO"])).expect("INFO is text");
-        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("INFO has no {field}"))
+        let text: String = redis::from_redis_value(self.run(&["INFO", "ALL"])).expect("INFO is text");
+        let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
+        text.split_once(field).and_then(|(_, rest)| digits(rest).parse().ok()).unwrap_or(0)
     }
 }
 
+/// What the server on that port answers to one command on a connection of its own.
+pub(crate) fn run(port: u16, words: &[&str]) -> redis::RedisResult<Value> {
+    let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
+    redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
+}
+
 fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
-    let mut process = Command::new(program())
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--enable-debug-command", "yes"])
-        .args(arguments)
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
+    let mut command = Command::new(program());
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
+    started(&mut command, said)
+}
+
+/// The process, once its log says so.
+pub(crate) fn started(command: &mut Command, said: &str) -> Child {
+    let process = command.stdout(Stdio::piped()).spawn();
+    let mut process = process.unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
     assert!(is_said, "redis-server ended and never said {said:?}");

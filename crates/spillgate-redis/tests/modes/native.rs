@@ -1,0 +1,29 @@
+//! Windows by a native command, of servers that do not have it.
+
+use std::time::Duration;
+
+use spillgate_core::{Anchor, Op, OpKind, Quota, Store};
+use spillgate_redis::{Failure, FixedWindow, RedisStore, Settings};
+
+use crate::support::RedisServer;
+use crate::{ask, settings};
+
+#[tokio::test]
+async fn a_server_without_the_command_is_asked_as_if_nothing_had_been_said() {
+    let server = RedisServer::start();
+    let quota = Quota::fixed_window(5, Duration::from_secs(86_400)).anchor(Anchor::FirstHit).build().expect("valid");
+    for (key, scripts) in [(1, true), (2, false)] {
+        let settings = Settings { fixed_window: FixedWindow::Native, scripts, ..settings(&server) };
+        let store = RedisStore::new(&settings).expect("an address");
+        assert_eq!(store.fixed_window(), FixedWindow::Native, "nobody has said otherwise yet");
+        assert!(store.supports(&quota, OpKind::Take) && !store.supports(&quota, OpKind::Refund));
+        for left in (0..5).rev() {
+            let (verdict, decision) = ask(&store, key, &quota, Op::take(1)).await;
+            assert_eq!((verdict.allowed, decision.remaining), (true, left));
+            assert_eq!(store.fixed_window(), FixedWindow::Script);
+        }
+        assert!(!ask(&store, key, &quota, Op::take(1)).await.0.allowed);
+        assert_eq!(ask(&store, key, &quota, Op::Look).await.1.remaining, 0);
+        assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
+    }
+}

@@ -1,0 +1,105 @@
+//! A cluster of the test's own.
+
+use std::time::Duration;
+
+use redis::Value;
+use spillgate_core::{Binding, Hit, Op, Quota};
+use spillgate_redis::{Name, RedisStore};
+
+use crate::server::{Server, free_port, run};
+use crate::{patient, until};
+
+/// Three primaries, and as many replicas if wanted.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Server>,
+}
+
+const PRIMARIES: usize = 3;
+
+impl Cluster {
+    /// Once all nodes know each other and serve. The replica of node `i` is node `i + 3`.
+    pub(crate) async fn start(with_replicas: bool, arguments: &[&str]) -> Cluster {
+        let nodes = (0..if with_replicas { 2 * PRIMARIES } else { PRIMARIES }).map(|_| start(arguments)).collect();
+        let cluster = Cluster { nodes };
+        for (i, primary) in cluster.nodes[..PRIMARIES].iter().enumerate() {
+            let (first, end) = (i * 16384 / PRIMARIES, (i + 1) * 16384 / PRIMARIES);
+            primary.run(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(end - 1).to_string()]);
+            primary.run(&["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]);
+        }
+        for node in &cluster.nodes[1..] {
+            let (port, bus) = (node.port().to_string(), bus_port(node));
+            cluster.nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        for (replica, primary) in cluster.nodes[PRIMARIES..].iter().zip(&cluster.nodes) {
+            let id = text(primary.run(&["CLUSTER", "MYID"]));
+            let follows = || run(replica.port(), &["CLUSTER", "REPLICATE", &id]).is_ok();
+            until("the replica knows its primary", follows).await;
+        }
+        for node in &cluster.nodes {
+            until("the cluster serves", || cluster.is_whole(node)).await;
+        }
+        cluster
+    }
+
+    fn is_whole(&self, node: &Server) -> bool {
+        let info = text(node.run(&["CLUSTER", "INFO"]));
+        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+        let replication = text(node.run(&["INFO", "REPLICATION"]));
+        let replicas = if self.nodes.len() > PRIMARIES { "connected_slaves:1\r" } else { "connected_slaves:0\r" };
+        let is_linked = replication.contains(replicas) || replication.contains("master_link_status:up\r");
+        info.contains("cluster_state:ok") && info.contains(&known) && is_linked
+    }
+
+    /// The first node is told; the store finds the others.
+    pub(crate) fn url(&self) -> String {
+        format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port())
+    }
+
+    /// A store with which nothing is late, once it is connected.
+    pub(crate) async fn store(&self) -> RedisStore {
+        let store = RedisStore::new(&patient(&self.url())).expect("valid");
+        store.connected().await.expect("the cluster serves");
+        store
+    }
+}
+
+fn start(arguments: &[&str]) -> Server {
+    let bus = free_port().to_string();
+    let usual = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
+    let all = [&usual, ["--cluster-port", &bus].as_slice(), arguments].concat();
+    Server::start_with(free_port(), &all)
+}
+
+fn bus_port(node: &Server) -> String {
+    match node.run(&["CONFIG", "GET", "cluster-port"]) {
+        Value::Array(pair) => text(pair[1].clone()),
+        other => panic!("no bus port: {other:?}"),
+    }
+}
+
+pub(crate) fn text(value: Value) -> String {
+    redis::from_redis_value(value).expect("text")
+}
+
+/// `master` or `slave`.
+pub(crate) fn role(node: &Server) -> String {
+    match node.run(&["ROLE"]) {
+        Value::Array(role) => text(role[0].clone()),
+        other => panic!("no role: {other:?}"),
+    }
+}
+
+/// The slot of a key, as a node says.
+pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
+    let name = Name::of(&Hit::new(key, quota, Op::Look, Binding::Enforce)).to_string();
+    redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("a slot")
+}
+
+/// A key whose slot is one of the `nth` primary's, before any slot moves; `seed` chooses among them.
+pub(crate) fn key_on(node: &Server, nth: usize, quota: &Quota, seed: u128) -> u128 {
+    let keys = (1..).map(|i| (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let of = |key: &u128| usize::from(slot(node, *key, quota)) * PRIMARIES / 16384 == nth;
+    keys.take(1000).find(of).expect("a third of all keys")
+}
+
+pub(crate) const WITHIN: Duration = Duration::from_millis(50);

@@ -1,0 +1,100 @@
+//! A cluster that lacks nodes.
+
+use std::time::Duration;
+
+use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, WITHIN, key_on};
+use crate::load::{Load, States, counted};
+use crate::server::{Server, free_port};
+use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
+    let mut cluster = Cluster::start(false, &["--cluster-require-full-coverage", "yes"]).await;
+    let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
+    let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
+    until("the store decides", || load.decided() > 100).await;
+    cluster.nodes[2].kill();
+    until("the others say that the cluster is down", || store.failures(Failure::Clusterdown) > 10).await;
+    assert_ne!(store.circuit(), Circuit::Closed);
+    cluster.nodes[2].start_again(&[], "ready to accept connections");
+    let mut failed = 0;
+    for node in 0..3 {
+        failed += until_decided_on(&store, key_on(&cluster.nodes[0], node, &a_day(1), 9)).await;
+    }
+    let before = load.decided();
+    until("the store decides", || load.decided() > before + 100).await;
+    let tally = load.end().await;
+    assert_eq!((counted(&store), store.in_flight()), (tally.failed + failed, 0));
+    assert!(tally.longest < 10 * WITHIN, "{tally:?}");
+}
+
+/// How often the store failed before.
+async fn until_decided_on(store: &RedisStore, key: u128) -> u64 {
+    let (deadline, mut failures) = (Instant::now() + PATIENCE, 0);
+    while let Err(failed) = take(store, key, &a_day(1000), WITHIN).await {
+        assert!(Instant::now() < deadline, "never decided: {failed}");
+        failures += 1;
+        sleep(Duration::from_millis(1)).await;
+    }
+    failures
+}
+
+#[tokio::test]
+async fn a_store_is_there_before_its_cluster() {
+    let store = RedisStore::new(&Settings {
+        timeout: WITHIN,
+        ..Settings::new(format!("redis-cluster://127.0.0.1:{}", free_port()))
+    });
+    let (store, quota) = (store.expect("valid"), a_day(1000));
+    assert_eq!((store.circuit(), store.trouble()), (Circuit::Closed, None));
+    for _ in 0..100 {
+        take(&store, 1, &quota, WITHIN).await.expect_err("nobody listens");
+    }
+    assert!(store.failures(Failure::Open) > 50, "most are answered at once");
+    assert_eq!(store.circuit(), Circuit::Open);
+    let trouble = store.trouble().expect("nobody listens");
+    assert!(trouble.class == Failure::Disconnected && trouble.detail.contains("refused"), "{trouble}");
+    assert!(store.connected().await.expect_err("nobody listens").detail.contains("refused"));
+}
+
+#[tokio::test]
+async fn any_node_tells_of_all() {
+    let cluster = Cluster::start(true, &["--cluster-node-timeout", "60000"]).await;
+    // The first one does not answer, the second one is none, the third one is a replica.
+    cluster.nodes[0].freeze();
+    let port = |i: usize| cluster.nodes[i].port();
+    let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}", port(0), free_port(), port(4));
+    let store = RedisStore::new(&Settings::new(url)).expect("valid");
+    let quota = a_day(1000);
+    let key = key_on(&cluster.nodes[1], 1, &quota, 3);
+    let deadline = Instant::now() + PATIENCE;
+    while store.nodes().is_empty() {
+        let _ = take(&store, key, &quota, WITHIN).await;
+        assert!(Instant::now() < deadline, "{:?}", store.trouble());
+    }
+    let addresses: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
+    let primaries: Vec<String> = (0..3).map(|i| format!("127.0.0.1:{}", port(i))).collect();
+    assert!(primaries.iter().all(|primary| addresses.contains(primary)), "{addresses:?}");
+    cluster.nodes[0].thaw();
+    until_decided(&store, &quota).await;
+}
+
+#[tokio::test]
+async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
+    let (server, cluster) = (Server::start(), Cluster::start(false, &[]).await);
+    let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
+    let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("it is no cluster");
+    assert!(failed.detail.contains("cluster support disabled"), "{failed}");
+
+    let quota = a_day(1000);
+    let store = RedisStore::new(&patient(&cluster.nodes[0].url())).expect("valid");
+    let here = key_on(&cluster.nodes[0], 0, &quota, 1);
+    take(&store, here, &quota, PATIENCE).await.expect("the slot is here");
+    let elsewhere = key_on(&cluster.nodes[0], 1, &quota, 1);
+    let failed = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("the slot is elsewhere");
+    assert_eq!(failed.class, Failure::Moved, "{failed}");
+    assert_eq!(store.circuit(), Circuit::Closed);
+}

@@ -1,0 +1,19 @@
+//! Clusters and primaries that sentinels name, of real servers: requests in several slots, slots that move, primaries that
+//! die, are demoted and come back.
+
+mod cluster;
+#[path = "../transport/common.rs"]
+mod common;
+mod coverage;
+mod failover;
+#[path = "../transport/load.rs"]
+mod load;
+mod migration;
+mod requests;
+mod sentinels;
+#[path = "../transport/server.rs"]
+mod server;
+mod takers;
+mod trio;
+
+use common::{PATIENCE, a_day, patient, take, until, until_decided};

@@ -1,0 +1,100 @@
+//! Slots that move to another node under load.
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_redis::Name;
+
+use crate::cluster::{Cluster, slot, text};
+use crate::load::{Load, States};
+use crate::server::Server;
+use crate::{a_day, until};
+
+/// The keys that [`Load`] asks about.
+fn keys(tasks: u64) -> impl Iterator<Item = u128> {
+    (1..=u128::from(tasks)).map(|i| i << 96 | i)
+}
+
+/// As an operator moves a slot: no state is lost, and requests go on in the meantime.
+async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
+    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
+    let (slot, port) = (slot.to_string(), to.port().to_string());
+    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    let names = || -> Vec<String> {
+        redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])).expect("names")
+    };
+    for name in names() {
+        from.run(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"]);
+        let decided = load.decided();
+        until("the store decides while the slot moves", || load.decided() > decided + 20).await;
+    }
+    assert_eq!(names(), Vec::<String>::new(), "new states are made where the slot goes to");
+    to.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
+    from.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_move_and_no_take_is_lost_or_charged_twice() {
+    const TASKS: u64 = 48;
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let (nodes, quota) = (&cluster.nodes, a_day(1));
+    let load = Load::start(&store, TASKS, crate::PATIENCE, States::Last);
+    until("every task has asked", || load.decided() > 20 * TASKS).await;
+    let mut slots: Vec<u16> = keys(TASKS).map(|key| slot(&nodes[0], key, &quota)).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    // All of the first node's, and back.
+    let slots: Vec<u16> = slots.into_iter().filter(|slot| *slot < 5461).collect();
+    assert!(slots.len() > 2, "{slots:?}");
+    for slot in &slots {
+        migrate(&nodes[0], &nodes[1], *slot, &load).await;
+    }
+    for slot in &slots {
+        migrate(&nodes[1], &nodes[0], *slot, &load).await;
+    }
+    let tally = load.end().await;
+    assert_eq!((tally.failed, store.in_flight()), (0, 0), "{tally:?}");
+    let told = ["ASK", "MOVED"]
+        .map(|error| nodes.iter().map(|node| node.info(&format!("errorstat_{error}:count="))).sum::<u64>());
+    assert!(told.iter().all(|times| *times > 0), "{told:?}");
+}
+
+/// Two states of one descriptor, one here and the other there.
+#[tokio::test]
+async fn a_request_whose_states_are_on_their_way_waits_for_them() {
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let quotas = [a_day(1000), Quota::per_day(1000).build().expect("valid")];
+    let key = crate::cluster::key_on(from, 0, &quotas[0], 11);
+    let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
+    let mut decisions = [Decision::default(); 2];
+    store.decide(None, &hits, &mut decisions).await.expect("it serves");
+
+    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
+    let (slot, port) = (slot(from, key, &quotas[0]).to_string(), to.port().to_string());
+    let migrate = |hit: &Hit<'_>| from.run(&["MIGRATE", "127.0.0.1", &port, &Name::of(hit).to_string(), "0", "5000"]);
+    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    migrate(&hits[0]);
+    let asked = tokio::spawn({
+        let (store, quotas) = (store.clone(), quotas.clone());
+        async move {
+            let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
+            let mut decisions = [Decision::default(); 2];
+            store.decide(None, &hits, &mut decisions).await.map(|_| decisions)
+        }
+    });
+    let tried = || from.info("errorstat_TRYAGAIN:count=");
+    until("it is tried again", || tried() > 1).await;
+    assert!(!asked.is_finished());
+    // Nobody waits longer than may be.
+    let late = store.within(std::time::Duration::from_millis(20)).decide(None, &hits, &mut decisions).await;
+    assert!(late.expect_err("it is on its way").to_string().contains("moved"));
+    migrate(&hits[1]);
+    let decisions = asked.await.expect("no task panics").expect("both are there");
+    assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
+    // To ask is not to have moved.
+    assert_eq!(from.info("errorstat_MOVED:count="), 0);
+    assert!(from.info("errorstat_ASK:count=") > 0);
+}

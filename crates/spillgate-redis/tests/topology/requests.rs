@@ -1,0 +1,274 @@
+//! Requests with hits in several slots.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, Receipt, State, Store as _, Time, decide,
+};
+use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Cluster, WITHIN, key_on};
+use crate::{PATIENCE, a_day, patient, until};
+
+/// Which hits a request has, by key and quota.
+struct World {
+    keys: Vec<u128>,
+    quotas: Vec<Quota>,
+    /// Of takes that were charged.
+    receipts: Vec<(usize, usize, Receipt)>,
+}
+
+/// xorshift64* (Vigna, 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    }
+}
+
+fn quotas() -> Vec<Quota> {
+    let second = Duration::from_secs(1);
+    let builders = [
+        Quota::token_bucket(5, second).burst(8),
+        Quota::token_bucket(5, second).denied(Denied::Charged),
+        Quota::leaky_bucket(5, second).queue(4),
+        Quota::fixed_window(6, second),
+        Quota::fixed_window(6, second).anchor(Anchor::FirstHit),
+        Quota::fixed_window(6, second).penalty(second),
+        Quota::sliding_window_counter(6, second),
+        Quota::sliding_window_log(6, second),
+        Quota::concurrency(6).lease(second),
+        Quota::token_bucket(4, second).burst(4).soft_ppm(500_000),
+    ];
+    builders.map(|builder| builder.build().expect("valid")).into()
+}
+
+impl World {
+    /// Up to five hits, no two of them on one limit.
+    fn hits(&self, random: &mut Random) -> Vec<Hit<'_>> {
+        let mut chosen: Vec<(usize, usize)> = Vec::new();
+        for _ in 0..1 + random.below(5) {
+            let one = (random.below(self.keys.len()), random.below(self.quotas.len()));
+            if !chosen.contains(&one) {
+                chosen.push(one);
+            }
+        }
+        let bindings = [Binding::Enforce, Binding::Enforce, Binding::Quota, Binding::Shadow];
+        let hit = |(key, quota): (usize, usize)| {
+            let op = match random.below(20) {
+                0 => Op::Look,
+                1 => Op::Force { cost: 1 },
+                2 => {
+                    let of = self.receipts.iter().rfind(|(k, q, _)| (*k, *q) == (key, quota));
+                    Op::Refund { cost: 1, receipt: of.map(|(_, _, receipt)| *receipt) }
+                }
+                3 => Op::Reset,
+                _ => Op::Take { cost: 1 + random.below(3) as u64, max_wait_ns: u64::MAX },
+            };
+            Hit::new(self.keys[key], &self.quotas[quota], op, bindings[random.below(4)])
+        };
+        chosen.into_iter().map(hit).collect()
+    }
+}
+
+/// The kernel's answer to the same request.
+fn kernel(
+    states: &mut BTreeMap<u128, State>,
+    now: Time,
+    hits: &[Hit<'_>],
+    decisions: &mut [Decision],
+) -> spillgate_core::Verdict {
+    let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let state_of: Vec<usize> = hits.iter().filter_map(|hit| keys.binary_search(&hit.state_key()).ok()).collect();
+    let mut found: Vec<State> = keys.iter().map(|key| states.remove(key).unwrap_or_default()).collect();
+    let verdict = decide(&mut found, &state_of, hits, now, decisions);
+    states.extend(keys.into_iter().zip(found));
+    verdict
+}
+
+/// What is given back is as if it had not been taken, so that not one answer differs.
+#[tokio::test]
+async fn slots_decide_together_what_the_kernel_decides() {
+    const REQUESTS: usize = 3000;
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let quotas = quotas();
+    let keys = (0..6).map(|i| key_on(&cluster.nodes[0], i % 3, &quotas[0], i as u128)).collect();
+    let mut world = World { keys, quotas, receipts: Vec::new() };
+    let (mut random, mut now) = (Random(7), 1_790_000_000_000_000_000);
+    let (mut refused, mut states) = (0, BTreeMap::new());
+    for turn in 0..REQUESTS {
+        now += random.below(40_000_000) as u64;
+        let at = Time::from_nanos(now);
+        let hits = world.hits(&mut random);
+        let (mut told, mut right) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
+        let verdict = store.decide(Some(at), &hits, &mut told).await.expect("the cluster serves");
+        let rightly = kernel(&mut states, at, &hits, &mut right);
+        let mut receipts = Vec::new();
+        for (i, hit) in hits.iter().enumerate() {
+            if hit.quota.algorithm() == Algorithm::Concurrency {
+                // What was given back has had an id.
+                assert_eq!(told[i].receipt.is_some(), right[i].receipt.is_some(), "{turn}: {hits:?}");
+                right[i].receipt = told[i].receipt;
+            } else if let Some(receipt) = told[i].receipt {
+                let key = world.keys.iter().position(|key| *key == hit.key).expect("one of them");
+                let quota = world.quotas.iter().position(|quota| quota == hit.quota).expect("one of them");
+                receipts.push((key, quota, receipt));
+            }
+        }
+        assert_eq!(told, right, "{turn}: {hits:?}");
+        assert_eq!(verdict, rightly, "{turn}: {hits:?}");
+        refused += usize::from(!verdict.allowed);
+        drop(hits);
+        world.receipts.extend(receipts);
+    }
+    assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&refused), "{refused} refused");
+    assert_eq!((store.give_backs_lost(), store.in_flight()), (0, 0));
+    assert_eq!(store.circuit(), Circuit::Closed);
+    let sent_on: u64 = cluster.nodes.iter().map(|node| node.info("errorstat_MOVED:count=")).sum();
+    assert_eq!(sent_on, 0, "every slot was asked where it is");
+}
+
+/// Hits on some of `limited`, in several slots.
+fn takes<'q>(limited: &'q [(u128, Quota)], which: impl IntoIterator<Item = usize>) -> Vec<Hit<'q>> {
+    let hit = |i: usize| Hit::new(limited[i].0, &limited[i].1, Op::take(1), Binding::Enforce);
+    which.into_iter().map(hit).collect()
+}
+
+async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
+    let verdict = store.decide(None, hits, &mut vec![Decision::default(); hits.len()]).await;
+    verdict.expect("the cluster serves").allowed
+}
+
+/// What slots take for requests that others refuse may refuse somebody for a moment, and is all given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
+    const TASKS: usize = 64;
+    const TAKES: usize = 30;
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    // Six keys in three nodes, all with limits that are reached.
+    let limit = |i: usize| a_day(200 + 40 * i as u64);
+    let limited = (0..6).map(|i| (key_on(&cluster.nodes[0], i % 3, &limit(i), 100 + i as u128), limit(i)));
+    let limited: Vec<(u128, Quota)> = limited.collect();
+    let task = |seed: usize| {
+        let (store, limited) = (store.clone(), limited.clone());
+        tokio::spawn(async move {
+            let (mut random, mut admitted) = (Random(seed as u64 + 1), [0; 6]);
+            for _ in 0..TAKES {
+                let first = random.below(6);
+                let which = [first, (first + 1) % 6, (first + 2 + random.below(4)) % 6];
+                let which = &which[..1 + random.below(3)];
+                if is_allowed(&store, &takes(&limited, which.iter().copied())).await {
+                    which.iter().for_each(|i| admitted[*i] += 1);
+                }
+            }
+            admitted
+        })
+    };
+    let tasks: Vec<_> = (0..TASKS).map(task).collect();
+    let mut admitted = [0; 6];
+    for task in tasks {
+        let by_task = task.await.expect("no task panics");
+        admitted.iter_mut().zip(by_task).for_each(|(sum, of_task)| *sum += of_task);
+    }
+    for (i, sum) in admitted.iter().enumerate() {
+        assert!(*sum <= 200 + 40 * i as u64, "{admitted:?}");
+    }
+    // What is left can be had to the last unit.
+    for (i, sum) in admitted.iter_mut().enumerate() {
+        while is_allowed(&store, &takes(&limited, [i])).await {
+            *sum += 1;
+        }
+        assert_eq!(*sum, 200 + 40 * i as u64, "limit {i}");
+    }
+    assert_eq!((store.give_backs_lost(), store.in_flight()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let limited: Vec<(u128, Quota)> =
+        (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
+    let task = |i: usize| {
+        let (store, limited) = (store.clone(), limited.clone());
+        tokio::spawn(async move {
+            let mut admitted = [0; 3];
+            for turn in 0..30 {
+                let key = (i + turn) % 3;
+                admitted[key] += usize::from(is_allowed(&store, &takes(&limited, [key])).await);
+            }
+            admitted
+        })
+    };
+    let mut sums = [0; 3];
+    for task in (0..64).map(task).collect::<Vec<_>>() {
+        let by_task = task.await.expect("no task panics");
+        sums.iter_mut().zip(by_task).for_each(|(sum, of_task)| *sum += of_task);
+    }
+    assert_eq!(sums, [500; 3]);
+}
+
+/// A slot that fails has the request fail, and what others took stays taken: nothing is admitted that was not charged.
+#[tokio::test]
+async fn a_part_that_fails_has_the_request_fail() {
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let limited: Vec<(u128, Quota)> =
+        (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
+    cluster.nodes[1].freeze();
+    let hits = takes(&limited, 0..3);
+    let failed = store.decide(None, &hits, &mut [Decision::default(); 3]).await;
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!((store.failures(Failure::Timeout), store.in_flight()), (1, 0));
+    cluster.nodes[1].thaw();
+    let mut decisions = [Decision::default()];
+    let used = store.within(PATIENCE).decide(None, &takes(&limited, [0]), &mut decisions).await;
+    used.expect("this node serves");
+    assert_eq!(decisions[0].remaining, 498);
+    assert_eq!(store.give_backs_lost(), 0);
+}
+
+/// The node that took says nothing when it is to give back: the caller has the verdict by its deadline, and the give-back
+/// is dropped at twice that.
+#[tokio::test]
+async fn a_give_back_is_dropped_when_it_is_late() {
+    let cluster =
+        Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]).await;
+    let store = RedisStore::new(&Settings { timeout: WITHIN, max_failures: u32::MAX, ..patient(&cluster.url()) });
+    let store = store.expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let quotas = [a_day(1_000_000), a_day(1)];
+    let limited: Vec<(u128, Quota)> =
+        (0..2).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), quotas[i].clone())).collect();
+    let hits = takes(&limited, 0..2);
+    let patient = store.within(PATIENCE);
+    assert!(patient.decide(None, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
+    // The first node takes part now and then; every request is refused by the second one, if it is decided at all.
+    let deadline = Instant::now() + PATIENCE;
+    while store.give_backs_lost() == 0 {
+        assert!(Instant::now() < deadline, "no give-back was ever late");
+        let asked = tokio::spawn({
+            let (store, limited) = (store.clone(), limited.clone());
+            async move { store.decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
+        });
+        sleep(Duration::from_micros(500)).await;
+        cluster.nodes[0].freeze();
+        if let Ok(verdict) = asked.await.expect("no task panics") {
+            assert!(!verdict.allowed);
+        }
+        until("its place is free", || store.in_flight() == 0).await;
+        cluster.nodes[0].thaw();
+        patient.decide(None, &takes(&limited, [0]), &mut [Decision::default()]).await.expect("it is thawed");
+    }
+}

@@ -1,0 +1,82 @@
+//! One key that is used up while its primary fails, and what its replica knows of that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillgate_core::{Binding, Hit, Op, Time, decide};
+use spillgate_redis::{Name, RedisStore};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::cluster::{WITHIN, text};
+use crate::server::Server;
+use crate::{PATIENCE, a_day, take, until};
+
+pub(crate) const LIMIT: u64 = 3000;
+
+/// Tasks that take from one key until it is used up.
+pub(crate) struct Takers {
+    tasks: Vec<JoinHandle<()>>,
+    admitted: Arc<AtomicU64>,
+    failed: Arc<AtomicU64>,
+    in_doubt: Arc<AtomicU64>,
+    is_used_up: Arc<AtomicBool>,
+}
+
+impl Takers {
+    pub(crate) fn start(store: &RedisStore, key: u128) -> Takers {
+        let [admitted, failed, in_doubt] = [0; 3].map(|_| Arc::new(AtomicU64::new(0)));
+        let is_used_up = Arc::new(AtomicBool::new(false));
+        let task = || {
+            let (store, admitted, failed) = (store.clone(), Arc::clone(&admitted), Arc::clone(&failed));
+            let (in_doubt, is_used_up) = (Arc::clone(&in_doubt), Arc::clone(&is_used_up));
+            tokio::spawn(async move {
+                while !is_used_up.load(Ordering::Relaxed) {
+                    match take(&store, key, &a_day(LIMIT), WITHIN).await {
+                        Ok((verdict, _)) if verdict.allowed => admitted.fetch_add(1, Ordering::Relaxed),
+                        Ok(_) => u64::from(is_used_up.swap(true, Ordering::Relaxed)),
+                        Err(failure) => {
+                            in_doubt.fetch_add(u64::from(failure.class.is_in_doubt()), Ordering::Relaxed);
+                            failed.fetch_add(1, Ordering::Relaxed)
+                        }
+                    };
+                    sleep(Duration::from_millis(1)).await;
+                }
+            })
+        };
+        let tasks = (0..8).map(|_| task()).collect();
+        Takers { tasks, admitted, failed, in_doubt, is_used_up }
+    }
+
+    pub(crate) fn admitted(&self) -> u64 {
+        self.admitted.load(Ordering::Relaxed)
+    }
+
+    /// How many were admitted, failed, and failed in doubt, when all is used up.
+    pub(crate) async fn end(self) -> [u64; 3] {
+        for task in self.tasks {
+            timeout(PATIENCE, task).await.expect("every request is answered").expect("no task panics");
+        }
+        assert!(self.is_used_up.load(Ordering::Relaxed));
+        [self.admitted, self.failed, self.in_doubt].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// The units of `key` that a replica has counted when all is there that its dead primary had passed on.
+pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
+    let replication = || text(replica.run(&["INFO", "REPLICATION"]));
+    until("the replica has all that was passed on", || replication().contains("master_link_status:down")).await;
+    let quota = &a_day(LIMIT);
+    let client = redis::Client::open(("127.0.0.1", replica.port())).expect("an address");
+    let mut connection = client.get_connection().expect("it runs");
+    // Only a cluster's replicas know it.
+    let _ = redis::cmd("READONLY").exec(&mut connection);
+    let hit = [Hit::new(key, quota, Op::Look, Binding::Enforce)];
+    let raw: Vec<u8> = redis::cmd("GET").arg(Name::of(&hit[0]).as_bytes()).query(&mut connection).expect("a string");
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
+    let mut states = [spillgate_redis::state(&raw, quota).unwrap_or_default()];
+    let mut decisions = [Default::default()];
+    decide(&mut states, &[0], &hit, Time::from_nanos(seconds * 1_000_000_000), &mut decisions);
+    LIMIT - decisions[0].remaining
+}

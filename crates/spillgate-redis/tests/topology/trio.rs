@@ -1,0 +1,86 @@
+//! A primary and its replica, and three sentinels.
+
+use std::fs;
+use std::process::{Child, Command};
+
+use redis::Value;
+use tempfile::TempDir;
+
+use crate::cluster::text;
+use crate::server::{Server, free_port, program, run, started};
+use crate::until;
+
+pub(crate) struct Trio {
+    /// The first one is the primary at first.
+    pub(crate) servers: [Server; 2],
+    pub(crate) sentinels: Vec<Sentinel>,
+}
+
+pub(crate) struct Sentinel {
+    process: Child,
+    pub(crate) port: u16,
+    _folder: TempDir,
+}
+
+impl Trio {
+    /// Once the sentinels know all.
+    pub(crate) async fn start() -> Trio {
+        let primary = Server::start();
+        let port = primary.port().to_string();
+        let replicaof = format!("127.0.0.1 {port}");
+        let replica = Server::start_with(free_port(), &["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
+        let sentinels = (0..3).map(|_| Sentinel::start(primary.port())).collect();
+        let trio = Trio { servers: [primary, replica], sentinels };
+        trio.until_all_is_known().await;
+        trio
+    }
+
+    /// The sentinels know each other, and a replica that could take over.
+    pub(crate) async fn until_all_is_known(&self) {
+        for sentinel in &self.sentinels {
+            until("the sentinels know all", || sentinel.knows_all()).await;
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let sentinels: Vec<String> = self.sentinels.iter().map(|it| format!("127.0.0.1:{}", it.port)).collect();
+        format!("redis-sentinel://{}/main", sentinels.join(","))
+    }
+}
+
+impl Sentinel {
+    fn start(primary: u16) -> Sentinel {
+        let (folder, port) = (TempDir::new().expect("a folder"), free_port());
+        let settings = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 1500\n"
+        );
+        fs::write(folder.path().join("sentinel.conf"), settings).expect("written");
+        let mut command = Command::new(program());
+        command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
+        let process = started(&mut command, "+monitor master main");
+        Sentinel { process, port, _folder: folder }
+    }
+
+    fn knows_all(&self) -> bool {
+        let has_quorum =
+            run(self.port, &["SENTINEL", "CKQUORUM", "main"]).is_ok_and(|told| text(told).contains("OK 3"));
+        let replicas = match run(self.port, &["SENTINEL", "REPLICAS", "main"]) {
+            Ok(Value::Array(replicas)) => replicas,
+            other => panic!("no replicas: {other:?}"),
+        };
+        let fields = replicas.into_iter().map(|replica| redis::from_redis_value::<Vec<String>>(replica).expect("text"));
+        let is_linked = |fields: Vec<String>| {
+            let field = |name: &str| fields.iter().position(|it| it == name).map(|i| fields[i + 1].as_str());
+            field("flags") == Some("slave") && field("master-link-status") == Some("ok")
+        };
+        has_quorum && fields.map(is_linked).eq([true])
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
