@@ -200,7 +200,8 @@ impl Cluster {
                 Err(_) => sleep(LONGEST_PAUSE).await,
             }
         };
-        try_join_all(map.nodes.iter().map(|node| node.server.connected(deadline))).await.map(drop)
+        let connected = try_join_all(map.nodes.iter().map(|node| node.server.connected(deadline))).await;
+        connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
     /// The worst of all nodes: open, if one is.

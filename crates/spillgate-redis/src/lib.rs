@@ -28,6 +28,7 @@ mod bytes;
 mod call;
 mod cluster;
 mod deny_cache;
+pub mod doctor;
 mod failure;
 mod first;
 mod hit;

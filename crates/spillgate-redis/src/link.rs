@@ -19,6 +19,8 @@ use crate::target::{Connected, Target};
 
 /// A connection that has answered nothing for so long, though asked, is given up.
 const SILENCE: Duration = Duration::from_secs(1);
+/// So often a connection is tried that may be idle.
+const PING_EVERY: Duration = Duration::from_secs(5);
 /// The first pause between two attempts to connect; each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -68,6 +70,17 @@ impl Live {
         let since = self.silent_since_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         if since.is_err_and(|since| u128::from(now_ns.saturating_sub(since)) >= SILENCE.as_nanos()) {
             self.give_up();
+        }
+    }
+
+    /// Ends when nobody answers any more, so that an idle connection is not found dead by a request.
+    async fn silence(&self, patience: Duration) {
+        loop {
+            sleep(PING_EVERY).await;
+            // That the user may not do it is an answer too.
+            if timeout(patience, redis::cmd("PING").exec_async(&mut self.connection())).await.is_err() {
+                return;
+            }
         }
     }
 
@@ -157,6 +170,7 @@ impl Kept {
                     tokio::select! {
                         () = driver => {}
                         () = live.given_up.notified() => {}
+                        () = live.silence(shared.connect_timeout) => {}
                         _ = found.wait_for(|at| at.as_ref() != Some(&live.address)) => {}
                     }
                     self.0.live.store(None);

@@ -51,6 +51,12 @@ impl Name {
         Name(name)
     }
 
+    /// Its slot in a cluster.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        crate::slots::slot(self)
+    }
+
     /// What a cluster chooses the slot by.
     pub(crate) fn tag(&self) -> &[u8] {
         &self.0[4..4 + TAG]

@@ -241,7 +241,7 @@ pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<Connec
     Some(ConnectionAddr::Tcp(host.to_owned(), port))
 }
 
-fn command(request: &Request<'_, '_>) -> Cmd {
+pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
     let mut command = redis::cmd("EVALSHA");
     command.arg(request.script().sha()).arg(request.keys().len());
     for key in request.keys() {
@@ -264,4 +264,24 @@ fn thread() -> usize {
         thread.set(Some(number));
         number
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::ConnectionAddr;
+
+    use super::address;
+
+    #[test]
+    fn addresses_that_servers_send_us_to() {
+        let asked = ConnectionAddr::Tcp("asked".to_owned(), 1);
+        let told = |text| address(text, &asked).map(|address| address.to_string());
+        for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("?:7", "asked:7"), ("::1:7", "::1:7")] {
+            assert_eq!(told(text).as_deref(), Some(there));
+        }
+        for text in ["", "a", "a:", "a:b", "a:65536"] {
+            assert_eq!(told(text), None, "{text}");
+        }
+        assert_eq!(address(":7", &ConnectionAddr::Unix("/socket".into())), None);
+    }
 }

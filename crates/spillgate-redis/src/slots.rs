@@ -112,10 +112,91 @@ fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::crc16;
+    use std::sync::Arc;
+
+    use redis::{ConnectionAddr, RedisConnectionInfo, Value};
+
+    use super::{Map, NODES_MAX, Node, crc16};
+    use crate::server::Server;
+    use crate::settings::Settings;
+    use crate::target::{Access, Location, Target};
+
+    fn at(host: &str, port: u16) -> ConnectionAddr {
+        ConnectionAddr::Tcp(host.to_owned(), port)
+    }
+
+    fn node(address: ConnectionAddr) -> Node {
+        let access = Arc::new(Access { user: RedisConnectionInfo::default(), tls: None, queue: 1, scripts: true });
+        let target = Target { access, location: Location::At(address.clone()) };
+        Node { address, server: Arc::new(Server::new(target, &Settings::new(""))) }
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let primary = Value::Array(vec![host, Value::Int(port), Value::SimpleString("id".to_owned())]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), primary.clone(), primary])
+    }
+
+    fn text(host: &str) -> Value {
+        Value::BulkString(host.as_bytes().to_vec())
+    }
+
+    fn read(ranges: Vec<Value>) -> Option<Map> {
+        Map::read(&Value::Array(ranges), &at("asked", 1), node)
+    }
+
+    fn owner(map: &Map, slot: u16) -> Option<String> {
+        map.owner(slot).map(|node| node.address.to_string())
+    }
 
     #[test]
     fn slots_are_by_the_crc_that_the_specification_names() {
         assert_eq!((crc16(b"123456789"), crc16(b"")), (0x31c3, 0));
+    }
+
+    #[test]
+    fn a_node_without_a_name_is_the_one_that_was_asked() {
+        let hosts = [Value::Nil, text(""), text("?"), text("other"), Value::SimpleString("other".to_owned())];
+        let ranges = (0..).zip(hosts).map(|(i, host)| range(i * 10, i * 10 + 4, host, 7000));
+        let map = read(ranges.collect()).expect("a map");
+        assert_eq!(map.nodes.len(), 2);
+        for slot in 0..50 {
+            let expected = if slot < 30 { "asked:7000" } else { "other:7000" };
+            let expected = (slot % 10 < 5).then(|| expected.to_owned());
+            assert_eq!(owner(&map, slot), expected, "slot {slot}");
+        }
+        assert_eq!(owner(&map, 16383), None);
+    }
+
+    #[test]
+    fn what_is_no_map_is_none() {
+        let whole = || range(0, 16383, text("a"), 1);
+        assert_eq!(read(vec![whole()]).and_then(|map| owner(&map, 16383)).as_deref(), Some("a:1"));
+        let none = [
+            vec![],
+            vec![range(0, 16384, text("a"), 1)],
+            vec![range(-1, 5, text("a"), 1)],
+            vec![range(7, 5, text("a"), 1)],
+            vec![range(0, 5, text("a"), 0)],
+            vec![range(0, 5, text("a"), 65536)],
+            vec![range(0, 5, Value::BulkString(vec![0xff]), 1)],
+            vec![whole(), Value::Nil],
+            vec![Value::Array(vec![Value::Int(0), Value::Int(5)])],
+            vec![Value::Array(vec![Value::Int(0), text("5"), Value::Nil])],
+        ];
+        for ranges in none {
+            assert!(read(ranges.clone()).is_none(), "{ranges:?}");
+        }
+        assert!(Map::read(&Value::Nil, &at("asked", 1), node).is_none());
+    }
+
+    #[test]
+    fn so_many_nodes_are_known_and_no_more() {
+        let ranges = |count: usize| (0..count as i64).map(|i| range(i, i, text("a"), 1 + i)).collect();
+        assert!(read(ranges(NODES_MAX + 1)).is_none());
+        let map = read(ranges(NODES_MAX)).expect("a map");
+        assert_eq!(map.nodes.len(), NODES_MAX);
+        assert_eq!(map.with(&node(at("b", 1))).nodes.len(), NODES_MAX);
+        let less = read(ranges(NODES_MAX - 1)).expect("a map").with(&node(at("b", 1)));
+        assert!(less.at(&at("b", 1)).is_some() && owner(&less, 3) == owner(&map, 3));
     }
 }

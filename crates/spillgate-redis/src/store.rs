@@ -188,7 +188,7 @@ impl RedisStore {
         }
         let question = deny_cache.question(hits, sent);
         let decided = match Place::take(&self.shared) {
-            Some(place) => self.decide(timeout, now, hits, decisions, place).await,
+            Some(place) => self.decide_admitted(timeout, now, hits, decisions, place).await,
             None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
         };
         match &decided {
@@ -204,7 +204,7 @@ impl RedisStore {
     }
 
     /// The verdict, and the most slots that it may be of.
-    async fn decide(
+    async fn decide_admitted(
         &self,
         timeout: Duration,
         now: Option<Time>,

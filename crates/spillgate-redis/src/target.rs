@@ -37,7 +37,7 @@ pub(crate) struct Access {
 
 impl Access {
     /// Connects and logs in.
-    async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
+    pub(crate) async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
         let (connection, driver) = match (address, &self.tls) {
             (ConnectionAddr::Unix(path), _) => self.greet(UnixStream::connect(path).await?, user).await?,
             (ConnectionAddr::Tcp(host, port), tls) => {
@@ -70,21 +70,28 @@ impl Access {
 
     /// A connection to the primary that the sentinels know by that name.
     async fn primary(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<Connected, Failed> {
+        let address = self.address_by(sentinels, name).await?;
+        let mut primary = self.open(&address, &self.user).await?;
+        let role = primary.ask(&redis::cmd("ROLE")).await?;
+        // A primary that was frozen does not know what was done without it, and answers when it goes on.
+        let is_still_there = self.address_by(sentinels, name).await? == address;
+        match role {
+            Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => Ok(primary),
+            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
+        }
+    }
+
+    /// The primary's address by the word of the sentinel that has heard of the latest failover.
+    async fn address_by(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<ConnectionAddr, Failed> {
         let told = join_all(sentinels.iter().map(|sentinel| timeout(SENTINEL_WITHIN, self.told_by(sentinel, name))));
         let late = || Failed::new(Failure::Timeout, "no sentinel answered in time");
         let told = told.await.into_iter().map(|told| told.unwrap_or_else(|_| Err(late())));
-        // The sentinel that has heard of the latest failover is right: an old primary may believe itself to be one.
         let newest = told.reduce(|newest, told| match (&newest, &told) {
             (Ok((newest_epoch, _)), Ok((epoch, _))) if newest_epoch >= epoch => newest,
             (Ok(_), Err(_)) => newest,
             _ => told,
         });
-        let (_, address) = newest.unwrap_or_else(|| Err(late()))?;
-        let mut primary = self.open(&address, &self.user).await?;
-        match primary.ask(&redis::cmd("ROLE")).await? {
-            Value::Array(role) if role.first().is_some_and(is_primary) => Ok(primary),
-            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
-        }
+        newest.unwrap_or_else(|| Err(late())).map(|(_, address)| address)
     }
 
     /// The epoch of the latest failover, and the primary's address since.
@@ -114,7 +121,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
+    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
         driven(&mut self.driver, command.query_async(&mut self.connection)).await
     }
 
@@ -146,10 +153,7 @@ pub(crate) enum Location {
 impl Target {
     /// Finds the server, connects, logs in, and loads the scripts.
     pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
-        let mut connected = match &self.location {
-            Location::At(address) => self.access.open(address, &self.access.user).await?,
-            Location::PrimaryOf(sentinels, name) => self.access.primary(sentinels, name).await?,
-        };
+        let mut connected = self.reach().await?;
         if self.access.scripts {
             let mut all = Pipeline::new();
             for script in Script::ALL {
@@ -158,5 +162,13 @@ impl Target {
             connected.ask_all::<()>(&all).await?;
         }
         Ok(connected)
+    }
+
+    /// The same without the scripts.
+    pub(crate) async fn reach(&self) -> Result<Connected, Failed> {
+        match &self.location {
+            Location::At(address) => self.access.open(address, &self.access.user).await,
+            Location::PrimaryOf(sentinels, name) => self.access.primary(sentinels, name).await,
+        }
     }
 }

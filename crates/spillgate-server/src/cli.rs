@@ -1,5 +1,7 @@
 //! The command line as plain data. Flags for settings come from the table of keys.
 
+mod store;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,15 +17,20 @@ pub enum Verb {
     Serve(Serve),
     Validate(Validate),
     Check(Check),
+    Key(KeyNames),
+    Doctor(Doctor),
     Schema,
 }
+
+/// A setting that a flag brings.
+pub type Setting = (&'static Key, Vec<String>);
 
 /// `spillgate serve`
 #[derive(Debug)]
 pub struct Serve {
     pub config: Option<PathBuf>,
     pub rules: Vec<PathBuf>,
-    pub flags: Vec<(&'static Key, Vec<String>)>,
+    pub flags: Vec<Setting>,
     pub show_settings: bool,
     pub json: bool,
 }
@@ -49,6 +56,31 @@ pub struct Check {
     /// Since the start of the virtual clock, never going back.
     pub at: Vec<Duration>,
     pub wait: Duration,
+    /// Of the store.
+    pub flags: Vec<Setting>,
+    /// The store that the flags name is asked, not one of our own.
+    pub asks_store: bool,
+    /// And is taken from.
+    pub takes: bool,
+    pub json: bool,
+}
+
+/// `spillgate key`
+#[derive(Debug)]
+pub struct KeyNames {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub flags: Vec<Setting>,
+    pub domain: String,
+    pub descriptors: Vec<Entries>,
+    pub json: bool,
+}
+
+/// `spillgate doctor`
+#[derive(Debug)]
+pub struct Doctor {
+    pub config: Option<PathBuf>,
+    pub flags: Vec<Setting>,
     pub json: bool,
 }
 
@@ -60,10 +92,10 @@ pub struct Entries(pub Vec<(String, String)>);
 pub const MAX_ASKS: usize = 10_000;
 
 const EXIT_CODES: &str = "Exit codes:
-  0  done; for check: every question was allowed
-  1  the answer is no: check was refused, or validate --deny-warnings found warnings
+  0  done; for check: every question was allowed; for doctor: all is well
+  1  the answer is no: check was refused, validate --deny-warnings found warnings, doctor something to mend
   2  a wrong command line, setting or rule; nothing was started
-  3  serve could not serve: an address in use, no permission, a failed worker";
+  3  serve could not serve: an address in use, no permission, a failed worker; the store cannot be reached";
 
 /// Reads the command line; without arguments there is nothing to do but help.
 ///
@@ -80,6 +112,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
             json: m.get_flag("json"),
         })),
         Some(("check", m)) => check(m).map(Verb::Check),
+        Some(("key", m)) => Ok(Verb::Key(store::key(m))),
+        Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
         _ => Ok(Verb::Schema),
     }
 }
@@ -93,7 +127,8 @@ pub fn command() -> Command {
         .after_help(format!(
             "Start here:\n  spillgate serve rules.yaml        serve what a rules file says\n  \
              spillgate validate rules.yaml     find what is wrong in it\n  \
-             spillgate check rules.yaml --domain api --descriptor user_id=7   ask it without a server\n\n\
+             spillgate check rules.yaml --domain api --descriptor user_id=7   ask it without a server\n  \
+             spillgate doctor --store redis://127.0.0.1:6379                  find what is wrong with a store\n\n\
              `spillgate COMMAND --help` has examples.\n\n{EXIT_CODES}"
         ))
         .subcommand_required(true)
@@ -101,6 +136,8 @@ pub fn command() -> Command {
         .subcommand(serve_command())
         .subcommand(validate_command())
         .subcommand(check_command())
+        .subcommand(store::key_command())
+        .subcommand(store::doctor_command())
         .subcommand(Command::new("schema").about("Print the JSON Schema of rules files, for editors").after_help(
             "Examples:\n  spillgate schema > rules.schema.json\n  \
                  and at the top of a rules file: # yaml-language-server: $schema=./rules.schema.json",
@@ -186,11 +223,13 @@ fn validate_command() -> Command {
 }
 
 fn check_command() -> Command {
-    Command::new("check")
-        .about("Ask rules without a server, on a virtual clock, and explain the answers")
+    let command = Command::new("check")
+        .about("Ask rules without a server, on a virtual clock or in a shared store, and explain the answers")
         .long_about(
             "Ask rules without a server, on a virtual clock, and explain the answers.\n\n\
-             The clock starts at the edge of every window (0s), and nothing was used before.",
+             The clock starts at the edge of every window (0s), and nothing was used before. With --store the \
+             shared store is asked instead, by its own clock and counts: what it would answer now. Nothing is taken \
+             from it but with --take.",
         )
         .after_help(format!(
             "Descriptors are written KEY=VALUE, with commas between entries. The first = ends the key. A comma in a \
@@ -198,21 +237,14 @@ fn check_command() -> Command {
              Examples:\n  spillgate check rules.yaml --domain api --descriptor user_id=7\n  \
              spillgate check rules.yaml --domain api --descriptor user_id=7,path=/x --times 12\n  \
              spillgate check rules.yaml --domain api --descriptor user_id=7 --at 0s,100ms,1s --cost 3\n  \
-             spillgate check rules.yaml --domain api --descriptor 'tags=a\\,b' --descriptor tenant=t1\n\n{EXIT_CODES}"
+             spillgate check rules.yaml --domain api --descriptor 'tags=a\\,b' --descriptor tenant=t1\n  \
+             spillgate check rules.yaml --domain api --descriptor user_id=7 --store redis://127.0.0.1:6379 \
+             --store-key-secret-file key.secret\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
         .arg(config_argument("Settings file; its rules are read if none are given"))
-        .arg(Arg::new("domain").long("domain").short('d').value_name("NAME").required(true).help("Domain to ask"))
-        .arg(
-            Arg::new("descriptor")
-                .long("descriptor")
-                .short('e')
-                .value_name("KEY=VALUE,...")
-                .action(ArgAction::Append)
-                .required(true)
-                .value_parser(entries)
-                .help("One descriptor; repeat it for a request with several"),
-        )
+        .arg(domain_argument())
+        .arg(descriptor_argument())
         .arg(
             Arg::new("cost")
                 .long("cost")
@@ -238,6 +270,7 @@ fn check_command() -> Command {
                 .default_value("0s")
                 .value_delimiter(',')
                 .value_parser(instant)
+                .conflicts_with("store.url")
                 .help("When to ask, since the clock's start, with commas between: 0s,100ms,1m"),
         )
         .arg(
@@ -247,8 +280,23 @@ fn check_command() -> Command {
                 .default_value("0s")
                 .value_parser(instant)
                 .help("The longest delay the caller accepts (leaky_bucket)"),
-        )
-        .arg(json_argument("Print one line of JSON"))
+        );
+    store::check_arguments(command).arg(json_argument("Print one line of JSON"))
+}
+
+fn domain_argument() -> Arg {
+    Arg::new("domain").long("domain").short('d').value_name("NAME").required(true).help("Domain to ask")
+}
+
+fn descriptor_argument() -> Arg {
+    Arg::new("descriptor")
+        .long("descriptor")
+        .short('e')
+        .value_name("KEY=VALUE,...")
+        .action(ArgAction::Append)
+        .required(true)
+        .value_parser(entries)
+        .help("One descriptor; repeat it for a request with several")
 }
 
 fn rules_argument() -> Arg {
@@ -270,13 +318,18 @@ fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
     matches.get_many("RULES").into_iter().flatten().cloned().collect()
 }
 
-fn serve(matches: &ArgMatches) -> Serve {
-    let given = |key: &&Key| matches.value_source(key.path) == Some(clap::parser::ValueSource::CommandLine);
+/// Those of `keys` that the command line has.
+fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Key>) -> Vec<Setting> {
+    let is_given = |key: &&Key| matches.value_source(key.path) == Some(clap::parser::ValueSource::CommandLine);
     let values = |key: &Key| matches.get_many::<String>(key.path).into_iter().flatten().cloned().collect();
+    keys.filter(is_given).map(|key| (key, values(key))).collect()
+}
+
+fn serve(matches: &ArgMatches) -> Serve {
     Serve {
         config: matches.get_one("config").cloned(),
         rules: paths(matches),
-        flags: KEYS.iter().filter(given).map(|key| (key, values(key))).collect(),
+        flags: given(matches, KEYS.iter()),
         show_settings: matches.get_flag("show-settings"),
         json: matches.get_flag("json"),
     }
@@ -294,7 +347,7 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
         let why = format!("--times for each of --at makes more than {MAX_ASKS} questions: ask fewer");
         return Err(command.error(clap::error::ErrorKind::ValueValidation, why));
     }
-    Ok(Check {
+    let check = Check {
         config: matches.get_one("config").cloned(),
         rules: paths(matches),
         domain: matches.get_one("domain").cloned().unwrap_or_default(),
@@ -303,8 +356,12 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
         times,
         at,
         wait: matches.get_one("wait").copied().unwrap_or_default(),
+        flags: Vec::new(),
+        asks_store: false,
+        takes: false,
         json: matches.get_flag("json"),
-    })
+    };
+    Ok(store::check_settings(matches, check))
 }
 
 fn instant(text: &str) -> Result<Duration, String> {

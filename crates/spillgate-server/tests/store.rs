@@ -6,6 +6,8 @@ mod support;
 
 #[path = "store/commands.rs"]
 mod commands;
+#[path = "store/examples.rs"]
+mod examples;
 #[path = "store/failing.rs"]
 mod failing;
 #[path = "store/fleet.rs"]

@@ -78,6 +78,7 @@ const LAYERS: [Layer; 10] = [
             "spillgate::Limiter",
             "spillgate::Store",
             "spillgate::decide",
+            "spillgate_redis",
             "redis",
         ],
     },

@@ -1,21 +1,33 @@
 //! What a store's settings change, on a real Redis.
 
+#[allow(dead_code, reason = "the tests of topologies need more of it")]
+#[path = "../topology/cluster.rs"]
+mod cluster;
+mod clusters;
+#[allow(dead_code, reason = "the tests of transport need more of it")]
+#[path = "../transport/common.rs"]
+mod common;
 mod deny_cache;
+#[allow(dead_code, reason = "the tests of transport need more of it")]
+#[path = "../transport/load.rs"]
+mod load;
 mod native;
 mod plain;
+#[allow(dead_code, reason = "the tests of transport need more of it")]
+#[path = "../transport/server.rs"]
+mod server;
 #[allow(dead_code, reason = "the scripts' tests need more of it")]
 #[path = "../scripts/support.rs"]
 mod support;
 
+use common::{PATIENCE, a_day, patient, take, until};
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Verdict};
 use spillgate_redis::{RedisStore, Settings};
 use support::RedisServer;
 
 /// With time enough for a machine that is busy.
 fn settings(server: &RedisServer) -> Settings {
-    let patience = std::time::Duration::from_secs(30);
-    let url = format!("redis://127.0.0.1:{}/", server.port());
-    Settings { timeout: patience, connect_timeout: patience, ..Settings::new(url) }
+    patient(&format!("redis://127.0.0.1:{}/", server.port()))
 }
 
 /// One hit, decided by the server's clock.

@@ -1,12 +1,14 @@
 //! Slots that move to another node under load.
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
-use spillgate_redis::Name;
+use std::time::Duration;
 
-use crate::cluster::{Cluster, slot, text};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_redis::{Circuit, Failure, Name};
+
+use crate::cluster::{Cluster, key_on, slot, text};
 use crate::load::{Load, States};
 use crate::server::Server;
-use crate::{a_day, until};
+use crate::{PATIENCE, a_day, take, until};
 
 /// The keys that [`Load`] asks about.
 fn keys(tasks: u64) -> impl Iterator<Item = u128> {
@@ -38,7 +40,7 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     let cluster = Cluster::start(false, &[]).await;
     let store = cluster.store().await;
     let (nodes, quota) = (&cluster.nodes, a_day(1));
-    let load = Load::start(&store, TASKS, crate::PATIENCE, States::Last);
+    let load = Load::start(&store, TASKS, PATIENCE, States::Last);
     until("every task has asked", || load.decided() > 20 * TASKS).await;
     let mut slots: Vec<u16> = keys(TASKS).map(|key| slot(&nodes[0], key, &quota)).collect();
     slots.sort_unstable();
@@ -66,7 +68,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let store = cluster.store().await;
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let quotas = [a_day(1000), Quota::per_day(1000).build().expect("valid")];
-    let key = crate::cluster::key_on(from, 0, &quotas[0], 11);
+    let key = key_on(from, 0, &quotas[0], 11);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
     store.decide(None, &hits, &mut decisions).await.expect("it serves");
@@ -89,7 +91,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     until("it is tried again", || tried() > 1).await;
     assert!(!asked.is_finished());
     // Nobody waits longer than may be.
-    let late = store.within(std::time::Duration::from_millis(20)).decide(None, &hits, &mut decisions).await;
+    let late = store.within(Duration::from_millis(20)).decide(None, &hits, &mut decisions).await;
     assert!(late.expect_err("it is on its way").to_string().contains("moved"));
     migrate(&hits[1]);
     let decisions = asked.await.expect("no task panics").expect("both are there");
@@ -97,4 +99,27 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     // To ask is not to have moved.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
     assert!(from.info("errorstat_ASK:count=") > 0);
+}
+
+/// Two nodes of which each says that the other one has the slot.
+#[tokio::test]
+async fn a_request_is_not_sent_on_for_ever() {
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let (one, other) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let quota = a_day(1000);
+    let key = key_on(one, 0, &quota, 12);
+    let slot = slot(one, key, &quota).to_string();
+    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
+    one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(other)]);
+    other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
+    for asked in 1..=10 {
+        let failed = take(&store, key, &quota, PATIENCE).await.expect_err("nobody has it");
+        assert_eq!(failed.class, Failure::Moved, "{failed}");
+        let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
+        assert!((5 * asked..=6 * asked).contains(&sent_on), "{sent_on} times in {asked} requests");
+    }
+    one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
+    let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("it has it again");
+    assert_eq!((decision.remaining, store.circuit()), (999, Circuit::Closed));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Verdict};
-use spillgate_redis::{Failed, RedisStore, Settings};
+use spillgate_redis::{COMMANDS, Failed, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 /// Longer than anything here lasts.
@@ -52,4 +52,11 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
         }
         sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// What makes a user `limiter` with password `secret`, who may no more than the store says, and `more`.
+pub(crate) fn limiter(more: &[&str]) -> Vec<String> {
+    let usual = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"];
+    let words = usual.iter().chain(more).map(|&word| word.to_owned());
+    words.chain(COMMANDS.map(|command| format!("+{}", command.to_lowercase()))).collect()
 }

@@ -70,8 +70,8 @@ impl Server {
     }
 
     /// What it answers to one command on a connection of its own.
-    pub(crate) fn run(&self, words: &[&str]) -> Value {
-        run(self.port, words).unwrap_or_else(|e| panic!("{words:?}: {e}"))
+    pub(crate) fn run(&self, words: &[impl AsRef<str>]) -> Value {
+        run(self.port, words).unwrap_or_else(|e| panic!("{}: {e}", words[0].as_ref()))
     }
 
     /// The number that follows `field` in INFO, zero if there is none.
@@ -83,8 +83,9 @@ impl Server {
 }
 
 /// What the server on that port answers to one command on a connection of its own.
-pub(crate) fn run(port: u16, words: &[&str]) -> redis::RedisResult<Value> {
+pub(crate) fn run(port: u16, words: &[impl AsRef<str>]) -> redis::RedisResult<Value> {
     let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
 }
 

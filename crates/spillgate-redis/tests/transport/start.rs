@@ -112,6 +112,21 @@ fn a_store_outlives_the_runtime_that_it_connected_on() {
 }
 
 #[tokio::test]
+async fn a_connection_that_died_while_nobody_asked_is_given_up() {
+    let server = Server::start();
+    let settings = Settings { connect_timeout: Duration::from_millis(200), ..patient(&server.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    let is_connected = || store.nodes()[0].is_connected;
+    assert!(is_connected());
+    server.freeze();
+    until("it is given up", || !is_connected()).await;
+    server.thaw();
+    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected anew");
+    assert_eq!(decision.remaining, 998);
+}
+
+#[tokio::test]
 async fn a_store_that_is_dropped_hangs_up() {
     let server = Server::start();
     let store = RedisStore::new(&patient(&server.url())).expect("valid");

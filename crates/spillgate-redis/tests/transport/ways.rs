@@ -7,8 +7,9 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use spillgate_redis::{Failed, Failure, RedisStore, Settings, Tls};
 use tempfile::TempDir;
 
+use crate::common::limiter;
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take};
+use crate::{PATIENCE, a_day, patient, take, until_decided};
 
 /// Two takes: the second one finds what the first one left.
 async fn assert_decides(settings: &Settings) {
@@ -54,8 +55,8 @@ fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
     (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
 }
 
-/// A server that asks for certificates of that authority; and its port for TLS.
-fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>) -> (Server, u16, TempDir) {
+/// A server that asks for certificates of that authority, and its port for TLS.
+fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let folder = TempDir::new().expect("a folder");
     let (certificate, key) = signed_by(authority, "127.0.0.1");
     let file = |name: &str, text: &str| {
@@ -65,15 +66,15 @@ fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>) -> (Server, u16, TempD
     };
     let (ca, certificate, key) =
         (file("ca.pem", &authority.pem()), file("certificate.pem", &certificate), file("key.pem", &key));
-    let port = free_port();
+    let tls_port = free_port();
     let arguments = [
-        ["--tls-port", &port.to_string()],
+        ["--tls-port", &tls_port.to_string()],
         ["--tls-ca-cert-file", &ca],
         ["--tls-cert-file", &certificate],
         ["--tls-key-file", &key],
         ["--tls-auth-clients", "yes"],
     ];
-    (Server::start_with(0, arguments.as_flattened()), port, folder)
+    (Server::start_with(port, &[arguments.as_flattened(), more].concat()), tls_port, folder)
 }
 
 async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Failed> {
@@ -89,7 +90,7 @@ async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Fail
 #[tokio::test]
 async fn with_certificates_on_both_sides() {
     let (authority, other) = (authority("ours"), authority("another"));
-    let (_server, port, _folder) = start_secure(&authority);
+    let (_server, port, _folder) = start_secure(&authority, 0, &[]);
     let client = signed_by(&authority, "limiter");
     let tls = Tls {
         ca: Some(authority.pem().into_bytes()),
@@ -104,6 +105,26 @@ async fn with_certificates_on_both_sides() {
     assert_eq!(refused.class, Failure::Disconnected, "{refused}");
     let refused = connected(port, &authority.pem(), Some(&signed_by(&other, "limiter"))).await;
     assert_eq!(refused.expect_err("nobody vouches for the client").class, Failure::Disconnected);
+}
+
+/// As a user who may do no more than is said. The node's port in the map is the one for TLS.
+#[tokio::test]
+async fn a_cluster_with_tls_and_users() {
+    let authority = authority("ours");
+    let bus = free_port().to_string();
+    let more = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--tls-cluster", "yes"];
+    let (server, port, _folder) = start_secure(&authority, free_port(), &more);
+    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    server.run(&limiter(&["+asking", "+cluster|slots"]));
+    let (chain, key) = signed_by(&authority, "limiter");
+    let tls = Tls { ca: Some(authority.pem().into_bytes()), client: Some((chain.into_bytes(), key.into_bytes())) };
+    let url = format!("rediss-cluster://limiter:secret@127.0.0.1:{},127.0.0.1:{port}", free_port());
+    let settings = Settings { tls, ..patient(&url) };
+    let store = RedisStore::new(&settings).expect("valid");
+    store.connected().await.expect("it serves");
+    assert_eq!(store.nodes().len(), 1);
+    assert_eq!(store.nodes()[0].address, format!("127.0.0.1:{port}"));
+    until_decided(&store, &a_day(1000)).await;
 }
 
 #[test]

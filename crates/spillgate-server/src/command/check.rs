@@ -1,19 +1,20 @@
-//! `spillgate check`: asks rules without a server, on a clock that stands still in between.
+//! `spillgate check`: asks rules without a server, on a clock that stands still in between, or in a shared store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use spillgate::rules::{Action, Descriptor, Limit, Request};
-use spillgate::{Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, Time, Verdict};
+use spillgate::{
+    Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, Source, StoreError, Time, Verdict,
+};
 
 use super::load::{self, Problems, Trouble};
-use super::terminal::Terminal;
-use super::{NO, OK, WRONG, explain};
+use super::terminal::{Terminal, Tone};
+use super::{NO, OK, UNSERVED, WRONG, dry, explain, store};
 use crate::cli::Check;
 use crate::metrics::Metrics;
 use crate::service::{Backend, Bounds, Loaded, Service, ServiceError, ServiceOptions};
-use crate::settings::Grants;
+use crate::settings::{Grants, Settings, StoreUrl};
 
 /// One question and its answer.
 #[derive(Debug)]
@@ -41,61 +42,109 @@ pub(super) struct AskedLimit<'p> {
 pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
-    let checked = prepare(check).and_then(|(service, clock)| {
-        let loaded = service.rules();
-        let pairs: Pairs<'_> = check
-            .descriptors
-            .iter()
-            .map(|entries| entries.0.iter().map(|(key, value)| (&**key, service.counted(value))).collect())
-            .collect();
-        let describe = |entries| Descriptor { entries, action: Action::Take(check.cost), limit: None };
-        let descriptors: Vec<Descriptor<'_>> = pairs.iter().map(|entries| describe(&entries[..])).collect();
-        let request = Request {
-            domain: &check.domain,
-            descriptors: &descriptors,
-            max_wait_ns: u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX),
-        };
-        let asked = ask_all(check, &service, &clock, &loaded, &request)?;
-        if check.json {
-            terminal.json(&explain::json(check, &loaded, &pairs, &asked));
-        } else {
-            let text = explain::text(check, &loaded, &pairs, &asked, terminal);
-            terminal.print(&text);
-        }
-        Ok(if asked.iter().all(|asked| asked.verdict.allowed) { OK } else { NO })
-    });
-    checked.unwrap_or_else(|problems| {
+    let checked = if check.asks_store { in_store(check, terminal) } else { on_own_clock(check, terminal) };
+    checked.unwrap_or_else(|(problems, code)| {
         problems.tell(check.json, terminal);
-        WRONG
+        code
     })
 }
 
-/// The service that a server would have, on a clock of our own.
-fn prepare(check: &Check) -> Result<(Service<ManualClock>, ManualClock), Problems> {
-    let settings = load::settings(check.config.as_deref(), &check.rules, &[])?.settings;
-    let (rules, _) = load::rules(&settings.rules)?;
-    let clock = ManualClock::at(Time::EPOCH);
-    let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
-    let limiter = Limiter::with_clock(store, clock.clone());
-    let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
-    Ok((Service::new(rules, limiter, options, Arc::new(Metrics::new())), clock))
+/// Why there is no answer, and the exit code for it.
+type Unanswered = (Problems, u8);
+
+fn wrong(problems: Problems) -> Unanswered {
+    (problems, WRONG)
 }
 
-fn ask_all<'p>(
+/// On the service that a server would have, on a clock of our own.
+fn on_own_clock(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+    let settings = load::settings(check.config.as_deref(), &check.rules, &check.flags).map_err(wrong)?.settings;
+    let clock = ManualClock::at(Time::EPOCH);
+    let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
+    let service = service(&settings, Limiter::with_clock(store, clock.clone())).map_err(wrong)?;
+    let set = |at: Duration| clock.set(Time::EPOCH.after(at));
+    answer(check, &service, &set, None, terminal)
+}
+
+/// On the store that a fleet shares, by its clock.
+fn in_store(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+    let settings = load::settings(check.config.as_deref(), &check.rules, &check.flags).map_err(wrong)?.settings;
+    let limiter = store::limiter_to_look(&settings).map_err(|trouble| wrong(trouble.into()))?;
+    let service = service(&settings, limiter).map_err(wrong)?;
+    store::check_rules(&settings, &service.rules(), false).map_err(wrong)?;
+    answer(check, &service, &|_| {}, Some(&settings.store.url), terminal)
+}
+
+fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
+    let (rules, _) = load::rules(&settings.rules)?;
+    let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
+    Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
+}
+
+/// Asks and tells; `set` sets the clock to a time since its start, and `url` says which store is asked.
+fn answer<C: Clock>(
     check: &Check,
-    service: &Service<ManualClock>,
-    clock: &ManualClock,
+    service: &Service<C>,
+    set: &dyn Fn(Duration),
+    url: Option<&StoreUrl>,
+    terminal: &mut Terminal,
+) -> Result<u8, Unanswered> {
+    let loaded = service.rules();
+    let pairs: Pairs<'_> = check
+        .descriptors
+        .iter()
+        .map(|entries| entries.0.iter().map(|(key, value)| (&**key, service.counted(value))).collect())
+        .collect();
+    let describe = |entries| Descriptor { entries, action: Action::Take(check.cost), limit: None };
+    let descriptors: Vec<Descriptor<'_>> = pairs.iter().map(|entries| describe(&entries[..])).collect();
+    let request = Request {
+        domain: &check.domain,
+        descriptors: &descriptors,
+        max_wait_ns: u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX),
+    };
+    let asked = ask_all(check, service, set, url, &loaded, &request)?;
+    if check.json {
+        terminal.json(&explain::json(check, &loaded, &pairs, &asked, url));
+    } else {
+        let text = explain::text(check, &loaded, &pairs, &asked, terminal);
+        terminal.print(&(store_line(check, url, terminal) + &text));
+    }
+    Ok(if asked.iter().all(|asked| asked.verdict.allowed) { OK } else { NO })
+}
+
+fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
+    let Some(url) = url else { return String::new() };
+    let what = if check.takes { "taken from" } else { "looked at, nothing is taken (--take takes)" };
+    format!("store {}: {what}\n", terminal.paint(Tone::Title, &url.to_string()))
+}
+
+fn ask_all<'p, C: Clock>(
+    check: &Check,
+    service: &Service<C>,
+    set: &dyn Fn(Duration),
+    url: Option<&StoreUrl>,
     loaded: &'p Loaded,
     request: &Request<'p>,
-) -> Result<Vec<Asked<'p>>, Problems> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.map_err(|error| Trouble::new(format!("no runtime: {error}"), "free some memory"))?;
+) -> Result<Vec<Asked<'p>>, Unanswered> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let no_runtime = |error| Trouble::new(format!("no runtime: {error}"), "free some memory");
+    let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     runtime.block_on(async {
+        if let (Some(shared), Some(url)) = (service.limiter().store().shared(), url) {
+            shared.store().connected().await.map_err(|failed| (store::unreachable(url, &failed).into(), UNSERVED))?;
+        }
         let mut asked = Vec::new();
         for at in check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize)) {
-            clock.set(Time::EPOCH.after(at));
-            let one = ask(at, service, loaded, request).await;
-            asked.push(one.map_err(|error| Trouble::new(error.to_string(), mend(&error)))?);
+            set(at);
+            let looks_only = url.is_some() && !check.takes;
+            let one = ask(at, service, loaded, request, looks_only).await;
+            asked.push(one.map_err(|error| match error {
+                ServiceError::Store(_) if url.is_some() => {
+                    let help = "look for what is wrong with `spillgate doctor`";
+                    (Trouble::new(format!("the store did not decide: {error}"), help).into(), UNSERVED)
+                }
+                error => wrong(Trouble::new(error.to_string(), mend(&error)).into()),
+            })?);
         }
         Ok(asked)
     })
@@ -109,34 +158,58 @@ fn mend(error: &ServiceError) -> &'static str {
     }
 }
 
-async fn ask<'p>(
+async fn ask<'p, C: Clock>(
     at: Duration,
-    service: &Service<ManualClock>,
+    service: &Service<C>,
     loaded: &'p Loaded,
     request: &Request<'p>,
+    looks_only: bool,
 ) -> Result<Asked<'p>, ServiceError> {
     let plan = loaded.plan(service.limiter().keys(), request);
     let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| Hit { op: Op::Look, ..*hit }).collect();
-    let before = look(service, &looks).await?;
-    let answer = service.decide(loaded, request, Grants::default()).await?;
-    let after = look(service, &looks).await?;
+    let before = one_by_one(service, &looks).await?;
+    let (verdict, decisions, after) = if looks_only {
+        let decisions = dry::decisions(service, &plan.hits, &before).await?;
+        let verdict = Verdict::of(&plan.hits, &decisions, service.limiter().now());
+        let after = dry::after(&plan.hits, &decisions, &before, verdict.allowed);
+        (verdict, decisions, after)
+    } else {
+        let answer = service.decide(loaded, request, Grants::default()).await?;
+        decided(answer.verdict.source)?;
+        let mut decisions = before.clone();
+        for (descriptor, planned) in plan.descriptors.iter().enumerate() {
+            for ((hit, _), judged) in planned.hits.iter().zip(answer.limits(descriptor)) {
+                decisions[*hit] = *judged.decision;
+            }
+        }
+        (answer.verdict, decisions, one_by_one(service, &looks).await?)
+    };
     let mut limits = Vec::new();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {
-        for (number, ((hit, limit), judged)) in planned.hits.iter().zip(answer.limits(descriptor)).enumerate() {
-            let (before, after) = (before[*hit], after[*hit]);
-            limits.push(AskedLimit { descriptor, number, limit, before, decision: *judged.decision, after });
+        for (number, (hit, limit)) in planned.hits.iter().enumerate() {
+            let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
+            limits.push(AskedLimit { descriptor, number, limit, before, decision, after });
         }
     }
-    Ok(Asked { at, verdict: answer.verdict, limits })
+    Ok(Asked { at, verdict, limits })
 }
 
-/// The states as they are; reads each on its own, so that none is seen through another's question.
-async fn look(service: &Service<ManualClock>, looks: &[Hit<'_>]) -> Result<SmallVec<[Decision; 4]>, ServiceError> {
-    let mut seen = SmallVec::new();
-    for hit in looks {
+/// The answers to each hit on its own, so that none is seen through another's question.
+async fn one_by_one<C: Clock>(service: &Service<C>, hits: &[Hit<'_>]) -> Result<Vec<Decision>, ServiceError> {
+    let mut seen = Vec::new();
+    for hit in hits {
         let mut decision = [Decision::default()];
-        service.limiter().decide(std::slice::from_ref(hit), &mut decision).await?;
+        let verdict = service.limiter().decide(std::slice::from_ref(hit), &mut decision).await?;
+        decided(verdict.source)?;
         seen.extend(decision);
     }
     Ok(seen)
+}
+
+/// Only the store's own word counts here.
+pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
+    match source {
+        Source::Store => Ok(()),
+        _ => Err(StoreError::Unavailable("it did not answer in time".to_owned()).into()),
+    }
 }

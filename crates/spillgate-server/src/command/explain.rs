@@ -11,6 +11,7 @@ use super::show::duration;
 use super::table::Table;
 use super::terminal::{Terminal, Tone};
 use crate::cli::Check;
+use crate::settings::StoreUrl;
 
 /// For people.
 pub(super) fn text(
@@ -113,12 +114,12 @@ fn modes(rule: &Rule) -> String {
     modes.iter().filter(|(on, _)| *on).map(|(_, mode)| format!(", {mode}")).collect()
 }
 
-fn name(limit: &Limit, at: usize) -> String {
+pub(super) fn name(limit: &Limit, at: usize) -> String {
     limit.name.as_deref().map_or_else(|| format!("#{}", at + 1), str::to_owned)
 }
 
 /// `100 per 1m, token_bucket, burst 20, refusals charged, penalty 5m, post-paid`.
-fn quota(limit: &Limit) -> String {
+pub(super) fn quota(limit: &Limit) -> String {
     let quota = &limit.quota;
     let mut text = match quota.algorithm() {
         Algorithm::Concurrency => format!("{} at once", quota.limit()),
@@ -218,10 +219,23 @@ fn nanos(ns: u64) -> String {
 }
 
 /// For programs: one object; times in nanoseconds, null where there is none to tell.
-pub(super) fn json(check: &Check, rules: &Rules, pairs: &Pairs<'_>, asked: &[Asked<'_>]) -> Value {
+pub(super) fn json(
+    check: &Check,
+    rules: &Rules,
+    pairs: &Pairs<'_>,
+    asked: &[Asked<'_>],
+    url: Option<&StoreUrl>,
+) -> Value {
     let descriptors: Vec<_> = pairs.iter().map(|entries| descriptor_json(check, rules, entries)).collect();
     let asked: Vec<_> = asked.iter().map(asked_json).collect();
-    json!({ "domain": check.domain, "cost": check.cost, "descriptors": descriptors, "asked": asked })
+    json!({
+        "domain": check.domain,
+        "cost": check.cost,
+        "store": url.map(ToString::to_string),
+        "takes": url.is_none() || check.takes,
+        "descriptors": descriptors,
+        "asked": asked,
+    })
 }
 
 fn descriptor_json(check: &Check, rules: &Rules, entries: &[(&str, &str)]) -> Value {

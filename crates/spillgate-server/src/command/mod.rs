@@ -2,7 +2,10 @@
 
 mod announce;
 mod check;
+mod doctor;
+mod dry;
 mod explain;
+mod key;
 mod load;
 mod log;
 mod open_files;
@@ -39,6 +42,8 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Serve(serve) => serve::run(serve, &mut terminal),
         Verb::Validate(validate) => validate::run(validate, &mut terminal),
         Verb::Check(check) => check::run(check, &mut terminal),
+        Verb::Key(key) => key::run(key, &mut terminal),
+        Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
         Verb::Schema => {
             terminal.print(spillgate::rules::SCHEMA);
             OK

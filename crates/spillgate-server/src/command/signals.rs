@@ -90,7 +90,7 @@ fn reload_or_keep(service: &Service, settings: &Settings) {
 /// All files or none; says whether they are in force.
 fn reload(service: &Service, settings: &Settings) -> bool {
     let loaded = load::rules(&settings.rules).and_then(|(rules, files)| {
-        check_rules(settings, service.limiter().store(), &rules)?;
+        check_rules(settings, &rules, true)?;
         Ok((rules, files))
     });
     let (rules, files) = match loaded {

@@ -3,12 +3,13 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use spillgate::rules::{Limit, Rules};
 use spillgate::{
     Fallback, KeyHasher, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store as _, SystemClock,
 };
-use spillgate_redis::{RedisStore, Tls};
+use spillgate_redis::{Failed, Failure, RedisStore, Tls};
 
 use super::load::{Problems, Trouble};
 use super::secret_file;
@@ -22,6 +23,9 @@ const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
 /// A certificate's file is smaller.
 const MAX_PEM_BYTES: u64 = 1 << 20;
+
+/// How long a command waits for the store, which is no request of anybody.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A limiter as the settings say; it is not connected yet.
 pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Trouble> {
@@ -52,6 +56,25 @@ pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Res
     let fallback = Fallback::new(MemoryStore::new(memory), nodes);
     let shared = Shared::new(store, fallback, settings.store.deadline);
     Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), keys))
+}
+
+/// A limiter for a command that asks a few questions and has time.
+pub(super) fn limiter_to_look(settings: &Settings) -> Result<Limiter<Backend>, Trouble> {
+    let mut settings = settings.clone();
+    settings.store.deny_cache = 0;
+    settings.store.deadline = settings.store.deadline.max(PATIENCE);
+    let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
+    let shared = Shared::new(shared(&settings, 1)?, fallback, settings.store.deadline);
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), keys(&settings)?))
+}
+
+/// Why a command that asks the store has no answer.
+pub(super) fn unreachable(url: &StoreUrl, failed: &Failed) -> Trouble {
+    let help = match failed.class {
+        Failure::Noperm => "check who logs in: `store.user` and `store.password_file`; `spillgate doctor` says more",
+        _ => "check the address, that the store runs, and that nothing between here and there forbids it",
+    };
+    Trouble::new(format!("the store {url} cannot be reached: {}", masked(&failed.to_string())), help)
 }
 
 /// The store that the settings name, with so many connections.
@@ -108,14 +131,22 @@ pub(super) fn keys(settings: &Settings) -> Result<KeyHasher, Trouble> {
     Ok(KeyHasher::with_secret(secret))
 }
 
-/// What is wrong with rules on the shared store of the settings; nothing is on memory.
-pub(super) fn check_rules(settings: &Settings, store: &Backend, rules: &Rules) -> Result<(), Problems> {
-    if store.shared().is_none() {
+/// What is wrong with rules on the shared store of the settings, and, if they are to be served, while it fails; nothing
+/// is on memory.
+pub(super) fn check_rules(settings: &Settings, rules: &Rules, served: bool) -> Result<(), Problems> {
+    if settings.store.url == StoreUrl::Memory {
         return Ok(());
     }
-    let mut found: Vec<Trouble> = limits(rules).filter_map(|limit| unsupported(settings, store, limit)).collect();
+    // Where the store is does not matter, so no file is read.
+    let nowhere = spillgate_redis::Settings {
+        scripts: settings.store.scripts,
+        fixed_window: settings.store.fixed_window,
+        ..spillgate_redis::Settings::new("redis://localhost")
+    };
+    let store = RedisStore::new(&nowhere).map_err(|failed| Trouble::new(failed.to_string(), "correct `store`"))?;
+    let mut found: Vec<Trouble> = limits(rules).filter_map(|limit| unsupported(settings, &store, limit)).collect();
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
-    if let (None, Some(limit)) = (settings.store.expected_nodes, limits(rules).find(local)) {
+    if let (true, None, Some(limit)) = (served, settings.store.expected_nodes, limits(rules).find(local)) {
         let message = format!(
             "{}: while the store fails this limit is counted by each server for its share (on_store_failure: local), \
              and nobody said how many servers there are",
@@ -140,7 +171,7 @@ fn origin(limit: &Limit) -> String {
     limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-fn unsupported(settings: &Settings, store: &Backend, limit: &Limit) -> Option<Trouble> {
+fn unsupported(settings: &Settings, store: &RedisStore, limit: &Limit) -> Option<Trouble> {
     let quota: &Quota = &limit.quota;
     let kinds = [OpKind::Look, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
     if kinds.iter().all(|kind| store.supports(quota, *kind)) {

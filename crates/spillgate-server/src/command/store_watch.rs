@@ -45,6 +45,7 @@ struct Watch<'s> {
     shared: &'s Shared,
     /// Since when it has answered, or not; `None` before the first probe.
     since: Option<(bool, Instant)>,
+    probes: u32,
     failed_probes: u32,
     told: [Told; Failure::ALL.len()],
 }
@@ -58,7 +59,7 @@ struct Told {
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, shared: &'s Shared) -> Watch<'s> {
-        Watch { service, shared, since: None, failed_probes: 0, told: [Told::default(); Failure::ALL.len()] }
+        Watch { service, shared, since: None, probes: 0, failed_probes: 0, told: [Told::default(); Failure::ALL.len()] }
     }
 
     async fn run(mut self) {
@@ -75,7 +76,8 @@ impl<'s> Watch<'s> {
     async fn probe(&mut self) -> bool {
         let store = self.shared.store();
         let connected = timeout(CONNECT_WITHIN, store.connected()).await.is_ok_and(|connected| connected.is_ok());
-        let answers = connected && self.shared.answers().await;
+        self.probes = self.probes.wrapping_add(1);
+        let answers = connected && self.shared.answers(self.probes).await;
         self.failed_probes = if answers { 0 } else { self.failed_probes.saturating_add(1) };
         let excused = self.failed_probes < FAILED_PROBES && self.since.is_some_and(|(answered, _)| answered);
         (answers || excused) && store.circuit() == Circuit::Closed

@@ -4,12 +4,17 @@ use spillgate::rules::{Rules, Warning};
 
 use super::show::count;
 use super::terminal::{Terminal, Tone, finding, one_line};
-use super::{NO, OK, WRONG, load};
+use super::{NO, OK, WRONG, load, store};
 use crate::cli::Validate;
+use crate::settings::Resolved;
 
 pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
-    let loaded = load::settings(validate.config.as_deref(), &validate.rules, &[])
-        .and_then(|resolved| load::rules(&resolved.settings.rules));
+    let loaded =
+        load::settings(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
+            let (rules, files) = load::rules(&settings.rules)?;
+            store::check_rules(&settings, &rules, true)?;
+            Ok((rules, files))
+        });
     let (rules, files) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {

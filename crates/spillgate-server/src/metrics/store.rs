@@ -26,6 +26,7 @@ pub struct StoreMetrics {
     failures: [Counter; Failure::ALL.len()],
     circuit: Gauge,
     in_flight: Gauge,
+    give_backs_lost: Counter,
     /// Requests that were answered by others than the store.
     deny_cache: Counter,
     local: Counter,
@@ -50,6 +51,11 @@ impl StoreMetrics {
             failures: Failure::ALL.map(|class| failures.get_or_create_owned(&ClassLabels { class: class.name() })),
             circuit: gauge(registry, "store_circuit", "The breaker of the shared store: 0 closed, 1 half open, 2 open"),
             in_flight: gauge(registry, "store_in_flight", "Questions that wait for the shared store"),
+            give_backs_lost: counter(
+                registry,
+                "store_give_backs_lost",
+                "Parts of refused requests that a slot of a cluster may have kept",
+            ),
             deny_cache: by(Source::DenyCache),
             local: by(Source::Local),
             policy: by(Source::Policy),
@@ -74,6 +80,7 @@ impl StoreMetrics {
         for (counter, class) in self.failures.iter().zip(Failure::ALL) {
             counter.inc_by(store.failures(class).saturating_sub(counter.get()));
         }
+        self.give_backs_lost.inc_by(store.give_backs_lost().saturating_sub(self.give_backs_lost.get()));
         self.in_flight.set(i64::try_from(store.in_flight()).unwrap_or(i64::MAX));
         self.circuit.set(match store.circuit() {
             Circuit::Closed => 0,

@@ -4,7 +4,6 @@
 mod answer;
 mod backend;
 mod error;
-mod join;
 mod moment;
 mod peer;
 mod readiness;
@@ -20,10 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
-    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, SystemClock, Time, Verdict, Wait,
+    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, Store as _, SystemClock, Time, Verdict, Wait,
 };
 use tokio::sync::watch;
 
@@ -37,7 +37,6 @@ pub use moment::{Moment, Timing};
 pub use peer::Peer;
 pub use readiness::Readiness;
 
-use join::all;
 use readiness::Policies;
 
 /// The log is told of a full store at most this often.
@@ -230,7 +229,8 @@ impl<C: Clock> Service<C> {
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         let now = timing.moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
         let asked = if plan.separately {
-            self.ask_separately(now, timing.timeout, &plan, &mut decisions).await
+            // In a box: all other questions would carry its size around.
+            Box::pin(self.ask_separately(now, timing.timeout, &plan, &mut decisions)).await
         } else {
             self.ask(now, timing.timeout, &plan.hits, &mut decisions).await
         };
@@ -357,6 +357,11 @@ impl<C: Clock> Service<C> {
             return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
         }
         within("limits that match", hits.len(), MAX_HITS)?;
+        let store = self.limiter.store();
+        if store.shared().is_some() && !hits.iter().all(|hit| store.supports(hit.quota, hit.op.kind())) {
+            // Rules were looked at when they were loaded: this limit came with the call.
+            return Err(ServiceError::BadRequest("the store cannot count such a limit, or do this to it".to_owned()));
+        }
         let verdict = self.limiter.store().ask(now, timeout, hits, decisions).await?;
         self.watch_full(verdict.now);
         Ok(verdict)
@@ -379,7 +384,7 @@ impl<C: Clock> Service<C> {
             Ok::<_, ServiceError>((verdict.source, own))
         });
         let mut source = Source::Store;
-        for (planned, asked) in plan.descriptors.iter().zip(all(asked).await) {
+        for (planned, asked) in plan.descriptors.iter().zip(join_all(asked).await) {
             let (own_source, own) = asked?;
             if own_source != Source::Store {
                 source = own_source;

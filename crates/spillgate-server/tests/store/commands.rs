@@ -1,1 +1,256 @@
 //! `check --store`, `key` and `doctor`.
+
+use serde_json::Value;
+use spillgate_redis::COMMANDS;
+
+use crate::cli_support::{Folder, Said};
+use crate::fleet::{PATIENT, check, judged, rules, serve};
+use crate::support::redis::{Redis, free_port};
+
+const LIMITS: &str = "  - key: user
+    rate_limits:
+      - {name: bucket, unit: year, requests_per_unit: 3, algorithm: token_bucket}
+      - {name: log, unit: year, requests_per_unit: 5, algorithm: sliding_window_log}
+  - key: charged
+    rate_limit: {unit: year, requests_per_unit: 2, denied: charged}
+  - key: penalty
+    rate_limit: {unit: year, requests_per_unit: 2, penalty: 1h}
+  - key: queue
+    rate_limit: {algorithm: leaky_bucket, unit: hour, requests_per_unit: 1, queue: 1}
+  - key: free
+";
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+}
+
+/// `spillgate check` in the store, as JSON.
+fn asked(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
+    let said = folder.run(&format!("check rules.yaml -d api --json --store {} {arguments}", redis.url()));
+    (said.code, json(&said))
+}
+
+/// Whether each limit would let pass, and what is left of it before and after.
+fn limits(answer: &Value) -> Vec<(bool, u64, u64)> {
+    let left = |limit: &Value, when: &str| limit[when]["remaining"].as_u64().expect("a number");
+    let limits = answer["asked"][0]["limits"].as_array().expect("limits").iter();
+    limits.map(|limit| (limit["allowed"] == true, left(limit, "before"), left(limit, "after"))).collect()
+}
+
+#[test]
+fn check_looks_at_the_store_and_takes_only_if_told() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let look = |arguments: &str| asked(&folder, &redis, &format!("-e user=7 {arguments}"));
+    let (code, answer) = look("");
+    assert_eq!((code, limits(&answer)), (0, vec![(true, 3, 2), (true, 5, 4)]));
+    assert_eq!((&answer["takes"], redis.run(&["dbsize"]).as_str()), (&Value::Bool(false), "0"));
+    let (code, answer) = look("--cost 4");
+    assert_eq!((code, limits(&answer)), (1, vec![(false, 3, 3), (true, 5, 5)]));
+    assert_eq!(answer["asked"][0]["limits"][0]["reason"], "cost_above_capacity");
+    let (code, answer) = look("--cost 3 --take");
+    assert_eq!((code, limits(&answer)), (0, vec![(true, 3, 0), (true, 5, 2)]));
+    let (code, answer) = look("");
+    assert_eq!((code, limits(&answer)), (1, vec![(false, 0, 0), (true, 2, 2)]));
+    // A third of a year; the store's clock goes on meanwhile.
+    let day_ns = 86_400_000_000_000_u64;
+    let retry_ns = answer["asked"][0]["retry_after_ns"].as_u64().expect("a time");
+    assert!((121 * day_ns..=122 * day_ns).contains(&retry_ns), "{retry_ns}");
+    let server = serve(&folder, &redis.url(), &PATIENT);
+    assert_eq!(judged(server.http(), "user", "7").0, 429, "a server sees what the command took");
+    assert_eq!(look("").1["asked"][0]["limits"][1]["before"]["remaining"], 2);
+}
+
+#[test]
+fn a_look_starts_no_penalty_and_charges_no_refusal() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    for key in ["charged", "penalty"] {
+        for _ in 0..2 {
+            let (code, answer) = asked(&folder, &redis, &format!("-e {key}=7 --cost 3"));
+            assert_eq!((code, limits(&answer)), (1, vec![(false, 2, 2)]), "{key}");
+        }
+        assert_eq!(asked(&folder, &redis, &format!("-e {key}=7 --take")).0, 0);
+        let (code, answer) = asked(&folder, &redis, &format!("-e {key}=7"));
+        assert_eq!((code, limits(&answer)), (0, vec![(true, 1, 0)]), "{key}");
+        assert_eq!(asked(&folder, &redis, &format!("-e {key}=7 --cost 2 --take")).0, 1);
+    }
+    let reason =
+        |key: &str| asked(&folder, &redis, &format!("-e {key}=7")).1["asked"][0]["limits"][0]["reason"].clone();
+    assert_eq!(["charged", "penalty"].map(reason), ["exceeded", "penalty"]);
+}
+
+#[test]
+fn a_queue_tells_the_delay_that_there_would_be() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    assert_eq!(asked(&folder, &redis, "-e queue=7 --take").0, 0);
+    assert_eq!(asked(&folder, &redis, "-e queue=7").0, 1, "it cannot wait");
+    let (code, answer) = asked(&folder, &redis, "-e queue=7 --wait 2h");
+    let delay_ns = answer["asked"][0]["delay_ns"].as_u64().expect("a delay");
+    assert!(code == 0 && (1..=3_600_000_000_000).contains(&delay_ns), "{answer}");
+    assert_eq!(asked(&folder, &redis, "-e free=7").0, 0, "nothing limits it");
+}
+
+#[test]
+fn check_without_a_store_says_what_is_wrong() {
+    let folder = rules(LIMITS);
+    let run = |arguments: &str| folder.run(&format!("check rules.yaml -d api -e user=7 {arguments}"));
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let gone = run(&format!("--store {url}"));
+    assert_eq!((gone.code, gone.stdout.as_str()), (3, ""));
+    assert!(gone.stderr.contains(&format!("the store {url} cannot be reached")), "{}", gone.stderr);
+    for (arguments, expected) in [
+        ("--take", "--store"),
+        (&format!("--store {url} --at 1s"), "--at"),
+        ("--store memory", "memory"),
+        ("--store-key-secret-file none", "is for a shared store"),
+        (&format!("--store {url} --store-key-secret-file none"), "the key secret none cannot be read"),
+    ] {
+        let said = run(arguments);
+        assert!(said.code == 2 && said.stderr.contains(expected), "{arguments}: {said:?}");
+    }
+}
+
+#[test]
+fn key_prints_the_names_that_a_server_counts_under() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    folder.write("secret", "000102030405060708090a0b0c0d0e0f");
+    folder.write("s.yaml", "store: {url: 'redis://elsewhere', key_secret_file: secret}\n");
+    let secret = folder.path("secret").display().to_string();
+    let arguments = [&PATIENT[..], &["--store-key-secret-file", &secret]].concat();
+    let server = serve(&folder, &redis.url(), &arguments);
+    assert_eq!(judged(server.http(), "user", "7").0, 200);
+    let mut there: Vec<String> = redis.run(&["keys", "*"]).lines().map(str::to_owned).collect();
+    there.sort();
+    let said = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --json");
+    let told = json(&said);
+    let mut keys: Vec<String> = told["keys"]
+        .as_array()
+        .expect("keys")
+        .iter()
+        .map(|key| key["key"].as_str().expect("a name").to_owned())
+        .collect();
+    keys.sort();
+    assert_eq!((said.code, &told["secret"], &keys), (0, &Value::Bool(true), &there));
+    assert_eq!(
+        (&told["keys"][0]["limit"], &told["keys"][1]["algorithm"]),
+        (&"bucket".into(), &"sliding_window_log".into())
+    );
+    // Slots can be asked for without a cluster that works.
+    let cluster = Redis::start_at(free_port(), &["--cluster-enabled", "yes"]);
+    let slot = |key: &str| cluster.run(&["cluster", "keyslot", key]).parse::<u64>().expect("a slot");
+    assert!(
+        told["keys"]
+            .as_array()
+            .expect("keys")
+            .iter()
+            .all(|key| key["slot"] == slot(key["key"].as_str().expect("a name")))
+    );
+    let plain = folder.run("key rules.yaml -d api -e user=7 -e user=8");
+    assert!(plain.code == 0 && plain.stdout.contains("bucket") && !there.iter().any(|key| plain.stdout.contains(key)));
+    assert!(plain.stderr.contains("without a secret"), "{}", plain.stderr);
+    assert_eq!(folder.run("key rules.yaml -d api -e free=1").code, 1);
+    assert_eq!(folder.run("key rules.yaml -d web -e user=1").code, 2);
+    let zset = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --store-log zset");
+    assert!(zset.stdout.lines().any(|line| line.contains("log") && line.contains("}/")), "{}", zset.stdout);
+}
+
+/// The grade of each thing that doctor looked at.
+fn grades(told: &Value) -> Vec<(String, String)> {
+    let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+    let findings = told["findings"].as_array().expect("findings").iter();
+    findings.map(|finding| (text(finding, "what"), text(finding, "grade"))).collect()
+}
+
+fn mends(told: &Value) -> Vec<String> {
+    grades(told).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_with_a_store_that_is_right() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let said = folder.run(&format!("doctor --json --store {} --store-deadline 1s", redis.url()));
+    assert_eq!(said.code, 2, "doctor has no deadline of its own: {said:?}");
+    folder.write("s.yaml", &format!("store: {{url: '{}', deadline: 5s}}", redis.url()));
+    let said = folder.run("doctor --json -c s.yaml");
+    let told = json(&said);
+    assert_eq!((said.code, mends(&told)), (0, vec![]), "{told}");
+    let looked: Vec<_> = grades(&told).into_iter().map(|(what, _)| what).collect();
+    assert_eq!(looked, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
+    assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
+    let said = folder.run("doctor -c s.yaml");
+    assert!(said.code == 0 && said.stdout.contains("all is well"), "{said:?}");
+}
+
+#[test]
+fn doctor_says_what_to_mend() {
+    let folder = rules(LIMITS);
+    let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let run = |url: &str| folder.run(&format!("doctor --json --store {url}"));
+    let said = run(&redis.url());
+    let (code, told) = (said.code, json(&said));
+    assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
+    redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
+    assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
+    // Full: no script runs.
+    redis.run(&["config", "set", "maxmemory", "1"]);
+    assert!(mends(&json(&run(&redis.url()))).contains(&"scripts".to_owned()));
+    let replica =
+        Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("a port")]);
+    assert!(mends(&json(&run(&replica.url()))).contains(&"role".to_owned()));
+    let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
+    assert_eq!(gone.code, 3, "{gone:?}");
+    assert_eq!(run("memory").code, 2);
+    assert_eq!(run("redis://127.0.0.1:x").code, 2);
+}
+
+/// The rights of README's line.
+fn least() -> String {
+    let commands: Vec<_> = COMMANDS.iter().map(|command| format!("+{}", command.to_ascii_lowercase())).collect();
+    format!("+evalsha +script|load {}", commands.join(" "))
+}
+
+#[test]
+fn the_least_rights_are_enough_and_one_less_is_told() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let readme = std::fs::read_to_string(crate::support::root().join("README.md")).expect("README.md");
+    let one_line = readme.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(one_line.contains(&format!("~sg:* resetchannels {}", least())), "README has not: {}", least());
+    let user = |rights: &str| {
+        let words = format!("acl setuser limiter reset on >hush ~sg:* resetchannels {rights}");
+        let said = redis.run(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(said, "OK");
+    };
+    folder.write("password", "hush");
+    let login = "--store-user limiter --store-password-file password";
+    let doctor = || folder.run(&format!("doctor --json --store {} {login}", redis.url()));
+    user(&least());
+    let said = doctor();
+    let told = json(&said);
+    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
+    assert!(grades(&told).contains(&("version".to_owned(), "note".to_owned())), "INFO is not for it: {told}");
+    for command in COMMANDS {
+        user(&format!("{} -{}", least(), command.to_ascii_lowercase()));
+        let told = json(&doctor());
+        let rights = told["findings"]
+            .as_array()
+            .expect("findings")
+            .iter()
+            .find(|finding| finding["what"] == "rights")
+            .expect("rights");
+        assert_eq!(rights["grade"], "mend", "{command}: {told}");
+        let help = rights["help"].as_str().unwrap_or_default();
+        assert!(help.ends_with(&format!(" +{}", command.to_ascii_lowercase())), "{command}: {help}");
+    }
+    for missing in ["evalsha", "script"] {
+        user(&format!("{} -{missing}", least()));
+        assert!(mends(&json(&doctor())).contains(&"rights".to_owned()), "{missing}");
+    }
+    // And with them a server serves every rule.
+    user(&least());
+    let password = folder.path("password").display().to_string();
+    let arguments = [&PATIENT[..], &["--store-user", "limiter", "--store-password-file", &password]].concat();
+    let server = serve(&folder, &redis.url(), &arguments);
+    for key in ["user", "charged", "queue"] {
+        let (status, answer) = check(server.http(), key, "7");
+        assert_eq!((status, &answer["source"]), (200, &Value::from("store")), "{key}: {answer}");
+    }
+}

@@ -1,9 +1,12 @@
 //! What becomes of requests while the store fails, and after.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use prost::Message as _;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tokio::runtime::Runtime;
 use tonic::Code;
 
@@ -11,7 +14,7 @@ use crate::cli_support::{Folder, signal};
 use crate::fleet::{check, client, judged, logged, metric, request, rules, serve, until_store};
 use crate::support::redis::{Redis, free_port};
 use crate::support::spillgate::Spillgate;
-use crate::support::{eventually, http};
+use crate::support::{DEADLINE, eventually, http as plain_http};
 
 /// A limit of each policy.
 fn policies() -> Folder {
@@ -23,14 +26,14 @@ fn policies() -> Folder {
 
 /// Status and text of `/readyz` on both listeners that have it.
 fn readiness(server: &Spillgate) -> (u16, String) {
-    let [http, admin] = [server.http(), server.admin()].map(|listener| http::get(listener, "/readyz", &[]));
+    let [http, admin] = [server.http(), server.admin()].map(|listener| plain_http::get(listener, "/readyz", &[]));
     assert_eq!(http.status, admin.status, "{} {}", http.body, admin.body);
     (http.status, http.body)
 }
 
 fn until_ready(server: &Spillgate, status: u16, text: &str) {
     eventually(&format!("/readyz says {status} {text}"), || {
-        let answer = http::get(server.http(), "/readyz", &[]);
+        let answer = plain_http::get(server.http(), "/readyz", &[]);
         (answer.status == status && answer.body.contains(text)).then_some(())
     });
     assert_eq!(readiness(server).0, status);
@@ -115,7 +118,7 @@ fn killed_under_load_every_request_is_answered_and_it_recovers() {
     let mut redis = Redis::start();
     let folder = rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 4}}\n");
     let server = serve(&folder, &redis.url(), &[]);
-    until_store(server.http(), "user", "first");
+    until_ready(&server, 200, "ready: the store answers");
     let (done, seen) = (AtomicBool::new(false), parking_lot::Mutex::new(BTreeSet::new()));
     thread::scope(|scope| {
         for number in 0..8 {
@@ -178,15 +181,34 @@ fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     let server = serve(&folder, &redis.url(), &["--store-deadline", "30m"]);
     until_store(server.http(), "error", "a");
     signal(redis.id(), "STOP");
-    let runtime = Runtime::new().expect("a runtime");
-    let asked = async {
-        let mut call = tonic::Request::new(request("deny", &["a"]));
-        call.metadata_mut().insert("grpc-timeout", "2000m".parse().expect("a field"));
-        client(&server).await.should_rate_limit(call).await
-    };
-    let answer = runtime.block_on(asked).expect("before its time is over").into_inner();
+    let answer = Runtime::new().expect("a runtime").block_on(ask_with_timeout(server.grpc(), "100m"));
     assert_eq!(answer.overall_code, 2, "by the policy");
     signal(redis.id(), "CONT");
+}
+
+/// Asks with a `grpc-timeout` that the client itself does not go by: it waits for the answer, however late it is.
+async fn ask_with_timeout(server: SocketAddr, timeout: &str) -> RateLimitResponse {
+    let stream = tokio::net::TcpStream::connect(server).await.expect("it listens");
+    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let call = http::Request::post("http://x/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", timeout)
+        .body(())
+        .expect("a call");
+    let (answer, mut body) = client.send_request(call, false).expect("sent");
+    let message = request("deny", &["a"]).encode_to_vec();
+    let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+    body.send_data([&[0][..], &length, &message].concat().into(), true).expect("sent");
+    let answered = async {
+        let mut body = answer.await.expect("an answer").into_body();
+        let mut read = Vec::new();
+        while let Some(data) = body.data().await {
+            read.extend_from_slice(&data.expect("data"));
+        }
+        RateLimitResponse::decode(&read[5..]).expect("an answer of RLS")
+    };
+    tokio::time::timeout(DEADLINE, answered).await.expect("the store's half hour is not over")
 }
 
 #[test]

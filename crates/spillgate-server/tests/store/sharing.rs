@@ -86,6 +86,46 @@ fn leases_and_resets_are_shared() {
 }
 
 #[test]
+fn a_refusal_is_repeated_without_the_store_and_only_by_who_heard_it() {
+    let limit = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n";
+    let (redis, folder) = (Redis::start(), rules(limit));
+    let arguments = [&PATIENT[..], &["--store-deny-cache-max-age", "1h"]].concat();
+    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &arguments));
+    let [one, other] = servers.each_ref().map(|server| || judged(server.http(), "user", "7"));
+    let said = |status, source: &str| (status, source.to_owned());
+    assert_eq!([one(), one(), one()], [said(200, "store"), said(429, "store"), said(429, "deny_cache")]);
+    assert_eq!([other(), other()], [said(429, "store"), said(429, "deny_cache")]);
+    let counted = "spillgate_requests_without_store_total{source=\"deny_cache\"}";
+    assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
+}
+
+#[test]
+fn a_limit_of_the_callers_that_the_store_cannot_count_is_the_callers_mistake() {
+    let (redis, folder) = (Redis::start(), rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n"));
+    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-scripts", "off"]].concat());
+    let hit = |algorithm: &str| {
+        let body = format!(r#"{{"bucket":"b","key":"k","limit":1,"window_ms":86400000,"algorithm":"{algorithm}"}}"#);
+        crate::support::http::request(server.http(), "POST", "/v1/hit", &[], &body).expect("an answer").status
+    };
+    assert_eq!([hit("fixed_window"), hit("fixed_window"), hit("token_bucket")], [200, 429, 400]);
+    assert_eq!([(); 2].map(|()| judged(server.http(), "user", "7").0), [200, 429]);
+    let bucket =
+        "domain: api\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, algorithm: token_bucket}}]";
+    folder.write("bucket.yaml", bucket);
+    let arguments = format!("--store {} --store-expected-nodes 2 --store-scripts off", redis.url());
+    let said = folder.run(&format!("serve bucket.yaml {arguments}"));
+    assert!(said.code == 2 && said.stderr.contains("bucket.yaml:2") && said.stderr.contains("scripts"), "{said:?}");
+    folder.write("s.yaml", &format!("store: {{url: '{}', scripts: off, expected_nodes: 2}}", redis.url()));
+    assert_eq!(folder.run("validate bucket.yaml -c s.yaml").code, 2);
+    let doctor = folder.run("doctor -c s.yaml --json");
+    assert!(
+        doctor.stdout.contains("7 commands on sg:*") && !doctor.stdout.contains("\"scripts\""),
+        "{}",
+        doctor.stdout
+    );
+}
+
+#[test]
 fn in_compat_each_descriptor_is_charged_in_order_by_one_round_trip() {
     let (redis, folder) = (Redis::start(), rules(""));
     let limit = "{key: user, rate_limit: {unit: year, requests_per_unit: 1}}";

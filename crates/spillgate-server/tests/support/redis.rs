@@ -69,6 +69,39 @@ impl Redis {
     }
 }
 
+/// Three primaries that share the slots.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) nodes: [Redis; 3],
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Cluster {
+        let nodes = [(0, 5460), (5461, 10922), (10923, 16383)].map(|(first, last)| {
+            // The nodes' own talk goes on ten thousand ports higher.
+            let port = std::iter::repeat_with(free_port).find(|port| *port < 55_535).expect("a low port");
+            let node = Redis::start_at(port, &["--cluster-enabled", "yes"]);
+            assert_eq!(node.run(&["cluster", "addslotsrange", &first.to_string(), &last.to_string()]), "OK");
+            node
+        });
+        for other in &nodes[1..] {
+            assert_eq!(nodes[0].run(&["cluster", "meet", "127.0.0.1", &other.port.to_string()]), "OK");
+        }
+        for node in &nodes {
+            eventually("the cluster", || {
+                let told = node.run(&["cluster", "info"]);
+                (told.contains("cluster_state:ok") && told.contains("cluster_known_nodes:3")).then_some(())
+            });
+        }
+        Cluster { nodes }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let addresses = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
+        format!("redis-cluster://{}", addresses.collect::<Vec<_>>().join(","))
+    }
+}
+
 fn spawn(port: u16, arguments: &[String], folder: &TempDir) -> Process {
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);

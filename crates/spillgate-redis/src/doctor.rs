@@ -1,0 +1,227 @@
+//! What a store is like: everything that decides whether limits can be kept there, looked up on each of its servers.
+//!
+//! Scripts are run on keys of the doctor's own, which it removes; nothing else is changed. It judges nothing: what is
+//! good is for the reader to say.
+
+mod patient;
+mod rights;
+mod shards;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, cmd};
+use spillgate_core::{QuotaError, Time};
+
+use crate::Settings;
+use crate::address::{Servers, Url};
+use crate::failure::{Failed, Failure};
+use crate::first::first_of;
+use crate::target::{Access, Location, Target};
+use crate::tls::connector;
+
+use patient::{Patient, within};
+use shards::Shard;
+
+/// Calls of a script whose time is taken.
+pub const CALLS: usize = 200;
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The server, or each primary of a cluster.
+    pub servers: Vec<ServerReport>,
+    /// Of a cluster.
+    pub cluster: Option<ClusterReport>,
+}
+
+/// One server. What the user may not ask is `None`.
+#[derive(Clone, Debug)]
+pub struct ServerReport {
+    /// Its host and port, or its socket.
+    pub address: String,
+    /// What it says of itself.
+    pub info: Option<Info>,
+    /// Why it said nothing more.
+    pub failed: Option<Failed>,
+    /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
+    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts.
+    pub forbidden: Vec<&'static str>,
+    /// Each script, and why it does not run; none without scripts.
+    pub scripts: Vec<(&'static str, Option<Failed>)>,
+    /// How far its clock is ahead of ours in nanoseconds, give or take half the way there and back.
+    pub ahead_ns: Option<(i64, u64)>,
+    /// How long [`CALLS`] calls took, one after the other, sorted.
+    pub calls: Vec<Duration>,
+}
+
+/// What INFO says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// `redis` or `valkey`.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// `master` or `slave`.
+    pub role: String,
+    /// Replicas that are connected.
+    pub replicas: u64,
+    /// The bound on its memory; 0 for none.
+    pub maxmemory_bytes: u64,
+    /// What it does at the bound.
+    pub maxmemory_policy: String,
+    /// Whether it is a node of a cluster.
+    pub in_cluster: bool,
+}
+
+/// A cluster as its first node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterReport {
+    /// `ok` or `fail`; `None` if the user may not ask.
+    pub state: Option<String>,
+    /// Slots that a node has, of 16384.
+    pub slots: usize,
+    /// Primaries without a replica.
+    pub alone: Vec<String>,
+}
+
+/// Examines the store at `settings.url`; `now` reads our own clock. Each answer has [`Settings::timeout`].
+///
+/// # Errors
+/// The store cannot be reached, or the address is none.
+pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
+    let url = Url::parse(&settings.url)?;
+    let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
+    let access = Arc::new(Access { user: url.user, tls, queue: settings.max_in_flight, scripts: settings.scripts });
+    let location = match url.servers {
+        Servers::One(address) => Location::At(address),
+        Servers::Sentinels(sentinels, name) => Location::PrimaryOf(sentinels, name),
+        Servers::Cluster(seeds) => {
+            let open = seeds.iter().map(|seed| access.open(seed, &access.user));
+            let first = within(settings.connect_timeout, first_of(open.collect())).await?;
+            return cluster(&access, Patient::new(first, settings.timeout), settings, now).await;
+        }
+    };
+    let connected = within(settings.connect_timeout, Target { access, location }.reach()).await?;
+    let server = server(Patient::new(connected, settings.timeout), settings.scripts, |_| true, now).await;
+    Ok(Report { servers: vec![server], cluster: None })
+}
+
+async fn cluster(
+    access: &Access,
+    mut first: Patient,
+    settings: &Settings,
+    now: &(dyn Fn() -> Time + Sync),
+) -> Result<Report, Failed> {
+    let told = first.ask(cmd("CLUSTER").arg("SLOTS")).await?;
+    let shards = shards::read(&told, first.address());
+    let told = first.text(cmd("CLUSTER").arg("INFO")).await.ok();
+    let report = ClusterReport {
+        state: told.and_then(|told| field(&told, "cluster_state")),
+        slots: shards.iter().map(Shard::slots).sum(),
+        alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| shard.primary.to_string()).collect(),
+    };
+    let mut servers = Vec::new();
+    for shard in &shards {
+        servers.push(match within(settings.connect_timeout, access.open(&shard.primary, &access.user)).await {
+            Ok(connected) => {
+                let patient = Patient::new(connected, settings.timeout);
+                server(patient, settings.scripts, |slot| shard.has(slot), now).await
+            }
+            Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
+        });
+    }
+    Ok(Report { servers, cluster: Some(report) })
+}
+
+/// One server; `has` says which slots are its own.
+async fn server(
+    mut server: Patient,
+    scripts: bool,
+    has: impl Fn(u16) -> bool,
+    now: &(dyn Fn() -> Time + Sync),
+) -> ServerReport {
+    let mut report = ServerReport::of(server.address());
+    report.info = server.text(&cmd("INFO")).await.ok().map(|text| Info::read(&text));
+    let examined = examine_own_keys(&mut server, scripts, has, now, &mut report).await;
+    server.forget().await;
+    report.failed = examined.err();
+    report
+}
+
+async fn examine_own_keys(
+    server: &mut Patient,
+    scripts: bool,
+    has: impl Fn(u16) -> bool,
+    now: &(dyn Fn() -> Time + Sync),
+    report: &mut ServerReport,
+) -> Result<(), Failed> {
+    let asked =
+        patient::Questions::new().map_err(|error: QuotaError| Failed::new(Failure::Other, error.to_string()))?;
+    server.key = asked.key_in(has).ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
+    report.ahead_ns = server.ahead_ns(now).await?;
+    if scripts {
+        report.forbidden = rights::forbidden(server, &asked).await?;
+        report.scripts = server.scripts(&asked).await;
+    } else {
+        report.forbidden = rights::forbidden_plain(server, &asked).await?;
+    }
+    if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
+        report.calls = server.calls(&asked, scripts).await?;
+    }
+    Ok(())
+}
+
+impl ServerReport {
+    fn of(address: &ConnectionAddr) -> ServerReport {
+        ServerReport {
+            address: address.to_string(),
+            info: None,
+            failed: None,
+            forbidden: Vec::new(),
+            scripts: Vec::new(),
+            ahead_ns: None,
+            calls: Vec::new(),
+        }
+    }
+}
+
+impl Info {
+    fn read(text: &str) -> Info {
+        let of = |name: &str| field(text, name).unwrap_or_default();
+        let (valkey, number) = (of("valkey_version"), |name: &str| of(name).parse().unwrap_or(0));
+        let (product, version) =
+            if valkey.is_empty() { ("redis", of("redis_version")) } else { ("valkey", valkey.clone()) };
+        Info {
+            product: product.to_owned(),
+            version,
+            role: of("role"),
+            replicas: number("connected_slaves"),
+            maxmemory_bytes: number("maxmemory"),
+            maxmemory_policy: of("maxmemory_policy"),
+            in_cluster: number("cluster_enabled") == 1,
+        }
+    }
+}
+
+/// The value of `name:value` on a line of its own.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Info;
+
+    #[test]
+    fn info_of_either_product_is_read() {
+        let text = "# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n# Memory\r\nmaxmemory:1024\r\n\
+                    maxmemory_policy:volatile-ttl\r\nrole:master\r\nconnected_slaves:2\r\n";
+        let redis = Info::read(text);
+        assert_eq!((redis.product.as_str(), redis.version.as_str()), ("redis", "7.0.15"));
+        assert_eq!((redis.maxmemory_bytes, redis.maxmemory_policy.as_str()), (1024, "volatile-ttl"));
+        assert_eq!((redis.role.as_str(), redis.replicas, redis.in_cluster), ("master", 2, false));
+        let valkey = Info::read("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:8.1.0\ncluster_enabled:1\n");
+        assert_eq!((valkey.product.as_str(), valkey.version.as_str(), valkey.in_cluster), ("valkey", "8.1.0", true));
+    }
+}

@@ -1,0 +1,79 @@
+//! A store without scripts, and one that keeps logs in sorted sets, on a cluster.
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _};
+use spillgate_redis::{Failure, LogForm, Name, RedisStore, Settings};
+
+use crate::cluster::{Cluster, key_on, slot, text};
+use crate::load::{Load, States, counted};
+use crate::{PATIENCE, a_day, patient, until};
+
+fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
+    let settings = Settings { scripts, log: LogForm::Zset, ..patient(&cluster.url()) };
+    RedisStore::new(&settings).expect("valid")
+}
+
+/// Transactions are sent on as scripts are, and done once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
+    const TASKS: u64 = 48;
+    let cluster = Cluster::start(false, &[]).await;
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let store = store(&cluster, false);
+    let load = Load::start(&store, TASKS, PATIENCE, States::Last);
+    until("every task has asked", || load.decided() > 20 * TASKS).await;
+    let id = |node: &crate::server::Server| text(node.run(&["CLUSTER", "MYID"]));
+    let mut slots: Vec<u16> =
+        (1..=u128::from(TASKS)).map(|i| slot(from, i << 96 | i, &a_day(1))).filter(|slot| *slot < 5461).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    assert!(slots.len() > 2, "{slots:?}");
+    for slot in slots.iter().map(u16::to_string) {
+        to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+        let names: Vec<String> =
+            redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])).expect("names");
+        assert!(names.iter().all(|name| name.contains("}+")), "{names:?}");
+        for name in names {
+            from.run(&["MIGRATE", "127.0.0.1", &to.port().to_string(), &name, "0", "5000"]);
+            let decided = load.decided();
+            until("the store decides while the slot moves", || load.decided() > decided + 20).await;
+        }
+        for node in [to, from] {
+            node.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
+        }
+    }
+    let tally = load.end().await;
+    assert_eq!((tally.failed, counted(&store), store.in_flight()), (0, 0, 0), "{tally:?}");
+    let told = |error| from.info(&format!("errorstat_{error}:count="));
+    assert!(told("ASK") > 0 && told("MOVED") > 0);
+}
+
+#[tokio::test]
+async fn a_request_in_several_slots_is_decided_by_each() {
+    let cluster = Cluster::start(false, &[]).await;
+    let window = std::time::Duration::from_secs(365 * 86_400);
+    let log = Quota::sliding_window_log(2, window).build().expect("valid");
+    let few = Quota::fixed_window(2, window).build().expect("valid");
+    let many = Quota::fixed_window(9, window).build().expect("valid");
+    for (seed, scripts, first) in [(1, true, &log), (2, false, &few)] {
+        let store = store(&cluster, scripts);
+        let keys = [0, 1].map(|nth| key_on(&cluster.nodes[0], nth, &many, seed));
+        let hits = [(keys[0], first), (keys[1], &many)];
+        let hits = hits.map(|(key, quota)| Hit::new(key, quota, Op::take(1), Binding::Enforce));
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            let mut decisions = [Decision::default(); 2];
+            let verdict = store.decide(None, &hits, &mut decisions).await.expect("it serves");
+            assert_eq!(verdict.source, Source::Store);
+            told.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
+        }
+        // With scripts what the other slot took is given back.
+        let last = if scripts { 7 } else { 6 };
+        assert_eq!(told, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
+        assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
+    }
+    let names: Vec<String> = redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("names");
+    let zset =
+        Name::with(&Hit::new(key_on(&cluster.nodes[0], 0, &many, 1), &log, Op::Look, Binding::Enforce), LogForm::Zset);
+    assert!(names.contains(&zset.to_string()), "{names:?}");
+}

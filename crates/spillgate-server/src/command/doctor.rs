@@ -1,0 +1,323 @@
+//! `spillgate doctor`: what is wrong with a shared store, and what helps.
+
+use std::time::Duration;
+
+use serde_json::json;
+use spillgate::{Clock as _, SystemClock};
+use spillgate_redis::doctor::{ClusterReport, Info, Report, ServerReport, examine};
+use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
+
+use super::load::{self, Problems, Trouble};
+use super::show::{count, duration};
+use super::store;
+use super::table::Table;
+use super::terminal::{Terminal, Tone};
+use super::{NO, OK, UNSERVED, WRONG};
+use crate::cli::Doctor;
+use crate::settings::{Settings, masked};
+
+/// More of a difference between clocks is worth a word: people and the stand-in for the store go by ours.
+const SKEW: Duration = Duration::from_millis(500);
+/// Letters of a line of help.
+const HELP_WIDTH: usize = 90;
+/// All slots of a cluster.
+const SLOTS: usize = 16384;
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grade {
+    Good,
+    /// Worth knowing, and no fault.
+    Note,
+    /// To be mended.
+    Mend,
+}
+
+impl Grade {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Grade::Good => "ok",
+            Grade::Note => "note",
+            Grade::Mend => "mend",
+        }
+    }
+
+    const fn tone(self) -> Tone {
+        match self {
+            Grade::Good => Tone::Good,
+            Grade::Note => Tone::Warn,
+            Grade::Mend => Tone::Bad,
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Debug)]
+struct Finding {
+    /// Of a cluster, which server it is about.
+    server: Option<String>,
+    what: &'static str,
+    grade: Grade,
+    found: String,
+    /// What helps; empty where nothing has to.
+    help: String,
+}
+
+impl Finding {
+    fn new(what: &'static str, grade: Grade, found: impl Into<String>, help: impl Into<String>) -> Finding {
+        Finding { server: None, what, grade, found: found.into(), help: help.into() }
+    }
+
+    fn good(what: &'static str, found: impl Into<String>) -> Finding {
+        Finding::new(what, Grade::Good, found, "")
+    }
+
+    fn unknown(what: &'static str) -> Finding {
+        let help =
+            "log in as somebody who may ask (INFO, CLUSTER INFO) to have it looked at; limits need no such right";
+        Finding::new(what, Grade::Note, "this user may not ask", help)
+    }
+}
+
+pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
+    match examined(doctor) {
+        Ok((settings, report)) => tell(doctor, &settings, &report, terminal),
+        Err((problems, code)) => {
+            problems.tell(doctor.json, terminal);
+            code
+        }
+    }
+}
+
+fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
+    let wrong = |problems| (problems, WRONG);
+    let settings = load::settings(doctor.config.as_deref(), &[], &doctor.flags).map_err(wrong)?.settings;
+    let mut reached = store::reached(&settings, 1).map_err(|trouble| wrong(trouble.into()))?;
+    store::shared(&settings, 1).map_err(|trouble| wrong(trouble.into()))?;
+    reached.timeout = store::PATIENCE;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let no_runtime = |error| wrong(Trouble::new(format!("no runtime: {error}"), "free some memory").into());
+    let clock = SystemClock::start();
+    let report = runtime.map_err(no_runtime)?.block_on(examine(&reached, &|| clock.now()));
+    match report {
+        Ok(report) => Ok((settings, report)),
+        Err(failed) => Err((store::unreachable(&settings.store.url, &failed).into(), UNSERVED)),
+    }
+}
+
+fn tell(doctor: &Doctor, settings: &Settings, report: &Report, terminal: &mut Terminal) -> u8 {
+    let findings = findings(settings, report);
+    let to_mend = findings.iter().filter(|finding| finding.grade == Grade::Mend).count();
+    if doctor.json {
+        let all: Vec<_> = findings
+            .iter()
+            .map(|finding| {
+                json!({
+                    "server": finding.server,
+                    "what": finding.what,
+                    "grade": finding.grade.as_str(),
+                    "found": finding.found,
+                    "help": Some(&finding.help).filter(|help| !help.is_empty()),
+                })
+            })
+            .collect();
+        let store = settings.store.url.to_string();
+        terminal.json(&json!({ "ok": to_mend == 0, "store": store, "findings": all }));
+    } else {
+        let text = text(settings, &findings, to_mend, terminal);
+        terminal.print(&text);
+    }
+    if to_mend == 0 { OK } else { NO }
+}
+
+fn text(settings: &Settings, findings: &[Finding], to_mend: usize, terminal: &Terminal) -> String {
+    let mut text = format!("store {}\n", terminal.paint(Tone::Title, &settings.store.url.to_string()));
+    let mut table = Table::new(2);
+    for finding in findings {
+        let server = finding.server.clone().unwrap_or_default();
+        table.row([
+            (finding.grade.tone(), finding.grade.as_str().to_owned()),
+            (Tone::Faint, server),
+            (Tone::Plain, finding.what.to_owned()),
+            (Tone::Plain, finding.found.clone()),
+        ]);
+        for line in wrapped(&finding.help) {
+            let blank = || (Tone::Plain, String::new());
+            table.row([blank(), blank(), blank(), (Tone::Faint, line)]);
+        }
+    }
+    text.push_str(&table.text(false, terminal));
+    let summary = match to_mend {
+        0 => terminal.paint(Tone::Good, "all is well"),
+        to_mend => terminal.paint(Tone::Bad, &format!("{} to mend", count(to_mend, "thing"))),
+    };
+    text + &format!("\n{summary}\n")
+}
+
+/// The text in lines that a terminal has room for.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < HELP_WIDTH => line.extend([" ", word]),
+            Some(_) => lines.push(format!("   {word}")),
+            None => lines.push(format!("-> {word}")),
+        }
+    }
+    lines
+}
+
+fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
+    let mut all: Vec<Finding> = report.cluster.iter().flat_map(cluster).collect();
+    for server in &report.servers {
+        let place = report.cluster.as_ref().map(|_| server.address.clone());
+        let found = of_server(settings, server, report.cluster.is_some());
+        all.extend(found.into_iter().map(|finding| Finding { server: place.clone(), ..finding }));
+    }
+    all
+}
+
+fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
+    let state = match cluster.state.as_deref() {
+        None => Finding::unknown("cluster"),
+        Some("ok") => Finding::good("cluster", "ok"),
+        Some(state) => {
+            let help = "look for nodes that are down: CLUSTER NODES; until then the cluster serves nobody";
+            Finding::new("cluster", Grade::Mend, format!("cluster_state is {state}"), help)
+        }
+    };
+    let slots = match cluster.slots {
+        SLOTS => Finding::good("slots", format!("all {SLOTS} have a node")),
+        slots => {
+            let help = "give the others to a node: redis-cli --cluster fix HOST:PORT";
+            Finding::new("slots", Grade::Mend, format!("{slots} of {SLOTS} have a node"), help)
+        }
+    };
+    let replicas = match &cluster.alone[..] {
+        [] => Finding::good("replicas", "each primary has one"),
+        alone => {
+            let help =
+                "when such a node is gone, its limits are left to on_store_failure until it is back: add replicas";
+            Finding::new("replicas", Grade::Note, format!("none of {}", alone.join(", ")), help)
+        }
+    };
+    vec![state, slots, replicas]
+}
+
+fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Vec<Finding> {
+    let mut found = match &server.info {
+        Some(info) => vec![version(info), role(info, in_cluster), eviction(info)],
+        None => vec![Finding::unknown("version"), Finding::unknown("eviction")],
+    };
+    if let Some(failed) = &server.failed {
+        let help = "see the server's own log";
+        found.push(Finding::new("answers", Grade::Mend, masked(&failed.to_string()), help));
+        return found;
+    }
+    found.push(rights(settings, server));
+    if settings.store.scripts {
+        found.push(scripts(server));
+    }
+    found.push(clock(server));
+    found.extend(latency(settings, server));
+    found
+}
+
+fn version(info: &Info) -> Finding {
+    let found = format!("{} {}", info.product, info.version);
+    let major = info.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    match (&*info.product, major) {
+        ("redis", Some(0..7) | None) => {
+            let help = "7.0 is the oldest that is tested; upgrade, to Redis 7.0 or later or to Valkey";
+            Finding::new("version", Grade::Mend, found, help)
+        }
+        _ => Finding::good("version", found),
+    }
+}
+
+fn role(info: &Info, in_cluster: bool) -> Finding {
+    if info.role != "master" {
+        let help = "a replica takes no writes: name the primary, or redis-sentinel:// so that it is always found";
+        return Finding::new("role", Grade::Mend, format!("a replica ({})", info.role), help);
+    }
+    if info.in_cluster && !in_cluster {
+        let help = "write redis-cluster:// (rediss-cluster:// with TLS) in the URL";
+        return Finding::new("role", Grade::Mend, "a node of a cluster, asked as if it were alone", help);
+    }
+    Finding::good(
+        "role",
+        format!("primary, {}", count(usize::try_from(info.replicas).unwrap_or(usize::MAX), "replica")),
+    )
+}
+
+fn eviction(info: &Info) -> Finding {
+    let policy = &info.maxmemory_policy;
+    let found = match info.maxmemory_bytes {
+        0 => format!("{policy}, and no bound on memory"),
+        bytes => format!("{policy} at {} MiB", bytes >> 20),
+    };
+    match policy.as_str() {
+        "noeviction" | "volatile-ttl" => Finding::good("eviction", found),
+        _ => {
+            let help = "when memory is full this forgets counts that still matter, so that who makes many keys is \
+                        admitted anew: CONFIG SET maxmemory-policy volatile-ttl forgets what is nearly over first; \
+                        noeviction forgets nothing and leaves new keys to on_store_failure";
+            // Without a bound it cannot happen yet.
+            let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Mend };
+            Finding::new("eviction", grade, found, help)
+        }
+    }
+}
+
+fn rights(settings: &Settings, server: &ServerReport) -> Finding {
+    if server.forbidden.is_empty() {
+        let commands = if settings.store.scripts { COMMANDS.len() } else { PLAIN_COMMANDS.len() };
+        return Finding::good("rights", format!("{} on sg:*", count(commands, "command")));
+    }
+    let rules: Vec<String> = server.forbidden.iter().map(|command| right(command)).collect();
+    let help = format!("ACL SETUSER the user ~sg:* {}", rules.join(" "));
+    Finding::new("rights", Grade::Mend, format!("not allowed on sg:*: {}", server.forbidden.join(", ")), help)
+}
+
+/// As an ACL writes it.
+fn right(command: &str) -> String {
+    format!("+{}", command.to_ascii_lowercase().replace(' ', "|"))
+}
+
+fn scripts(server: &ServerReport) -> Finding {
+    let failed: Vec<_> = server.scripts.iter().filter_map(|(name, failed)| Some((name, failed.as_ref()?))).collect();
+    match failed.first() {
+        None => Finding::good("scripts", format!("{} run", server.scripts.len())),
+        Some((name, why)) => {
+            let help = "until scripts run, limits are left to on_store_failure; `store.scripts: off` serves plain fixed \
+                        windows without them";
+            let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
+            Finding::new("scripts", Grade::Mend, found, help)
+        }
+    }
+}
+
+fn clock(server: &ServerReport) -> Finding {
+    let Some((ahead_ns, give_ns)) = server.ahead_ns else { return Finding::unknown("clock") };
+    let (off, give) = (Duration::from_nanos(ahead_ns.unsigned_abs()), Duration::from_nanos(give_ns));
+    let direction = if ahead_ns < 0 { "behind" } else { "ahead of" };
+    let found = format!("{} {direction} this machine's, give or take {}", duration(off), duration(give));
+    if off > SKEW + give {
+        let help = "the store's clock decides; let both machines keep time (NTP), or resets and logs do not agree";
+        return Finding::new("clock", Grade::Mend, found, help);
+    }
+    Finding::good("clock", found)
+}
+
+fn latency(settings: &Settings, server: &ServerReport) -> Option<Finding> {
+    let at = |percent: usize| server.calls.get(server.calls.len() * percent / 100).copied();
+    let (middle, slow, deadline) = (at(50)?, at(99)?, settings.store.deadline);
+    let (p50, p99, calls) = (duration(middle), duration(slow), server.calls.len());
+    let found = format!("p50 {p50}, p99 {p99} of {calls} calls one by one; store.deadline is {}", duration(deadline));
+    if slow > deadline {
+        let help = "more than one in a hundred comes too late: bring the store nearer, or raise store.deadline (and what \
+                    your proxy waits for us)";
+        return Some(Finding::new("latency", Grade::Mend, found, help));
+    }
+    Some(Finding::good("latency", found))
+}

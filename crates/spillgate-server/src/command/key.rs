@@ -1,0 +1,120 @@
+//! `spillgate key`: what the keys of descriptors are called in a shared store.
+
+use serde_json::json;
+use spillgate::KeyHasher;
+use spillgate::rules::{Action, Descriptor, Limit, Request, Rules};
+use spillgate_redis::{LogForm, Name};
+
+use super::explain::{name, quota};
+use super::load::{self, Problems, Trouble};
+use super::store;
+use super::table::Table;
+use super::terminal::{Terminal, Tone};
+use super::{NO, OK, WRONG};
+use crate::cli::KeyNames;
+use crate::settings::KEYS;
+
+/// One limit of a descriptor, and where it counts.
+struct Named<'r> {
+    /// The number of its descriptor, from 0.
+    descriptor: usize,
+    limit: &'r Limit,
+    label: String,
+    key: Name,
+}
+
+pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
+    let told = tell(key, terminal);
+    told.unwrap_or_else(|problems| {
+        problems.tell(key.json, terminal);
+        WRONG
+    })
+}
+
+fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
+    // The store is not asked, so any address does.
+    let nowhere = KEYS.iter().find(|key| key.path == "store.url").map(|key| (key, vec!["rediss://nowhere".to_owned()]));
+    let flags: Vec<_> = key.flags.iter().cloned().chain(nowhere).collect();
+    let settings = load::settings(key.config.as_deref(), &key.rules, &flags)?.settings;
+    if !settings.store.scripts {
+        let help = "find them by their beginning: redis-cli --scan --pattern 'sg:*'";
+        let message = "without scripts a counter has another name in each window, which only the store's clock tells";
+        return Err(Trouble::new(message, help).into());
+    }
+    let (rules, _) = load::rules(&settings.rules)?;
+    let keys = store::keys(&settings)?;
+    let is_secret = settings.store.key_secret_file.is_some();
+    let named = named(key, &rules, &keys, settings.store.log, settings.limits.value)?;
+    if key.json {
+        let all: Vec<_> = named
+            .iter()
+            .map(|named| {
+                json!({
+                    "descriptor": named.descriptor,
+                    "limit": named.limit.name.as_deref(),
+                    "key": named.key.to_string(),
+                    "slot": named.key.slot(),
+                    "algorithm": named.limit.quota.algorithm().as_str(),
+                    "quota": quota(named.limit),
+                })
+            })
+            .collect();
+        terminal.json(&json!({ "secret": is_secret, "keys": all }));
+    } else {
+        let mut table = Table::new(0);
+        let titles = ["descriptor", "limit", "key", "slot", "counts"];
+        table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
+        for named in &named {
+            table.row([
+                (Tone::Plain, (named.descriptor + 1).to_string()),
+                (Tone::Plain, named.label.clone()),
+                (Tone::Title, named.key.to_string()),
+                (Tone::Plain, named.key.slot().to_string()),
+                (Tone::Plain, quota(named.limit)),
+            ]);
+        }
+        if named.is_empty() {
+            terminal.complain("nothing limits these descriptors, so nothing of them is in the store");
+        } else {
+            let text = table.text(true, terminal);
+            terminal.print(&text);
+        }
+        if !is_secret {
+            terminal.complain("note: hashed without a secret, as a server without store.key_secret_file does");
+        }
+    }
+    Ok(if named.is_empty() { NO } else { OK })
+}
+
+fn named<'r>(
+    key: &'r KeyNames,
+    rules: &'r Rules,
+    keys: &KeyHasher,
+    log: LogForm,
+    value_bytes: usize,
+) -> Result<Vec<Named<'r>>, Problems> {
+    let entries = key.descriptors.iter().map(|descriptor| {
+        // As a server counts it.
+        let pair = |(key, value): &'r (String, String)| (&**key, &value[..value.floor_char_boundary(value_bytes)]);
+        descriptor.0.iter().map(pair).collect()
+    });
+    let entries: Vec<Vec<(&str, &str)>> = entries.collect();
+    if !rules.domains().any(|domain| *domain.name == *key.domain) {
+        let help = "name one with --domain; `spillgate validate --json` lists those of the files";
+        return Err(Trouble::new(format!("no rules file has the domain `{}`", key.domain), help).into());
+    }
+    let mut all = Vec::new();
+    for (number, entries) in entries.iter().enumerate() {
+        let Some(rule) = rules.find(&key.domain, entries) else { continue };
+        let descriptor = Descriptor { entries, action: Action::Take(1), limit: None };
+        let request = Request { domain: &key.domain, descriptors: &[descriptor], max_wait_ns: 0 };
+        let plan = rules.plan(keys, &request);
+        let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
+        // The rule's own: those of the plan are gone with the descriptor.
+        for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
+            let key = Name::with(&plan.hits[*hit], log);
+            all.push(Named { descriptor: number, limit, label: name(limit, at), key });
+        }
+    }
+    Ok(all)
+}

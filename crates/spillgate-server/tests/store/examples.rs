@@ -1,0 +1,54 @@
+//! The settings in `examples`, as they stand but for the store's address.
+
+use serde_json::Value;
+
+use crate::cli_support::{Folder, command};
+use crate::fleet::{PATIENT, check, judged};
+use crate::support::redis::{Cluster, Redis};
+use crate::support::root;
+use crate::support::spillgate::Spillgate;
+
+fn serve(settings: &str, url: &str) -> Spillgate {
+    let settings = root().join("examples").join(settings).display().to_string();
+    let arguments = [&["--config", &settings, "--store", url], &PATIENT[..]].concat();
+    Spillgate::serve(&root().join("examples/quickstart.yaml"), &arguments)
+}
+
+#[test]
+fn redis_yaml_serves_a_fleet() {
+    let redis = Redis::start();
+    let servers = [(); 3].map(|()| serve("redis.yaml", &redis.url()));
+    let bans = servers.each_ref().map(|server| judged(server.http(), "user_id", "mallory"));
+    assert_eq!(bans, [(); 3].map(|()| (429, "store".to_owned())));
+    let left = |server: &Spillgate| check(server.http(), "user_id", "vip-7").1["remaining"].as_u64();
+    assert!(left(&servers[0]).is_some_and(|left| left < 50), "somebody takes");
+    assert_eq!(redis.run(&["dbsize"]), "1");
+}
+
+#[test]
+fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
+    let cluster = Cluster::start();
+    let servers = [(); 2].map(|()| serve("cluster.yaml", &cluster.url()));
+    for user in 0..20 {
+        let status = servers.each_ref().map(|server| judged(server.http(), "user_id", &format!("mallory-{user}")));
+        assert_eq!(status, [(); 2].map(|()| (200, "store".to_owned())), "{user}");
+    }
+    let keys: usize = cluster.nodes.iter().map(|node| node.run(&["dbsize"]).parse::<usize>().expect("a number")).sum();
+    let used = cluster.nodes.iter().filter(|node| node.run(&["dbsize"]) != "0").count();
+    assert_eq!((keys, used), (20, 3), "each user is on one node, and all nodes are used");
+    let folder = Folder::new(&[("s.yaml", "store: {url: 'redis-cluster://x', deadline: 5s}")]);
+    let doctor = |url: &str| {
+        let output = command(&folder.path(".")).args(["doctor", "--json", "-c", "s.yaml", "--store", url]).output();
+        serde_json::from_slice::<Value>(&output.expect("it runs").stdout).expect("JSON")
+    };
+    let told = doctor(&cluster.url());
+    assert_eq!(told["ok"], true, "{told}");
+    let findings = told["findings"].as_array().expect("findings");
+    assert_eq!(findings.iter().filter(|finding| finding["what"] == "scripts" && finding["grade"] == "ok").count(), 3);
+    let of = |what: &str| findings.iter().find(|finding| finding["what"] == what).expect("a finding");
+    assert_eq!([of("cluster"), of("slots"), of("replicas")].map(|finding| &finding["grade"]), ["ok", "ok", "note"]);
+    // A node alone is told for what it is.
+    let role = doctor(&cluster.nodes[0].url());
+    let role = role["findings"].as_array().expect("findings").iter().find(|finding| finding["what"] == "role").cloned();
+    assert!(role.is_some_and(|role| role["grade"] == "mend" && role["help"].to_string().contains("redis-cluster://")));
+}
