@@ -36,6 +36,19 @@ show-2.5: ## Allocations of a request on each path, counted
 	scripts/show-2.5.sh
 show-2.6: ## A restart with a snapshot, killed and terminated
 	scripts/show-2.6.sh
+show-3.1: ## A million decisions an algorithm by kernel, memory and Redis
+	scripts/show-3.1.sh
+show-3.2: ## Exactly the limit: four processes, two servers, a cluster
+	scripts/show-3.2.sh
+show-3.3: ## Faults of the store: what is admitted, answered, and how soon it is over
+	scripts/show-3.3.sh
+show-3.4: ## What people build on Redis by hand, without its known faults
+	scripts/show-3.4.sh
+show-3.5: ## Decisions a second on Redis: library, gRPC and deny cache
+	scripts/show-3.5.sh
+show-3.6: ## Bytes a key in Redis, all in
+	scripts/show-3.6.sh
 
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
 .PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6
+.PHONY: show-3.1 show-3.2 show-3.3 show-3.4 show-3.5 show-3.6

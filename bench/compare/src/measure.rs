@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::Cli;
 use crate::scenario::Scenario;
-use crate::server::{Server, pinned};
+use crate::server::Server;
+use kit::pinned;
 
 /// One run of the load generator, as it reported it.
 pub(crate) struct Run {
@@ -42,7 +43,7 @@ impl Comparison {
             let last = runs.iter().filter_map(|runs| runs.last()).map(|run| format!("{:.0}", run.per_second));
             eprintln!("{scenario:?} {}: {}", repetition + 1, last.collect::<Vec<_>>().join(" / "));
         }
-        Ok(Comparison { names: servers.iter().map(|server| server.name.clone()).collect(), runs })
+        Ok(Comparison { names: servers.iter().map(|server| server.process.name.clone()).collect(), runs })
     }
 
     /// The runs of the first server, each with that of another in the same round.
@@ -58,16 +59,20 @@ fn load(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, String> {
     command.arg("--connections").arg(connections.to_string());
     command.arg("--concurrency").arg(in_flight.to_string());
     command.arg("--seconds").arg(cli.seconds.to_string()).arg("--warmup").arg(cli.warmup.to_string());
-    command.arg("--target").arg(server.address.to_string()).arg("--server-pid").arg(server.process_id().to_string());
+    command
+        .arg("--target")
+        .arg(server.process.address.to_string())
+        .arg("--server-pid")
+        .arg(server.process.id().to_string());
     let output = command.output().map_err(|e| format!("loadgen: {e}"))?;
     if !output.status.success() {
-        return Err(format!("{}: {}", server.name, String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(format!("{}: {}", server.process.name, String::from_utf8_lossy(&output.stderr).trim()));
     }
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("loadgen's report: {e}"))?;
     let figure = |name: &str| report[name].as_f64().ok_or_else(|| format!("loadgen reported no {name}"));
     // The rule is too wide to refuse: anything but allowed means that something else was measured.
     if figure("errors")? > 0.0 || figure("denied")? > 0.0 || figure("allowed")? == 0.0 {
-        return Err(format!("{} did not allow everything: {report}", server.name));
+        return Err(format!("{} did not allow everything: {report}", server.process.name));
     }
     let per_second = figure("ops_per_s")?;
     Ok(Run {

@@ -1,9 +1,10 @@
 //! What is compared: which servers, where they run, and what is asked of them.
 
 use clap::ValueEnum;
+use kit::{free_address, pinned};
 
 use crate::Cli;
-use crate::server::{Server, free_address, pinned};
+use crate::server::Server;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
@@ -11,6 +12,8 @@ pub(crate) enum Scenario {
     Grpc,
     /// HTTP POST /v1/check, one request on each connection, against axum
     Http,
+    /// gRPC on one connection with a shared store, against a server that asks Redis for one request after the other
+    Shared,
     /// gRPC on many connections with two cores: two workers against one
     Scaling,
 }
@@ -37,8 +40,23 @@ impl Scenario {
                 }
                 Ok(servers)
             }
+            Scenario::Shared => {
+                let redis = || kit::redis_server(cli.client_core, free_address()?);
+                let (ours, its) = (redis()?, redis()?);
+                // Speed is what is measured: a request may be late.
+                let url = format!("redis://{}/", ours.address);
+                let store = ["--store", &url, "--store-expected-nodes", "1", "--store-deadline", "1s"];
+                let spillgate = self.spillgate(cli, 1, &store, RLS)?.beside(ours);
+                let address = free_address()?;
+                let mut command = pinned(&self.server_cores(cli));
+                command.arg(cli.tools.join("limits")).arg("script").arg(address.to_string());
+                command.env("RT", "current").env("REDIS", its.address.to_string());
+                let script =
+                    Server::start("tonic, one script call after the other", command, address, RLS)?.beside(its);
+                Ok(vec![spillgate, script])
+            }
             Scenario::Http => Ok(vec![self.contender(cli, CHECK)?, self.limit(cli, "axum", CHECK)?]),
-            Scenario::Scaling => Ok(vec![self.spillgate(cli, 2, RLS)?, self.spillgate(cli, 1, RLS)?]),
+            Scenario::Scaling => Ok(vec![self.spillgate(cli, 2, &[], RLS)?, self.spillgate(cli, 1, &[], RLS)?]),
         }
     }
 
@@ -51,20 +69,26 @@ impl Scenario {
     }
 
     fn contender(self, cli: &Cli, request: &'static [&'static str]) -> Result<Server, String> {
-        let Some(contender) = &cli.contender else { return self.spillgate(cli, 1, request) };
+        let Some(contender) = &cli.contender else { return self.spillgate(cli, 1, &[], request) };
         let address = free_address()?;
         let mut command = pinned(&self.server_cores(cli));
         command.args(contender.replace("{address}", &address.to_string()).split_whitespace()).env("RT", "current");
         Server::start(contender, command, address, request)
     }
 
-    fn spillgate(self, cli: &Cli, workers: u32, request: &'static [&'static str]) -> Result<Server, String> {
+    fn spillgate(
+        self,
+        cli: &Cli,
+        workers: u32,
+        settings: &[&str],
+        request: &'static [&'static str],
+    ) -> Result<Server, String> {
         let (address, other) = (free_address()?, free_address()?);
         let (grpc, http) = if self == Scenario::Http { (other, address) } else { (address, other) };
         let mut command = pinned(&self.server_cores(cli));
         command.arg(&cli.spillgate).arg("serve").arg(&cli.rules).arg("--workers").arg(workers.to_string());
         command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
-        command.arg("--admin").arg(free_address()?.to_string());
+        command.arg("--admin").arg(free_address()?.to_string()).args(settings);
         let name =
             if self == Scenario::Scaling { format!("spillgate --workers {workers}") } else { "spillgate".into() };
         Server::start(&name, command, address, request)
@@ -87,7 +111,7 @@ impl Scenario {
     /// Connections of the client, and requests in flight on all of them.
     pub(crate) const fn load(self, cli: &Cli) -> (u32, u32) {
         match self {
-            Scenario::Grpc => (1, cli.concurrency),
+            Scenario::Grpc | Scenario::Shared => (1, cli.concurrency),
             Scenario::Http => (cli.concurrency, cli.concurrency),
             // Four on each connection, as many proxies would have.
             Scenario::Scaling => (cli.concurrency, cli.concurrency * 4),
@@ -98,6 +122,9 @@ impl Scenario {
         let (connections, in_flight) = self.load(cli);
         match self {
             Scenario::Grpc => format!("gRPC, {in_flight} in flight on one connection, server on one core"),
+            Scenario::Shared => format!(
+                "gRPC, {in_flight} in flight on one connection, server on one core; a Redis for each on the client's core"
+            ),
             Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
             Scenario::Scaling => format!(
                 "gRPC, {in_flight} in flight on {connections} connections; the server has two cores, the client shares them"

@@ -2,8 +2,10 @@
 
 mod draw;
 mod machine;
+mod process;
 mod spread;
 
 pub use draw::draw;
 pub use machine::machine;
+pub use process::{Process, free_address, pinned, redis_server};
 pub use spread::{Spread, quantile, spread};

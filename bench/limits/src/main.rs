@@ -1,9 +1,10 @@
 //! Servers that do nothing but answer: the limit of each protocol stack on the machine at hand.
 //!
-//! usage: `limits tonic|h2|h2-inline|axum|hyper|resp|raw-h2|raw-http|raw-resp ADDRESS`
+//! usage: `limits tonic|script|h2|h2-inline|axum|hyper|resp|raw-h2|raw-http|raw-resp ADDRESS`
 //!
 //! `tonic` and `axum` decode the same request and answer the same message as spillgate does for a rule that
-//! allows, so that a ratio to them is the price of deciding. `RT=current` runs everything on one current-thread
+//! allows, so that a ratio to them is the price of deciding. `script` decides too, on the Redis that `REDIS` names: what
+//! a server reaches that asks it for one request after the other. `RT=current` runs everything on one current-thread
 //! runtime, otherwise tokio's default runtime serves.
 
 mod answer;
@@ -12,6 +13,7 @@ mod h2_server;
 mod hyper_server;
 mod raw;
 mod resp;
+mod script_server;
 mod tonic_server;
 
 use std::error::Error;
@@ -42,6 +44,7 @@ fn main() -> Outcome {
 async fn serve(server: &str, address: SocketAddr) -> Outcome {
     match server {
         "tonic" => tonic_server::serve(address).await,
+        "script" => script_server::serve(address).await,
         "axum" => axum_server::serve(TcpListener::bind(address).await?).await,
         "h2" => each(address, h2_server::serve_spawning).await,
         "h2-inline" => each(address, h2_server::serve_inline).await,

@@ -11,6 +11,14 @@ use crate::support::RedisServer;
 const TASKS: usize = 64;
 const TAKES: usize = 40;
 
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// With nothing late because the machine is busy.
+fn patient(server: &RedisServer) -> Settings {
+    let url = format!("redis://127.0.0.1:{}/", server.port());
+    Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
+}
+
 /// A thousand units, that come back long after the test.
 fn quotas() -> Vec<Quota> {
     let day = Duration::from_secs(86_400);
@@ -37,20 +45,10 @@ async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
     admitted
 }
 
-/// A store for which nothing is late because the machine is busy.
-fn patient(server: &RedisServer) -> RedisStore {
-    let settings = patience(format!("redis://127.0.0.1:{}/", server.port()));
-    RedisStore::new(&settings).expect("an address")
-}
-
-fn patience(url: String) -> Settings {
-    Settings { timeout: Duration::from_secs(30), connect_timeout: Duration::from_secs(30), ..Settings::new(url) }
-}
-
 #[tokio::test]
 async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
     let server = RedisServer::start();
-    let stores = [(); 2].map(|()| patient(&server));
+    let stores = [(); 2].map(|()| RedisStore::new(&patient(&server)).expect("an address"));
     for (key, quota) in (1u128..).zip(quotas()) {
         let tasks: Vec<_> = (0..TASKS)
             .map(|i| {
@@ -76,8 +74,9 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     }
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let sets = Settings { log: LogForm::Zset, ..patience(url.clone()) };
-    let stores = [RedisStore::new(&patience(url)), RedisStore::new(&sets)];
+    let lists = Settings { url, ..patient(&server) };
+    let sets = Settings { log: LogForm::Zset, ..lists.clone() };
+    let stores = [RedisStore::new(&lists), RedisStore::new(&sets)];
     let [lists, sets] = stores.map(|store| store.expect("an address"));
     lists.connected().await.expect("allowed");
     sets.connected().await.expect("allowed");
@@ -116,7 +115,7 @@ fn the_commands_are_those_of_the_scripts() {
 #[tokio::test]
 async fn a_server_that_lost_its_scripts_gets_them_again() {
     let server = RedisServer::start();
-    let store = patient(&server);
+    let store = RedisStore::new(&patient(&server)).expect("an address");
     let quota = Quota::per_day(10).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     for left in (0..10).rev() {
@@ -130,11 +129,11 @@ async fn a_server_that_lost_its_scripts_gets_them_again() {
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error() {
     let server = RedisServer::start();
-    let store = patient(&server);
+    let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
     let quota = Quota::per_day(10).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let name = spillgate_redis::Name::of(&hits[0]);
     server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
-    let answer = store.decide(None, &hits, &mut [Decision::default()]).await;
+    let answer = store.within(PATIENCE).decide(None, &hits, &mut [Decision::default()]).await;
     assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("WRONGTYPE")), "{answer:?}");
 }

@@ -7,6 +7,11 @@ use std::process::{Child, Command, Stdio};
 use redis::Value;
 use spillgate_redis::{Request, Script};
 
+/// The server's program: Redis, or what REDIS_SERVER names.
+fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 /// A redis-server on a free port; ends with the test.
 pub(crate) struct RedisServer {
     process: Child,
@@ -16,11 +21,11 @@ pub(crate) struct RedisServer {
 impl RedisServer {
     pub(crate) fn start() -> RedisServer {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
-        let mut process = Command::new("redis-server")
+        let mut process = Command::new(program())
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .stdout(Stdio::piped())
             .spawn()
-            .expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
+            .unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
         let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
         let ready = log.lines().map_while(Result::ok).any(|line| line.contains("Ready to accept connections"));
         assert!(ready, "redis-server ended before it was ready");

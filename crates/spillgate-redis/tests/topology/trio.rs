@@ -7,7 +7,7 @@ use redis::Value;
 use tempfile::TempDir;
 
 use crate::cluster::text;
-use crate::server::{Server, free_port, run, started};
+use crate::server::{Server, free_port, program, run, started};
 use crate::until;
 
 pub(crate) struct Trio {
@@ -56,7 +56,7 @@ impl Sentinel {
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n"
         );
         fs::write(folder.path().join("sentinel.conf"), settings).expect("written");
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
         let process = started(&mut command, "+monitor master main");
         Sentinel { process, port, _folder: folder }

@@ -16,6 +16,11 @@ pub(crate) struct Server {
     folder: TempDir,
 }
 
+/// The server's program: Redis, or what REDIS_SERVER names.
+pub(crate) fn program() -> String {
+    std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
+
 /// A port that nobody listens on.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
@@ -85,7 +90,7 @@ pub(crate) fn run(port: u16, words: &[impl AsRef<str>]) -> redis::RedisResult<Va
 }
 
 fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
     started(&mut command, said)
@@ -94,8 +99,7 @@ fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
 /// The process, once its log says so.
 pub(crate) fn started(command: &mut Command, said: &str) -> Child {
     let process = command.stdout(Stdio::piped()).spawn();
-    let mut process =
-        process.expect("redis-server is installed (Debian package redis-server; `make test` installs it)");
+    let mut process = process.unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
     assert!(is_said, "redis-server ended and never said {said:?}");

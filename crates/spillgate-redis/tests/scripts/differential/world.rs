@@ -1,8 +1,9 @@
-//! A few keys with a time of their own: requests on them, decided twice.
+//! A few keys with a time of their own: requests on them, decided by the kernel, in memory and by Redis.
 
 use std::collections::BTreeMap;
 
 use redis::Value;
+use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
 use spillgate_redis::{Answer, LogForm, Name, Request, state};
 
@@ -22,6 +23,8 @@ pub(crate) struct World<'q> {
     /// Some worlds ask on whole microseconds, as the server's clock does.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
+    /// In four worlds of five, whose clocks never step back: a store in memory may forget what has expired.
+    memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
     /// Of the last decision: where refusals begin.
     remaining: u64,
@@ -40,7 +43,7 @@ struct Asked<'q> {
 
 impl<'q> World<'q> {
     pub(crate) fn new(seed: u64, quotas: &'q [Quota], log: LogForm) -> World<'q> {
-        let start = if seed.is_multiple_of(8) { STARTS[seed as usize / 8 % 4] } else { STARTS[0] };
+        let start = if seed.is_multiple_of(7) { STARTS[seed as usize / 7 % 4] } else { STARTS[0] };
         World {
             key: u128::from(seed + 1) << 110 | u128::from(seed),
             quotas,
@@ -50,12 +53,19 @@ impl<'q> World<'q> {
             now: start,
             grid_ns: if seed.is_multiple_of(3) { 1000 } else { 1 },
             kernel: BTreeMap::new(),
+            memory: (!seed.is_multiple_of(5))
+                .then(|| MemoryStore::new(MemoryOptions { max_keys: 1000, ..Default::default() })),
             receipts: Vec::new(),
             remaining: 0,
             requests: 0,
             allowed: 0,
             again: 0,
         }
+    }
+
+    /// Requests that the memory store decided too.
+    pub(crate) fn in_memory(&self) -> u64 {
+        if self.memory.is_some() { self.requests } else { 0 }
     }
 
     /// The next request, and the kernel's answer.
@@ -71,7 +81,7 @@ impl<'q> World<'q> {
         (0..several).map(|_| self.hit()).collect()
     }
 
-    /// What the kernel says.
+    /// What the kernel says, and the memory store with it.
     fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Asked<'q> {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
@@ -81,6 +91,11 @@ impl<'q> World<'q> {
         let mut decisions = vec![Decision::default(); hits.len()];
         let verdict = decide(&mut states, &state_of, &hits, now, &mut decisions);
         self.kernel.extend(keys.into_iter().zip(states));
+        if let Some(memory) = &self.memory {
+            let mut in_memory = vec![Decision::default(); hits.len()];
+            let told = memory.decide_now(now, &hits, &mut in_memory).expect("well formed");
+            assert_eq!((told, &in_memory), (verdict, &decisions), "{hits:?} at {now:?}, request {}", self.requests);
+        }
         self.requests += 1;
         self.allowed += u64::from(verdict.allowed);
         self.remaining = decisions[0].remaining;
@@ -141,7 +156,8 @@ impl<'q> World<'q> {
             5 if self.random.one_in(4) => STARTS[0],
             _ => self.now + part,
         };
-        self.now = (now - now % self.grid_ns).min(Time::MAX.as_nanos());
+        let least = if self.memory.is_some() { self.now } else { 0 };
+        self.now = (now - now % self.grid_ns).clamp(least, Time::MAX.as_nanos());
     }
 
     fn check(&self, asked: &Asked<'_>, verdict: Verdict, decisions: &[Decision], stored: &[Value]) {

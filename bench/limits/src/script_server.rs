@@ -1,0 +1,110 @@
+//! gRPC by tonic, asking Redis as a first version would: one script a request, over one connection that each request has
+//! for itself until its answer is there.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, StoreError};
+use spillgate_redis::{Answer, Script};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tonic::{Request, Response, Status};
+
+use crate::Outcome;
+use crate::answer::pb::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use crate::answer::{self, LIMIT, pb};
+
+struct OneByOne {
+    quota: Quota,
+    redis: Mutex<TcpStream>,
+}
+
+/// Where Redis is, as HOST:PORT.
+const REDIS: &str = "REDIS";
+
+#[tonic::async_trait]
+impl RateLimitService for OneByOne {
+    async fn should_rate_limit(
+        &self,
+        request: Request<pb::RateLimitRequest>,
+    ) -> Result<Response<pb::RateLimitResponse>, Status> {
+        let request = request.into_inner();
+        for descriptor in &request.descriptors {
+            let hits = [Hit::new(key(&request.domain, descriptor), &self.quota, Op::take(1), Binding::Enforce)];
+            let mut decisions = [Decision::default()];
+            let answer = async {
+                let mut call = spillgate_redis::Request::new(None, &hits)?;
+                let reply = ask(&mut *self.redis.lock().await, &call).await?;
+                call.answer(&reply, &mut decisions)
+            };
+            match answer.await {
+                Ok(Answer::Verdict(verdict)) if verdict.allowed => {}
+                Ok(other) => return Err(Status::resource_exhausted(format!("{other:?}"))),
+                Err(error) => return Err(Status::unavailable(error.to_string())),
+            }
+        }
+        Ok(Response::new(answer::response(request.descriptors.len())))
+    }
+}
+
+/// FNV-1a (Fowler, Noll, Vo) over domain and entries, each after its length.
+fn key(domain: &str, descriptor: &pb::RateLimitDescriptor) -> u128 {
+    let entries = descriptor.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
+    let words = std::iter::once(domain).chain(entries.map(String::as_str));
+    let bytes = words.flat_map(|word| word.len().to_be_bytes().into_iter().chain(word.bytes()));
+    bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b)
+    })
+}
+
+/// One command and its reply, a bulk string.
+async fn ask(redis: &mut TcpStream, call: &spillgate_redis::Request<'_, '_>) -> Result<Vec<u8>, StoreError> {
+    let count = call.keys().len().to_string();
+    let mut words: Vec<&[u8]> = vec![b"EVALSHA", call.script().sha().as_bytes(), count.as_bytes()];
+    words.extend(call.keys().iter().map(spillgate_redis::Name::as_bytes));
+    words.extend(call.arguments());
+    let failed = |error: std::io::Error| StoreError::Unavailable(error.to_string());
+    redis.write_all(&command(&words)).await.map_err(failed)?;
+    let (mut reply, mut chunk) = (Vec::new(), [0; 1024]);
+    loop {
+        let read = redis.read(&mut chunk).await.map_err(failed)?;
+        reply.extend_from_slice(&chunk[..read]);
+        let head = reply.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
+        let told: Option<usize> =
+            head.and_then(|head| std::str::from_utf8(&reply[..head]).ok()?.trim_end().strip_prefix('$')?.parse().ok());
+        match (head, told) {
+            (Some(head), Some(length)) if reply.len() >= head + length + 2 => {
+                return Ok(reply[head..head + length].to_vec());
+            }
+            (Some(_), None) => return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned())),
+            _ if read == 0 => return Err(StoreError::Unavailable("Redis hung up".to_owned())),
+            _ => {}
+        }
+    }
+}
+
+fn command(words: &[&[u8]]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+pub(crate) async fn serve(address: SocketAddr) -> Outcome {
+    let redis = std::env::var(REDIS).map_err(|_| format!("{REDIS} says where Redis is"))?;
+    let mut redis = TcpStream::connect(redis).await?;
+    redis.set_nodelay(true)?;
+    for script in Script::ALL {
+        redis.write_all(&command(&[b"SCRIPT", b"LOAD", script.source.as_bytes()])).await?;
+        // `$40`, the digits, and two ends of lines.
+        redis.read_exact(&mut [0; 3 + 2 + 40 + 2]).await?;
+    }
+    let quota = Quota::token_bucket(LIMIT.into(), Duration::from_secs(3600)).build()?;
+    let service = RateLimitServiceServer::new(OneByOne { quota, redis: Mutex::new(redis) });
+    tonic::transport::Server::builder().add_service(service).serve(address).await?;
+    Ok(())
+}

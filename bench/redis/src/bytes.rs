@@ -1,0 +1,149 @@
+//! What a key costs in Redis, all in: by the growth of the server's memory, and by its own account of single keys.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use clap::Args;
+use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_redis::{Name, RedisStore, Settings};
+use tokio::runtime::Runtime;
+
+use crate::Cores;
+use crate::server::Redis;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    cores: Cores,
+    /// Keys of each kind
+    #[arg(long, default_value_t = 10_000)]
+    keys: u32,
+}
+
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+/// Requests under way at once.
+const TASKS: u32 = 64;
+
+/// Bytes that a key of each kind may take.
+const SMALL_MAX: u64 = 180;
+const LOG_FIRST_MAX: u64 = 600;
+const LOG_FURTHER_MAX: u64 = 12;
+
+/// One kind of key: a quota, how many hits each key counts, and what it may cost.
+struct Kind {
+    name: String,
+    quota: Quota,
+    hits: u32,
+    most: u64,
+}
+
+fn kinds() -> Result<Vec<Kind>, String> {
+    let small = [
+        ("token bucket", Quota::token_bucket(1000, YEAR)),
+        ("queue", Quota::leaky_bucket(1000, YEAR)),
+        ("fixed window", Quota::fixed_window(1000, YEAR)),
+        ("fixed window from the first hit", Quota::fixed_window(1000, YEAR).anchor(Anchor::FirstHit)),
+        ("sliding counter", Quota::sliding_window_counter(1000, YEAR)),
+    ];
+    let mut kinds = Vec::new();
+    for (name, builder) in small {
+        let quota = builder.build().map_err(|e| e.to_string())?;
+        kinds.push(Kind { name: name.to_owned(), quota, hits: 1, most: SMALL_MAX });
+    }
+    for hits in [1, 2, 10, 100] {
+        let quota = Quota::sliding_window_log(1000, YEAR).build().map_err(|e| e.to_string())?;
+        let most = LOG_FIRST_MAX + LOG_FURTHER_MAX * u64::from(hits - 1);
+        kinds.push(Kind { name: format!("log of {hits}"), quota, hits, most });
+    }
+    Ok(kinds)
+}
+
+pub(crate) fn run(options: &Options) -> Result<String, String> {
+    let mut redis = Redis::start(options.cores.server_core, kit::free_address()?)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let settings = Settings { timeout: Duration::from_secs(60), ..Settings::new(redis.url()) };
+    let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
+    runtime.block_on(store.connected()).map_err(|e| e.to_string())?;
+    let mut out = format!(
+        "{} keys of each kind, with their expiry.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory a key | at most |\n\
+         |---|---|---|---|---|---|\n",
+        options.keys
+    );
+    let (kinds, mut above) = (kinds()?, Vec::new());
+    // What the server needs for its connections and scripts is no key's.
+    runtime.block_on(fill(&store, &kinds[0], options.keys))?;
+    for kind in kinds {
+        let figures = measure(&mut redis, &runtime, &store, &kind, options.keys)?;
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {:.1} | {} |",
+            kind.name, figures.name, figures.state, figures.usage, figures.growth, kind.most
+        );
+        if figures.growth > kind.most as f64 || figures.usage > kind.most {
+            above.push(kind.name);
+        }
+    }
+    if above.is_empty() { Ok(out) } else { Err(format!("{out}\nabove the bound: {}", above.join(", "))) }
+}
+
+struct Figures {
+    name: usize,
+    state: String,
+    usage: u64,
+    growth: f64,
+}
+
+fn measure(
+    redis: &mut Redis,
+    runtime: &Runtime,
+    store: &RedisStore,
+    kind: &Kind,
+    keys: u32,
+) -> Result<Figures, String> {
+    redis.run::<()>(&["FLUSHALL", "SYNC"])?;
+    let before = redis.info("used_memory")?;
+    runtime.block_on(fill(store, kind, keys))?;
+    let growth = redis.info("used_memory")?.saturating_sub(before) as f64 / f64::from(keys);
+    let (mut usage, mut length, mut name_length) = (0, 0, 0);
+    for number in 0..keys {
+        let name = Name::of(&hit(&kind.quota, number)).to_string();
+        name_length = name_length.max(name.len());
+        usage = usage.max(redis.run::<u64>(&["MEMORY", "USAGE", &name, "SAMPLES", "0"])?);
+        let count = if kind.quota.algorithm() == Algorithm::SlidingWindowLog { "LLEN" } else { "STRLEN" };
+        length = length.max(redis.run::<u64>(&[count, &name])?);
+    }
+    let unit = if kind.quota.algorithm() == Algorithm::SlidingWindowLog { "times" } else { "bytes" };
+    Ok(Figures { name: name_length, state: format!("{length} {unit}"), usage, growth })
+}
+
+/// Has every key count its hits, many at once.
+async fn fill(store: &RedisStore, kind: &Kind, keys: u32) -> Result<(), String> {
+    let task = |first: u32| {
+        let (store, quota, hits) = (store.clone(), kind.quota.clone(), kind.hits);
+        tokio::spawn(async move {
+            for number in (first..keys).step_by(TASKS as usize) {
+                for _ in 0..hits {
+                    let hits = [hit(&quota, number)];
+                    let verdict = store.decide(None, &hits, &mut [Decision::default()]).await;
+                    if !verdict.map_err(|e| e.to_string())?.allowed {
+                        return Err(format!("{} refused", quota.algorithm().as_str()));
+                    }
+                }
+            }
+            Ok(())
+        })
+    };
+    let filling: Vec<_> = (0..TASKS).map(task).collect();
+    for filling in filling {
+        filling.await.map_err(|e| e.to_string())??;
+    }
+    Ok(())
+}
+
+/// One unit of that key.
+fn hit(quota: &Quota, number: u32) -> Hit<'_> {
+    // Spread over all bits, as hashes are.
+    let key = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    Hit::new(key, quota, Op::take(1), Binding::Enforce)
+}

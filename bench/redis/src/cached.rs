@@ -1,0 +1,84 @@
+//! A hot key that is refused, which the deny cache answers, beside one that is allowed, which the server answers.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use kit::spread;
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_redis::{RedisStore, Settings};
+
+use crate::Cores;
+use crate::server::Redis;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    cores: Cores,
+    /// Measured rounds
+    #[arg(long, default_value_t = 7)]
+    repetitions: usize,
+    /// Allowed requests of each round, one after the other
+    #[arg(long, default_value_t = 20_000)]
+    allowed: u32,
+    /// Refused requests of each round: few enough to be over before the cache asks again
+    #[arg(long, default_value_t = 400_000)]
+    refused: u32,
+}
+
+/// A run of one task.
+struct Run {
+    per_second: f64,
+    commands: u64,
+}
+
+pub(crate) fn run(options: &Options) -> Result<String, String> {
+    options.cores.pin_client()?;
+    let mut redis = Redis::start(options.cores.server_core, kit::free_address()?)?;
+    let day = |limit| Quota::fixed_window(limit, Duration::from_secs(86_400)).anchor(Anchor::FirstHit).build();
+    let (wide, narrow) = (day(1 << 40).map_err(|e| e.to_string())?, day(1).map_err(|e| e.to_string())?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let settings = Settings { timeout: Duration::from_secs(5), ..Settings::new(redis.url()) };
+    let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
+    let (mut allowed, mut refused) = (Vec::new(), Vec::new());
+    for turn in 1..=options.repetitions {
+        allowed.push(runtime.block_on(ask(&store, &mut redis, &wide, options.allowed, true))?);
+        // What fills the window, and the first refusal, which is kept from then on.
+        runtime.block_on(async {
+            let hits = [Hit::new(7, &narrow, Op::take(1), Binding::Enforce)];
+            for _ in 0..2 {
+                store.decide(None, &hits, &mut [Decision::default()]).await.map_err(|e| e.to_string())?;
+            }
+            Ok::<(), String>(())
+        })?;
+        refused.push(runtime.block_on(ask(&store, &mut redis, &narrow, options.refused, false))?);
+        eprintln!("{turn}: {:.0} / {:.0}", allowed[turn - 1].per_second, refused[turn - 1].per_second);
+    }
+    let mut out = format!(
+        "One task, one request after the other; {} rounds of {} allowed and {} refused requests.\n\n\
+         | hot key | decisions/s, median (min to max) | Redis commands, all rounds |\n|---|---|---|\n",
+        options.repetitions, options.allowed, options.refused
+    );
+    for (name, runs) in [("allowed", &allowed), ("refused", &refused)] {
+        let (speed, commands) = (spread(runs.iter().map(|run| run.per_second)), runs.iter().map(|run| run.commands));
+        let _ = writeln!(out, "| {name} | {speed} | {} |", commands.sum::<u64>());
+    }
+    let ratio = spread(refused.iter().zip(&allowed).map(|(refused, allowed)| refused.per_second / allowed.per_second));
+    let _ = writeln!(out, "| **ratio** | **{ratio:.1}** | |");
+    Ok(out)
+}
+
+/// One request after the other, all of which end as `allowed` says.
+async fn ask(store: &RedisStore, redis: &mut Redis, quota: &Quota, times: u32, allowed: bool) -> Result<Run, String> {
+    redis.forget()?;
+    let start = Instant::now();
+    for _ in 0..times {
+        let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
+        let verdict = store.decide(None, &hits, &mut [Decision::default()]).await.map_err(|e| e.to_string())?;
+        if verdict.allowed != allowed {
+            return Err(format!("{verdict:?} where allowed should be {allowed}"));
+        }
+    }
+    let per_second = f64::from(times) / start.elapsed().as_secs_f64();
+    Ok(Run { per_second, commands: redis.counted()?.commands })
+}

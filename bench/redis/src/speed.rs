@@ -1,0 +1,188 @@
+//! Decisions a second through the library, beside redis-benchmark that pipelines the same script by hand.
+
+use std::fmt::Write;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use kit::spread;
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_redis::{RedisStore, Request, Settings};
+use tokio::runtime::Runtime;
+
+use crate::Cores;
+use crate::server::{Counted, Redis};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    cores: Cores,
+    /// Measured rounds
+    #[arg(long, default_value_t = 7)]
+    repetitions: usize,
+    /// Measured seconds of each run of the library
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Requests of each run of redis-benchmark
+    #[arg(long, default_value_t = 600_000)]
+    requests: u64,
+    /// Keys, drawn uniformly
+    #[arg(long, default_value_t = 10_000)]
+    keys: u32,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Too wide to refuse anything.
+fn quotas() -> Result<[Quota; 2], String> {
+    let build = |builder: spillgate_core::QuotaBuilder| builder.build().map_err(|e| e.to_string());
+    Ok([build(Quota::token_bucket(1_000_000, HOUR))?, build(Quota::fixed_window(1_000_000_000, HOUR))?])
+}
+
+/// What one round came to.
+struct Round {
+    ours: f64,
+    its: f64,
+    /// Of ours, for each decision.
+    commands: f64,
+    bytes_in: f64,
+    bytes_out: f64,
+}
+
+pub(crate) fn run(options: &Options) -> Result<String, String> {
+    options.cores.pin_client()?;
+    let mut redis = Redis::start(options.cores.server_core, kit::free_address()?)?;
+    let keys: Arc<[u32]> = kit::draw(options.keys, 0.0, 42, 1 << 20).into();
+    let mut out = format!(
+        "{} rounds, each of {} s through the library and {} requests of `redis-benchmark -c 1`; {} keys.\n\n\
+         | algorithm | at once | decisions/s, median (min to max) | redis-benchmark | **ratio** | commands a decision | \
+         bytes in | bytes out |\n|---|---|---|---|---|---|---|---|\n",
+        options.repetitions, options.seconds, options.requests, options.keys
+    );
+    for quota in &quotas()? {
+        for tasks in [64, 256] {
+            let mut rounds = Vec::new();
+            for turn in 0..=options.repetitions {
+                let round = round(options, &mut redis, quota, &keys, tasks, turn % 2 == 1)?;
+                // The first one makes the keys.
+                if turn > 0 {
+                    eprintln!("{} {tasks} {turn}: {:.0} / {:.0}", quota.algorithm().as_str(), round.ours, round.its);
+                    rounds.push(round);
+                }
+            }
+            let of = |figure: fn(&Round) -> f64| spread(rounds.iter().map(figure));
+            let _ = writeln!(
+                out,
+                "| {} | {tasks} | {} | {} | **{:.3}** | {:.4} | {:.1} | {:.1} |",
+                quota.algorithm().as_str(),
+                of(|round| round.ours),
+                of(|round| round.its),
+                of(|round| round.ours / round.its),
+                of(|round| round.commands).median,
+                of(|round| round.bytes_in).median,
+                of(|round| round.bytes_out).median,
+            );
+        }
+    }
+    Ok(out)
+}
+
+/// One run of each, in either order.
+fn round(
+    options: &Options,
+    redis: &mut Redis,
+    quota: &Quota,
+    keys: &Arc<[u32]>,
+    tasks: usize,
+    library_first: bool,
+) -> Result<Round, String> {
+    let early = if library_first { None } else { Some(benchmark(options, redis, quota, tasks)?) };
+    redis.forget()?;
+    let (decisions, seconds) = library(options, redis, quota, keys, tasks)?;
+    let Counted { commands, bytes_in, bytes_out } = redis.counted()?;
+    let its = early.map_or_else(|| benchmark(options, redis, quota, tasks), Ok)?;
+    let each = |count: u64| count as f64 / decisions as f64;
+    Ok(Round {
+        ours: decisions as f64 / seconds,
+        its,
+        commands: each(commands),
+        bytes_in: each(bytes_in),
+        bytes_out: each(bytes_out),
+    })
+}
+
+/// Tasks that ask one after the other, on one thread; how many decisions they had, and in how many seconds.
+fn library(
+    options: &Options,
+    redis: &Redis,
+    quota: &Quota,
+    keys: &Arc<[u32]>,
+    tasks: usize,
+) -> Result<(u64, f64), String> {
+    let runtime: Runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let settings = Settings { timeout: Duration::from_secs(5), ..Settings::new(redis.url()) };
+    let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        store.connected().await.map_err(|e| e.to_string())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = Instant::now();
+        let task = |i: usize| {
+            let (store, quota, keys, stop) = (store.clone(), quota.clone(), Arc::clone(keys), Arc::clone(&stop));
+            tokio::spawn(async move { ask(&store, &quota, &keys[i * keys.len() / tasks..], &keys, &stop).await })
+        };
+        let asking: Vec<_> = (0..tasks).map(task).collect();
+        tokio::time::sleep(Duration::from_secs_f64(options.seconds)).await;
+        stop.store(true, Ordering::Relaxed);
+        let mut sum = 0;
+        for asking in asking {
+            sum += asking.await.map_err(|e| e.to_string())??;
+        }
+        Ok((sum, start.elapsed().as_secs_f64()))
+    })
+}
+
+/// Takes one unit of one key after the other until told to stop; how many there were.
+async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], stop: &AtomicBool) -> Result<u64, String> {
+    let mut asked = 0;
+    for number in first.iter().chain(keys.iter().cycle()) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let key = u128::from(*number) << 98 | u128::from(*number);
+        let hits = [Hit::new(key, quota, Op::take(1), Binding::Enforce)];
+        let verdict = store.decide(None, &hits, &mut [Decision::default()]).await.map_err(|e| e.to_string())?;
+        if !verdict.allowed {
+            return Err("a limit too wide to refuse refused".to_owned());
+        }
+        asked += 1;
+    }
+    Ok(asked)
+}
+
+/// Requests a second of redis-benchmark with so many in one pipeline.
+///
+/// It cannot pass bytes of zero as arguments, so it runs a copy of the script that begins with its argument.
+fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
+    let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
+    let request = Request::new(None, &hits).map_err(|e| e.to_string())?;
+    let argument = request.arguments()[1].iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "\\{byte:03}");
+        text
+    });
+    let source = format!("ARGV[2] = \"{argument}\"\n{}", request.script().source);
+    let sha: String = redis.run(&["SCRIPT", "LOAD", &source])?;
+    let address = redis.process.address;
+    // Names of the same length, the last twelve digits drawn below `-r`.
+    let output = Command::new("redis-benchmark")
+        .args(["-h", &address.ip().to_string(), "-p", &address.port().to_string(), "-c", "1", "--csv"])
+        .args(["-P", &pipeline.to_string(), "-n", &options.requests.to_string(), "-r", &options.keys.to_string()])
+        .args(["evalsha", &sha, "1", "sg:{AAAAA}:AAAAAA__rand_int__", ""])
+        .output()
+        .map_err(|e| format!("redis-benchmark: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let figure = text.lines().last().and_then(|line| line.split("\",\"").nth(1)?.trim_matches('"').parse().ok());
+    figure.ok_or_else(|| format!("redis-benchmark said {text:?} {:?}", String::from_utf8_lossy(&output.stderr)))
+}

@@ -1,0 +1,172 @@
+//! A library that counts hits on (bucket, key) in a window of milliseconds, with options that may differ on every call.
+
+use super::*;
+use crate::server::free_port;
+use spillgate::{Limiter, ManualClock};
+use spillgate_redis::Name;
+
+/// `max_limit` in `window_ms`.
+fn options(window_ms: u64, max_limit: u64) -> Quota {
+    build(Quota::sliding_window_log(max_limit, Duration::from_millis(window_ms)))
+}
+
+/// Its own trace: milliseconds, and how many are left, or that it is refused for how many milliseconds.
+const TRACE: [(u64, Result<u64, u64>); 10] = [
+    (0, Ok(4)),
+    (100, Ok(3)),
+    (200, Ok(2)),
+    (300, Ok(1)),
+    (400, Ok(0)),
+    (500, Err(500)),
+    (999, Err(1)),
+    (1000, Ok(0)),
+    (1001, Err(99)),
+    (1100, Ok(0)),
+];
+
+/// The last allowed hit and a refusal are told apart too: none is left after either.
+async fn the_trace(store: &impl Store) {
+    let quota = options(1000, 5);
+    for (t_ms, expected) in TRACE {
+        let (_, decision) = take(store, at(t_ms), 1, &quota, 1).await;
+        let found = match decision.allowed {
+            true => Ok(decision.remaining),
+            false => Err(decision.retry_after.millis_ceil().expect("a time")),
+        };
+        assert_eq!(found, expected, "at {t_ms} ms");
+        assert_eq!((decision.limit, decision.remaining), (5, found.unwrap_or(0)), "at {t_ms} ms");
+    }
+}
+
+#[tokio::test]
+async fn the_trace_is_answered_as_it_says() {
+    let server = Server::start();
+    the_trace(&redis(&server)).await;
+    the_trace(&memory()).await;
+}
+
+/// With scores of whole seconds ten are admitted here.
+async fn a_window_is_as_long_as_asked(store: &impl Store) {
+    let quota = options(1000, 5);
+    let mut admitted = Vec::new();
+    for t_ms in (956..1000).chain(1000..2000) {
+        let (_, decision) = take(store, at(t_ms), 1, &quota, 1).await;
+        admitted.extend(decision.allowed.then_some(t_ms));
+    }
+    assert_eq!(admitted, [956, 957, 958, 959, 960, 1956, 1957, 1958, 1959, 1960]);
+}
+
+#[tokio::test]
+async fn windows_are_no_shorter_than_asked() {
+    let server = Server::start();
+    a_window_is_as_long_as_asked(&redis(&server)).await;
+    a_window_is_as_long_as_asked(&memory()).await;
+}
+
+async fn options_differ_between_calls(store: &impl Store) {
+    let (usual, premium, costly) = (options(1000, 5), options(1000, 8), 3);
+    for left in (0..5).rev() {
+        assert_eq!(take(store, at(0), 1, &usual, 1).await.1.remaining, left);
+    }
+    assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
+    // The five are counted under the larger limit too, and the other way round.
+    assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
+    assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
+    assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
+}
+
+#[tokio::test]
+async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
+    let server = Server::start();
+    options_differ_between_calls(&redis(&server)).await;
+    options_differ_between_calls(&memory()).await;
+}
+
+/// An EXPIRE of 1.5 seconds fails once the hit is written.
+#[tokio::test]
+async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
+    let (server, quotas) = (Server::start(), [1500, 333, 1].map(|window_ms| options(window_ms, 5)));
+    let store = redis(&server);
+    for (key, quota) in (1u128..).zip(&quotas) {
+        let hit = Hit::new(key << 100, quota, Op::take(1), Binding::Enforce);
+        let name = Name::of(&hit).to_string();
+        let (verdict, decision) = take(&store, None, hit.key, quota, 1).await;
+        assert_eq!((decision.allowed, decision.remaining), (true, 4));
+        let ends_ms: i64 = told(&server, &["PEXPIRETIME", &name]);
+        let window_ends = verdict.now.as_nanos() + quota.window_ns();
+        // Of a millisecond nothing is left when that is asked.
+        if quota.window_ns() > 100_000_000 {
+            assert_eq!(ends_ms.unsigned_abs(), window_ends.div_ceil(1_000_000));
+        }
+        let (_, decision) = take(&store, at(0), 7, quota, 5).await;
+        assert_eq!((decision.allowed, decision.remaining), (true, 0));
+        let window_ms = quota.window_ns() / 1_000_000;
+        let (_, refused) = take(&store, at(window_ms - 1), 7, quota, 1).await;
+        assert_eq!(refused.retry_after.millis_ceil(), Some(1));
+        assert!(take(&store, at(window_ms), 7, quota, 5).await.1.allowed);
+        server.run(&["FLUSHALL"]);
+    }
+}
+
+async fn names_do_not_run_together(store: impl Store) {
+    let quota = options(60_000, 1);
+    let limiter = Limiter::with_clock(store, ManualClock::at(at(0).expect("a time")));
+    let names = [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("", "a:b:c"), ("a:b:c", ""), ("{a}", "b"), ("a", "{b}")];
+    for (bucket, key) in names {
+        let decision = limiter.hit(bucket, key, &quota, 1).await.expect("the store answers");
+        assert!(decision.allowed, "{bucket:?} and {key:?} are somebody else's");
+    }
+    for (bucket, key) in names {
+        assert!(!limiter.hit(bucket, key, &quota, 1).await.expect("the store answers").allowed);
+    }
+}
+
+#[tokio::test]
+async fn no_two_pairs_of_bucket_and_key_are_one() {
+    let server = Server::start();
+    names_do_not_run_together(redis(&server)).await;
+    assert_eq!(keys(&server).len(), 7);
+    names_do_not_run_together(memory()).await;
+}
+
+/// A command on keys of several slots is refused there, and each hit writes more than one thing.
+#[tokio::test]
+async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
+    let bus = free_port().to_string();
+    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let store = redis(&server);
+    let (second, day) = (options(1000, 5), options(86_400_000, 150));
+    let deadline = Instant::now() + PATIENCE;
+    while told::<String>(&server, &["CLUSTER", "INFO"]).contains("cluster_state:fail") {
+        assert!(Instant::now() < deadline, "the cluster never serves");
+        sleep(Duration::from_millis(1)).await;
+    }
+    for user in 1..=50u128 {
+        let key = user << 100 | user;
+        let hits = [&second, &day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
+        let mut decisions = [Decision::default(); 2];
+        let verdict = store.decide(None, &hits, &mut decisions).await.expect("one slot");
+        assert_eq!((verdict.allowed, decisions.map(|decision| decision.remaining)), (true, [4, 149]));
+    }
+    assert_eq!(keys(&server).len(), 100);
+    let slots = (1..=50u128).map(|user| {
+        let hit = Hit::new(user << 100 | user, &day, Op::Look, Binding::Enforce);
+        told::<u64>(&server, &["CLUSTER", "KEYSLOT", &Name::of(&hit).to_string()])
+    });
+    assert!(slots.collect::<std::collections::BTreeSet<u64>>().len() > 40, "users are spread");
+}
+
+#[tokio::test]
+async fn the_memory_store_frees_what_has_passed() {
+    let (quota, clock) = (options(1000, 5), ManualClock::at(at(0).expect("a time")));
+    let limiter = Limiter::with_clock(memory(), clock.clone());
+    let mut most = 0;
+    // A new user every millisecond, so that a thousand count at any time.
+    for user in 0..100_000 {
+        clock.advance(Duration::from_millis(1));
+        assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("memory answers").allowed);
+        most = most.max(limiter.store().len());
+    }
+    assert!(most < 20_000, "{most} logs at a time");
+}

@@ -1,0 +1,136 @@
+//! A limiter for a fleet: a log for each user in a store that all share.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use super::*;
+use spillgate::{Fallback, FallbackStore, OnStoreFailure, Reason};
+use spillgate_redis::{LogForm, Name};
+
+/// The write-up's example.
+fn hundred_in_ten_seconds() -> Quota {
+    build(Quota::sliding_window_log(100, SECOND * 10))
+}
+
+/// A store whose logs are sorted sets, as the write-up's are.
+fn sorted_sets(server: &Server) -> RedisStore {
+    RedisStore::new(&Settings { log: LogForm::Zset, ..settings(server) }).expect("an address")
+}
+
+async fn below_at_and_above(store: &impl Store) {
+    let quota = hundred_in_ten_seconds();
+    // One every 100 ms never passes the limit.
+    for i in 0..300 {
+        assert!(take(store, at(i * 100), 1, &quota, 1).await.1.allowed, "request {i}");
+    }
+    assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "exactly the limit");
+    // One every 50 ms for a minute: in any ten seconds 100 of them pass.
+    let mut admitted = Vec::new();
+    for t_ms in (0..60_000).step_by(50) {
+        admitted.extend(take(store, at(t_ms), 2, &quota, 1).await.1.allowed.then_some(t_ms));
+    }
+    assert_eq!(admitted.len(), 600);
+    assert!(admitted.windows(101).all(|some| some[100] - some[0] >= 10_000), "{admitted:?}");
+}
+
+#[tokio::test]
+async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
+    let server = Server::start();
+    below_at_and_above(&redis(&server)).await;
+    below_at_and_above(&sorted_sets(&server)).await;
+    below_at_and_above(&memory()).await;
+}
+
+/// Count and add are two steps there, and whoever is between them gets in as well.
+async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
+    let quota = hundred_in_ten_seconds();
+    for user in 1..=5 {
+        let task = |store: Arc<_>, quota: Quota| async move {
+            let mut admitted = 0;
+            for _ in 0..5 {
+                admitted += u32::from(take(&*store, now, user, &quota, 1).await.1.allowed);
+            }
+            admitted
+        };
+        let tasks: Vec<_> = (0..64).map(|i| tokio::spawn(task(Arc::clone(&stores[i % 2]), quota.clone()))).collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.expect("no task panics");
+        }
+        assert_eq!(admitted, 100, "of 320 requests of user {user}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counting_and_adding_are_one_step() {
+    let server = Server::start();
+    no_race([Arc::new(redis(&server)), Arc::new(redis(&server))], at(0)).await;
+    no_race([Arc::new(sorted_sets(&server)), Arc::new(sorted_sets(&server))], at(0)).await;
+    let shared = Arc::new(memory());
+    no_race([Arc::clone(&shared), shared], at(0)).await;
+}
+
+/// With scores of whole seconds, of the caller's clock, neither the count nor the order says what was when.
+#[tokio::test]
+async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
+    let server = Server::start();
+    let (store, quota) = (sorted_sets(&server), hundred_in_ten_seconds());
+    let name = Name::with(&Hit::new(7, &quota, Op::Look, Binding::Enforce), LogForm::Zset).to_string();
+    let mut times_us = Vec::new();
+    for _ in 0..100 {
+        times_us.push(take(&store, None, 7, &quota, 1).await.0.now.as_nanos() / 1000);
+    }
+    assert!(!take(&store, None, 7, &quota, 1).await.0.allowed);
+    assert_eq!(told::<String>(&server, &["TYPE", &name]), "zset");
+    let (from, to) = (times_us[20].to_string(), times_us[40].to_string());
+    let within = times_us.iter().filter(|time| (times_us[20]..=times_us[40]).contains(time)).count();
+    assert_eq!(told::<usize>(&server, &["ZCOUNT", &name, &from, &to]), within);
+    let members: Vec<(String, f64)> = told(&server, &["ZRANGE", &name, "0", "-1", "WITHSCORES"]);
+    assert_eq!(members.iter().map(|(_, score)| *score as u64).collect::<Vec<_>>(), times_us, "each once, in order");
+    let left: i64 = told(&server, &["PTTL", &name]);
+    assert!((1..=10_001).contains(&left), "{left} ms");
+}
+
+#[tokio::test]
+async fn keys_of_users_who_are_gone_expire_by_themselves() {
+    let server = Server::start();
+    let quota = build(Quota::sliding_window_log(100, Duration::from_millis(200)));
+    for store in [redis(&server), sorted_sets(&server)] {
+        for user in 1..=100u128 {
+            take(&store, None, user << 100, &quota, 1).await;
+        }
+    }
+    until_empty(&server).await;
+}
+
+/// Both policies that the write-up names, on a server that is killed in the middle.
+#[tokio::test]
+async fn when_the_store_fails_the_policy_allows_or_denies() {
+    let mut server = Server::start();
+    let nodes = NonZeroU32::new(2).expect("not zero");
+    let impatient = Settings { timeout: Duration::from_millis(100), ..Settings::new(server.url()) };
+    let shared = RedisStore::new(&impatient).expect("an address");
+    let store = FallbackStore::new(shared, Fallback::new(memory(), nodes));
+    let policies = [OnStoreFailure::Allow, OnStoreFailure::Deny];
+    let quotas = policies.map(|policy| build(Quota::sliding_window_log(2, SECOND * 3600).on_store_failure(policy)));
+    let decided = async |quota: &Quota| take(&store, at(0), 7, quota, 1).await;
+    let until_from = async |source: Source| {
+        let deadline = Instant::now() + PATIENCE;
+        while decided(&quotas[0]).await.0.source != source {
+            assert!(Instant::now() < deadline, "no answer from {source:?}");
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    until_from(Source::Store).await;
+    server.kill();
+    until_from(Source::Policy).await;
+    for (quota, allowed) in quotas.iter().zip([true, false]) {
+        for _ in 0..5 {
+            let (verdict, decision) = decided(quota).await;
+            assert_eq!((verdict.allowed, verdict.source), (allowed, Source::Policy));
+            assert_eq!(decision.reason, Reason::StoreFailed);
+        }
+    }
+    server.start_again(&[], "ready to accept connections");
+    until_from(Source::Store).await;
+}

@@ -1,0 +1,126 @@
+//! "Is this action allowed?": a user, an action, a period and how often, all told at the call.
+
+use super::*;
+use spillgate::{Denied, KeyHasher, Reason, Wait};
+
+/// Decides by nothing but what is told: there are no rules anywhere.
+struct Actions<'s, S> {
+    store: &'s S,
+    keys: KeyHasher,
+    penalty: Duration,
+}
+
+impl<'s, S: Store> Actions<'s, S> {
+    fn new(store: &'s S) -> Actions<'s, S> {
+        Actions { store, keys: KeyHasher::random(), penalty: Duration::ZERO }
+    }
+
+    /// Every attempt is recorded, refused ones too.
+    async fn ask(&self, now: Option<Time>, user: &str, action: &str, period: Duration, max_count: u64) -> Decision {
+        let quota = Quota::sliding_window_log(max_count, period).denied(Denied::Charged).penalty(self.penalty);
+        let key = self.keys.start().part(user.as_bytes()).part(action.as_bytes()).finish();
+        take(self.store, now, key, &build(quota), 1).await.1
+    }
+}
+
+async fn who_hammers_stays_out(store: &impl Store) {
+    let actions = Actions::new(store);
+    // Five a second, of which three would be allowed: with free refusals every second three pass.
+    for i in 0..300 {
+        let decision = actions.ask(at(i * 200), "ann", "post", SECOND, 3).await;
+        assert_eq!(decision.allowed, i < 3, "attempt {i}");
+        assert!(decision.allowed || decision.retry_after > Wait::After(0));
+    }
+    let last = 299 * 200;
+    let decision = actions.ask(at(last + 599), "ann", "post", SECOND, 3).await;
+    assert!(!decision.allowed, "the last attempts count for a second");
+    let decision = actions.ask(at(last + 599 + 1000), "ann", "post", SECOND, 3).await;
+    assert_eq!((decision.allowed, decision.remaining), (true, 2), "after a second of silence");
+}
+
+#[tokio::test]
+async fn every_attempt_is_charged_and_who_hammers_stays_out() {
+    let server = Server::start();
+    who_hammers_stays_out(&redis(&server)).await;
+    who_hammers_stays_out(&memory()).await;
+}
+
+async fn waiting_as_told_is_enough(store: &impl Store) {
+    let (actions, mut t_ms) = (Actions::new(store), 0);
+    for attempt in 0..50 {
+        let decision = actions.ask(at(t_ms), "ann", "post", SECOND, 3).await;
+        match decision.retry_after.millis_ceil() {
+            Some(0) => t_ms += 10,
+            Some(wait_ms) => {
+                // One attempt too early puts it off.
+                let early = actions.ask(at(t_ms + wait_ms - 1), "ann", "post", SECOND, 3).await;
+                assert!(!early.allowed, "attempt {attempt}");
+                t_ms += wait_ms - 1 + early.retry_after.millis_ceil().expect("a time");
+                assert!(actions.ask(at(t_ms), "ann", "post", SECOND, 3).await.allowed, "attempt {attempt}");
+            }
+            None => panic!("{decision:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_waits_as_long_as_told_gets_in() {
+    let server = Server::start();
+    waiting_as_told_is_enough(&redis(&server)).await;
+    waiting_as_told_is_enough(&memory()).await;
+}
+
+async fn users_and_actions_count_apart(store: &impl Store) {
+    let actions = Actions::new(store);
+    for (user, action) in [("ann", "post"), ("ann", "vote"), ("bob", "post"), ("annp", "ost"), ("an", "npost")] {
+        for expected in [true, true, false] {
+            assert_eq!(actions.ask(at(0), user, action, SECOND, 2).await.allowed, expected, "{user} {action}");
+        }
+    }
+    // And so do periods.
+    assert!(actions.ask(at(0), "ann", "post", SECOND * 60, 2).await.allowed);
+}
+
+#[tokio::test]
+async fn users_actions_and_periods_count_apart() {
+    let server = Server::start();
+    users_and_actions_count_apart(&redis(&server)).await;
+    users_and_actions_count_apart(&memory()).await;
+}
+
+async fn an_offender_is_shut_out(store: &impl Store) {
+    let actions = Actions { penalty: SECOND * 60, ..Actions::new(store) };
+    for expected in [true, true, false] {
+        assert_eq!(actions.ask(at(0), "ann", "post", SECOND, 2).await.allowed, expected);
+    }
+    let decision = actions.ask(at(59_999), "ann", "post", SECOND, 2).await;
+    assert_eq!((decision.allowed, decision.reason), (false, Reason::Penalty), "long after the window");
+    // Offending again, with an attempt that is charged, begins the penalty anew.
+    assert!(!actions.ask(at(60_000), "ann", "post", SECOND, 2).await.allowed);
+    assert!(!actions.ask(at(119_999), "ann", "post", SECOND, 2).await.allowed);
+    assert!(actions.ask(at(119_999 + 60_000), "ann", "post", SECOND, 2).await.allowed);
+    assert!(actions.ask(at(0), "bob", "post", SECOND, 2).await.allowed);
+}
+
+#[tokio::test]
+async fn an_offender_is_shut_out_for_the_penalty_and_for_longer_if_it_goes_on() {
+    let server = Server::start();
+    an_offender_is_shut_out(&redis(&server)).await;
+    an_offender_is_shut_out(&memory()).await;
+}
+
+#[tokio::test]
+async fn keys_expire_after_the_period() {
+    let server = Server::start();
+    let store = redis(&server);
+    let actions = Actions::new(&store);
+    for user in ["ann", "bob", "cy"] {
+        for _ in 0..5 {
+            actions.ask(None, user, "post", Duration::from_millis(300), 2).await;
+        }
+    }
+    let left: Vec<i64> = keys(&server).iter().map(|key| told(&server, &["PTTL", key])).collect();
+    // A key lives for up to a millisecond more, and -1 would be one without an end.
+    assert!(left.iter().all(|left| (0..=301).contains(left) || *left == -2), "{left:?}");
+    until_empty(&server).await;
+}

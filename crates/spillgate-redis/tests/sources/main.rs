@@ -1,0 +1,74 @@
+//! Systems that people build on Redis by hand, made with spillgate: what they do, and that their known faults are absent.
+//! On a real server, and in memory where that means anything.
+
+mod bucket_and_key;
+mod fleet;
+mod is_allowed;
+mod outbound;
+#[path = "../transport/server.rs"]
+#[allow(dead_code, reason = "nothing is frozen here")]
+mod server;
+
+use std::time::Duration;
+
+use redis::FromRedisValue;
+use server::Server;
+use spillgate::{
+    Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Source, Store, Time, Verdict,
+};
+use spillgate_redis::{RedisStore, Settings};
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than anything here lasts.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// With nothing late because the machine is busy.
+fn settings(server: &Server) -> Settings {
+    Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(server.url()) }
+}
+
+fn redis(server: &Server) -> RedisStore {
+    RedisStore::new(&settings(server)).expect("an address")
+}
+
+fn memory() -> MemoryStore {
+    MemoryStore::new(MemoryOptions::default())
+}
+
+fn build(builder: QuotaBuilder) -> Quota {
+    builder.build().expect("valid")
+}
+
+/// So many milliseconds after a whole second of today.
+fn at(ms: u64) -> Option<Time> {
+    Some(Time::from_nanos(1_790_000_000_000_000_000 + ms * 1_000_000))
+}
+
+/// One request of one take; at the server's time if `now` is `None`.
+async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, cost: u64) -> (Verdict, Decision) {
+    let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    let verdict = store.decide(now, &hits, &mut decisions).await.expect("the store answers");
+    assert_eq!(verdict.allowed, decisions[0].allowed);
+    (verdict, decisions[0])
+}
+
+/// What the server says to one command.
+fn told<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
+    redis::from_redis_value(server.run(words)).expect("an answer of that kind")
+}
+
+/// The names of all keys.
+fn keys(server: &Server) -> Vec<String> {
+    told(server, &["KEYS", "*"])
+}
+
+/// Polls until the server has no key any more.
+async fn until_empty(server: &Server) {
+    let deadline = Instant::now() + PATIENCE;
+    while !keys(server).is_empty() {
+        assert!(Instant::now() < deadline, "keys do not end by themselves: {:?}", keys(server));
+        sleep(Duration::from_millis(1)).await;
+    }
+}

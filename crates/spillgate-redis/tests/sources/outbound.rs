@@ -1,0 +1,162 @@
+//! Limiting oneself before calling somebody else's API.
+
+use super::*;
+use spillgate::{Anchor, Limiter, ManualClock};
+use spillgate_redis::{Name, PLAIN_COMMANDS};
+
+async fn the_window_starts_at_the_first_call(store: &impl Store) {
+    let quota = build(Quota::fixed_window(3, SECOND).anchor(Anchor::FirstHit));
+    let calls = [
+        (700, Ok(2)),
+        // The next whole second begins no window.
+        (1000, Ok(1)),
+        (1500, Ok(0)),
+        (1600, Err(100)),
+        (1699, Err(1)),
+        (1700, Ok(2)),
+        // Nor does the second after the first window: it is counted from the call that began the next one.
+        (2699, Ok(1)),
+        (5000, Ok(2)),
+    ];
+    for (t_ms, expected) in calls {
+        let (_, decision) = take(store, at(t_ms), 1, &quota, 1).await;
+        let found = match decision.allowed {
+            true => Ok(decision.remaining),
+            false => Err(decision.retry_after.millis_ceil().expect("a time")),
+        };
+        assert_eq!(found, expected, "at {t_ms} ms");
+    }
+}
+
+#[tokio::test]
+async fn a_window_starts_at_the_first_call() {
+    let server = Server::start();
+    the_window_starts_at_the_first_call(&redis(&server)).await;
+    the_window_starts_at_the_first_call(&memory()).await;
+}
+
+/// A counter for each second, summed over ten of them.
+async fn seconds_are_summed(store: &impl Store) {
+    let quota = build(Quota::sliding_window_counter(100, SECOND * 10).segments(10));
+    let mut calls = [0; 60];
+    for second in 0..60u64 {
+        // More and more a second, then fewer.
+        let asked = 30 - second.abs_diff(30);
+        for i in 0..asked {
+            let now = at(second * 1000 + i * 30);
+            calls[second as usize] += u64::from(take(store, now, 1, &quota, 1).await.1.allowed);
+        }
+        let sum: u64 = calls[second.saturating_sub(9) as usize..=second as usize].iter().sum();
+        let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
+        assert!(sum <= 100, "{sum} in ten seconds");
+        // The second that is just leaving still counts for a thousandth: one unit at most, since that is rounded.
+        assert!((sum..=sum + 1).contains(&(100 - look.remaining)), "{sum} summed, {look:?}");
+    }
+    assert!(calls.iter().sum::<u64>() > 400, "{calls:?}");
+}
+
+#[tokio::test]
+async fn counters_of_seconds_are_summed_over_the_window() {
+    let server = Server::start();
+    seconds_are_summed(&redis(&server)).await;
+    seconds_are_summed(&memory()).await;
+}
+
+/// In a sorted set whose members are times, the second one is the first one.
+async fn one_instant_counts_twice(store: &impl Store) {
+    let builders = [
+        Quota::sliding_window_log(5, SECOND),
+        Quota::sliding_window_counter(5, SECOND).segments(10),
+        Quota::fixed_window(5, SECOND).anchor(Anchor::FirstHit),
+        Quota::token_bucket(5, SECOND),
+    ];
+    for quota in builders.map(build) {
+        for left in (0..5).rev() {
+            assert_eq!(take(store, at(7), 1, &quota, 1).await.1.remaining, left, "{quota:?}");
+        }
+        assert!(!take(store, at(7), 1, &quota, 1).await.1.allowed, "{quota:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_requests_at_one_instant_count_twice() {
+    let server = Server::start();
+    one_instant_counts_twice(&redis(&server)).await;
+    one_instant_counts_twice(&memory()).await;
+}
+
+#[tokio::test]
+async fn the_clock_is_the_stores_and_not_the_callers() {
+    let server = Server::start();
+    let time = || {
+        let (seconds, micros): (u64, u64) = told(&server, &["TIME"]);
+        seconds * 1_000_000_000 + micros * 1000
+    };
+    let quota = build(Quota::sliding_window_log(10, SECOND * 3600));
+    // One caller's clock says 1970, and another's says 2106.
+    let callers = [0, u64::from(u32::MAX)].map(|seconds| ManualClock::at(Time::from_nanos(seconds * 1_000_000_000)));
+    let mut admitted = 0;
+    for clock in callers {
+        let limiter = Limiter::with_clock(redis(&server), clock);
+        for _ in 0..8 {
+            let hits = [Hit::new(7, &quota, Op::take(1), Binding::Enforce)];
+            let before = time();
+            let verdict = limiter.decide(&hits, &mut [Decision::default()]).await.expect("the store answers");
+            if verdict.source == Source::Store {
+                assert!((before..=time()).contains(&verdict.now.as_nanos()), "{verdict:?}");
+            }
+            admitted += u64::from(verdict.allowed);
+        }
+    }
+    assert_eq!(admitted, 10, "both count in one window");
+}
+
+/// A sorted set that is counted has an entry for each call.
+#[tokio::test]
+async fn a_window_costs_the_same_however_many_calls_it_counted() {
+    let server = Server::start();
+    let store = redis(&server);
+    let builders = [
+        Quota::fixed_window(1_000_000, SECOND * 86_400).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(1_000_000, SECOND * 86_400),
+    ];
+    for quota in builders.map(build) {
+        let name = Name::of(&Hit::new(7, &quota, Op::Look, Binding::Enforce)).to_string();
+        take(&store, None, 7, &quota, 1).await;
+        let first: u64 = told(&server, &["STRLEN", &name]);
+        for _ in 0..2000 {
+            take(&store, None, 7, &quota, 1).await;
+        }
+        assert_eq!(told::<u64>(&server, &["STRLEN", &name]), first);
+        assert!((1..=20).contains(&first), "{first} bytes");
+    }
+}
+
+/// On a server whose users may run no scripts.
+#[tokio::test]
+async fn where_scripts_are_refused_the_window_is_counted_without() {
+    let server = Server::start();
+    let allowed = PLAIN_COMMANDS.map(|command| format!("+{}", command.to_lowercase()));
+    let words = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"];
+    server.run(&words.into_iter().chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let store = RedisStore::new(&Settings { url, scripts: false, ..settings(&server) }).expect("an address");
+    let window = Duration::from_millis(500);
+    let quota = build(Quota::fixed_window(50, window).anchor(Anchor::FirstHit));
+    let (first, decision) = take(&store, None, 7, &quota, 1).await;
+    assert_eq!((first.allowed, decision.remaining), (true, 49));
+    let mut last = first;
+    let mut admitted = 1;
+    while admitted < 200 {
+        let (verdict, _) = take(&store, None, 7, &quota, 1).await;
+        admitted += u64::from(verdict.allowed);
+        last = verdict;
+    }
+    // Four windows, of which the first began with the first call: the last one begins after three whole ones, counted in
+    // milliseconds.
+    let passed = last.now.as_nanos() - first.now.as_nanos();
+    assert!(passed + 3_000_000 >= 3 * quota.window_ns(), "200 of 50 in each window after {passed} ns");
+    let stats: String = told(&server, &["INFO", "commandstats"]);
+    assert!(stats.contains("cmdstat_exec:") && !stats.contains("cmdstat_eval"), "{stats}");
+    until_empty(&server).await;
+}
