@@ -64,7 +64,7 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::Request<'_, '_>) -> 
     let mut words: Vec<&[u8]> = vec![b"EVALSHA", call.script().sha().as_bytes(), count.as_bytes()];
     words.extend(call.keys().iter().map(spillgate_redis::Name::as_bytes));
     words.extend(call.arguments());
-    let failed = |error: std::io::Error| StoreError::Unavailable(error.to_string());
+    let failed = |error: std::io::Error| StoreError::Unavailable(error.to_string().into());
     redis.write_all(&command(&words)).await.map_err(failed)?;
     let (mut reply, mut chunk) = (Vec::new(), [0; 1024]);
     loop {
@@ -77,8 +77,8 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::Request<'_, '_>) -> 
             (Some(head), Some(length)) if reply.len() >= head + length + 2 => {
                 return Ok(reply[head..head + length].to_vec());
             }
-            (Some(_), None) => return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned())),
-            _ if read == 0 => return Err(StoreError::Unavailable("Redis hung up".to_owned())),
+            (Some(_), None) => return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned().into())),
+            _ if read == 0 => return Err(StoreError::Unavailable("Redis hung up".into())),
             _ => {}
         }
     }
