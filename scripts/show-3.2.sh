@@ -9,7 +9,7 @@ scripts/setup.sh
 show() {
   local name
   for name in "${@:3}"; do
-    cargo test --quiet --package "$1" --locked --test "$2" -- --list | grep -q "\b$name: test" ||
+    cargo test --quiet --package "$1" --locked --test "$2" -- --list | grep "\b$name: test" >/dev/null ||
       { echo "$2 has no test $name" >&2; exit 1; }
   done
   cargo test --package "$1" --locked --test "$2" -- "${@:3}"
