@@ -29,8 +29,8 @@ async fn until_more_are_decided(load: &Load) {
 fn assert_all_are_accounted_for(store: &RedisStore, tally: &Tally) {
     assert_eq!(store.in_flight(), 0, "{tally:?}");
     assert_eq!(counted(store), tally.failed, "{tally:?}");
-    // Ten times the claim: the machine may be busy.
-    assert!(tally.longest < 10 * WITHIN, "{tally:?}");
+    // Who does not heed the deadline waits for as long as the fault lasts; the machine may be busy.
+    assert!(tally.longest < 20 * WITHIN, "{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
