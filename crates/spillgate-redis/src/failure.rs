@@ -141,6 +141,11 @@ pub struct Failed {
 }
 
 impl Failed {
+    /// A server's error in its own words, of which the first is its code.
+    pub(crate) fn said(error: String) -> Failed {
+        Failed::new(Failure::of_code(error.split(' ').next().unwrap_or_default()), error)
+    }
+
     pub(crate) fn new(class: Failure, detail: impl Into<Cow<'static, str>>) -> Failed {
         Failed { class, detail: detail.into() }
     }

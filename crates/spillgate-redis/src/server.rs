@@ -1,19 +1,14 @@
 //! One server: what it is asked, and what becomes of that.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arc_swap::ArcSwapOption;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::breaker::{Breaker, Circuit};
+use crate::breaker::Circuit;
 use crate::call::Call;
 use crate::failure::{Failed, Failure};
-use crate::jitter::Jitter;
-use crate::link::{Link, Live, Shared};
+use crate::link::{Links, Live};
 use crate::plain::{Plain, numbers};
 use crate::request::Request;
 use crate::script::Script;
@@ -44,24 +39,12 @@ pub(crate) enum Redirection {
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Server {
-    shared: Arc<Shared>,
-    links: Box<[Arc<Link>]>,
+    links: Arc<Links>,
 }
 
 impl Server {
     pub(crate) fn new(target: Target, settings: &Settings) -> Server {
-        let shared = Shared {
-            target,
-            breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
-            jitter: Jitter::new(),
-            connect_timeout: settings.connect_timeout,
-            longest_pause: settings.probe_every,
-            start: Instant::now(),
-            trouble: ArcSwapOption::empty(),
-            found: watch::Sender::new(None),
-        };
-        let links = (0..settings.connections.max(1)).map(|_| Arc::default()).collect();
-        Server { shared: Arc::new(shared), links }
+        Server { links: Arc::new(Links::new(target, settings)) }
     }
 
     /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that says that it
@@ -70,78 +53,62 @@ impl Server {
         if !self.admits() {
             return Err(Failed::new(Failure::Open, "the server is not asked for a while"));
         }
-        let breaker = &self.shared.breaker;
-        let live = match self.link().live(&self.shared, deadline).await {
-            Ok(live) => live,
-            Err(failed) => {
-                breaker.failed(self.shared.at_ns(Instant::now()));
-                return Err(failed);
-            }
-        };
+        let live = self.links.live(deadline).await?;
+        let asked = Instant::now();
         let Ok(reply) = timeout_at(deadline, reply(&live, call, asking)).await else {
-            let now_ns = self.shared.at_ns(Instant::now());
-            live.was_silent(now_ns);
-            breaker.failed(now_ns);
+            live.suspect();
+            self.links.had_no_answer(asked);
             return Err(Failed::new(Failure::Timeout, "no answer before the deadline"));
         };
         match &reply {
             Err(failed) if failed.class.is_of_the_server() => {
-                breaker.open(self.shared.at_ns(Instant::now()));
+                self.links.breaker.open(self.links.at_ns(Instant::now()));
                 if failed.class == Failure::Readonly {
                     live.give_up();
                 }
             }
             // The link itself sees to it.
             Err(failed) if failed.class == Failure::Disconnected => {}
-            _ => {
-                live.answered();
-                breaker.succeeded();
-            }
+            _ => self.links.breaker.succeeded(),
         }
         reply
     }
 
     /// Whether the breaker lets a request pass; while it is closed that costs no look at the clock.
     fn admits(&self) -> bool {
-        let breaker = &self.shared.breaker;
-        breaker.circuit() == Circuit::Closed || breaker.admits(self.shared.at_ns(Instant::now()))
-    }
-
-    /// The link of this thread.
-    fn link(&self) -> &Arc<Link> {
-        &self.links[thread() % self.links.len()]
+        let breaker = &self.links.breaker;
+        breaker.circuit() == Circuit::Closed || breaker.admits(self.links.at_ns(Instant::now()))
     }
 
     /// Waits for a connection until the deadline.
     pub(crate) async fn connected(&self, deadline: Instant) -> Result<(), Failed> {
-        let connected = self.link().live(&self.shared, deadline).await;
-        connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
+        self.links.connected(deadline).await.map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
     /// Why the last attempt to connect failed, if it did.
     pub(crate) fn trouble(&self) -> Option<Failed> {
-        self.shared.trouble.load().as_deref().cloned()
+        self.links.trouble()
     }
 
     pub(crate) fn circuit(&self) -> Circuit {
-        self.shared.breaker.circuit()
+        self.links.breaker.circuit()
     }
 
     /// Where it was found last, if it was, and whether there is a connection.
     pub(crate) fn node(&self) -> Node {
-        let address = match &self.shared.target.location {
+        let address = match &self.links.target.location {
             Location::At(address) => address.to_string(),
             Location::PrimaryOf(_, name) => {
-                self.shared.found.borrow().as_ref().map_or_else(|| name.clone(), ToString::to_string)
+                self.links.found().map_or_else(|| name.clone(), |address| address.to_string())
             }
         };
-        Node { address, is_connected: self.links.iter().any(|link| link.is_live()) }
+        Node { address, is_connected: self.links.is_live() }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.links.iter().for_each(|link| link.end());
+        self.links.end();
     }
 }
 
@@ -251,19 +218,6 @@ pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
         command.arg(argument);
     }
     command
-}
-
-/// This thread's number among those that have asked for one.
-fn thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    THREAD.with(|thread| {
-        let number = thread.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        thread.set(Some(number));
-        number
-    })
 }
 
 #[cfg(test)]

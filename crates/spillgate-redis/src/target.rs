@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -64,10 +64,15 @@ impl Access {
         Ok(Connected { connection, driver, address: address.clone() })
     }
 
-    async fn greet<S>(&self, stream: S, user: &RedisConnectionInfo) -> Result<(MultiplexedConnection, Driver), Failed>
+    async fn greet<S>(
+        &self,
+        mut stream: S,
+        user: &RedisConnectionInfo,
+    ) -> Result<(MultiplexedConnection, Driver), Failed>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        is_let_in(&mut stream).await?;
         // Deadlines are the caller's, and what may be in flight at once never waits to be queued.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(self.queue);
         let (connection, driver) = MultiplexedConnection::new_with_config(user, stream, config).await?;
@@ -121,6 +126,30 @@ impl Access {
     }
 }
 
+/// Whether the server talks to us. One that hangs up says why, but to nobody's question: the client library would drop it.
+async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), Failed> {
+    // It may have hung up already, and what it said is there all the same.
+    let written = stream.write_all(b"PING\r\n").await;
+    let (mut said, mut length) = ([0; 512], 0);
+    while length < said.len() && !said[..length].ends_with(b"\n") {
+        match stream.read(&mut said[length..]).await? {
+            0 => return Err(written.err().map_or_else(hung_up, Failed::from)),
+            more => length += more,
+        }
+    }
+    let said = String::from_utf8_lossy(&said[..length]);
+    match said.trim_end().strip_prefix('-') {
+        // Nobody is logged in yet.
+        Some(error) if error.starts_with("NOAUTH") || error.starts_with("NOPERM") => Ok(()),
+        Some(error) => Err(Failed::said(error.to_owned())),
+        None => Ok(()),
+    }
+}
+
+fn hung_up() -> Failed {
+    Failed::new(Failure::Disconnected, "the server hung up")
+}
+
 fn is_primary(role: &Value) -> bool {
     matches!(role, Value::BulkString(role) if role == b"master")
 }
@@ -146,7 +175,7 @@ impl Connected {
 async fn driven<T>(driver: &mut Driver, told: impl Future<Output = RedisResult<T>>) -> Result<T, Failed> {
     tokio::select! {
         told = told => Ok(told?),
-        () = driver => Err(Failed::new(Failure::Disconnected, "the server hung up")),
+        () = driver => Err(hung_up()),
     }
 }
 
