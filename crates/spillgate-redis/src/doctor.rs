@@ -17,6 +17,7 @@ use crate::Settings;
 use crate::address::{Servers, Url};
 use crate::failure::{Failed, Failure};
 use crate::first::first_of;
+use crate::sentinels::Sentinels;
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
 
@@ -95,7 +96,7 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
     let access = Arc::new(Access::new(url.user, tls, settings));
     let location = match url.servers {
         Servers::One(address) => Location::At(address),
-        Servers::Sentinels(sentinels, name) => Location::PrimaryOf(sentinels, name),
+        Servers::Sentinels(sentinels, name) => Location::ToldBy(Sentinels::new(sentinels, name)),
         Servers::Cluster(seeds) => {
             let open = seeds.iter().map(|seed| access.open(seed, &access.user));
             let first = within(settings.connect_timeout, first_of(open.collect())).await?;

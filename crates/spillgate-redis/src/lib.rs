@@ -40,6 +40,7 @@ mod plain;
 mod raw;
 mod request;
 mod script;
+mod sentinels;
 mod server;
 mod settings;
 mod slots;

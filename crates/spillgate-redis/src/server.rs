@@ -98,8 +98,8 @@ impl Server {
     pub(crate) fn node(&self) -> Node {
         let address = match &self.links.target.location {
             Location::At(address) => address.to_string(),
-            Location::PrimaryOf(_, name) => {
-                self.links.found().map_or_else(|| name.clone(), |address| address.to_string())
+            Location::ToldBy(sentinels) => {
+                self.links.found().map_or_else(|| sentinels.name.clone(), |address| address.to_string())
             }
         };
         Node { address, is_connected: self.links.is_live() }

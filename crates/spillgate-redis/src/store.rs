@@ -12,6 +12,7 @@ use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
 use crate::parts::{self, GiveBack};
+use crate::sentinels::Sentinels;
 use crate::server::{Reply, Server};
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
@@ -109,7 +110,7 @@ impl RedisStore {
         let topology = match url.servers {
             Servers::One(address) => Topology::Server(server(access, Location::At(address))),
             Servers::Sentinels(sentinels, name) => {
-                Topology::Server(server(access, Location::PrimaryOf(sentinels, name)))
+                Topology::Server(server(access, Location::ToldBy(Sentinels::new(sentinels, name))))
             }
             Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
         };
