@@ -176,7 +176,7 @@ impl Cluster {
         let unknown = self.seeds.iter().filter(|seed| old.at(seed).is_none());
         let addresses = known.into_iter().map(|node| &node.address).chain(unknown);
         let attempts = addresses.map(|address| self.read_at(address, &old));
-        first_of(attempts.collect()).await
+        first_of(attempts.collect(), self.settings.connect_timeout).await
     }
 
     /// The map that this node tells. Nodes that are in the old one keep their connections.

@@ -92,7 +92,7 @@ impl Links {
         Links {
             target,
             breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
-            links: (0..settings.connections.max(1)).map(|_| Link::default()).collect(),
+            links: (0..settings.connections).map(|_| Link::default()).collect(),
             filled: Notify::new(),
             jitter: Jitter::new(),
             usual_wait: settings.timeout - settings.timeout / 8,

@@ -14,6 +14,7 @@ use crate::deny_cache::DenyCache;
 use crate::parts::{self, GiveBack};
 use crate::sentinels::Sentinels;
 use crate::server::{Reply, Server};
+use crate::settings::LONGEST;
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
 use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
@@ -103,6 +104,7 @@ impl RedisStore {
     /// # Errors
     /// The address or a certificate is none.
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
+        let settings = &settings.within_bounds();
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
         let access = Access::new(url.user, tls, settings);
@@ -165,11 +167,26 @@ impl RedisStore {
         Within { store: self, timeout }
     }
 
-    /// Like [`Store::decide`], within a time of the caller's own, and with the class of what failed.
+    /// Like [`Store::decide`], within a time of the caller's own (of a day at most), and with the class of what failed.
     ///
     /// # Errors
     /// There is no decision.
     pub async fn decide_within(
+        &self,
+        timeout: Duration,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, Failed> {
+        let decided = self.decide_or_repeat(timeout, now, hits, decisions).await;
+        if let Err(failed) = &decided {
+            self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        decided
+    }
+
+    /// The store's decision, or the refusal that it would repeat.
+    async fn decide_or_repeat(
         &self,
         timeout: Duration,
         now: Option<Time>,
@@ -187,20 +204,13 @@ impl RedisStore {
             return Ok(verdict);
         }
         let question = deny_cache.question(hits, sent);
-        let decided = match Place::take(&self.shared) {
-            Some(place) => self.decide_admitted(timeout, now, hits, decisions, place).await,
-            None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
-        };
-        match &decided {
-            Ok((verdict, slots)) if now.is_none() && !verdict.allowed => {
-                question.learn(decisions, verdict.now, Instant::now(), *slots);
-            }
-            Ok(_) => {}
-            Err(failed) => {
-                self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
-            }
+        let place =
+            Place::take(&self.shared).ok_or_else(|| Failed::new(Failure::Overloaded, "too many requests in flight"))?;
+        let (verdict, slots) = self.decide_admitted(timeout, now, hits, decisions, place).await?;
+        if now.is_none() && !verdict.allowed {
+            question.learn(decisions, verdict.now, Instant::now(), slots);
         }
-        decided.map(|(verdict, _)| verdict)
+        Ok(verdict)
     }
 
     /// The verdict, and the most slots that it may be of.
@@ -212,6 +222,7 @@ impl RedisStore {
         decisions: &mut [Decision],
         place: Place,
     ) -> Result<(Verdict, usize), Failed> {
+        let timeout = timeout.min(LONGEST);
         let deadline = Instant::now() + timeout;
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {

@@ -38,7 +38,7 @@ impl Access {
         Access {
             user,
             tls,
-            queue: settings.max_in_flight,
+            queue: settings.max_in_flight.max(1),
             scripts: settings.scripts,
             // A connection takes two answers of theirs.
             sentinels_within: settings.connect_timeout / 4,
@@ -71,7 +71,8 @@ impl Access {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         is_let_in(&mut stream).await?;
-        // Deadlines are the caller's, and what may be in flight at once never waits to be queued.
+        // Deadlines are the caller's. As many requests as may be in flight do not wait to be queued; parts of theirs may,
+        // for the driver to take others out.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(self.queue);
         let (connection, driver) = MultiplexedConnection::new_with_config(user, stream, config).await?;
         Ok((connection, Box::pin(driver)))
