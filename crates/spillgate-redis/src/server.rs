@@ -119,9 +119,12 @@ async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Rep
     };
     match told {
         Ok(Some(bytes)) => Ok(Reply::Bytes(bytes)),
-        Ok(None) => Err(Failed::new(Failure::Other, "no answer to what was asked")),
+        Ok(None) => Err(Failed::new(Failure::Garbled, "no answer to what was asked")),
         Err(error) => match redirection(&error, &live.address) {
             Some(redirection) => Ok(Reply::Elsewhere(redirection)),
+            None if matches!(call, Call::Plain(_)) && is_done_in_part(&error, asking) => {
+                Err(Failed::new(Failure::Garbled, error.to_string()))
+            }
             None => Err(error.into()),
         },
     }
@@ -157,6 +160,23 @@ async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisR
         Ok((reply,)) => Ok(numbers(&reply)),
         Err(error) if plain.by_increx && lacks_command(&error) => Ok(Some(Vec::new())),
         Err(error) => Err(error),
+    }
+}
+
+/// Whether a transaction with these errors may have done something; each has its command's place.
+fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
+    let errors = error.clone().into_server_errors();
+    match errors.as_deref() {
+        // One within the answer to EXEC.
+        Some([(0, _)]) => true,
+        // Without MULTI each command is done by itself, unless all are refused.
+        Some([(first, _), .., (last, error)]) => {
+            let (is_aborted, refused) = (error.kind() == Some(ServerErrorKind::ExecAbort), last - first + 1);
+            !is_aborted
+                && *first <= usize::from(asking)
+                && errors.as_deref().is_some_and(|errors| errors.len() < refused)
+        }
+        _ => false,
     }
 }
 

@@ -137,6 +137,7 @@ end
 
 local hits, states = read_hits()
 local answer = struct.pack('>I5I4', now_s, now_ns)
+for _, state in ipairs(states) do may_use(state.key, state.algorithm.commands) end
 for _, hit in ipairs(hits) do adopt(hit) end
 for _, hit in ipairs(hits) do hit.refused = refuses(hit) end
 local allowed = verdict(hits)
