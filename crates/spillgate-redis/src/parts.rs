@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
-use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Quota, StoreError, Time, Verdict};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, StoreError, Time, Verdict};
 use tokio::time::Instant;
 
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
-use crate::failure::{Failed, Failure};
+use crate::failure::Failed;
 use crate::name::Name;
 use crate::request::Answer;
 use crate::slots::slot;
@@ -79,11 +79,9 @@ pub(crate) async fn decide(
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<(Verdict, GiveBack), Failed> {
-    if hits.len() > MAX_HITS {
-        return Err(Failed::new(Failure::Malformed, "too many hits"));
-    }
-    let parts = split(hits);
     // All is checked before anybody is asked.
+    forms.check(hits)?;
+    let parts = split(hits);
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| forms.call(now, &part.hits)).collect();
     let asked = calls?.into_iter().zip(&parts);
     let asked = asked.map(|(call, part)| ask(cluster, call, part.hits.len(), deadline));

@@ -57,9 +57,9 @@ pub struct Settings {
     ///
     /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
     /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
-    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was last
-    /// told: their bound is f(s + 2d), where d is how late that was, at most the timeout, and how much the clocks of a
-    /// cluster's nodes differ.
+    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was told
+    /// in the last second; a request that comes later asks for the time first, in a round trip of its own. Their bound
+    /// is f(s + 2d), where d is the longest timeout of a request, and how much the clocks of a cluster's nodes differ.
     pub scripts: bool,
     /// How a `fixed_window` is taken from.
     pub fixed_window: FixedWindow,
