@@ -41,13 +41,14 @@ pub struct Settings {
     pub probe_every: Duration,
     /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none.
     ///
-    /// A take that was refused for free is refused again until its time, at as high a cost under the same quota, while
+    /// A take that was refused for free is refused again until its time, at the same cost under the same quota, while
     /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
     /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
     /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
     pub deny_cache_entries: usize,
     /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
-    /// has lost the state.
+    /// has lost the state. In a cluster it is 100 ms at most: there a refusal may be due to what a request in several
+    /// slots is about to give back.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::address::{Servers, Url};
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
-use crate::deny_cache::DenyCache;
+use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
 use crate::parts::{self, GiveBack};
 use crate::server::{Reply, Server};
 use crate::target::{Access, Location, Target};
@@ -113,9 +113,13 @@ impl RedisStore {
             }
             Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
         };
+        let max_age = match &topology {
+            Topology::Server(_) => settings.deny_cache_max_age,
+            Topology::Cluster(_) => settings.deny_cache_max_age.min(CLUSTER_MAX_AGE),
+        };
         let shared = Shared {
             topology,
-            deny_cache: DenyCache::new(settings.deny_cache_entries, settings.deny_cache_max_age),
+            deny_cache: DenyCache::new(settings.deny_cache_entries, max_age),
             forms: Forms::new(settings),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
@@ -191,18 +195,17 @@ impl RedisStore {
             None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
         };
         match &decided {
-            Ok((verdict, slots)) if now.is_none() && !verdict.allowed => {
-                question.learn(decisions, verdict.now, Instant::now(), *slots);
+            Ok(verdict) if now.is_none() && !verdict.allowed => {
+                question.learn(decisions, verdict.now, Instant::now());
             }
             Ok(_) => {}
             Err(failed) => {
                 self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
             }
         }
-        decided.map(|(verdict, _)| verdict)
+        decided
     }
 
-    /// The verdict, and the most slots that it may be of.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -210,7 +213,7 @@ impl RedisStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
         place: Place,
-    ) -> Result<(Verdict, usize), Failed> {
+    ) -> Result<Verdict, Failed> {
         let deadline = Instant::now() + timeout;
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
@@ -221,7 +224,7 @@ impl RedisStore {
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
                     let _ = timeout_at(deadline, given_back).await;
                 }
-                Ok((verdict, hits.len()))
+                Ok(verdict)
             }
             topology => {
                 let mut call = self.shared.forms.call(now, hits)?;
@@ -229,7 +232,7 @@ impl RedisStore {
                 loop {
                     let reply = topology.ask(&call, deadline).await?;
                     if let Answer::Verdict(verdict) = call.answer(&reply, decisions)? {
-                        return Ok((verdict, 1));
+                        return Ok(verdict);
                     }
                 }
             }

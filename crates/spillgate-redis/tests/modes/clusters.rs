@@ -1,11 +1,14 @@
 //! A store without scripts, and one that keeps logs in sorted sets, on a cluster.
 
+use std::time::Duration;
+
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, StoreError};
 use spillgate_redis::{Failure, FixedWindow, LogForm, Name, RedisStore, Settings};
+use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, key_on, slot, text};
 use crate::load::{Load, States, counted};
-use crate::{PATIENCE, a_day, patient, until};
+use crate::{PATIENCE, a_day, patient, take, until};
 
 fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     let settings = Settings { scripts, log: LogForm::Zset, ..patient(&cluster.url()) };
@@ -66,10 +69,29 @@ async fn a_native_window_is_asked_about_alone_in_several_slots_too() {
     }
 }
 
+/// Whatever the settings say, and though the request has hits in one slot alone.
+#[tokio::test]
+async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
+    let cluster = Cluster::start(false, &[]).await;
+    let settings = Settings { deny_cache_max_age: Duration::from_secs(86_400), ..patient(&cluster.url()) };
+    let (here, there) = (RedisStore::new(&settings).expect("valid"), RedisStore::new(&settings).expect("valid"));
+    let quota = a_day(1);
+    take(&here, 1, &quota, PATIENCE).await.expect("it serves");
+    let (refused, _) = take(&here, 1, &quota, PATIENCE).await.expect("it serves");
+    assert!(!refused.allowed);
+    let reset = [Hit::new(1, &quota, Op::Reset, Binding::Enforce)];
+    there.decide(None, &reset, &mut [Decision::default()]).await.expect("it serves");
+    let deadline = Instant::now() + PATIENCE;
+    while !take(&here, 1, &quota, PATIENCE).await.expect("it serves").0.allowed {
+        assert!(Instant::now() < deadline, "nobody ever asks again");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_request_in_several_slots_is_decided_by_each() {
     let cluster = Cluster::start(false, &[]).await;
-    let window = std::time::Duration::from_secs(365 * 86_400);
+    let window = Duration::from_secs(365 * 86_400);
     let log = Quota::sliding_window_log(2, window).build().expect("valid");
     let few = Quota::fixed_window(2, window).build().expect("valid");
     let many = Quota::fixed_window(9, window).build().expect("valid");
