@@ -98,6 +98,13 @@ impl Call<'_, '_, '_> {
         }
     }
 
+    /// As of [`Request::until`]; plain commands give nothing back.
+    pub(crate) fn until(&mut self, latest: Time) {
+        if let Call::Script(request) = self {
+            request.until(latest);
+        }
+    }
+
     /// As of [`Request::answer`].
     ///
     /// # Errors

@@ -217,8 +217,9 @@ impl RedisStore {
         let deadline = Instant::now() + timeout;
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
+                let Shared { forms, give_backs_lost, .. } = &*self.shared;
                 let (verdict, give_back) =
-                    parts::decide(cluster, &self.shared.forms, now, hits, decisions, deadline).await?;
+                    parts::decide(cluster, forms, give_backs_lost, now, hits, decisions, deadline).await?;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
