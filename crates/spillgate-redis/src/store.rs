@@ -45,16 +45,26 @@ use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 /// those of the kernel; but not in one atomic step:
 ///
 /// * If the request is refused, what slots took that did not know of it is given back by receipt, before the answer if the
-///   deadline allows. Until then it may refuse somebody else. A give-back that is not done by twice the deadline is
-///   dropped and [counted](RedisStore::give_backs_lost): then the units come back as their algorithm says. Limits are
-///   never exceeded by it, but that a bucket's take, given back d later, widens its bound to that of s + d.
-/// * If a slot fails, the request fails, and what others took stays taken: whoever then lets the request pass has charged
-///   it as far as possible. So it is if the caller does not wait for the verdict.
+///   deadline allows. Until then it may refuse somebody else. By twice the timeout, on the slot's own clock, it has been
+///   given back or never is: a slot that reads it later does nothing, and the units come back as their algorithm says.
+///   Windows, logs, counters and leases are never exceeded by it, whenever it comes; a bucket's take, given back d later,
+///   widens its bound to that of s + d, so d is at most twice the timeout.
+/// * If a slot fails, the request fails once all have answered or the deadline has come, and what others took stays
+///   taken: whoever then lets the request pass has charged it as far as possible.
+/// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
+/// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::give_backs_lost). A request in one
+///   slot that fails in doubt, or is dropped, may have charged as well: [`Failure::is_in_doubt`] alone says that.
 /// * A lease is renewed though another slot refuses the request.
 ///
 /// # Failover
 ///
-/// Replicas may lack the last takes of a primary that died. A limit is exceeded by that many at most.
+/// A replica takes over with what had reached it. The takes that had not are forgotten, and a limit is exceeded by that
+/// many at most:
+///
+/// * of a primary that died, those of its last replication lag;
+/// * of a primary that is cut off from the others and lives, also all that it admits to those who still reach it. A
+///   cluster's primary goes on for `cluster-node-timeout` at most; one of sentinels as long as the cut lasts, or for
+///   `min-replicas-max-lag` where it has `min-replicas-to-write`. Meanwhile the two sides may each admit the limit.
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Shared>,
@@ -291,7 +301,8 @@ impl RedisStore {
         self.shared.failures[class as usize].load(Ordering::Relaxed)
     }
 
-    /// How often a slot may have kept what it took for a request that another slot refused: it did not answer in time.
+    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it was
+    /// not given back in time, another slot failed, or the caller did not wait for the verdict.
     #[must_use]
     pub fn give_backs_lost(&self) -> u64 {
         self.shared.give_backs_lost.load(Ordering::Relaxed)

@@ -54,7 +54,7 @@ impl StoreMetrics {
             give_backs_lost: counter(
                 registry,
                 "store_give_backs_lost",
-                "Parts of refused requests that a slot of a cluster may have kept",
+                "Parts of requests that were not admitted, which a slot of a cluster may have kept",
             ),
             deny_cache: by(Source::DenyCache),
             local: by(Source::Local),
