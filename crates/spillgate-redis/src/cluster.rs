@@ -81,7 +81,8 @@ impl Cluster {
         asked
     }
 
-    /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way.
+    /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way, or nobody
+    /// says where they are.
     async fn ask_owner(
         self: &Arc<Cluster>,
         slot: u16,
@@ -99,6 +100,7 @@ impl Cluster {
             (server, asking) = match redirection {
                 Redirection::Moved(address) => {
                     self.read_anew();
+                    let Some(address) = address else { return Ok(None) };
                     (self.server(&address), false)
                 }
                 Redirection::Ask(address) => (self.server(&address), true),

@@ -98,16 +98,30 @@ fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Host and port of a node in CLUSTER SLOTS.
+/// Host and port of a node in CLUSTER SLOTS. A node that should have a host name and has none is `?`; then its IP address
+/// is among what is told besides.
 fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
-    let [host, Value::Int(port), ..] = array(node)? else { return None };
-    let host = match host {
-        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-        Value::SimpleString(host) => host,
-        Value::Nil => "",
-        _ => return None,
+    let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
+    let host = match text(host)? {
+        "?" => ip(besides.get(1)?)?,
+        host => host,
     };
     at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked)
+}
+
+/// The value that follows the name `ip`.
+fn ip(names_and_values: &Value) -> Option<&str> {
+    let mut pairs = array(names_and_values)?.chunks_exact(2);
+    pairs.find_map(|pair| if text(&pair[0])? == "ip" { text(&pair[1]) } else { None })
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        Value::SimpleString(text) => Some(text),
+        Value::Nil => Some(""),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -155,16 +169,38 @@ mod tests {
 
     #[test]
     fn a_node_without_a_name_is_the_one_that_was_asked() {
-        let hosts = [Value::Nil, text(""), text("?"), text("other"), Value::SimpleString("other".to_owned())];
+        let hosts = [Value::Nil, text(""), text("other"), Value::SimpleString("other".to_owned())];
         let ranges = (0..).zip(hosts).map(|(i, host)| range(i * 10, i * 10 + 4, host, 7000));
         let map = read(ranges.collect()).expect("a map");
         assert_eq!(map.nodes.len(), 2);
-        for slot in 0..50 {
-            let expected = if slot < 30 { "asked:7000" } else { "other:7000" };
+        for slot in 0..40 {
+            let expected = if slot < 20 { "asked:7000" } else { "other:7000" };
             let expected = (slot % 10 < 5).then(|| expected.to_owned());
             assert_eq!(owner(&map, slot), expected, "slot {slot}");
         }
         assert_eq!(owner(&map, 16383), None);
+    }
+
+    #[test]
+    fn a_node_that_lacks_its_host_name_is_at_its_ip_address() {
+        let besides = |words: &[&str]| Value::Array(words.iter().map(|word| text(word)).collect());
+        let range = |first, besides: Option<Value>| {
+            let node = [text("?"), Value::Int(7000), text("id")].into_iter().chain(besides).collect();
+            Value::Array(vec![Value::Int(first), Value::Int(first), Value::Array(node)])
+        };
+        let map = read(vec![
+            range(0, Some(besides(&["shard", "ip", "ip", "192.0.2.1"]))),
+            // It does not know its own yet.
+            range(1, Some(besides(&["ip", ""]))),
+            range(2, Some(besides(&["ip"]))),
+            range(3, Some(besides(&[]))),
+            range(4, Some(Value::Nil)),
+            range(5, None),
+        ]);
+        let map = map.expect("a map");
+        assert_eq!(owner(&map, 0).as_deref(), Some("192.0.2.1:7000"));
+        assert_eq!(owner(&map, 1).as_deref(), Some("asked:7000"));
+        assert!((2..6).all(|slot| owner(&map, slot).is_none()), "it is not the one that was asked");
     }
 
     #[test]
