@@ -206,18 +206,18 @@ impl Cluster {
         connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
-    /// The worst of all nodes: open, if one is.
+    /// Closed or open if it is so at all nodes that have slots, else half open: some requests pass.
     pub(crate) fn circuit(&self) -> Circuit {
         let map = self.map.load();
         if map.is_unknown() && self.trouble.load().is_some() {
             return Circuit::Open;
         }
-        let badness = |circuit: &Circuit| match circuit {
-            Circuit::Closed => 0,
-            Circuit::HalfOpen => 1,
-            Circuit::Open => 2,
-        };
-        map.nodes.iter().map(|node| node.server.circuit()).max_by_key(badness).unwrap_or(Circuit::Closed)
+        let owners = map.owners();
+        match owners.iter().filter(|node| node.server.circuit() == Circuit::Closed).count() {
+            closed if closed == owners.len() => Circuit::Closed,
+            0 => Circuit::Open,
+            _ => Circuit::HalfOpen,
+        }
     }
 
     /// Why there is no connection to one of the nodes, and to which; or why there is no map.

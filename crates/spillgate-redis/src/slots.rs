@@ -47,13 +47,15 @@ pub(crate) struct Node {
 /// The nodes, and for each slot the place of its node.
 pub(crate) struct Map {
     pub(crate) nodes: Vec<Node>,
+    /// So many of them have slots: the first ones.
+    owners: usize,
     slots: Arc<[u16]>,
 }
 
 impl Map {
     /// The map of a cluster that nobody knows yet.
     pub(crate) fn unknown() -> Map {
-        Map { nodes: Vec::new(), slots: Arc::new([NOBODY; SLOTS]) }
+        Map { nodes: Vec::new(), owners: 0, slots: Arc::new([NOBODY; SLOTS]) }
     }
 
     pub(crate) fn is_unknown(&self) -> bool {
@@ -65,6 +67,11 @@ impl Map {
         self.nodes.get(usize::from(self.slots[usize::from(slot)]))
     }
 
+    /// All that have slots.
+    pub(crate) fn owners(&self) -> &[Node] {
+        &self.nodes[..self.owners]
+    }
+
     pub(crate) fn at(&self, address: &ConnectionAddr) -> Option<&Node> {
         self.nodes.iter().find(|node| node.address == *address)
     }
@@ -72,7 +79,7 @@ impl Map {
     /// The same map, which knows of another node, unless it knows too many.
     pub(crate) fn with(&self, node: &Node) -> Map {
         let nodes = self.nodes.iter().chain([node]).take(NODES_MAX);
-        Map { nodes: nodes.cloned().collect(), slots: Arc::clone(&self.slots) }
+        Map { nodes: nodes.cloned().collect(), owners: self.owners, slots: Arc::clone(&self.slots) }
     }
 
     /// The map that `asked` told by CLUSTER SLOTS; `None` if that is none. `node` makes those that are new.
@@ -90,7 +97,8 @@ impl Map {
             let place = u16::try_from(place).ok().filter(|place| usize::from(*place) < NODES_MAX)?;
             slots.get_mut(usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?)?.fill(place);
         }
-        if nodes.is_empty() { None } else { Some(Map { nodes, slots: Arc::new(slots) }) }
+        let owners = nodes.len();
+        if owners == 0 { None } else { Some(Map { nodes, owners, slots: Arc::new(slots) }) }
     }
 }
 
@@ -234,5 +242,6 @@ mod tests {
         assert_eq!(map.with(&node(at("b", 1))).nodes.len(), NODES_MAX);
         let less = read(ranges(NODES_MAX - 1)).expect("a map").with(&node(at("b", 1)));
         assert!(less.at(&at("b", 1)).is_some() && owner(&less, 3) == owner(&map, 3));
+        assert_eq!((less.owners().len(), map.owners().len()), (NODES_MAX - 1, NODES_MAX));
     }
 }

@@ -250,7 +250,8 @@ impl RedisStore {
         }
     }
 
-    /// What becomes of requests now; of a cluster's nodes the one that fares worst says it.
+    /// What becomes of requests now. A cluster's circuit is half open while some of its nodes that have slots serve and
+    /// others do not, so that requests pass or fail by their slots; it is open when all of them do not serve.
     #[must_use]
     pub fn circuit(&self) -> Circuit {
         match &self.shared.topology {

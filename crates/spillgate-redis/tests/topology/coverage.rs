@@ -31,6 +31,28 @@ async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
     assert!(tally.longest < 20 * WITHIN, "{tally:?}");
 }
 
+#[tokio::test]
+async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does() {
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let keys = [0, 1, 2].map(|nth| key_on(&cluster.nodes[0], nth, &a_day(1), 15));
+    assert_eq!(store.circuit(), Circuit::Closed);
+    for (node, expected) in [(1, Circuit::HalfOpen), (0, Circuit::HalfOpen), (2, Circuit::Open)] {
+        cluster.nodes[node].freeze();
+        let before = store.failures(Failure::Open);
+        while store.failures(Failure::Open) == before {
+            take(&store, keys[node], &a_day(1), WITHIN).await.expect_err("it says nothing");
+        }
+        assert_eq!(store.circuit(), expected, "without node {node}");
+    }
+    cluster.nodes.iter().for_each(Server::thaw);
+    for key in keys {
+        until_decided_on(&store, key).await;
+    }
+    assert_eq!(store.circuit(), Circuit::Closed);
+}
+
 /// How often the store failed before.
 async fn until_decided_on(store: &RedisStore, key: u128) -> u64 {
     let (deadline, mut failures) = (Instant::now() + PATIENCE, 0);
