@@ -13,7 +13,7 @@ use crate::plain::{Plain, numbers};
 use crate::request::Request;
 use crate::script::Script;
 use crate::settings::Settings;
-use crate::store::Node;
+use crate::store::NodeStatus;
 use crate::target::{Location, Target};
 
 /// How often a request gives the server its script before it fails: somebody may flush them all the time.
@@ -29,11 +29,11 @@ pub(crate) enum Reply {
 
 /// Where the states of a slot are, by the word of a server that does not have them.
 pub(crate) enum Redirection {
-    /// There, from now on.
-    Moved(ConnectionAddr),
+    /// There, from now on; or somewhere, from now on.
+    Moved(Option<ConnectionAddr>),
     /// There, for this request.
     Ask(ConnectionAddr),
-    /// Partly here and partly there, as yet.
+    /// Partly here and partly there, as yet; or all there, and nobody says where that is.
     TryAgain,
 }
 
@@ -95,14 +95,14 @@ impl Server {
     }
 
     /// Where it was found last, if it was, and whether there is a connection.
-    pub(crate) fn node(&self) -> Node {
+    pub(crate) fn node(&self) -> NodeStatus {
         let address = match &self.links.target.location {
             Location::At(address) => address.to_string(),
             Location::ToldBy(sentinels) => {
                 self.links.found().map_or_else(|| sentinels.name.clone(), |address| address.to_string())
             }
         };
-        Node { address, is_connected: self.links.is_live() }
+        NodeStatus { address, is_connected: self.links.is_live() }
     }
 }
 
@@ -205,24 +205,24 @@ fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<Redirection
     let (_, error) = errors.first()?;
     let there = || address(error.details()?.split_ascii_whitespace().nth(1)?, asked);
     match error.kind()? {
-        ServerErrorKind::Moved => there().map(Redirection::Moved),
-        ServerErrorKind::Ask => there().map(Redirection::Ask),
+        ServerErrorKind::Moved => Some(Redirection::Moved(there())),
+        ServerErrorKind::Ask => Some(there().map_or(Redirection::TryAgain, Redirection::Ask)),
         ServerErrorKind::TryAgain => Some(Redirection::TryAgain),
         _ => None,
     }
 }
 
-/// `host:port`; a host that has no name is the one that was asked.
+/// `host:port`, as of [`at`].
 fn address(text: &str, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let (host, port) = text.rsplit_once(':')?;
     at(host, port.parse().ok()?, asked)
 }
 
-/// That port of that host; a host that has no name is the one that was asked.
+/// That port of that host; a host without a name is the one that was asked, and one that is `?` is any.
 pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let host = match (host, asked) {
-        ("" | "?", ConnectionAddr::Tcp(host, _)) => host,
-        ("" | "?", _) => return None,
+        ("", ConnectionAddr::Tcp(host, _)) => host,
+        ("", _) | ("?", _) => return None,
         (host, _) => host,
     };
     Some(ConnectionAddr::Tcp(host.to_owned(), port))
@@ -250,10 +250,10 @@ mod tests {
     fn addresses_that_servers_send_us_to() {
         let asked = ConnectionAddr::Tcp("asked".to_owned(), 1);
         let told = |text| address(text, &asked).map(|address| address.to_string());
-        for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("?:7", "asked:7"), ("::1:7", "::1:7")] {
+        for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("::1:7", "::1:7")] {
             assert_eq!(told(text).as_deref(), Some(there));
         }
-        for text in ["", "a", "a:", "a:b", "a:65536"] {
+        for text in ["", "a", "a:", "a:b", "a:65536", "?:7"] {
             assert_eq!(told(text), None, "{text}");
         }
         assert_eq!(address(":7", &ConnectionAddr::Unix("/socket".into())), None);

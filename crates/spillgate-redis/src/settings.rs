@@ -56,13 +56,14 @@ pub struct Settings {
     /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none, and
     /// 16,777,216 is the most.
     ///
-    /// A take that was refused for free is refused again until its time, at as high a cost under the same quota, while
+    /// A take that was refused for free is refused again until its time, at the same cost under the same quota, while
     /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
     /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
     /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
     pub deny_cache_entries: usize,
     /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
-    /// has lost the state.
+    /// has lost the state. In a cluster it is 100 ms at most: there a refusal may be due to what a request in several
+    /// slots is about to give back.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,
@@ -72,9 +73,9 @@ pub struct Settings {
     ///
     /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
     /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
-    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was last
-    /// told: their bound is f(s + 2d), where d is how late that was, at most the timeout, and how much the clocks of a
-    /// cluster's nodes differ.
+    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was told
+    /// in the last second; a request that comes later asks for the time first, in a round trip of its own. Their bound
+    /// is f(s + 2d), where d is the longest timeout of a request, and how much the clocks of a cluster's nodes differ.
     pub scripts: bool,
     /// How a `fixed_window` is taken from.
     pub fixed_window: FixedWindow,
