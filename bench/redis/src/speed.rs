@@ -168,7 +168,7 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
 fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
     let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
     let request = Request::new(None, &hits).map_err(|e| e.to_string())?;
-    let argument = request.arguments()[1].iter().fold(String::new(), |mut text, byte| {
+    let argument = request.arguments().nth(1).expect("what the script reads").iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "\\{byte:03}");
         text
     });

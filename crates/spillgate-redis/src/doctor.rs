@@ -17,6 +17,7 @@ use crate::Settings;
 use crate::address::{Servers, Url};
 use crate::failure::{Failed, Failure};
 use crate::first::first_of;
+use crate::sentinels::Sentinels;
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
 
@@ -90,15 +91,16 @@ pub struct ClusterReport {
 /// # Errors
 /// The store cannot be reached, or the address is none.
 pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
+    let settings = &settings.within_bounds();
     let url = Url::parse(&settings.url)?;
     let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
     let access = Arc::new(Access::new(url.user, tls, settings));
     let location = match url.servers {
         Servers::One(address) => Location::At(address),
-        Servers::Sentinels(sentinels, name) => Location::PrimaryOf(sentinels, name),
+        Servers::Sentinels(sentinels, name) => Location::ToldBy(Sentinels::new(sentinels, name)),
         Servers::Cluster(seeds) => {
             let open = seeds.iter().map(|seed| access.open(seed, &access.user));
-            let first = within(settings.connect_timeout, first_of(open.collect())).await?;
+            let first = within(settings.connect_timeout, first_of(open.collect(), settings.connect_timeout)).await?;
             return cluster(&access, Patient::new(first, settings.timeout), settings, now).await;
         }
     };

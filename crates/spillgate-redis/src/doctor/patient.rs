@@ -18,8 +18,6 @@ const READINGS: usize = 8;
 const KEYS_MAX: u128 = 1 << 18;
 /// The low bits of the doctor's keys, which pick no slot.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
-/// The bits that do.
-const SLOT_SHIFT: u32 = 98;
 
 /// A connection on which each answer has its time.
 pub(super) struct Patient {
@@ -179,7 +177,7 @@ impl Questions {
 
     /// A key of ours in one of the slots.
     pub(super) fn key_in(&self, has: impl Fn(u16) -> bool) -> Option<u128> {
-        let mut keys = (0..KEYS_MAX).map(|number| number << SLOT_SHIFT | OWN);
+        let mut keys = (0..KEYS_MAX).map(|number| number << Hit::SLOT_SHIFT | OWN);
         keys.find(|key| has(Name::of(&self.hits(*key)[0]).slot()))
     }
 }

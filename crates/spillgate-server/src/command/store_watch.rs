@@ -20,8 +20,8 @@ const TRY_EVERY: Duration = Duration::from_millis(50);
 const CONNECT_WITHIN: Duration = Duration::from_millis(250);
 /// A line about one class of failures is written at most so often.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Probes in a row without an answer, while requests are answered, that make a store one that does not.
-const FAILED_PROBES: u32 = 2;
+/// Probes in a row without an answer, for each node, that make a store one that does not answer.
+const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that looks after the store, if it is a shared one. It ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
@@ -46,7 +46,7 @@ struct Watch<'s> {
     /// Since when it has answered, or not; `None` before the first probe.
     since: Option<(bool, Instant)>,
     probes: u32,
-    failed_probes: u32,
+    failed_probes: usize,
     told: [Told; Failure::ALL.len()],
 }
 
@@ -73,14 +73,23 @@ impl<'s> Watch<'s> {
         }
     }
 
+    /// Whether the store answers. A cluster does while some of its nodes do: most requests are decided then, and the rest
+    /// would fare no better elsewhere.
     async fn probe(&mut self) -> bool {
         let store = self.shared.store();
-        let connected = timeout(CONNECT_WITHIN, store.connected()).await.is_ok_and(|connected| connected.is_ok());
+        let all_connected = timeout(CONNECT_WITHIN, store.connected()).await.is_ok_and(|connected| connected.is_ok());
+        let nodes = store.nodes();
+        let connected = nodes.iter().filter(|node| node.is_connected).count();
         self.probes = self.probes.wrapping_add(1);
-        let answers = connected && self.shared.answers(self.probes).await;
+        let answers = (all_connected || connected > 0) && self.shared.answers(self.probes).await;
         self.failed_probes = if answers { 0 } else { self.failed_probes.saturating_add(1) };
-        let excused = self.failed_probes < FAILED_PROBES && self.since.is_some_and(|(answered, _)| answered);
-        (answers || excused) && store.circuit() == Circuit::Closed
+        // It may have been the turn of a node that does not.
+        let excused = match store.circuit() {
+            Circuit::Closed => self.failed_probes < FAILED_PROBES * connected.max(1),
+            Circuit::HalfOpen => nodes.len() > 1,
+            Circuit::Open => false,
+        };
+        answers || excused && self.since.is_some_and(|(answered, _)| answered)
     }
 
     fn tell_change(&mut self, answers: bool) {

@@ -113,8 +113,7 @@ impl Shared {
 
     /// Whether the store answers a look in time; each probe is for another slot, so that every node has its turn.
     pub async fn answers(&self, probe: u32) -> bool {
-        // The highest bits pick the slot.
-        let hits = [Hit::new(u128::from(probe) << 98, &self.probe, Op::Look, Binding::Shadow)];
+        let hits = [Hit::new(u128::from(probe) << Hit::SLOT_SHIFT, &self.probe, Op::Look, Binding::Shadow)];
         let store = Timed { shared: self, timeout: self.deadline };
         store.decide(None, &hits, &mut [Decision::default()]).await.is_ok()
     }

@@ -12,7 +12,7 @@ use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
 use crate::fleet::{check, client, judged, logged, metric, request, rules, serve, until_store};
-use crate::support::redis::{Redis, free_port};
+use crate::support::redis::{Cluster, Redis, free_port};
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, eventually, http as plain_http};
 
@@ -172,6 +172,41 @@ fn a_store_that_stands_still_is_seen_without_traffic_and_so_is_its_return() {
     signal(redis.id(), "CONT");
     until_ready(&server, 200, "ready: the store answers");
     assert_eq!(metric(&server, "spillgate_store_up"), 1);
+}
+
+/// Nobody else would decide the rest either.
+#[test]
+fn a_cluster_that_lacks_a_node_answers() {
+    let (cluster, folder) = (Cluster::start(), policies());
+    for node in &cluster.nodes {
+        node.run(&["config", "set", "cluster-require-full-coverage", "no"]);
+    }
+    let server = serve(&folder, &cluster.url(), &["--store-deadline", "100ms"]);
+    until_ready(&server, 200, "ready: the store answers");
+    signal(cluster.nodes[1].id(), "STOP");
+    // Until its breaker is open, and twenty probes or requests more have failed there.
+    let failed = || metric(&server, "spillgate_store_failures_total{class=\"open\"}");
+    let mut asked = 0;
+    eventually("the node is not asked any more", || {
+        asked += 1;
+        check(server.http(), "error", &format!("user-{asked}"));
+        assert_eq!(readiness(&server), (200, "ready: the store answers\n".to_owned()));
+        (failed() > 20).then_some(())
+    });
+    assert_eq!((metric(&server, "spillgate_store_circuit"), metric(&server, "spillgate_store_up")), (1, 1));
+    for node in [0, 2] {
+        signal(cluster.nodes[node].id(), "STOP");
+    }
+    until_ready(&server, 503, "not ready");
+    for node in &cluster.nodes {
+        signal(node.id(), "CONT");
+    }
+    until_ready(&server, 200, "ready: the store answers");
+    eventually("all nodes serve", || {
+        asked += 1;
+        check(server.http(), "error", &format!("user-{asked}"));
+        (metric(&server, "spillgate_store_circuit") == 0).then_some(())
+    });
 }
 
 #[test]
