@@ -77,7 +77,9 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::Request<'_, '_>) -> 
             (Some(head), Some(length)) if reply.len() >= head + length + 2 => {
                 return Ok(reply[head..head + length].to_vec());
             }
-            (Some(_), None) => return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned().into())),
+            (Some(_), None) => {
+                return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned().into()));
+            }
             _ if read == 0 => return Err(StoreError::Unavailable("Redis hung up".into())),
             _ => {}
         }

@@ -61,11 +61,9 @@ impl Patient {
         from_redis_value(value).map_err(|error| Failed::new(Failure::Other, error.to_string()))
     }
 
-    /// A key that nothing is counted under: the rights are tried on it.
-    pub(super) fn scratch(&mut self, asked: &Questions) -> Name {
-        let name = Name::of(&Hit::new(self.key, &asked.scratch, Op::Look, Binding::Enforce));
-        self.touched.push(name);
-        name
+    /// A key that nothing is written to: the rights are tried on it.
+    pub(super) fn scratch(&self, asked: &Questions) -> Name {
+        Name::of(&Hit::new(self.key, &asked.scratch, Op::Look, Binding::Enforce))
     }
 
     /// How far its clock is ahead of ours, give or take; `None` if it may not be asked.
@@ -73,10 +71,7 @@ impl Patient {
         let mut best: Option<(i64, u64)> = None;
         for _ in 0..READINGS {
             let before_ns = now().as_nanos();
-            let told = match self.ask(&cmd("TIME")).await {
-                Err(failed) if failed.class == Failure::Noperm => return Ok(None),
-                told => told?,
-            };
+            let Some(told) = permitted(self.ask(&cmd("TIME")).await)? else { return Ok(None) };
             let after_ns = now().as_nanos();
             let broken = |_| Failed::new(Failure::Other, "TIME told no time");
             let (secs, micros): (u64, u64) = from_redis_value(told).map_err(broken)?;
@@ -125,11 +120,19 @@ impl Patient {
         Ok(times)
     }
 
-    /// Removes what the doctor counted; where it may not, it expires by itself.
+    /// Removes what the scripts counted; where it may not, that expires by itself in a minute or two.
     pub(super) async fn forget(&mut self) {
         for name in std::mem::take(&mut self.touched) {
             let _ = self.ask(cmd("DEL").arg(name.as_bytes())).await;
         }
+    }
+}
+
+/// The answer; `None` if the user may not ask.
+pub(super) fn permitted<T>(asked: Result<T, Failed>) -> Result<Option<T>, Failed> {
+    match asked {
+        Err(failed) if failed.class == Failure::Noperm => Ok(None),
+        asked => asked.map(Some),
     }
 }
 
