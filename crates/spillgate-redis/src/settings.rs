@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use spillgate_core::{OpKind, Quota};
+
+use crate::call::Forms;
+
 /// Settings of a [`RedisStore`](crate::RedisStore).
 ///
 /// ```
@@ -83,6 +87,12 @@ impl Settings {
             scripts: true,
             fixed_window: FixedWindow::Script,
         }
+    }
+
+    /// Whether a store with these settings serves `op` on `quota`, in a request of its own.
+    #[must_use]
+    pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        Forms::new(self).support(quota, op)
     }
 }
 

@@ -71,7 +71,7 @@ fn in_store(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
     let settings = load::settings(check.config.as_deref(), &check.rules, &check.flags).map_err(wrong)?.settings;
     let limiter = store::limiter_to_look(&settings).map_err(|trouble| wrong(trouble.into()))?;
     let service = service(&settings, limiter).map_err(wrong)?;
-    store::check_rules(&settings, &service.rules(), false).map_err(wrong)?;
+    store::check_rules(&settings, &service.rules()).map_err(wrong)?;
     answer(check, &service, &|_| {}, Some(&settings.store.url), terminal)
 }
 
