@@ -14,7 +14,7 @@ use super::secret_file;
 use super::snapshot;
 use super::snapshot_file::LockedFile;
 use crate::service::{Backend, Shared};
-use crate::settings::{Settings, StoreUrl, masked};
+use crate::settings::{Settings, StoreUrl};
 
 /// What keys are hashed with where no secret is given: sixteen bytes that everybody may know.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
@@ -75,13 +75,13 @@ pub(super) fn unreachable(url: &StoreUrl, failed: &Failed) -> Trouble {
         }
         _ => "check the address, that the store runs, and that nothing between here and there forbids it",
     };
-    Trouble::new(format!("the store {url} cannot be reached: {}", masked(&failed.to_string())), help)
+    Trouble::new(format!("the store {url} cannot be reached: {failed}"), help)
 }
 
 /// The store that the settings name, with so many connections.
 pub(super) fn shared(settings: &Settings, connections: usize) -> Result<RedisStore, Trouble> {
     RedisStore::new(&reached(settings, connections)?).map_err(|failed| {
-        let message = format!("the store {} cannot be used: {}", settings.store.url, masked(&failed.detail));
+        let message = format!("the store {} cannot be used: {}", settings.store.url, failed.detail);
         Trouble::new(message, "correct `store.url`, and the files under `store.tls`")
     })
 }
