@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use spillgate_core::{OpKind, Quota};
+
+use crate::call::Forms;
+
 /// Nothing lasts longer than a day here, so that sums of times are times.
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
 /// Who tries more often only tries.
@@ -100,9 +104,13 @@ impl Settings {
             fixed_window: FixedWindow::Script,
         }
     }
-}
 
-impl Settings {
+    /// Whether a store with these settings serves `op` on `quota`, in a request of its own.
+    #[must_use]
+    pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        Forms::new(self).support(quota, op)
+    }
+
     pub(crate) fn within_bounds(&self) -> Settings {
         Settings {
             timeout: self.timeout.min(LONGEST),

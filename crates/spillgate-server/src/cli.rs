@@ -3,13 +3,14 @@
 mod store;
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::settings::{KEYS, Key, Shape, duration, duration_mend};
+use crate::settings::{KEYS, Key, Shape, duration, duration_mend, masked};
 
 /// What to do.
 #[derive(Debug)]
@@ -115,6 +116,18 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
         Some(("key", m)) => Ok(Verb::Key(store::key(m))),
         Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
         _ => Ok(Verb::Schema),
+    }
+}
+
+/// Prints what [`parse`] says, without the passwords in what was written.
+pub fn print(error: &clap::Error) {
+    let text = error.render().to_string();
+    let shown = masked(&text);
+    // A reader that went away is no error of ours.
+    if error.use_stderr() && shown != text {
+        drop(io::stderr().write_all(shown.as_bytes()));
+    } else {
+        drop(error.print());
     }
 }
 

@@ -19,8 +19,7 @@ fn main() -> ExitCode {
     match cli::parse(std::env::args_os()) {
         Ok(verb) => command::run(&verb),
         Err(error) => {
-            // A reader that went away is no error of ours.
-            let _ = error.print();
+            cli::print(&error);
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(command::WRONG))
         }
     }

@@ -14,6 +14,8 @@ mod examples;
 mod failing;
 #[path = "store/fleet.rs"]
 mod fleet;
+#[path = "store/native.rs"]
+mod native;
 #[path = "store/settings.rs"]
 mod settings;
 #[path = "store/sharing.rs"]

@@ -35,7 +35,21 @@ pub(super) struct AskedLimit<'p> {
     pub(super) limit: &'p Limit,
     pub(super) before: Decision,
     pub(super) decision: Decision,
-    pub(super) after: Decision,
+    pub(super) after: After,
+}
+
+/// The state of a limit after a question.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct After {
+    pub(super) remaining: u64,
+    /// Unknown where nothing was taken and something would have been.
+    pub(super) reset_after_ns: Option<u64>,
+}
+
+impl From<&Decision> for After {
+    fn from(seen: &Decision) -> After {
+        After { remaining: seen.remaining, reset_after_ns: Some(seen.reset_after_ns) }
+    }
 }
 
 /// The descriptors of the request as pairs.
@@ -71,7 +85,16 @@ fn in_store(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
     let settings = load::settings(check.config.as_deref(), &check.rules, &check.flags).map_err(wrong)?.settings;
     let limiter = store::limiter_to_look(&settings).map_err(|trouble| wrong(trouble.into()))?;
     let service = service(&settings, limiter).map_err(wrong)?;
-    store::check_rules(&settings, &service.rules(), false).map_err(wrong)?;
+    store::check_rules(&settings, &service.rules()).map_err(wrong)?;
+    let in_turn = service.rules().domains().any(|domain| domain.compat_envoy && *domain.name == *check.domain);
+    if in_turn && check.descriptors.len() > 1 && !check.takes {
+        let message = format!(
+            "the domain `{}` has compat: envoy: each descriptor is charged before the next is asked, \
+             which nobody can tell without charging",
+            check.domain
+        );
+        return Err(wrong(Trouble::new(message, "use --take, or ask one descriptor at a time").into()));
+    }
     answer(check, &service, &|_| {}, Some(&settings.store.url), terminal)
 }
 
@@ -165,7 +188,7 @@ async fn ask<'p, C: Clock>(
     request: &Request<'p>,
     looks_only: bool,
 ) -> Result<Asked<'p>, ServiceError> {
-    let plan = loaded.plan(service.limiter().keys(), request);
+    let plan = service.plan(loaded, request, Grants::default())?;
     let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| Hit { op: Op::Look, ..*hit }).collect();
     let before = one_by_one(service, &looks).await?;
     let (verdict, decisions, after) = if looks_only {
@@ -182,7 +205,8 @@ async fn ask<'p, C: Clock>(
                 decisions[*hit] = *judged.decision;
             }
         }
-        (answer.verdict, decisions, one_by_one(service, &looks).await?)
+        let after = one_by_one(service, &looks).await?;
+        (answer.verdict, decisions, after.iter().map(After::from).collect())
     };
     let mut limits = Vec::new();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {

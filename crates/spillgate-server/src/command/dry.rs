@@ -6,7 +6,7 @@ use spillgate::{
     Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Store as _, Wait,
 };
 
-use super::check::decided;
+use super::check::{After, decided};
 use crate::service::{Service, ServiceError};
 
 /// The answer to each hit on its own; `before` are those to looks.
@@ -45,7 +45,7 @@ fn by_look(hit: &Hit<'_>, look: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,
         // It cannot be refused.
-        Op::Force { .. } => return Decision { allowed: true, ..*look },
+        Op::Force { .. } => return Decision { allowed: true, reason: Reason::Fits, retry_after: Wait::NONE, ..*look },
         _ => return *look,
     };
     if !look.allowed || cost <= look.remaining {
@@ -59,14 +59,17 @@ fn by_look(hit: &Hit<'_>, look: &Decision) -> Decision {
 }
 
 /// What would be left.
-pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision], allowed: bool) -> Vec<Decision> {
+pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision], allowed: bool) -> Vec<After> {
     let left = |((hit, decision), before): ((&Hit<'_>, &Decision), &Decision)| {
         let cost = match hit.op {
             Op::Take { cost, .. } if allowed && decision.allowed => cost,
             Op::Force { cost } => cost,
             _ => 0,
         };
-        Decision { remaining: before.remaining.saturating_sub(cost), ..*before }
+        match cost {
+            0 => After::from(before),
+            _ => After { remaining: before.remaining.saturating_sub(cost), reset_after_ns: None },
+        }
     };
     hits.iter().zip(decisions).zip(before).map(left).collect()
 }

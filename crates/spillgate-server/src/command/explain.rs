@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillgate::rules::{How, Limit, Outcome, Rule, Rules, Step};
 use spillgate::{Algorithm, Anchor, Decision, Denied, Reason, Wait};
 
-use super::check::{Asked, AskedLimit, Pairs};
+use super::check::{After, Asked, AskedLimit, Pairs};
 use super::show::duration;
 use super::table::Table;
 use super::terminal::{Terminal, Tone};
@@ -185,7 +185,7 @@ fn limit_cells(several: bool, asked: &AskedLimit<'_>) -> [(Tone, String); 6] {
         (tone, says.to_owned()),
         (Tone::Plain, left),
         (Tone::Plain, if decision.allowed { "-".to_owned() } else { wait(decision.retry_after) }),
-        (Tone::Plain, nanos(asked.after.reset_after_ns)),
+        (Tone::Plain, asked.after.reset_after_ns.map_or_else(|| "-".to_owned(), nanos)),
         (Tone::Plain, if decision.delay_ns == 0 { "-".to_owned() } else { nanos(decision.delay_ns) }),
     ]
 }
@@ -301,7 +301,7 @@ fn asked_json(asked: &Asked<'_>) -> Value {
 }
 
 fn asked_limit_json(asked: &AskedLimit<'_>) -> Value {
-    let state = |seen: &Decision| json!({ "remaining": seen.remaining, "reset_after_ns": seen.reset_after_ns });
+    let state = |seen: After| json!({ "remaining": seen.remaining, "reset_after_ns": seen.reset_after_ns });
     let decision = &asked.decision;
     json!({
         "descriptor": asked.descriptor,
@@ -311,8 +311,8 @@ fn asked_limit_json(asked: &AskedLimit<'_>) -> Value {
         "reason": decision.reason.as_str(),
         "soft_over": decision.soft_over,
         "capacity": decision.limit,
-        "before": state(&asked.before),
-        "after": state(&asked.after),
+        "before": state(After::from(&asked.before)),
+        "after": state(asked.after),
         "retry_after_ns": retry_json(decision.allowed, decision.retry_after),
         "delay_ns": decision.delay_ns,
     })

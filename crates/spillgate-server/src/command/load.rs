@@ -9,7 +9,7 @@ use miette::Diagnostic;
 use spillgate::rules::{Rules, read_files};
 
 use super::terminal::{Terminal, finding, one_line};
-use crate::settings::{Key, Resolved, SettingsFile, Sources, resolve};
+use crate::settings::{Key, Resolved, SettingsFile, Sources, masked, resolve};
 
 /// No settings file needs more; a larger one is something else.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -47,7 +47,8 @@ pub(super) struct Trouble {
 
 impl Trouble {
     pub(super) fn new(message: impl Into<String>, help: impl Into<String>) -> Trouble {
-        Trouble { message: message.into(), help: help.into() }
+        // A URL may stand where a path should.
+        Trouble { message: masked(&message.into()), help: help.into() }
     }
 }
 
@@ -103,7 +104,12 @@ pub(super) fn rules(paths: &[PathBuf]) -> Result<(Rules, usize), Problems> {
         let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
         return Err(Trouble::new("no rules were given", help).into());
     }
-    let files = read_files(paths).map_err(|error| Problems(vec![Box::new(error)]))?;
+    let files = read_files(paths).map_err(|error| {
+        if masked(&error.to_string()) == error.to_string() {
+            return Problems(vec![Box::new(error)]);
+        }
+        Trouble::new(error.to_string(), error.help()).into()
+    })?;
     let parsed = Rules::parse(&files);
     match parsed {
         Ok(rules) => Ok((rules, files.len())),

@@ -14,7 +14,7 @@ use super::announce::Loaded;
 use super::load::{self, Trouble};
 use super::serve::no_resources;
 use super::snapshot::Saver;
-use super::store::check_rules;
+use super::store::check_served_rules;
 use crate::listener::Handle;
 use crate::service::{Readiness, Service};
 use crate::settings::Settings;
@@ -90,7 +90,7 @@ fn reload_or_keep(service: &Service, settings: &Settings) {
 /// All files or none; says whether they are in force.
 fn reload(service: &Service, settings: &Settings) -> bool {
     let loaded = load::rules(&settings.rules).and_then(|(rules, files)| {
-        check_rules(settings, &rules, true)?;
+        check_served_rules(settings, &rules)?;
         Ok((rules, files))
     });
     let (rules, files) = match loaded {

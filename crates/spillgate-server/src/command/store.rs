@@ -6,17 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use spillgate::rules::{Limit, Rules};
-use spillgate::{
-    Fallback, KeyHasher, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, Quota, Store as _, SystemClock,
-};
-use spillgate_redis::{Failed, Failure, RedisStore, Tls};
+use spillgate::{Fallback, KeyHasher, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, SystemClock};
+use spillgate_redis::{Failed, Failure, FixedWindow, RedisStore, Tls};
 
 use super::load::{Problems, Trouble};
 use super::secret_file;
 use super::snapshot;
 use super::snapshot_file::LockedFile;
 use crate::service::{Backend, Shared};
-use crate::settings::{Settings, StoreUrl, masked};
+use crate::settings::{Settings, StoreUrl};
 
 /// What keys are hashed with where no secret is given: sixteen bytes that everybody may know.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
@@ -80,7 +78,7 @@ pub(super) fn unreachable(url: &StoreUrl, failed: &Failed) -> Trouble {
         }
         None => "check the address, that the store runs, and that nothing between here and there forbids it",
     };
-    Trouble::new(format!("the store {url} cannot be reached: {}", masked(&failed.to_string())), help)
+    Trouble::new(format!("the store {url} cannot be reached: {failed}"), help)
 }
 
 /// The command that the store says this user may not run, as an ACL writes it.
@@ -96,7 +94,7 @@ pub(super) fn shared(settings: &Settings, connections: usize) -> Result<RedisSto
 /// The store that is reached so.
 pub(super) fn open(settings: &Settings, reached: &spillgate_redis::Settings) -> Result<RedisStore, Trouble> {
     RedisStore::new(reached).map_err(|failed| {
-        let message = format!("the store {} cannot be used: {}", settings.store.url, masked(&failed.detail));
+        let message = format!("the store {} cannot be used: {}", settings.store.url, failed.detail);
         Trouble::new(message, "correct `store.url`, and the files under `store.tls`")
     })
 }
@@ -147,22 +145,17 @@ pub(super) fn keys(settings: &Settings) -> Result<KeyHasher, Trouble> {
     Ok(KeyHasher::with_secret(secret))
 }
 
-/// What is wrong with rules on the shared store of the settings, and, if they are to be served, while it fails; nothing
-/// is on memory.
-pub(super) fn check_rules(settings: &Settings, rules: &Rules, served: bool) -> Result<(), Problems> {
-    if settings.store.url == StoreUrl::Memory {
-        return Ok(());
-    }
-    // Where the store is does not matter, so no file is read.
-    let nowhere = spillgate_redis::Settings {
-        scripts: settings.store.scripts,
-        fixed_window: settings.store.fixed_window,
-        ..spillgate_redis::Settings::new("redis://localhost")
-    };
-    let store = RedisStore::new(&nowhere).map_err(|failed| Trouble::new(failed.to_string(), "correct `store`"))?;
-    let mut found: Vec<Trouble> = limits(rules).filter_map(|limit| unsupported(settings, &store, limit)).collect();
+/// What is wrong with rules on the shared store of the settings; nothing is on memory.
+pub(super) fn check_rules(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
+    problems(unserved(settings, rules))
+}
+
+/// The same, and what is wrong with them for a server while the store fails.
+pub(super) fn check_served_rules(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
+    let mut found = unserved(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
-    if let (true, None, Some(limit)) = (served, settings.store.expected_nodes, limits(rules).find(local)) {
+    let is_shared = settings.store.url != StoreUrl::Memory;
+    if let (true, None, Some(limit)) = (is_shared, settings.store.expected_nodes, limits(rules).find(local)) {
         let message = format!(
             "{}: while the store fails this limit is counted by each server for its share (on_store_failure: local), \
              and nobody said how many servers there are",
@@ -172,6 +165,10 @@ pub(super) fn check_rules(settings: &Settings, rules: &Rules, served: bool) -> R
                     `on_store_failure: allow`, `deny` or `error`";
         found.push(Trouble::new(message, help));
     }
+    problems(found)
+}
+
+fn problems(found: Vec<Trouble>) -> Result<(), Problems> {
     if found.is_empty() {
         Ok(())
     } else {
@@ -187,22 +184,54 @@ fn origin(limit: &Limit) -> String {
     limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-fn unsupported(settings: &Settings, store: &RedisStore, limit: &Limit) -> Option<Trouble> {
-    let quota: &Quota = &limit.quota;
-    let kinds = [OpKind::Look, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
-    if kinds.iter().all(|kind| store.supports(quota, *kind)) {
-        return None;
+/// The limits that the shared store cannot count, or not as the rules name them.
+fn unserved(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
+    if settings.store.url == StoreUrl::Memory {
+        return Vec::new();
     }
-    let (place, algorithm) = (origin(limit), quota.algorithm().as_str());
+    let modes = spillgate_redis::Settings {
+        scripts: settings.store.scripts,
+        fixed_window: settings.store.fixed_window,
+        ..spillgate_redis::Settings::new("")
+    };
+    let supports = |limit: &Limit, kind| modes.supports(&limit.quota, kind);
+    let mut found = Vec::new();
+    for limit in limits(rules) {
+        let kinds = [OpKind::Look, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
+        if !kinds.iter().all(|kind| supports(limit, *kind)) {
+            found.push(uncountable(settings, limit));
+        }
+    }
+    // What INCREX counts cannot be charged by force, which scripts can.
+    let is_native = |limit: &&Limit| supports(limit, OpKind::Take) && !supports(limit, OpKind::Force);
+    let has_force = |limit: &&Limit| modes.scripts && limit.quota.supports(OpKind::Force);
+    for rule in rules.rules().filter(|rule| rule.limits.len() > 1) {
+        if let Some(limit) = rule.limits.iter().filter(has_force).find(is_native) {
+            let message = format!(
+                "{}: with store.fixed_window: native this window has to be the only limit of its rule",
+                origin(limit)
+            );
+            let help =
+                "leave the rule this one limit, or the window `anchor: epoch`, or set `store.fixed_window: script`";
+            found.push(Trouble::new(message, help));
+        }
+    }
+    found
+}
+
+fn uncountable(settings: &Settings, limit: &Limit) -> Trouble {
+    let (place, algorithm) = (origin(limit), limit.quota.algorithm().as_str());
     let message = format!("{place}: the store {} cannot count this {algorithm}", settings.store.url);
+    let is_native = settings.store.fixed_window == FixedWindow::Native && limit.post_paid;
     let help = match settings.store.scripts {
         false => {
             "without scripts (store.scripts: off) only plain fixed windows are served: write `algorithm: fixed_window`, \
                   or allow scripts"
         }
+        true if is_native => "what is charged afterwards needs `store.fixed_window: script`",
         true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",
     };
-    Some(Trouble::new(message, help))
+    Trouble::new(message, help)
 }
 
 fn certificate(path: &Path, setting: &str) -> Result<Vec<u8>, Trouble> {

@@ -153,11 +153,13 @@ impl Store for Timed<'_> {
     ) -> Result<Verdict, StoreError> {
         let decided = self.shared.store.decide_within(self.timeout, now, hits, decisions).await;
         decided.map_err(|failed| {
-            let detail = &self.shared.details[failed.class as usize];
+            let (class, detail) = (failed.class, &self.shared.details[failed.class as usize]);
             if detail.load().is_none() {
-                detail.store(Some(failed.clone().into()));
+                detail.store(Some(failed.into()));
             }
-            failed.into()
+            // What the store says is for the log: callers are told the class. One that the store cannot put as asked is
+            // a failure like any other, since the service has seen to what is wrong with it: the policies answer.
+            StoreError::Unavailable(class.name().into())
         })
     }
 }

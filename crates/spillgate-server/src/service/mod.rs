@@ -216,16 +216,7 @@ impl<C: Clock> Service<C> {
         request: &Request<'p>,
         grants: Grants,
     ) -> Result<Answer<'p>, ServiceError> {
-        self.admit(request, grants).map_err(|error| self.rejected(error))?;
-        let mut plan = loaded.rules.plan(self.limiter.keys(), request);
-        if plan.too_large {
-            return Err(self.rejected(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS }));
-        }
-        if self.options.shadow {
-            for hit in &mut plan.hits {
-                hit.binding = Binding::Shadow;
-            }
-        }
+        let plan = self.plan(loaded, request, grants).map_err(|error| self.rejected(error))?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         let now = timing.moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
         let asked = if plan.separately {
@@ -238,6 +229,29 @@ impl<C: Clock> Service<C> {
         let answer = Answer::new(plan, decisions, verdict);
         self.count(loaded, request, &answer);
         Ok(answer)
+    }
+
+    /// What the store is to be asked for this request.
+    ///
+    /// # Errors
+    /// The request is malformed, beyond a bound or not allowed here.
+    pub fn plan<'p>(
+        &self,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+        grants: Grants,
+    ) -> Result<Plan<'p>, ServiceError> {
+        self.admit(request, grants)?;
+        let mut plan = loaded.rules.plan(self.limiter.keys(), request);
+        if plan.too_large {
+            return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
+        }
+        if self.options.shadow {
+            for hit in &mut plan.hits {
+                hit.binding = Binding::Shadow;
+            }
+        }
+        Ok(plan)
     }
 
     /// The key of a limit that the caller names itself: who is counted under it.

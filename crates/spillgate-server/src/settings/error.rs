@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-use super::secret::masked;
+use super::secret::{hidden, masked};
 use super::yaml::Wrong;
 
 /// The text that a setting was read from: a file, a flag or a variable. Without the passwords in it.
@@ -13,8 +13,13 @@ use super::yaml::Wrong;
 pub(super) struct Source(Arc<NamedSource<String>>);
 
 impl Source {
-    pub(super) fn new(name: &str, text: String) -> Source {
-        Source(Arc::new(NamedSource::new(name, masked(&text))))
+    pub(super) fn new(name: &str, text: &str) -> Source {
+        Source(Arc::new(NamedSource::new(name, masked(text))))
+    }
+
+    /// Without what stands at `place`, which may be a password somewhere in it.
+    pub(super) fn without(&self, place: &Range<usize>) -> Source {
+        Source(Arc::new(NamedSource::new(self.0.name(), hidden(self.0.inner(), std::slice::from_ref(place)))))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Flags over environment over file over defaults.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use super::yaml::{self, Kind, Name, Node, Wrong};
 use super::{
     Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl,
 };
+
+/// Its value may hold a password, and is not shown where it is wrong.
+const URL: &str = "store.url";
 
 /// A settings file as read.
 #[derive(Debug, Clone)]
@@ -112,11 +116,15 @@ impl Resolver {
     }
 
     fn file(&mut self, file: &SettingsFile) {
-        let source = Source::new(&file.name, file.text.clone());
+        let source = Source::new(&file.name, &file.text);
         let folder = Path::new(&file.name).parent().map(Path::to_path_buf).unwrap_or_default();
         match yaml::parse(&file.text) {
             Ok(None) => {}
-            Ok(Some(Node { kind: Kind::Map(members), .. })) => self.group("", &members, &source, &file.text, &folder),
+            Ok(Some(Node { kind: Kind::Map(members), .. })) => {
+                // Other errors show the lines around them too.
+                let source = unread_url(&members).map_or(source.clone(), |place| source.without(&place));
+                self.group("", &members, &source, &file.text, &folder);
+            }
             Ok(Some(node)) => {
                 let wrong = Wrong::new(
                     &node.span,
@@ -169,7 +177,7 @@ impl Resolver {
             // what looks like a slip is an error.
             let variables: Vec<_> = KEYS.iter().map(Key::variable).collect();
             if let Some(near) = nearest_variable(variable, &variables) {
-                let source = Source::new("the environment", format!("{variable}={value}"));
+                let source = Source::new("the environment", &format!("{variable}={value}"));
                 let wrong = Wrong::new(
                     &(0..variable.len()),
                     format!("unknown variable `{variable}`"),
@@ -196,7 +204,7 @@ impl Resolver {
         let between = if origin == Origin::Flag { ' ' } else { '=' };
         let text = format!("{name}{between}{}", values.join(","));
         let start = name.len() + 1;
-        let source = Source::new(place, text.clone());
+        let source = Source::new(place, &text);
         let node = match (key.shape, &text[start..]) {
             (Shape::Yaml, yaml) => match yaml::parse(yaml) {
                 Ok(node) => shifted(node.unwrap_or(Node { kind: Kind::Scalar(String::new()), span: 0..0 }), start),
@@ -218,6 +226,9 @@ impl Resolver {
             Ok(()) => {
                 let place = (origin != Origin::Default).then(|| (source.clone(), node.clone()));
                 self.set.insert(key.path, Set { origin, text, place });
+            }
+            Err(wrong) if key.path == URL => {
+                self.errors.push(SettingsError::new(&source.without(&node.span), wrong));
             }
             Err(wrong) => self.errors.push(SettingsError::new(source, wrong)),
         }
@@ -272,6 +283,17 @@ impl Resolver {
     fn is_written(&self, path: &str) -> bool {
         self.set.get(path).is_some_and(|set| set.origin != Origin::Default)
     }
+}
+
+/// Where a file names the store in a way that is not understood, so that nobody knows what of it is a password.
+fn unread_url(members: &[(Name, Node)]) -> Option<Range<usize>> {
+    let member = |members: &[(Name, Node)], wanted: &str| {
+        members.iter().find(|(name, _)| name.text == wanted).map(|(_, node)| node.clone())
+    };
+    let Kind::Map(store) = member(members, "store")?.kind else { return None };
+    let node = member(&store, "url")?;
+    let value = Value { node: &node, path: URL, folder: Path::new("") };
+    StoreUrl::read(&value).is_err().then_some(node.span)
 }
 
 /// Whether two listeners cannot both have their address.

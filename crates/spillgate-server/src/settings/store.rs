@@ -90,15 +90,17 @@ impl StoreUrl {
         if text == "memory" {
             return Ok(StoreUrl::Memory);
         }
-        let wrong = |message: String| Err(Wrong::new(&value.node.span, message, URL_MEND));
+        // What is wrong may be a password in the wrong place: it is not repeated.
+        let wrong =
+            |what: &str| Err(Wrong::new(&value.node.span, format!("what `{}` says {what}", value.path), URL_MEND));
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
         match known {
-            None => wrong(format!("`{text}` is not a store")),
-            Some(("unix", path)) if !path.starts_with('/') => wrong("a Unix socket's path begins with `/`".to_owned()),
-            Some((scheme, rest)) if host(rest).is_empty() && scheme != "unix" => {
-                wrong(format!("`{text}` names no host"))
+            None => wrong("is not a store"),
+            Some(("unix", path)) if !path.starts_with('/') => wrong("is no socket: its path begins with `/`"),
+            Some((scheme, rest)) if scheme != "unix" && (rest.starts_with('/') || host(rest).is_empty()) => {
+                wrong("names no host")
             }
-            Some(_) if text.contains(char::is_whitespace) => wrong("there is a blank in the URL".to_owned()),
+            Some(_) if text.contains(char::is_whitespace) => wrong("has a blank in it"),
             Some(_) => Ok(StoreUrl::Shared(text.to_owned())),
         }
     }

@@ -78,6 +78,62 @@ fn a_look_starts_no_penalty_and_charges_no_refusal() {
 }
 
 #[test]
+fn a_look_answers_what_a_take_then_does() {
+    let redis = Redis::start();
+    let one = "{unit: year, requests_per_unit: 1}";
+    let folder = rules(&format!(
+        "  - {{key: user, rate_limit: {one}}}\n  - {{key: watched, shadow_mode: true, rate_limit: {one}}}\n  \
+         - key: both\n    rate_limits:\n      - {one}\n      - {{unit: day, requests_per_unit: 9}}\n  \
+         - {{key: afterwards, rate_limit: {{unit: year, requests_per_unit: 1, post_paid: true}}}}\n"
+    ));
+    folder.write("shadow.yaml", "shadow: true\n");
+    folder.write("narrow.yaml", "limits: {descriptors: 1}\n");
+    let many: Vec<_> = (0..33).map(|number| format!("-e user=many-{number}")).collect();
+    for (settings, descriptors, code) in [
+        ("", "-e user=a", 0),
+        ("", "-e user=a", 1),
+        ("", "-e user=b -e user=b", 1),
+        ("-c shadow.yaml", "-e user=a", 0),
+        ("-c shadow.yaml", "-e user=c --cost 2", 0),
+        ("", "-e watched=a", 0),
+        ("", "-e watched=a", 0),
+        ("", "-e both=a -e user=d", 0),
+        ("", "-e both=a -e user=e", 1),
+        ("", "-e user=e", 0),
+        ("", "-e afterwards=a --cost 2", 0),
+        ("", "-e afterwards=a --cost 2", 0),
+        ("-c narrow.yaml", "-e user=f -e user=g", 2),
+        ("", &many.join(" "), 2),
+    ] {
+        let [looked, took] =
+            ["", "--take"].map(|take| asked(&folder, &redis, &format!("{settings} {descriptors} {take}")));
+        assert_eq!((looked.0, took.0), (code, code), "{descriptors}: {} {}", looked.1, took.1);
+        if code == 2 {
+            assert_eq!(looked.1, took.1, "{descriptors}");
+            continue;
+        }
+        let said = |answer: &Value| (answer["asked"][0]["allowed"].clone(), limits(answer));
+        assert_eq!(said(&looked.1), said(&took.1), "{descriptors}");
+        for limit in looked.1["asked"][0]["limits"].as_array().expect("limits") {
+            let is_known = limit["after"]["reset_after_ns"].is_u64();
+            let is_taken = limit["before"]["remaining"] != limit["after"]["remaining"];
+            assert!(if is_taken { !is_known } else { is_known || code == 0 }, "{descriptors}: {limit}");
+        }
+    }
+}
+
+#[test]
+fn a_look_says_where_it_cannot_tell() {
+    let (redis, folder) = (Redis::start(), rules(""));
+    let text = "domain: api\ncompat: envoy\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]\n";
+    folder.write("rules.yaml", text);
+    let (code, answer) = asked(&folder, &redis, "-e a=1 -e a=1");
+    assert!(code == 2 && answer["errors"][0]["help"].to_string().contains("--take"), "{answer}");
+    assert_eq!(asked(&folder, &redis, "-e a=1").0, 0);
+    assert_eq!(asked(&folder, &redis, "-e a=1 -e a=1 --take").0, 1);
+}
+
+#[test]
 fn a_queue_tells_the_delay_that_there_would_be() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     assert_eq!(asked(&folder, &redis, "-e queue=7 --take").0, 0);

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
-use crate::fleet::{check, client, judged, logged, metric, request, rules, serve, until_store};
+use crate::fleet::{PATIENT, check, client, judged, logged, metric, request, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis, free_port};
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, eventually, http as plain_http};
@@ -244,6 +244,21 @@ async fn ask_with_timeout(server: SocketAddr, timeout: &str) -> RateLimitRespons
         RateLimitResponse::decode(&read[5..]).expect("an answer of RLS")
     };
     tokio::time::timeout(DEADLINE, answered).await.expect("the store's half hour is not over")
+}
+
+#[test]
+fn callers_are_told_the_class_and_the_log_the_stores_own_words() {
+    let (redis, folder) = (Redis::start(), policies());
+    let server = serve(&folder, &redis.url(), &PATIENT);
+    until_store(server.http(), "error", "a");
+    assert_eq!(redis.run(&["acl", "setuser", "default", "-evalsha"]), "OK");
+    let (status, problem) = check(server.http(), "error", "a");
+    assert_eq!((status, &problem["detail"]), (503, &"the store is unavailable: noperm".into()));
+    let asked = async { client(&server).await.should_rate_limit(request("error", &["a"])).await };
+    let status = Runtime::new().expect("a runtime").block_on(asked).expect_err("no decision");
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "the store is unavailable: noperm"));
+    let line = logged(&server.process, "class=\"noperm\"");
+    assert!(line.contains("evalsha"), "{line}");
 }
 
 #[test]

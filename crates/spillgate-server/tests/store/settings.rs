@@ -20,9 +20,9 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
     folder.write("empty", "");
     let redis = "--store redis://h --store-expected-nodes 2";
     for (arguments, expected) in [
-        ("--store http://h", "`http://h` is not a store"),
+        ("--store http://h", "what `store.url` says is not a store"),
         ("--store redis://", "names no host"),
-        ("--store unix://r.sock", "a Unix socket's path begins with `/`"),
+        ("--store unix://r.sock", "is no socket: its path begins with `/`"),
         ("--store redis://h --store-deadline 0s", "out of range for `store.deadline`"),
         ("--store redis://h --store-expected-nodes 0", "out of range for `store.expected_nodes`"),
         ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
@@ -54,11 +54,49 @@ fn in_a_file_the_line_is_shown_without_the_password() {
     let folder = rules(LIMIT);
     folder.write("s.yaml", "store:\n  url: http://u:hush@h\n");
     let said = refused(&folder, "-c s.yaml");
-    assert!(said.stderr.contains("s.yaml:2:8") && said.stderr.contains("http://u:****@h"), "{}", said.stderr);
-    assert!(!said.stderr.contains("hush"), "{}", said.stderr);
-    for url in ["redis:u:hush@h", "redis:/u:hush@h", "redis//u:hush@h", "rediss:u:hush@", "redis-cluster://:hush@,"] {
-        let said = folder.run(&format!("serve rules.yaml -c s.yaml --json --store {url}"));
-        assert!(said.code == 2 && !said.stdout.contains("hush") && !said.stderr.contains("hush"), "{url}: {said:?}");
+    assert!(said.stderr.contains("s.yaml:2:8") && said.stderr.contains("url: ***"), "{}", said.stderr);
+    folder.write("s.yaml", "store:\n  url: redis://u:hush@h\n  user: u\n  password_file: f\n");
+    let said = refused(&folder, "-c s.yaml");
+    assert!(said.stderr.contains("redis://u:****@h"), "{}", said.stderr);
+}
+
+#[test]
+fn a_url_in_the_wrong_place_or_form_shows_no_password() {
+    let folder = rules(LIMIT);
+    folder.write("s.yaml", "http: off\n");
+    let silent = |arguments: &str| {
+        let said = folder.run(arguments);
+        assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{arguments}: {said:?}");
+    };
+    let urls = [
+        "redis:u:hush@h",
+        "redis:/u:hush@h",
+        "redis//u:hush@h",
+        "rediss:u:hush@",
+        "redis-cluster://:hush@,",
+        "limiter:hush@h:6379",
+        ":hush@h",
+        "hush@h",
+        "unix:/r?pass=hush",
+        "unix:r?user=u&pass=hush",
+        "redis:///hush@h",
+        "redis:///u:hush@h",
+        "http://u:hush@h",
+    ];
+    for url in urls {
+        for output in ["", "--json"] {
+            silent(&format!("serve rules.yaml -c s.yaml --store {url} {output}"));
+        }
+        // The line is shown for another mistake too.
+        folder.write("wrong.yaml", &format!("store:\n  user: []\n  url: '{url}'\n  usr: a\n"));
+        silent("serve rules.yaml -c wrong.yaml");
+        silent("serve rules.yaml -c wrong.yaml --json");
+    }
+    for url in ["redis://u:hush@h", "rediss://:hush@h", "unix:///r?pass=hush", "limiter:hush@h:6379", ":hush@h"] {
+        for command in ["doctor", "doctor --stor", "serve", "validate", "key -d d -e a=1", "check -d d -e a=1"] {
+            silent(&format!("{command} {url}"));
+            silent(&format!("{command} --config {url} rules.yaml"));
+        }
     }
 }
 
