@@ -91,9 +91,9 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     until("it is tried again", || tried() > 1).await;
     assert!(!asked.is_finished());
     // Nobody waits longer than may be: the pause before the next question, or the question itself, would be too late.
-    let late = store.within(Duration::from_millis(20)).decide(None, &hits, &mut decisions).await;
-    let late = late.expect_err("it is on its way").to_string();
-    assert!(late.contains("moved") || late.contains("timeout"), "{late}");
+    let late = store.decide_within(Duration::from_millis(20), None, &hits, &mut decisions).await;
+    let late = late.expect_err("it is on its way");
+    assert!(matches!(late.class, Failure::Moved | Failure::Timeout), "{late}");
     migrate(&hits[1]);
     let decisions = asked.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
