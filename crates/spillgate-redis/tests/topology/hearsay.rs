@@ -51,7 +51,7 @@ async fn answer(mut client: TcpStream, told: Told) {
         let answer = match told {
             Told::Gone => return,
             Told::Nothing => continue,
-            Told::Primary(..) if asked[..size].starts_with(b"PING") => "+PONG\r\n".to_owned(),
+            Told::Primary(..) if asked[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
             Told::Primary(epoch, port) => format!(
                 "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n",
                 port.to_string().len()
