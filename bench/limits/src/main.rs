@@ -4,7 +4,7 @@
 //!
 //! `tonic` and `axum` decode the same request and answer the same message as spillgate does for a rule that
 //! allows, so that a ratio to them is the price of deciding. `script` decides too, on the Redis that `REDIS` names: what
-//! a server reaches that asks it for one request after the other. `RT=current` runs everything on one current-thread
+//! a server reaches that makes one script call a request on each of its `CONNECTIONS`. `RT=current` runs everything on one current-thread
 //! runtime, otherwise tokio's default runtime serves.
 
 mod answer;
