@@ -1,6 +1,7 @@
 //! What a fault costs those who ask meanwhile, and how soon the store decides again after it.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +14,7 @@ use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
 use spillgate_redis::{Name, RedisStore, Settings};
 
 use crate::Cores;
-use crate::fleet::{DOWN_AFTER_MS, FIRST_END, Fleet, until};
+use crate::fleet::{DOWN_AFTER_MS, FIRST_END, Fleet, NAME, until};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -94,6 +95,18 @@ struct Round {
     away_ms: f64,
     /// From the first write that a server took to the end of the first request that the store decided.
     recovery_ms: f64,
+    /// How much of that had gone by before a sentinel said where that server is.
+    untold_ms: f64,
+}
+
+/// When what happened.
+struct Times {
+    /// No server takes a write from here on.
+    away: Instant,
+    /// One does.
+    back: Instant,
+    /// It can be found.
+    told: Instant,
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
@@ -104,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         "{} tasks on keys of the server that fails, the store's usual settings (a deadline of {deadline_ms:.0} ms), \
          {} rounds; median (min to max), and how many rounds met the target.\n\n\
          | fault | no server for ms | requests in it | longest ms | p99 ms | at most {p99_max_ms:.0} | decides again \
-         after ms | at most {RECOVERY_MS:.0} |\n|---|---|---|---|---|---|---|---|\n",
+         after ms | at most {RECOVERY_MS:.0} | of it until a sentinel told ms |\n|---|---|---|---|---|---|---|---|---|\n",
         options.tasks, options.repetitions,
     );
     let faults = [
@@ -126,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         };
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {:.1} | {:.2} | {} | {:.0} | {} |",
+            "| {} | {} | {} | {:.1} | {:.2} | {} | {:.0} | {} | {:.0} |",
             fault.name(),
             of(|round| round.away_ms),
             of(|round| round.asked as f64),
@@ -135,6 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
             met(|round| round.p99_ms, p99_max_ms),
             of(|round| round.recovery_ms),
             met(|round| round.recovery_ms, RECOVERY_MS),
+            of(|round| round.untold_ms),
         );
     }
     Ok(out)
@@ -162,7 +176,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
         let asked = runtime.block_on(ask_all(&store, &keys, &quota, &stop));
         (faulty.join(), asked)
     });
-    let (away, back) = times.map_err(|_| "the fault panicked")??;
+    let Times { away, back, told } = times.map_err(|_| "the fault panicked")??;
     let asked = asked?;
     let again = asked.iter().filter(|asked| asked.decided).map(|asked| asked.at + asked.took);
     let again = again.filter(|end| *end >= back).min().ok_or("the store never decided again")?;
@@ -175,6 +189,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
         longest_ms: took_ms.last().copied().unwrap_or(f64::NAN),
         away_ms: back.duration_since(away).as_secs_f64() * 1000.0,
         recovery_ms: again.duration_since(back).as_secs_f64() * 1000.0,
+        untold_ms: told.duration_since(back).as_secs_f64() * 1000.0,
     })
 }
 
@@ -190,7 +205,7 @@ fn keys_of_the_first(quota: &Quota) -> impl Iterator<Item = u128> {
 }
 
 /// Lets the fault happen under load; says from when until when no server took a write of that key.
-fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<(Instant, Instant), String> {
+fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Times, String> {
     thread::sleep(BEFORE);
     let away = Instant::now();
     let first = &mut fleet.servers[0];
@@ -216,9 +231,27 @@ fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<(In
         }
         Ok(written)
     })?;
-    let back = Instant::now();
+    let (back, address) = (Instant::now(), heir.process.address);
+    let told = match &mut fleet.sentinels[..] {
+        [] => back,
+        sentinels => {
+            until("a sentinel tells", || is_told(sentinels, address))?;
+            Instant::now()
+        }
+    };
     thread::sleep(AFTER);
-    Ok((away, back))
+    Ok(Times { away, back, told })
+}
+
+/// Whether any of them says that the primary is there.
+fn is_told(sentinels: &mut [Redis], address: SocketAddr) -> Result<bool, String> {
+    let expected = (address.ip().to_string(), address.port());
+    for sentinel in sentinels {
+        if sentinel.run::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])? == expected {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn signal(server: &Redis, signal: Signal) -> Result<(), String> {

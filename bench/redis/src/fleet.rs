@@ -11,6 +11,9 @@ use tempfile::TempDir;
 /// After so long without an answer the others think that a node of a cluster, or a primary with sentinels, has failed.
 pub(crate) const DOWN_AFTER_MS: u64 = 500;
 
+/// What sentinels call their primary.
+pub(crate) const NAME: &str = "main";
+
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16384;
 /// Where the slots of a cluster's first primary end.
@@ -26,7 +29,7 @@ pub(crate) struct Fleet {
     /// Which one takes its place; of one alone, itself.
     pub(crate) heir: usize,
     pub(crate) url: String,
-    _sentinels: Vec<Redis>,
+    pub(crate) sentinels: Vec<Redis>,
     /// Last, so that it is removed when nobody writes there any more.
     _folder: TempDir,
 }
@@ -36,7 +39,7 @@ impl Fleet {
         let folder = folder()?;
         let server = start(core, &folder, &[])?;
         let url = server.url();
-        Ok(Fleet { servers: vec![server], heir: 0, url, _sentinels: Vec::new(), _folder: folder })
+        Ok(Fleet { servers: vec![server], heir: 0, url, sentinels: Vec::new(), _folder: folder })
     }
 
     /// Three primaries, of which the first has the first third of the slots, each with a replica.
@@ -73,7 +76,7 @@ impl Fleet {
             })?;
         }
         let url = format!("redis-cluster://{}", servers[1].process.address);
-        Ok(Fleet { servers, heir: PRIMARIES, url, _sentinels: Vec::new(), _folder: folder })
+        Ok(Fleet { servers, heir: PRIMARIES, url, sentinels: Vec::new(), _folder: folder })
     }
 
     /// A primary and its replica, and three sentinels.
@@ -87,16 +90,16 @@ impl Fleet {
             until("the replica follows", || has_its_pair(server, i > 0))?;
         }
         let settings = format!(
-            "bind 127.0.0.1\nsentinel monitor main {ip} {port} 2\n\
-             sentinel down-after-milliseconds main {DOWN_AFTER_MS}\nsentinel failover-timeout main 5000\n"
+            "bind 127.0.0.1\nsentinel monitor {NAME} {ip} {port} 2\n\
+             sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}\nsentinel failover-timeout {NAME} 5000\n"
         );
         let mut sentinels: Vec<Redis> = (0..3).map(|_| sentinel(core, &folder, &settings)).collect::<Result<_, _>>()?;
         for sentinel in &mut sentinels {
             until("the sentinels know all", || knows_all(sentinel))?;
         }
         let hosts: Vec<String> = sentinels.iter().map(|sentinel| sentinel.process.address.to_string()).collect();
-        let url = format!("redis-sentinel://{}/main", hosts.join(","));
-        Ok(Fleet { servers, heir: 1, url, _sentinels: sentinels, _folder: folder })
+        let url = format!("redis-sentinel://{}/{NAME}", hosts.join(","));
+        Ok(Fleet { servers, heir: 1, url, sentinels, _folder: folder })
     }
 }
 
@@ -127,8 +130,8 @@ fn sentinel(core: u32, folder: &TempDir, settings: &str) -> Result<Redis, String
 
 /// The other sentinels, and a replica that could take over.
 fn knows_all(sentinel: &mut Redis) -> Result<bool, String> {
-    let quorum = sentinel.run::<String>(&["SENTINEL", "CKQUORUM", "main"]);
-    let replicas: Vec<HashMap<String, String>> = sentinel.run(&["SENTINEL", "REPLICAS", "main"])?;
+    let quorum = sentinel.run::<String>(&["SENTINEL", "CKQUORUM", NAME]);
+    let replicas: Vec<HashMap<String, String>> = sentinel.run(&["SENTINEL", "REPLICAS", NAME])?;
     let is_good =
         |replica: &HashMap<String, String>| replica["flags"] == "slave" && replica["master-link-status"] == "ok";
     Ok(quorum.is_ok_and(|told| told.starts_with("OK 3")) && replicas.len() == 1 && replicas.iter().all(is_good))
