@@ -186,7 +186,7 @@ impl<C: Clock> Service<C> {
         self.metrics.store_full.inc_by(store.full_requests().saturating_sub(told));
         self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         if let Some(shared) = self.limiter.store().shared() {
-            self.metrics.store.read(shared.store());
+            self.metrics.store.read(shared.store(), |class| shared.failures(class));
         }
         self.metrics.encode()
     }
