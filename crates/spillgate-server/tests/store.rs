@@ -10,6 +10,8 @@ mod commands;
 mod examples;
 #[path = "store/failing.rs"]
 mod failing;
+#[path = "store/faults.rs"]
+mod faults;
 #[path = "store/fleet.rs"]
 mod fleet;
 #[path = "store/native.rs"]
@@ -18,3 +20,5 @@ mod native;
 mod settings;
 #[path = "store/sharing.rs"]
 mod sharing;
+#[path = "store/ways.rs"]
+mod ways;

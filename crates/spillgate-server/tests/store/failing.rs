@@ -211,6 +211,8 @@ fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     let answer = Runtime::new().expect("a runtime").block_on(ask_with_timeout(server.grpc(), "100m"));
     assert_eq!(answer.overall_code, 2, "by the policy");
     signal(redis.id(), "CONT");
+    // It was asked all the same, and charges when it goes on.
+    eventually("both are charged", || (redis.run(&["dbsize"]) == "2").then_some(()));
 }
 
 /// Asks with a `grpc-timeout` that the client itself does not go by: it waits for the answer, however late it is.

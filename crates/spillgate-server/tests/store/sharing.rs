@@ -128,7 +128,7 @@ fn a_limit_of_the_callers_that_the_store_cannot_count_is_the_callers_mistake() {
 }
 
 #[test]
-fn in_compat_each_descriptor_is_charged_in_order_by_one_round_trip() {
+fn in_compat_each_descriptor_is_charged_alone_and_in_order() {
     let (redis, folder) = (Redis::start(), rules(""));
     let limit = "{key: user, rate_limit: {unit: year, requests_per_unit: 1}}";
     folder.write("rules.yaml", &format!("domain: api\ncompat: envoy\ndescriptors: [{limit}]\n"));
