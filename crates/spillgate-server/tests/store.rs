@@ -12,6 +12,8 @@ mod doctor;
 mod examples;
 #[path = "store/failing.rs"]
 mod failing;
+#[path = "store/faults.rs"]
+mod faults;
 #[path = "store/fleet.rs"]
 mod fleet;
 #[path = "store/native.rs"]
@@ -20,3 +22,5 @@ mod native;
 mod settings;
 #[path = "store/sharing.rs"]
 mod sharing;
+#[path = "store/ways.rs"]
+mod ways;

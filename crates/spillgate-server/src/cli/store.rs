@@ -21,6 +21,11 @@ const REACHING: [&str; 8] = [
 ];
 /// And about which keys.
 const NAMING: [&str; 2] = ["store.key_secret_file", "store.log"];
+/// Both, for who asks about keys.
+const ASKING: [&str; 9] = {
+    let [url, user, password, ca, cert, key, scripts, log] = REACHING;
+    [url, user, password, ca, cert, key, scripts, log, "store.key_secret_file"]
+};
 
 fn with(command: Command, paths: &[&str]) -> Command {
     KEYS.iter().filter(|key| paths.contains(&key.path)).fold(command, |command, key| command.arg(setting(key)))
@@ -34,11 +39,11 @@ fn settings(matches: &ArgMatches, paths: &[&str]) -> Vec<Setting> {
 pub(super) fn check_arguments(command: Command) -> Command {
     let take = Arg::new("take").long("take").action(ArgAction::SetTrue).requires("store.url");
     let take = take.help("With --store: really take the units; without it the store is looked at, and nothing changes");
-    with(command, &[&REACHING[..], &NAMING[..1]].concat()).arg(take.help_heading("Store"))
+    with(command, &ASKING).arg(take.help_heading("Store"))
 }
 
 pub(super) fn check_settings(matches: &ArgMatches, check: Check) -> Check {
-    let flags = settings(matches, &[&REACHING[..], &NAMING[..1]].concat());
+    let flags = settings(matches, &ASKING);
     let asks_store = flags.iter().any(|(key, _)| key.path == "store.url");
     Check { flags, asks_store, takes: matches.get_flag("take"), ..check }
 }

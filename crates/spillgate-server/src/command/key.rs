@@ -12,7 +12,6 @@ use super::table::Table;
 use super::terminal::{Terminal, Tone};
 use super::{NO, OK, WRONG};
 use crate::cli::KeyNames;
-use crate::settings::KEYS;
 
 /// One limit of a descriptor, and where it counts.
 struct Named<'r> {
@@ -32,10 +31,7 @@ pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
 }
 
 fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
-    // The store is not asked, so any address does.
-    let nowhere = KEYS.iter().find(|key| key.path == "store.url").map(|key| (key, vec!["rediss://nowhere".to_owned()]));
-    let flags: Vec<_> = key.flags.iter().cloned().chain(nowhere).collect();
-    let settings = load::settings(key.config.as_deref(), &key.rules, &flags)?.settings;
+    let settings = load::settings_for_no_store(key.config.as_deref(), &key.rules, &key.flags)?.settings;
     if !settings.store.scripts {
         let help = "find them by their beginning: redis-cli --scan --pattern 'sg:*'";
         let message = "without scripts a counter has another name in each window, which only the store's clock tells";

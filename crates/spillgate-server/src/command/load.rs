@@ -70,13 +70,34 @@ pub(super) fn settings(
     arguments: &[PathBuf],
     flags: &[(&'static Key, Vec<String>)],
 ) -> Result<Resolved, Problems> {
+    resolved(sources(config, arguments, flags)?)
+}
+
+/// The same for a command that asks no store.
+pub(super) fn settings_for_no_store(
+    config: Option<&Path>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Resolved, Problems> {
+    resolved(Sources { asks_no_store: true, ..sources(config, arguments, flags)? })
+}
+
+fn sources(
+    config: Option<&Path>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Sources, Problems> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    let sources = Sources {
+    Ok(Sources {
         file: config.map(settings_file).transpose()?,
         environment: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
         flags: flags.to_vec(),
         arguments: arguments.to_vec(),
-    };
+        asks_no_store: false,
+    })
+}
+
+fn resolved(sources: Sources) -> Result<Resolved, Problems> {
     resolve(&sources).map_err(|errors| Problems(errors.into_iter().map(|error| Box::new(error) as _).collect()))
 }
 

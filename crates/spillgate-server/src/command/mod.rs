@@ -16,6 +16,7 @@ mod signals;
 mod snapshot;
 mod snapshot_file;
 mod store;
+mod store_changes;
 mod store_watch;
 mod table;
 mod terminal;

@@ -112,6 +112,9 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
 fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
     let limiter = store::limiter(settings, file)?;
     store::check_served_rules(settings, &rules)?;
+    for note in store::notes(settings, &rules) {
+        tracing::info!("{note}");
+    }
     let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new()))))
 }

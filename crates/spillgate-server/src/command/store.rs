@@ -42,7 +42,8 @@ pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Res
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(
             "store.key_secret_file is not set: keys in the store are hashed with a constant that everybody knows, \
-             so that clients can choose keys that share a counter; `openssl rand -hex 16` makes a secret for the fleet"
+             so that clients can choose keys that share a counter and make lease ids that pass for ours; \
+             `openssl rand -hex 16` makes a secret for the fleet"
         );
     }
     let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new).unwrap_or_else(|| {
@@ -166,6 +167,20 @@ pub(super) fn check_served_rules(settings: &Settings, rules: &Rules) -> Result<(
         found.push(Trouble::new(message, help));
     }
     problems(found)
+}
+
+/// What the rules say that is of no use to the store of the settings: of each kind the first place.
+pub(super) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
+    if settings.store.url != StoreUrl::Memory {
+        return Vec::new();
+    }
+    let policy = limits(rules).find(|limit| limit.quota.on_store_failure() != OnStoreFailure::Local);
+    let slot = limits(rules).find(|limit| limit.slot_by.is_some());
+    let found = [("on_store_failure", policy), ("slot_by", slot)].into_iter();
+    let note = |(key, limit): (&str, Option<&Limit>)| {
+        Some(format!("{}: {key} has no effect while store.url is memory", origin(limit?)))
+    };
+    found.filter_map(note).collect()
 }
 
 fn problems(found: Vec<Trouble>) -> Result<(), Problems> {

@@ -10,17 +10,17 @@ use spillgate_redis::{Circuit, Failure};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::store_changes::{Change, Changes, TELL_EVERY};
 use crate::service::{Service, Shared};
 
 /// How often a store that answers is asked.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 /// How often one that does not is tried; its breaker lets one question pass in 250 ms at most.
 const TRY_EVERY: Duration = Duration::from_millis(50);
-/// How long a connection is waited for before the log is told.
-const CONNECT_WITHIN: Duration = Duration::from_millis(250);
-/// A line about one class of failures is written at most so often.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Probes in a row without an answer, for each node, that make a store one that does not answer.
+/// How long a connection is waited for, and then an answer.
+const PROBE_WITHIN: Duration = Duration::from_millis(250);
+/// Probes in a row without an answer, for each node, that make a store that answered one that does not: one may be lost
+/// to a short pause.
 const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that looks after the store, if it is a shared one. It ends with the process.
@@ -43,10 +43,8 @@ pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
 struct Watch<'s> {
     service: &'s Service,
     shared: &'s Shared,
-    /// Since when it has answered, or not; `None` before the first probe.
-    since: Option<(bool, Instant)>,
+    changes: Changes,
     probes: u32,
-    failed_probes: usize,
     told: [Told; Failure::ALL.len()],
 }
 
@@ -59,61 +57,69 @@ struct Told {
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, shared: &'s Shared) -> Watch<'s> {
-        Watch { service, shared, since: None, probes: 0, failed_probes: 0, told: [Told::default(); Failure::ALL.len()] }
+        let told = [Told::default(); Failure::ALL.len()];
+        Watch { service, shared, changes: Changes::default(), probes: 0, told }
     }
 
     async fn run(mut self) {
         loop {
-            let answers = self.probe().await;
+            let probed = self.probe().await;
+            let recoveries = self.changes.recoveries;
+            let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
             self.service.store_answers(answers);
             self.service.metrics().store.up.set(i64::from(answers));
-            self.tell_change(answers);
+            self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
+            self.tell_change(probed);
             self.tell_failures();
             sleep(if answers { ASK_EVERY } else { TRY_EVERY }).await;
         }
     }
 
-    /// Whether the store answers. A cluster does while some of its nodes do: most requests are decided then, and the rest
-    /// would fare no better elsewhere.
-    async fn probe(&mut self) -> bool {
+    /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
+    async fn probe(&mut self) -> Result<(), String> {
         let store = self.shared.store();
-        let all_connected = timeout(CONNECT_WITHIN, store.connected()).await.is_ok_and(|connected| connected.is_ok());
-        let nodes = store.nodes();
-        let connected = nodes.iter().filter(|node| node.is_connected).count();
+        let trouble = || store.trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
+        match timeout(PROBE_WITHIN, store.connected()).await {
+            // Some nodes of a cluster may do.
+            Ok(Err(failed)) if failed.class == Failure::Moved => return Err(failed.to_string()),
+            _ if !store.nodes().iter().any(|node| node.is_connected) => return Err(trouble()),
+            _ => {}
+        }
         self.probes = self.probes.wrapping_add(1);
-        let answers = (all_connected || connected > 0) && self.shared.answers(self.probes).await;
-        self.failed_probes = if answers { 0 } else { self.failed_probes.saturating_add(1) };
-        // It may have been the turn of a node that does not.
-        let excused = match store.circuit() {
-            Circuit::Closed => self.failed_probes < FAILED_PROBES * connected.max(1),
-            Circuit::HalfOpen => nodes.len() > 1,
-            Circuit::Open => false,
-        };
-        answers || excused && self.since.is_some_and(|(answered, _)| answered)
+        let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
+        probed.map(drop).map_err(|failed| match failed.class {
+            Failure::Open | Failure::Disconnected => trouble(),
+            _ => failed.to_string(),
+        })
     }
 
-    fn tell_change(&mut self, answers: bool) {
-        let now = Instant::now();
-        let before = self.since;
-        if before.is_some_and(|(answered, _)| answered == answers) {
-            return;
+    /// So many probes in a row may fail before a store that answered is one that does not. A cluster answers while some of
+    /// its nodes do: most requests are decided then, and the rest would fare no better elsewhere.
+    fn patience(&self) -> usize {
+        let nodes = self.shared.store().nodes();
+        match self.shared.store().circuit() {
+            Circuit::Closed => FAILED_PROBES * nodes.len(),
+            Circuit::HalfOpen if nodes.len() > 1 => usize::MAX,
+            _ => FAILED_PROBES,
         }
-        self.since = Some((answers, now));
-        let why =
-            || self.shared.store().trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
-        match (answers, before) {
+    }
+
+    fn tell_change(&mut self, probed: Result<(), String>) {
+        let Some(Change { answers, after, changes }) = self.changes.line_due(Instant::now()) else { return };
+        let why = probed.err().unwrap_or_default();
+        match (answers, after) {
             (true, None) => tracing::info!("the store answers"),
-            (true, Some((_, since))) => {
-                self.service.metrics().store.recoveries.inc();
-                tracing::info!("the store decides again after {:.1} s", now.duration_since(since).as_secs_f64());
+            (true, Some(after)) => {
+                tracing::info!(changes, "the store decides again after {:.1} s", after.as_secs_f64());
             }
             (false, None) => tracing::warn!(
-                why = why(),
+                why,
                 "the store cannot be reached yet: limits are answered by their on_store_failure until it can, \
                  and it is tried again all the time"
             ),
             (false, Some(_)) => tracing::warn!(
-                why = why(),
+                why,
+                changes,
                 "the store does not answer: limits are answered by their on_store_failure until it does"
             ),
         }
@@ -121,7 +127,7 @@ impl<'s> Watch<'s> {
 
     fn tell_failures(&mut self) {
         for (told, class) in self.told.iter_mut().zip(Failure::ALL) {
-            let failures = self.shared.store().failures(class);
+            let failures = self.shared.failures(class);
             if failures == told.failures || told.at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
                 continue;
             }

@@ -13,9 +13,9 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
         load::settings(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
             let (rules, files) = load::rules(&settings.rules)?;
             store::check_served_rules(&settings, &rules)?;
-            Ok((rules, files))
+            Ok((store::notes(&settings, &rules), rules, files))
         });
-    let (rules, files) = match loaded {
+    let (of_store, rules, files) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
             problems.tell(validate.json, terminal);
@@ -28,14 +28,15 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     let (notes, warnings): (Vec<&Warning>, Vec<&Warning>) = rules.warnings().iter().partition(|w| w.is_note());
     let code = if validate.deny_warnings && !warnings.is_empty() { NO } else { OK };
     if validate.json {
-        terminal.json(&summary(&rules, files, code));
+        terminal.json(&summary(&rules, &of_store, files, code));
         return code;
     }
     for warning in &warnings {
         terminal.report(*warning);
     }
+    let notes: Vec<_> = notes.into_iter().map(|note| one_line(note)).chain(of_store).collect();
     for note in &notes {
-        terminal.complain(&format!("note: {}", one_line(*note)));
+        terminal.complain(&format!("note: {note}"));
     }
     let domains = rules.domains().count();
     let mut text =
@@ -52,8 +53,10 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     code
 }
 
-fn summary(rules: &Rules, files: usize, code: u8) -> serde_json::Value {
-    let warnings: Vec<_> = rules.warnings().iter().map(|warning| finding(warning)).collect();
+fn summary(rules: &Rules, of_store: &[String], files: usize, code: u8) -> serde_json::Value {
+    let note = |message| serde_json::json!({"severity": "note", "message": message});
+    let warnings: Vec<_> =
+        rules.warnings().iter().map(|warning| finding(warning)).chain(of_store.iter().map(note)).collect();
     let domains: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
     serde_json::json!({
         "ok": code == OK,

@@ -126,9 +126,9 @@ pub struct Metrics {
     pub overrides: Counter,
     /// Requests that the store could not answer.
     pub store_errors: Counter,
-    /// States that the store holds; set when metrics are read.
+    /// States that this process holds; set when metrics are read.
     pub store_keys: Gauge,
-    /// Requests that met a bound of the store; brought up to date when metrics are read.
+    /// Requests that met a bound of these; brought up to date when metrics are read.
     pub store_full: Counter,
     /// What concerns a shared store.
     pub store: StoreMetrics,
@@ -181,9 +181,17 @@ impl Metrics {
             rejected: family(&mut registry, "requests_rejected", "Requests that were not judged, by reason"),
             refunds: Counter::default(),
             overrides: Counter::default(),
-            store_errors: counter(&mut registry, "store_errors", "Requests that the store could not answer"),
-            store_keys: gauge(&mut registry, "store_keys", "States that the store holds"),
-            store_full: counter(&mut registry, "store_full", "Requests that met a bound of the store"),
+            store_errors: counter(
+                &mut registry,
+                "store_errors",
+                "Requests that neither the store nor a policy answered",
+            ),
+            store_keys: gauge(
+                &mut registry,
+                "store_keys",
+                "States that this process holds: with a shared store, those of its stand-in",
+            ),
+            store_full: counter(&mut registry, "store_full", "Requests that met a bound of what this process holds"),
             store: StoreMetrics::new(&mut registry),
             snapshots: counter(&mut registry, "snapshots", "Snapshots of the store that were written"),
             snapshot_failures: counter(&mut registry, "snapshot_failures", "Snapshots that could not be written"),

@@ -39,8 +39,11 @@ pub struct StoreMetrics {
 
 impl StoreMetrics {
     pub(super) fn new(registry: &mut Registry) -> StoreMetrics {
-        let failures: Family<ClassLabels, Counter> =
-            family(registry, "store_failures", "Questions that the shared store did not decide, by class");
+        let failures: Family<ClassLabels, Counter> = family(
+            registry,
+            "store_failures",
+            "Requests that the shared store did not decide, by class; probes are not counted",
+        );
         let answers: Family<SourceLabels, Counter> = family(
             registry,
             "requests_without_store",
@@ -80,9 +83,9 @@ impl StoreMetrics {
     }
 
     /// Brings up to date what the store counts itself.
-    pub fn read(&self, store: &RedisStore) {
+    pub fn read(&self, store: &RedisStore, failures: impl Fn(Failure) -> u64) {
         for (counter, class) in self.failures.iter().zip(Failure::ALL) {
-            counter.inc_by(store.failures(class).saturating_sub(counter.get()));
+            counter.inc_by(failures(class).saturating_sub(counter.get()));
         }
         self.give_backs_lost.inc_by(store.give_backs_lost().saturating_sub(self.give_backs_lost.get()));
         self.in_flight.set(i64::try_from(store.in_flight()).unwrap_or(i64::MAX));

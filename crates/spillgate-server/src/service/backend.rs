@@ -1,5 +1,6 @@
 //! The store that was picked at the start.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -76,10 +77,17 @@ pub struct Shared {
     store: RedisStore,
     fallback: Fallback,
     deadline: Duration,
-    /// What every store has: a look at it changes nothing.
+    /// What every store has.
     probe: Quota,
-    /// Of each class the first failure since somebody looked.
-    details: [ArcSwapOption<Failed>; Failure::ALL.len()],
+    failures: [Failures; Failure::ALL.len()],
+}
+
+/// Requests that failed in one way.
+#[derive(Debug, Default)]
+struct Failures {
+    count: AtomicU64,
+    /// The first since somebody looked.
+    detail: ArcSwapOption<Failed>,
 }
 
 impl Shared {
@@ -90,7 +98,7 @@ impl Shared {
     #[must_use]
     pub fn new(store: RedisStore, fallback: Fallback, deadline: Duration) -> Shared {
         let probe = Quota::fixed_window(1, Duration::from_secs(1)).build().expect("invariant: a second is a window");
-        Shared { store, fallback, deadline, probe, details: Default::default() }
+        Shared { store, fallback, deadline, probe, failures: Default::default() }
     }
 
     /// The store itself.
@@ -105,17 +113,26 @@ impl Shared {
         self.deadline
     }
 
+    /// Requests that the store did not decide, so; probes are none.
+    #[must_use]
+    pub fn failures(&self, class: Failure) -> u64 {
+        self.failures[class as usize].count.load(Ordering::Relaxed)
+    }
+
     /// What was said at the first failure of this class since the last look.
     #[must_use]
     pub fn take_detail(&self, class: Failure) -> Option<String> {
-        self.details[class as usize].swap(None).map(|failed| failed.detail.to_string())
+        self.failures[class as usize].detail.swap(None).map(|failed| failed.detail.to_string())
     }
 
-    /// Whether the store answers a look in time; each probe is for another slot, so that every node has its turn.
-    pub async fn answers(&self, probe: u32) -> bool {
-        let hits = [Hit::new(u128::from(probe) << Hit::SLOT_SHIFT, &self.probe, Op::Look, Binding::Shadow)];
-        let store = Timed { shared: self, timeout: self.deadline };
-        store.decide(None, &hits, &mut [Decision::default()]).await.is_ok()
+    /// Takes from a key that nobody else has, within `timeout`; each probe is for another slot.
+    ///
+    /// # Errors
+    /// The store does not decide.
+    pub async fn probe(&self, probe: u32, timeout: Duration) -> Result<Verdict, Failed> {
+        let hits = [Hit::new(u128::from(probe) << Hit::SLOT_SHIFT, &self.probe, Op::take(1), Binding::Enforce)];
+        let timeout = timeout.min(self.deadline);
+        self.store.decide_within(timeout, None, &hits, &mut [Decision::default()]).await
     }
 
     async fn ask(
@@ -130,7 +147,7 @@ impl Shared {
     }
 }
 
-/// The shared store, with a time for each request.
+/// The shared store, with a time for each request, and a count of those that fail.
 struct Timed<'s> {
     shared: &'s Shared,
     timeout: Duration,
@@ -153,7 +170,9 @@ impl Store for Timed<'_> {
     ) -> Result<Verdict, StoreError> {
         let decided = self.shared.store.decide_within(self.timeout, now, hits, decisions).await;
         decided.map_err(|failed| {
-            let (class, detail) = (failed.class, &self.shared.details[failed.class as usize]);
+            let class = failed.class;
+            let Failures { count, detail } = &self.shared.failures[class as usize];
+            count.fetch_add(1, Ordering::Relaxed);
             if detail.load().is_none() {
                 detail.store(Some(failed.into()));
             }

@@ -186,7 +186,7 @@ impl<C: Clock> Service<C> {
         self.metrics.store_full.inc_by(store.full_requests().saturating_sub(told));
         self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
         if let Some(shared) = self.limiter.store().shared() {
-            self.metrics.store.read(shared.store());
+            self.metrics.store.read(shared.store(), |class| shared.failures(class));
         }
         self.metrics.encode()
     }
@@ -372,9 +372,16 @@ impl<C: Clock> Service<C> {
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
-        if store.shared().is_some() && !hits.iter().all(|hit| store.supports(hit.quota, hit.op.kind())) {
-            // Rules were looked at when they were loaded: this limit came with the call.
-            return Err(ServiceError::BadRequest("the store cannot count such a limit, or do this to it".to_owned()));
+        let unserved = |hit: &&Hit<'_>| !store.supports(hit.quota, hit.op.kind());
+        if let (Some(_), Some(hit)) = (store.shared(), hits.iter().find(unserved)) {
+            // Rules were looked at when they were loaded: this limit, or what is to be done to it, came with the call.
+            return Err(ServiceError::BadRequest(format!(
+                "the store cannot do this ({:?}) to this limit ({}): its windows and segments are whole microseconds, \
+                 at most 71 years, and with store.scripts: off, or native windows, plain fixed windows are all that is \
+                 served, and nothing of them is reset or given back",
+                hit.op.kind(),
+                hit.quota.algorithm().as_str()
+            )));
         }
         let verdict = self.limiter.store().ask(now, timeout, hits, decisions).await?;
         self.watch_full(verdict.now);

@@ -123,7 +123,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.store.deadline = v.duration_from(Duration::from_micros(100))?),
     key!("store.expected_nodes", One "COUNT", "",
         "Servers that share the store: each admits this part of a limit while the store cannot be reached \
-         (on_store_failure: local, which is what limits have unless they say otherwise)",
+         (on_store_failure: local, which is what limits have unless they say otherwise); without it a limit that \
+         comes with a call is then counted whole on each",
         |s, v| s.store.expected_nodes = u32::try_from(v.count(1..=100_000)?).ok()),
     key!("store.key_secret_file", One "FILE", "",
         "File with 32 hexadecimal digits (openssl rand -hex 16), the same for all servers: keys in the store \
@@ -145,7 +146,8 @@ pub const KEYS: &[Key] = &[
         "The key of our certificate (PEM)",
         |s, v| s.store.tls.key = Some(v.path_buf()?)),
     key!("store.connections", One "COUNT", "auto",
-        "Connections to each server of the store, shared by all requests; auto is one for each worker",
+        "Connections to each server of the store, shared by all requests; auto is one for each worker. \
+         One more is made to look after it",
         |s, v| s.store.connections = if v.text()? == "auto" { None } else { Some(as_usize(v.count(1..=1024)?)) }),
     key!("store.max_in_flight", One "COUNT", "4096",
         "Requests that wait for the store at once; others are left to on_store_failure",
@@ -157,10 +159,9 @@ pub const KEYS: &[Key] = &[
         "How a sliding_window_log is kept: packed, or zset, which other tools can read and takes ten times as much",
         |s, v| s.store.log = v.word(&[("packed", LogForm::Packed), ("zset", LogForm::Zset)])?),
     key!("store.fixed_window", One "FORM", "script",
-    "How a fixed_window with anchor: first_hit is taken from: script, or native (INCREX, where the store has it)",
-    |s, v| {
-        s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?;
-    }),
+        "How a fixed_window with anchor: first_hit is taken from: script, or native (INCREX, where the store has it; \
+         such a window is then the only limit of its rule)",
+        |s, v| s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?),
     key!("store.deny_cache", One "COUNT|off", "65536",
         "Refusals that are repeated without asking the store, while they are still true",
         |s, v| s.store.deny_cache = if v.text()? == "off" { 0 } else { as_usize(v.count(1..=10_000_000)?) }),

@@ -39,6 +39,8 @@ pub struct Sources {
     pub flags: Vec<(&'static Key, Vec<String>)>,
     /// Rules given as arguments; they stand beside `--rules` and in place of all other `rules`.
     pub arguments: Vec<PathBuf>,
+    /// No store is asked, so nobody minds whether its settings go together.
+    pub asks_no_store: bool,
 }
 
 /// Who set a key, for listings.
@@ -84,6 +86,10 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<SettingsError>> {
     }
     resolver.arguments(&sources.arguments);
     resolver.agree();
+    if !sources.asks_no_store {
+        let found = store::disagreements(&resolver.settings, &resolver.changed());
+        resolver.blame(found);
+    }
     if !resolver.errors.is_empty() {
         return Err(resolver.errors);
     }
@@ -238,7 +244,7 @@ impl Resolver {
     fn agree(&mut self) {
         let s = &self.settings;
         let listeners = [("http", &s.http), ("grpc", &s.grpc), ("admin", &s.admin)];
-        let mut found: Vec<(&str, String, &str)> = Vec::new();
+        let mut found: Vec<(&'static str, String, &'static str)> = Vec::new();
         if s.http.is_none() && s.grpc.is_none() {
             found.push((
                 "http",
@@ -264,7 +270,10 @@ impl Resolver {
             let help = "set `forward_auth.domain` to the domain whose rules are to be asked";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
         }
-        found.extend(store::disagreements(s, &self.changed()));
+        self.blame(found);
+    }
+
+    fn blame(&mut self, found: Vec<(&'static str, String, &'static str)>) {
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
                 Some((source, node)) => SettingsError::new(source, Wrong::new(&node.span, message, help)),
@@ -273,11 +282,18 @@ impl Resolver {
         }
     }
 
-    /// The keys of stores with another value than the default: writing that out says nothing that could be lost.
+    /// The keys of stores that say something else than the default: writing that out says nothing that could be lost.
     fn changed(&self) -> Vec<&'static str> {
         let stores = KEYS.iter().filter(|key| ["store.", "memory."].iter().any(|group| key.path.starts_with(group)));
-        let is_changed = |key: &&Key| self.set.get(key.path).is_some_and(|set| set.text != key.default);
-        stores.filter(is_changed).map(|key| key.path).collect()
+        stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
+    }
+
+    /// Whether the settings would be others if the key were the default; without one it is.
+    fn is_changed(&self, key: &Key) -> bool {
+        let node = Node { kind: Kind::Scalar(key.default.to_owned()), span: 0..0 };
+        let mut other = self.settings.clone();
+        let applied = (key.apply)(&mut other, &Value { node: &node, path: key.path, folder: Path::new("") });
+        applied.is_err() || other != self.settings
     }
 
     fn is_written(&self, path: &str) -> bool {

@@ -187,6 +187,27 @@ store:
 }
 
 #[test]
+fn a_default_that_is_written_out_in_other_words_is_a_default() {
+    for text in [
+        "memory: {snapshot: {interval: 60000ms}}",
+        "memory: {snapshot: {path: s, interval: 60000ms}}",
+        "store: {scripts: false}",
+        "store: {deadline: 20ms}",
+        "store: {user: u}",
+    ] {
+        // Without a path, and on memory, these would be lost.
+        assert_eq!(from_file(text).is_ok(), text.contains("path"), "{text}");
+    }
+    for text in [
+        "memory: {snapshot: {interval: 30000ms}}",
+        "store: {scripts: true, deadline: 10000us, deny_cache: 65_536, connections: auto, url: memory}",
+        "store: {url: redis://h}\nmemory: {snapshot: {interval: 30000ms}}",
+    ] {
+        assert!(from_file(text).is_ok(), "{text}: {:?}", errors(text));
+    }
+}
+
+#[test]
 fn the_bounds_of_a_shared_store_are_those_that_are_told() {
     let with = |line: &str| format!("store:\n  url: redis://h\n  {line}\n");
     for (good, wrong) in [

@@ -204,6 +204,12 @@ fn key_prints_the_names_that_a_server_counts_under() {
     assert!(plain.stderr.contains("without a secret"), "{}", plain.stderr);
     assert_eq!(folder.run("key rules.yaml -d api -e free=1").code, 1);
     assert_eq!(folder.run("key rules.yaml -d web -e user=1").code, 2);
+    // The store is not asked, so its settings need not go together.
+    folder.write("memory.yaml", "memory: {snapshot: {path: x}}");
+    let of_memory = folder.run("key rules.yaml -c memory.yaml -d api -e user=7 -e user=8");
+    assert_eq!((of_memory.code, &of_memory.stdout), (0, &plain.stdout), "{}", of_memory.stderr);
+    let by_flag = folder.run("key rules.yaml -d api -e user=7 --store-key-secret-file secret --json");
+    assert_eq!((by_flag.code, json(&by_flag)["keys"].clone()), (0, told["keys"].clone()), "{}", by_flag.stderr);
     let zset = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --store-log zset");
     assert!(zset.stdout.lines().any(|line| line.contains("log") && line.contains("}/")), "{}", zset.stdout);
 }

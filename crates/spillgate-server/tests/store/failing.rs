@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use prost::Message as _;
+use spillgate_redis::Failure;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tokio::runtime::Runtime;
 use tonic::Code;
@@ -37,6 +39,13 @@ fn until_ready(server: &Spillgate, status: u16, text: &str) {
         (answer.status == status && answer.body.contains(text)).then_some(())
     });
     assert_eq!(readiness(server).0, status);
+}
+
+/// Requests that the store did not decide.
+fn failures(server: &Spillgate) -> u64 {
+    let count =
+        |class: Failure| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.name()));
+    Failure::ALL.map(count).iter().sum()
 }
 
 /// What grpc.health.v1 says.
@@ -147,11 +156,7 @@ fn killed_under_load_every_request_is_answered_and_it_recovers() {
     });
     logged(&server.process, "the store does not answer");
     logged(&server.process, "the store decides again after");
-    let failures: u64 = ["disconnected", "timeout", "open"]
-        .map(|class| metric(&server, &format!("spillgate_store_failures_total{{class=\"{class}\"}}")))
-        .iter()
-        .sum();
-    assert!(failures > 0);
+    assert!(failures(&server) > 0);
     assert!(metric(&server, "spillgate_requests_without_store_total{source=\"local\"}") > 0);
     assert_eq!(metric(&server, "spillgate_store_circuit"), 0);
     let told = server.process.stderr().into_iter().filter(|line| line.contains("the store did not decide"));
@@ -172,6 +177,28 @@ fn a_store_that_stands_still_is_seen_without_traffic_and_so_is_its_return() {
     signal(redis.id(), "CONT");
     until_ready(&server, 200, "ready: the store answers");
     assert_eq!(metric(&server, "spillgate_store_up"), 1);
+    assert_eq!(failures(&server), 0, "probes are no requests");
+}
+
+#[test]
+fn a_store_that_comes_and_goes_does_not_fill_the_log() {
+    let (redis, folder) = (Redis::start(), policies());
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "100ms"]);
+    until_ready(&server, 200, "ready: the store answers");
+    let start = Instant::now();
+    for _ in 0..5 {
+        signal(redis.id(), "STOP");
+        until_ready(&server, 503, "not ready");
+        signal(redis.id(), "CONT");
+        until_ready(&server, 200, "ready: the store answers");
+    }
+    assert!(metric(&server, "spillgate_store_recoveries_total") >= 5);
+    let said = server.process.stderr();
+    let most = 1 + start.elapsed().as_secs() / 10;
+    for line in ["the store does not answer", "the store decides again"] {
+        let lines = said.iter().filter(|said| said.contains(line)).count() as u64;
+        assert!((1..=most).contains(&lines), "{lines} times {line}, {most} at most");
+    }
 }
 
 /// Nobody else would decide the rest either.
@@ -219,6 +246,8 @@ fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     let answer = Runtime::new().expect("a runtime").block_on(ask_with_timeout(server.grpc(), "100m"));
     assert_eq!(answer.overall_code, 2, "by the policy");
     signal(redis.id(), "CONT");
+    // It was asked all the same, and charges when it goes on.
+    eventually("both are charged", || (redis.run(&["dbsize"]) == "2").then_some(()));
 }
 
 /// Asks with a `grpc-timeout` that the client itself does not go by: it waits for the answer, however late it is.

@@ -115,6 +115,22 @@ fn local_limits_need_to_know_how_many_servers_there_are() {
 }
 
 #[test]
+fn what_has_no_effect_on_memory_is_a_note() {
+    let limit = "{unit: day, requests_per_unit: 1, on_store_failure: deny, slot_by: a}";
+    let folder = rules(&format!("  - key: a\n    rate_limit: {limit}\n"));
+    folder.write("s.yaml", "store: {url: redis://h}");
+    let said = folder.run("validate rules.yaml --deny-warnings");
+    assert_eq!(said.code, 0, "{said:?}");
+    for key in ["on_store_failure", "slot_by"] {
+        let note = format!("note: rules.yaml:4: {key} has no effect while store.url is memory");
+        assert!(said.stderr.contains(&note), "{note}: {}", said.stderr);
+    }
+    assert!(folder.run("validate rules.yaml --json").stdout.contains("slot_by has no effect"));
+    let shared = folder.run("validate rules.yaml -c s.yaml");
+    assert!(shared.code == 0 && !shared.stderr.contains("has no effect"), "{shared:?}");
+}
+
+#[test]
 fn no_password_is_shown_anywhere() {
     let redis = Redis::start_at(free_port(), &["--requirepass", "hush/hush@1"]);
     let folder = rules(LIMIT);

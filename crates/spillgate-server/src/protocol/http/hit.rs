@@ -223,8 +223,9 @@ pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result
 fn leases<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Vec<Lease>, Problem> {
     let wire: WireLease<'_> = json::object(body).map_err(|error| Problem::bad_json(&error, LEASE_EXAMPLE))?;
     state.0.lease_key.open(&wire.lease_id).map_err(|_| {
-        let help = "send a lease_id as it was answered; one from before a restart of the server is void";
-        Problem::bad_request("this lease_id was not made by this server", help)
+        let help =
+            "send a lease_id as it was answered; one from before a restart of a server that kept nothing is void";
+        Problem::bad_request("this lease_id was not made by this server, nor by one that has its key secret", help)
     })
 }
 

@@ -2,8 +2,8 @@
 //! the server keeps no table of them.
 //!
 //! A token is base64url(version, leases, tag); the tag is a SipHash-2-4-128 over all before it
-//! with a secret made of that of the keys, so that nobody else can make one or change
-//! one: a lease id is worth the places it holds.
+//! with a secret made of that of the keys, so that who does not have it can make none and change
+//! none: a lease id is worth the places it holds. On a shared store without `store.key_secret_file` it is public.
 
 use std::hash::Hasher as _;
 use std::time::Duration;

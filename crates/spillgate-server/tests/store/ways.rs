@@ -1,0 +1,123 @@
+//! Ways to a store: a Unix socket, TLS, sentinels; and what of the settings reaches it.
+
+use std::process::Command;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use serde_json::Value;
+
+use crate::cli_support::Folder;
+use crate::fleet::{PATIENT, check, judged, rules, serve, until_store};
+use crate::support::http;
+use crate::support::process::Process;
+use crate::support::redis::{Cluster, Redis, free_port};
+
+const LIMITS: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
+                      - {key: log, rate_limit: {unit: year, requests_per_unit: 1, algorithm: sliding_window_log}}\n";
+
+/// The store counts for a server that reaches it so.
+fn assert_decides(folder: &Folder, url: &str, arguments: &[&str]) {
+    let server = serve(folder, url, &[&PATIENT[..], &["--store-deny-cache", "off"], arguments].concat());
+    until_store(server.http(), "user", "first");
+    let asked = [(); 2].map(|()| judged(server.http(), "user", "second"));
+    assert_eq!(asked, [200, 429].map(|status| (status, "store".to_owned())));
+}
+
+#[test]
+fn by_a_unix_socket_with_a_password_of_any_signs() {
+    const PASSWORD: &str = "p@ss/w:rd&x=1%";
+    let folder = rules(LIMITS);
+    folder.write("password", PASSWORD);
+    let [socket, password] = ["redis.sock", "password"].map(|name| folder.path(name).display().to_string());
+    let redis = Redis::start_at(free_port(), &["--requirepass", PASSWORD, "--unixsocket", &socket]);
+    assert_decides(&folder, &format!("unix://{socket}"), &["--store-password-file", &password]);
+    assert_eq!(redis.run(&["-a", PASSWORD, "dbsize"]), "2");
+}
+
+#[test]
+fn by_tls_with_certificates_on_both_sides() {
+    let folder = rules(LIMITS);
+    let mut params = CertificateParams::new(Vec::<String>::new()).expect("valid");
+    params.distinguished_name.push(DnType::CommonName, "ours");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("random numbers")).expect("signed");
+    folder.write("ca.pem", &authority.pem());
+    for (name, subject) in [("server", "127.0.0.1"), ("client", "limiter")] {
+        let key = KeyPair::generate().expect("random numbers");
+        let mut params = CertificateParams::new([subject.to_owned()]).expect("valid");
+        params.distinguished_name.push(DnType::CommonName, subject);
+        folder.write(&format!("{name}.pem"), &params.signed_by(&key, &authority).expect("signed").pem());
+        folder.write(&format!("{name}.key"), &key.serialize_pem());
+    }
+    let file = |name: &str| folder.path(name).display().to_string();
+    let port = free_port();
+    let tls = [
+        ["--tls-port", &port.to_string()],
+        ["--tls-ca-cert-file", &file("ca.pem")],
+        ["--tls-cert-file", &file("server.pem")],
+        ["--tls-key-file", &file("server.key")],
+        ["--tls-auth-clients", "yes"],
+    ];
+    let redis = Redis::start_at(free_port(), tls.as_flattened());
+    let ours = [
+        ["--store-tls-ca", &file("ca.pem")],
+        ["--store-tls-cert", &file("client.pem")],
+        ["--store-tls-key", &file("client.key")],
+    ];
+    let url = format!("rediss://127.0.0.1:{port}");
+    assert_decides(&folder, &url, ours.as_flattened());
+    assert_eq!(redis.run(&["dbsize"]), "2");
+    let stranger = folder.run(&format!("check rules.yaml -d api -e user=a --store {url} --store-tls-ca ca.pem"));
+    assert_eq!(stranger.code, 3, "the store wants a certificate: {stranger:?}");
+}
+
+#[test]
+fn by_sentinels_the_primary_of_a_name() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let (port, primary) = (free_port(), redis.url());
+    let primary = primary.rsplit(':').next().expect("a port");
+    folder
+        .write("sentinel.conf", &format!("port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 1\n"));
+    let mut command = Command::new("redis-server");
+    let command = command.arg(folder.path("sentinel.conf")).arg("--sentinel").current_dir(folder.path("."));
+    let _sentinel = Process::start("sentinel", command);
+    // It is looked for until it is there.
+    assert_decides(&folder, &format!("redis-sentinel://127.0.0.1:{port}/main"), &[]);
+    assert_eq!(redis.run(&["dbsize"]), "2");
+}
+
+#[test]
+fn a_log_in_a_sorted_set_is_one_that_other_tools_can_read() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let arguments = [&PATIENT[..], &["--store-log", "zset", "--store-deny-cache", "off"]].concat();
+    let server = serve(&folder, &redis.url(), &arguments);
+    let asked = [(); 2].map(|()| judged(server.http(), "log", "7"));
+    assert_eq!(asked, [200, 429].map(|status| (status, "store".to_owned())));
+    let key = redis.run(&["keys", "*"]);
+    assert_eq!((redis.run(&["type", &key]), redis.run(&["zcard", &key])), ("zset".to_owned(), "1".to_owned()));
+}
+
+#[test]
+fn slot_by_brings_a_tenants_counters_to_one_slot_of_a_cluster() {
+    let (cluster, limit) = (Cluster::start(), "{unit: year, requests_per_unit: 1, slot_by: tenant}");
+    let folder = rules(&format!(
+        "  - key: tenant\n    rate_limit: {{unit: year, requests_per_unit: 100, slot_by: tenant}}\n    \
+         descriptors: [{{key: user, rate_limit: {limit}}}]\n"
+    ));
+    let server = serve(&folder, &cluster.url(), &PATIENT);
+    let ask = |user: u32| {
+        let body = format!(r#"{{"domain":"api","descriptors":[[["tenant","t"]],[["tenant","t"],["user","{user}"]]]}}"#);
+        let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
+        let told: Value = serde_json::from_str(&answer.body).expect("JSON");
+        (answer.status, told["source"] == "store")
+    };
+    for user in 0..8 {
+        assert_eq!(ask(user), (200, true), "{user}");
+    }
+    let keys: Vec<_> =
+        cluster.nodes.iter().map(|node| node.run(&["keys", "*"])).filter(|keys| !keys.is_empty()).collect();
+    assert_eq!(keys.len(), 1, "one node has them: {keys:?}");
+    let slots = keys[0].lines().map(|key| cluster.nodes[0].run(&["cluster", "keyslot", key]));
+    let slots: Vec<_> = slots.collect();
+    assert_eq!(slots, vec![slots[0].clone(); 9], "{keys:?}");
+    assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
+}
