@@ -86,7 +86,7 @@ impl<'s> Watch<'s> {
     }
 
     fn tell_change(&mut self, probed: Result<(), String>) {
-        let Some(Change { answers, after, changes }) = self.changes.to_tell(Instant::now()) else { return };
+        let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
         let why = probed.err().unwrap_or_default();
         match (answers, after) {
             (true, None) => tracing::info!("the store answers"),
