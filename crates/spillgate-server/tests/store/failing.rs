@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use prost::Message as _;
 use spillgate_redis::Failure;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tokio::runtime::Runtime;
+use tokio::time::Instant;
 use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
