@@ -7,13 +7,14 @@ use spillgate::rules::{Action, Descriptor, Limit, Request};
 use spillgate::{
     Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, Source, StoreError, Time, Verdict,
 };
+use spillgate_redis::Failure;
 
 use super::load::{self, Problems, Trouble};
 use super::terminal::{Terminal, Tone};
 use super::{NO, OK, UNSERVED, WRONG, dry, explain, store};
 use crate::cli::Check;
 use crate::metrics::Metrics;
-use crate::service::{Backend, Bounds, Loaded, Service, ServiceError, ServiceOptions};
+use crate::service::{Backend, Bounds, Loaded, Service, ServiceError, ServiceOptions, Shared};
 use crate::settings::{Grants, Settings, StoreUrl};
 
 /// One question and its answer.
@@ -164,13 +165,20 @@ fn ask_all<'p, C: Clock>(
             asked.push(one.map_err(|error| match error {
                 ServiceError::Store(_) if url.is_some() => {
                     let help = "look for what is wrong with `spillgate doctor`";
-                    (Trouble::new(format!("the store did not decide: {error}"), help).into(), UNSERVED)
+                    let why = service.limiter().store().shared().and_then(first_failure);
+                    let why = why.unwrap_or_else(|| error.to_string());
+                    (Trouble::new(format!("the store did not decide: {why}"), help).into(), UNSERVED)
                 }
                 error => wrong(Trouble::new(error.to_string(), mend(&error)).into()),
             })?);
         }
         Ok(asked)
     })
+}
+
+/// What the store said, which its callers are not told.
+fn first_failure(shared: &Shared) -> Option<String> {
+    Failure::ALL.into_iter().find_map(|class| Some(format!("{}: {}", class.name(), shared.take_detail(class)?)))
 }
 
 /// What helps against a question that was not judged.

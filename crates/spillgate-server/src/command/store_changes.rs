@@ -52,7 +52,7 @@ impl Changes {
     }
 
     /// What a line has to tell now.
-    pub(super) fn line_due(&mut self, at: Instant) -> Option<Change> {
+    pub(super) fn news(&mut self, at: Instant) -> Option<Change> {
         let (answers, _) = self.now?;
         let told_at = &mut self.told_at[usize::from(answers)];
         let is_due = told_at.is_none_or(|told| at.duration_since(told) >= TELL_EVERY);
@@ -92,7 +92,7 @@ mod tests {
         for step in 0..=120 {
             let at = start + STEP * step;
             changes.seen(step % 3 == 0, 2, at);
-            lines.extend(changes.line_due(at).map(|change| (step, change.answers, change.changes)));
+            lines.extend(changes.news(at).map(|change| (step, change.answers, change.changes)));
         }
         let later = [(44, false, 27), (45, true, 1), (86, false, 27), (87, true, 1)];
         let expected = [&[(0, true, 1), (2, false, 1), (3, true, 1)], &later[..]].concat();
@@ -106,9 +106,7 @@ mod tests {
         let mut step = |answered: bool, at_ms: u64| {
             let at = start + Duration::from_millis(at_ms);
             changes.seen(answered, 2, at);
-            changes
-                .line_due(at)
-                .map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
+            changes.news(at).map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
         };
         assert_eq!(step(true, 0), Some((true, None, 1)));
         assert_eq!([step(false, 100), step(false, 200)], [None, Some((false, Some(200), 1))]);

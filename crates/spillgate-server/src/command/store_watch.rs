@@ -105,7 +105,7 @@ impl<'s> Watch<'s> {
     }
 
     fn tell_change(&mut self, probed: Result<(), Failed>) {
-        let Some(Change { answers, after, changes }) = self.changes.line_due(Instant::now()) else { return };
+        let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
         let why = probed.err().map(|failed| failed.to_string()).unwrap_or_default();
         match (answers, after) {
             (true, None) => tracing::info!("the store answers"),

@@ -152,6 +152,11 @@ fn check_without_a_store_says_what_is_wrong() {
     let gone = run(&format!("--store {url}"));
     assert_eq!((gone.code, gone.stdout.as_str()), (3, ""));
     assert!(gone.stderr.contains(&format!("the store {url} cannot be reached")), "{}", gone.stderr);
+    let redis = Redis::start();
+    assert_eq!(redis.run(&["acl", "setuser", "default", "-evalsha"]), "OK");
+    let refused = run(&format!("--store {}", redis.url()));
+    assert!(refused.code == 3 && refused.stderr.contains("did not decide: noperm: "), "{refused:?}");
+    assert!(refused.stderr.contains("evalsha"), "{refused:?}");
     for (arguments, expected) in [
         ("--take", "--store"),
         (&format!("--store {url} --at 1s"), "--at"),

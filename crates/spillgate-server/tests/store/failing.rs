@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use prost::Message as _;
 use spillgate_redis::Failure;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tokio::runtime::Runtime;
+use tokio::time::Instant;
 use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
@@ -242,16 +242,24 @@ fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     // The store itself would have half an hour.
     let server = serve(&folder, &redis.url(), &["--store-deadline", "30m"]);
     until_store(server.http(), "error", "a");
-    signal(redis.id(), "STOP");
-    let answer = Runtime::new().expect("a runtime").block_on(ask_with_timeout(server.grpc(), "100m"));
-    assert_eq!(answer.overall_code, 2, "by the policy");
-    signal(redis.id(), "CONT");
-    // It was asked all the same, and charges when it goes on.
-    eventually("both are charged", || (redis.run(&["dbsize"]) == "2").then_some(()));
+    let (runtime, mut attempts) = (Runtime::new().expect("a runtime"), 0);
+    // A worker that has had no connection yet cannot ask.
+    eventually("what was asked too late is charged all the same", || {
+        attempts += 1;
+        let (late, after) = (format!("late-{attempts}"), format!("after-{attempts}"));
+        let keys = || redis.run(&["dbsize"]).parse::<u64>().expect("a number");
+        let before = keys();
+        signal(redis.id(), "STOP");
+        let answer = runtime.block_on(ask_with_timeout(server.grpc(), "100m", &late));
+        assert_eq!(answer.overall_code, 2, "by the policy");
+        signal(redis.id(), "CONT");
+        until_store(server.http(), "error", &after);
+        (keys() == before + 2).then_some(())
+    });
 }
 
 /// Asks with a `grpc-timeout` that the client itself does not go by: it waits for the answer, however late it is.
-async fn ask_with_timeout(server: SocketAddr, timeout: &str) -> RateLimitResponse {
+async fn ask_with_timeout(server: SocketAddr, timeout: &str, user: &str) -> RateLimitResponse {
     let stream = tokio::net::TcpStream::connect(server).await.expect("it listens");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
@@ -261,7 +269,7 @@ async fn ask_with_timeout(server: SocketAddr, timeout: &str) -> RateLimitRespons
         .body(())
         .expect("a call");
     let (answer, mut body) = client.send_request(call, false).expect("sent");
-    let message = request("deny", &["a"]).encode_to_vec();
+    let message = request("deny", &[user]).encode_to_vec();
     let length = u32::try_from(message.len()).expect("short").to_be_bytes();
     body.send_data([&[0][..], &length, &message].concat().into(), true).expect("sent");
     let answered = async {
