@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every fault, on real servers that the tests start: each request answered by decision or policy, none lost, none charged
-# twice, recovery by itself, and never more admitted than the fault's bound. Then what a fault costs those who ask
-# meanwhile, and how soon the store decides again, as markdown for bench/RESULTS.md.
+# twice, recovery by itself, and never more admitted than the fault's bound. Then what being killed, frozen and
+# failed over costs those who ask meanwhile, and how soon the store decides again, as markdown for bench/RESULTS.md.
 # Arguments go to `on-redis faults`: scripts/show-3.3.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Decisions a second on Redis, in one run: the library beside redis-benchmark that runs the same script, spillgate's gRPC
-# beside a server that makes one script call after the other, and a refused hot key beside an allowed one.
+# beside a server that makes one call of the same script a request, and a refused hot key beside an allowed one; fails if
+# Redis is asked for that. Redis commands and bytes a decision for each.
 # Prints markdown for bench/RESULTS.md. Arguments go to all three: scripts/show-3.5.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -55,6 +55,10 @@ struct Row {
 }
 
 fn main() -> Outcome {
+    if std::env::args().len() > 1 {
+        println!("Prints allocations a request on each path, as markdown; takes no arguments.");
+        return Ok(());
+    }
     println!("| path | allocations a request | held to | answering at once |\n|---|---|---|---|");
     for Row { path, allocations, most, at_once } in count()? {
         let at_once = at_once.map_or(String::from("-"), |(name, count)| format!("{count:.1} ({name})"));

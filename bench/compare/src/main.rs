@@ -38,6 +38,9 @@ struct Cli {
     /// The rules that spillgate serves
     #[arg(long, default_value = "rules.yaml")]
     rules: PathBuf,
+    /// The rules that spillgate serves with a shared store
+    #[arg(long, default_value = "rules-shared.yaml")]
+    shared_rules: PathBuf,
     /// Measured rounds
     #[arg(long, default_value_t = 7)]
     repetitions: usize,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::Cli;
 use crate::scenario::Scenario;
 use crate::server::Server;
-use kit::pinned;
+use kit::{Counted, pinned};
 
 /// One run of the load generator, as it reported it.
 pub(crate) struct Run {
@@ -15,21 +15,31 @@ pub(crate) struct Run {
     pub(crate) server_cpu_us: f64,
     /// The share of its core that the client used: near 1, it was the limit itself.
     pub(crate) client_share: f64,
+    decisions: f64,
+}
+
+/// What a server's store was asked for each decision.
+pub(crate) struct Asked {
+    pub(crate) scripts: f64,
+    pub(crate) bytes_in: f64,
+    pub(crate) bytes_out: f64,
 }
 
 /// All runs of all servers; `runs[server][i]` of each are one round.
 pub(crate) struct Comparison {
     pub(crate) names: Vec<String>,
     pub(crate) runs: Vec<Vec<Run>>,
+    /// Of those servers that have a store.
+    pub(crate) asked: Vec<Option<Asked>>,
 }
 
 impl Comparison {
     pub(crate) fn run(cli: &Cli, scenario: Scenario) -> Result<Comparison, String> {
-        let servers = scenario.servers(cli)?;
+        let mut servers = scenario.servers(cli)?;
         let mut runs: Vec<Vec<Run>> = servers.iter().map(|_| Vec::new()).collect();
         // All have their keys, connections and caches warm before anything counts.
         for server in &servers {
-            load(cli, scenario, server)?;
+            load(cli, scenario, server, cli.warmup)?;
         }
         for repetition in 0..cli.repetitions {
             // Forth and back, so that none always comes first.
@@ -38,12 +48,13 @@ impl Comparison {
                 order.reverse();
             }
             for which in order {
-                runs[which].push(load(cli, scenario, &servers[which])?);
+                runs[which].push(load(cli, scenario, &servers[which], cli.warmup)?);
             }
             let last = runs.iter().filter_map(|runs| runs.last()).map(|run| format!("{:.0}", run.per_second));
             eprintln!("{scenario:?} {}: {}", repetition + 1, last.collect::<Vec<_>>().join(" / "));
         }
-        Ok(Comparison { names: servers.iter().map(|server| server.process.name.clone()).collect(), runs })
+        let asked = servers.iter_mut().map(|server| asked(cli, scenario, server)).collect::<Result<_, _>>()?;
+        Ok(Comparison { asked, names: servers.iter().map(|server| server.process.name.clone()).collect(), runs })
     }
 
     /// The runs of the first server, each with that of another in the same round.
@@ -52,13 +63,24 @@ impl Comparison {
     }
 }
 
-fn load(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, String> {
+/// In a run of its own, which the client counts from its beginning.
+fn asked(cli: &Cli, scenario: Scenario, server: &mut Server) -> Result<Option<Asked>, String> {
+    let Some(redis) = &mut server.redis else { return Ok(None) };
+    redis.forget()?;
+    let run = load(cli, scenario, server, 0.0)?;
+    let Some(redis) = &mut server.redis else { return Ok(None) };
+    let Counted { scripts, bytes_in, bytes_out, .. } = redis.counted()?;
+    let each = |count: u64| count as f64 / run.decisions;
+    Ok(Some(Asked { scripts: each(scripts), bytes_in: each(bytes_in), bytes_out: each(bytes_out) }))
+}
+
+fn load(cli: &Cli, scenario: Scenario, server: &Server, warmup: f64) -> Result<Run, String> {
     let mut command = pinned(&scenario.client_cores(cli));
     command.arg(cli.tools.join("loadgen")).args(server.request);
     let (connections, in_flight) = scenario.load(cli);
     command.arg("--connections").arg(connections.to_string());
     command.arg("--concurrency").arg(in_flight.to_string());
-    command.arg("--seconds").arg(cli.seconds.to_string()).arg("--warmup").arg(cli.warmup.to_string());
+    command.arg("--seconds").arg(cli.seconds.to_string()).arg("--warmup").arg(warmup.to_string());
     command
         .arg("--target")
         .arg(server.process.address.to_string())
@@ -80,6 +102,7 @@ fn load(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, String> {
         p50_us: figure("p50_us")?,
         p99_us: figure("p99_us")?,
         server_cpu_us: figure("server_cpu_us_per_op")?,
+        decisions: figure("allowed")?,
         client_share: figure("client_cpu_us_per_op")? * per_second / 1e6,
     })
 }

@@ -1,7 +1,9 @@
 //! What is compared: which servers, where they run, and what is asked of them.
 
+use std::path::Path;
+
 use clap::ValueEnum;
-use kit::{free_address, pinned};
+use kit::{Redis, free_address, pinned};
 
 use crate::Cli;
 use crate::server::Server;
@@ -12,11 +14,14 @@ pub(crate) enum Scenario {
     Grpc,
     /// HTTP POST /v1/check, one request on each connection, against axum
     Http,
-    /// gRPC on one connection with a shared store, against a server that asks Redis for one request after the other
+    /// gRPC on one connection with a shared store, against servers that make one script call a request
     Shared,
     /// gRPC on many connections with two cores: two workers against one
     Scaling,
 }
+
+/// Connections of a server that has more than one, each with one call at a time.
+const POOL: u32 = 8;
 
 /// What loadgen is told to ask for.
 const RLS: &[&str] = &["rls"];
@@ -41,19 +46,14 @@ impl Scenario {
                 Ok(servers)
             }
             Scenario::Shared => {
-                let redis = || kit::redis_server(cli.client_core, free_address()?);
-                let (ours, its) = (redis()?, redis()?);
+                let ours = Redis::start(cli.client_core, free_address()?, &[])?;
                 // Speed is what is measured: a request may be late.
-                let url = format!("redis://{}/", ours.address);
-                let store = ["--store", &url, "--store-expected-nodes", "1", "--store-deadline", "1s"];
-                let spillgate = self.spillgate(cli, 1, &store, RLS)?.beside(ours);
-                let address = free_address()?;
-                let mut command = pinned(&self.server_cores(cli));
-                command.arg(cli.tools.join("limits")).arg("script").arg(address.to_string());
-                command.env("RT", "current").env("REDIS", its.address.to_string());
-                let script =
-                    Server::start("tonic, one script call after the other", command, address, RLS)?.beside(its);
-                Ok(vec![spillgate, script])
+                let store = ["--store", &ours.url(), "--store-expected-nodes", "1", "--store-deadline", "1s"];
+                let mut servers = vec![self.spillgate(cli, 1, &store, RLS)?.with(ours)];
+                for connections in [1, POOL] {
+                    servers.push(self.script(cli, connections)?);
+                }
+                Ok(servers)
             }
             Scenario::Http => Ok(vec![self.contender(cli, CHECK)?, self.limit(cli, "axum", CHECK)?]),
             Scenario::Scaling => Ok(vec![self.spillgate(cli, 2, &[], RLS)?, self.spillgate(cli, 1, &[], RLS)?]),
@@ -66,6 +66,33 @@ impl Scenario {
         let mut command = pinned(&self.server_cores(cli));
         command.arg(cli.tools.join("limits")).arg(stack).arg(address.to_string()).env("RT", "current");
         Server::start(&format!("{stack} (answers at once)"), command, address, request)
+    }
+
+    /// A server of `limits` that makes one script call a request, with so many connections to a Redis of its own.
+    fn script(self, cli: &Cli, connections: u32) -> Result<Server, String> {
+        let redis = Redis::start(cli.client_core, free_address()?, &[])?;
+        let address = free_address()?;
+        let mut command = pinned(&self.server_cores(cli));
+        command.arg(cli.tools.join("limits")).arg("script").arg(address.to_string()).env("RT", "current");
+        command.env("REDIS", redis.process.address.to_string()).env("CONNECTIONS", connections.to_string());
+        let name = match connections {
+            1 => "tonic, one script call a request over one connection".to_owned(),
+            more => format!("the same over a pool of {more} connections"),
+        };
+        Ok(Server::start(&name, command, address, RLS)?.with(redis))
+    }
+
+    /// The least ratio to another server that is asked for.
+    pub(crate) const fn target(self, other: usize) -> Option<f64> {
+        match (self, other) {
+            (Scenario::Shared, 1) => Some(4.0),
+            _ => None,
+        }
+    }
+
+    /// The rules that spillgate serves.
+    fn rules(self, cli: &Cli) -> &Path {
+        if self == Scenario::Shared { &cli.shared_rules } else { &cli.rules }
     }
 
     fn contender(self, cli: &Cli, request: &'static [&'static str]) -> Result<Server, String> {
@@ -86,7 +113,7 @@ impl Scenario {
         let (address, other) = (free_address()?, free_address()?);
         let (grpc, http) = if self == Scenario::Http { (other, address) } else { (address, other) };
         let mut command = pinned(&self.server_cores(cli));
-        command.arg(&cli.spillgate).arg("serve").arg(&cli.rules).arg("--workers").arg(workers.to_string());
+        command.arg(&cli.spillgate).arg("serve").arg(self.rules(cli)).arg("--workers").arg(workers.to_string());
         command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
         command.arg("--admin").arg(free_address()?.to_string()).args(settings);
         let name =
@@ -123,7 +150,7 @@ impl Scenario {
         match self {
             Scenario::Grpc => format!("gRPC, {in_flight} in flight on one connection, server on one core"),
             Scenario::Shared => format!(
-                "gRPC, {in_flight} in flight on one connection, server on one core; a Redis for each on the client's core"
+                "gRPC, {in_flight} in flight on one connection, server on one core; a Redis for each on the client's core; token buckets"
             ),
             Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
             Scenario::Scaling => format!(

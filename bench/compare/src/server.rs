@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-use kit::Process;
+use kit::{Process, Redis};
 
 pub(crate) struct Server {
     pub(crate) process: Process,
     /// The arguments with which loadgen asks this server.
     pub(crate) request: &'static [&'static str],
-    /// What it needs beside itself, and ends with it.
-    _beside: Option<Process>,
+    /// Its store, which ends with it.
+    pub(crate) redis: Option<Redis>,
 }
 
 impl Server {
@@ -21,11 +21,11 @@ impl Server {
         address: SocketAddr,
         request: &'static [&'static str],
     ) -> Result<Server, String> {
-        Ok(Server { process: Process::start(name, command, address)?, request, _beside: None })
+        Ok(Server { process: Process::start(name, command, address)?, request, redis: None })
     }
 
-    /// The same server, with another process that lives as long.
-    pub(crate) fn beside(self, other: Process) -> Server {
-        Server { _beside: Some(other), ..self }
+    /// The same server, with the store that it asks.
+    pub(crate) fn with(self, redis: Redis) -> Server {
+        Server { redis: Some(redis), ..self }
     }
 }

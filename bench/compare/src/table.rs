@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use kit::spread;
+use kit::{met, spread};
 
 use crate::Cli;
 use crate::measure::{Comparison, Run};
@@ -27,11 +27,21 @@ pub(crate) fn comparison(cli: &Cli, scenario: Scenario, comparison: &Comparison)
         let speed = ratio(|ours, its| ours.per_second / its.per_second);
         let p99 = ratio(|ours, its| ours.p99_us / its.p99_us);
         let cpu = ratio(|ours, its| its.server_cpu_us / ours.server_cpu_us);
+        let target = scenario.target(other).map(|least| format!(", at least {least}: {}", met(speed.median >= least)));
         let _ = writeln!(
             out,
-            "| **ratio to {name}**, {} pairs of {} s | **{speed:.3}** | | {p99:.2} | {cpu:.3} |",
-            cli.repetitions, cli.seconds
+            "| **ratio to {name}**, {} pairs of {} s{} | **{speed:.3}** | | {p99:.2} | {cpu:.3} |",
+            cli.repetitions,
+            cli.seconds,
+            target.unwrap_or_default()
         );
+    }
+    if comparison.asked.iter().any(Option::is_some) {
+        out.push_str("\n| server | Redis commands a decision | bytes in | bytes out |\n|---|---|---|---|\n");
+    }
+    for (name, asked) in comparison.names.iter().zip(&comparison.asked) {
+        let Some(asked) = asked else { continue };
+        let _ = writeln!(out, "| {name} | {:.4} | {:.1} | {:.1} |", asked.scripts, asked.bytes_in, asked.bytes_out);
     }
     let client = spread(comparison.runs.iter().flatten().map(|run| run.client_share));
     let _ = writeln!(out, "\nThe client used {:.0} % of a core at most.", client.max * 100.0);

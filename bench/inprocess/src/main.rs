@@ -48,14 +48,5 @@ fn main() -> ExitCode {
         Command::Growth(options) => growth::run(&options),
         Command::MemoryCase(options) => memory::run_case(&options),
     };
-    match outcome {
-        Ok(report) => {
-            print!("{report}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("inprocess: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    kit::print("inprocess", outcome)
 }

@@ -3,9 +3,13 @@
 mod draw;
 mod machine;
 mod process;
+mod report;
+mod server;
 mod spread;
 
 pub use draw::draw;
 pub use machine::machine;
-pub use process::{Process, free_address, pinned, redis_server};
+pub use process::{Process, free_address, pinned};
+pub use report::{met, print};
+pub use server::{Counted, Redis};
 pub use spread::{Spread, quantile, spread};

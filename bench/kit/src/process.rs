@@ -36,7 +36,7 @@ impl Process {
             if Instant::now() > deadline {
                 return Err(format!("{name} does not listen on {address}"));
             }
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(2));
         }
         Ok(process)
     }
@@ -62,12 +62,4 @@ pub fn pinned(cores: &str) -> Command {
 /// Of loopback, with a port that nobody listens on.
 pub fn free_address() -> Result<SocketAddr, String> {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|e| e.to_string())
-}
-
-/// A Redis that keeps nothing on disk, on one core.
-pub fn redis_server(core: u32, address: SocketAddr) -> Result<Process, String> {
-    let mut command = pinned(&core.to_string());
-    command.args(["redis-server", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
-    command.arg("--bind").arg(address.ip().to_string()).arg("--port").arg(address.port().to_string());
-    Process::start("redis-server", command, address)
 }

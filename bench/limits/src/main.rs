@@ -1,11 +1,9 @@
 //! Servers that do nothing but answer: the limit of each protocol stack on the machine at hand.
 //!
-//! usage: `limits tonic|script|h2|h2-inline|axum|hyper|resp|raw-h2|raw-http|raw-resp ADDRESS`
-//!
 //! `tonic` and `axum` decode the same request and answer the same message as spillgate does for a rule that
 //! allows, so that a ratio to them is the price of deciding. `script` decides too, on the Redis that `REDIS` names: what
-//! a server reaches that asks it for one request after the other. `RT=current` runs everything on one current-thread
-//! runtime, otherwise tokio's default runtime serves.
+//! a server reaches that makes one script call a request, one at a time on each of its `CONNECTIONS`. `RT=current` runs
+//! everything on one current-thread runtime, otherwise tokio's default runtime serves.
 
 mod answer;
 mod axum_server;
@@ -23,9 +21,20 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
+const USAGE: &str = "usage: limits tonic|script|h2|h2-inline|axum|hyper|resp|raw-h2|raw-http|raw-resp ADDRESS
+
+The environment may have RT=current (one thread) and, for `script`, REDIS=HOST:PORT and CONNECTIONS=COUNT.";
+
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [server, address] = arguments.as_slice() else { return Err("usage: limits SERVER ADDRESS".into()) };
+    let (server, address) = match arguments.as_slice() {
+        [server, address] => (server, address),
+        [help] if help == "--help" => {
+            println!("{USAGE}");
+            return Ok(());
+        }
+        _ => return Err(USAGE.into()),
+    };
     let address = address.parse()?;
     match server.as_str() {
         "raw-h2" => return raw::serve::<raw::h2::State>(address, raw::h2::replies),

@@ -1,5 +1,5 @@
-//! gRPC by tonic, asking Redis as a first version would: one script a request, over one connection that each request has
-//! for itself until its answer is there.
+//! gRPC by tonic, asking Redis as a first version would: one script call a request, over a connection that each request
+//! has for itself until its answer is there.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use spillgate_core::{Binding, Decision, Hit, Op, Quota, StoreError};
 use spillgate_redis::{Answer, Script};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tonic::{Request, Response, Status};
 
 use crate::Outcome;
@@ -17,11 +17,30 @@ use crate::answer::{self, LIMIT, pb};
 
 struct OneByOne {
     quota: Quota,
-    redis: Mutex<TcpStream>,
+    /// Connections that nobody uses.
+    idle: Mutex<Vec<TcpStream>>,
+    /// As many as there are idle connections.
+    turns: Semaphore,
 }
 
 /// Where Redis is, as HOST:PORT.
 const REDIS: &str = "REDIS";
+/// How many connections there are; one unless said.
+const CONNECTIONS: &str = "CONNECTIONS";
+
+impl OneByOne {
+    /// Waits for a connection, and asks on it; one that failed is not used again.
+    async fn ask(&self, call: &spillgate_redis::Request<'_, '_>) -> Result<Vec<u8>, StoreError> {
+        let closed = |_| StoreError::Unavailable("no connection".into());
+        let turn = self.turns.acquire().await.map_err(closed)?;
+        let redis = self.idle.lock().await.pop();
+        let mut redis = redis.ok_or(StoreError::Unavailable("no connection is left".into()))?;
+        let reply = ask(&mut redis, call).await?;
+        self.idle.lock().await.push(redis);
+        drop(turn);
+        Ok(reply)
+    }
+}
 
 #[tonic::async_trait]
 impl RateLimitService for OneByOne {
@@ -35,7 +54,7 @@ impl RateLimitService for OneByOne {
             let mut decisions = [Decision::default()];
             let answer = async {
                 let mut call = spillgate_redis::Request::new(None, &hits)?;
-                let reply = ask(&mut *self.redis.lock().await, &call).await?;
+                let reply = self.ask(&call).await?;
                 call.answer(&reply, &mut decisions)
             };
             match answer.await {
@@ -77,7 +96,9 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::Request<'_, '_>) -> 
             (Some(head), Some(length)) if reply.len() >= head + length + 2 => {
                 return Ok(reply[head..head + length].to_vec());
             }
-            (Some(_), None) => return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned().into())),
+            (Some(_), None) => {
+                return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned().into()));
+            }
             _ if read == 0 => return Err(StoreError::Unavailable("Redis hung up".into())),
             _ => {}
         }
@@ -96,15 +117,22 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 
 pub(crate) async fn serve(address: SocketAddr) -> Outcome {
     let redis = std::env::var(REDIS).map_err(|_| format!("{REDIS} says where Redis is"))?;
-    let mut redis = TcpStream::connect(redis).await?;
-    redis.set_nodelay(true)?;
+    let connections: usize = std::env::var(CONNECTIONS).map_or(Ok(1), |count| count.parse())?;
+    let mut idle = Vec::new();
+    for _ in 0..connections {
+        let connection = TcpStream::connect(&redis).await?;
+        connection.set_nodelay(true)?;
+        idle.push(connection);
+    }
     for script in Script::ALL {
+        let redis = idle.first_mut().ok_or("no connection")?;
         redis.write_all(&command(&[b"SCRIPT", b"LOAD", script.source.as_bytes()])).await?;
         // `$40`, the digits, and two ends of lines.
         redis.read_exact(&mut [0; 3 + 2 + 40 + 2]).await?;
     }
     let quota = Quota::token_bucket(LIMIT.into(), Duration::from_secs(3600)).build()?;
-    let service = RateLimitServiceServer::new(OneByOne { quota, redis: Mutex::new(redis) });
+    let service = OneByOne { quota, idle: Mutex::new(idle), turns: Semaphore::new(connections) };
+    let service = RateLimitServiceServer::new(service);
     tonic::transport::Server::builder().add_service(service).serve(address).await?;
     Ok(())
 }

@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
+use kit::Redis;
 use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
 use spillgate_redis::{Name, RedisStore, Settings};
 use tokio::runtime::Runtime;
 
 use crate::Cores;
-use crate::server::Redis;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -25,8 +25,10 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// Requests under way at once.
 const TASKS: u32 = 64;
 
-/// Bytes that a key of each kind may take.
+/// Bytes that a key of each kind may take, its name, and the state of all but logs.
 const SMALL_MAX: u64 = 180;
+const NAME: usize = 29;
+const STATE_MAX: u64 = 20;
 const LOG_FIRST_MAX: u64 = 600;
 const LOG_FURTHER_MAX: u64 = 12;
 
@@ -36,6 +38,12 @@ struct Kind {
     quota: Quota,
     hits: u32,
     most: u64,
+}
+
+impl Kind {
+    fn is_log(&self) -> bool {
+        self.quota.algorithm() == Algorithm::SlidingWindowLog
+    }
 }
 
 fn kinds() -> Result<Vec<Kind>, String> {
@@ -60,13 +68,14 @@ fn kinds() -> Result<Vec<Kind>, String> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
-    let mut redis = Redis::start(options.cores.server_core, kit::free_address()?)?;
+    let mut redis = Redis::start(options.cores.server_core, kit::free_address()?, &[])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let settings = Settings { timeout: Duration::from_secs(60), ..Settings::new(redis.url()) };
     let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
     runtime.block_on(store.connected()).map_err(|e| e.to_string())?;
     let mut out = format!(
-        "{} keys of each kind, with their expiry.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory a key | at most |\n\
+        "{} keys of each kind, with their expiry; names of {NAME} bytes, states of at most {STATE_MAX} where they are no \
+         logs.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory a key | at most |\n\
          |---|---|---|---|---|---|\n",
         options.keys
     );
@@ -78,9 +87,18 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {:.1} | {} |",
-            kind.name, figures.name, figures.state, figures.usage, figures.growth, kind.most
+            kind.name,
+            figures.name,
+            figures.state(&kind),
+            figures.usage,
+            figures.growth,
+            kind.most
         );
-        if figures.growth > kind.most as f64 || figures.usage > kind.most {
+        if figures.growth > kind.most as f64
+            || figures.usage > kind.most
+            || figures.name != NAME
+            || (!kind.is_log() && figures.length > STATE_MAX)
+        {
             above.push(kind.name);
         }
     }
@@ -89,9 +107,17 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 struct Figures {
     name: usize,
-    state: String,
+    /// Of the longest state: bytes, or entries of a log.
+    length: u64,
     usage: u64,
     growth: f64,
+}
+
+impl Figures {
+    fn state(&self, kind: &Kind) -> String {
+        let unit = if kind.is_log() { "times" } else { "bytes" };
+        format!("{} {unit}", self.length)
+    }
 }
 
 fn measure(
@@ -102,19 +128,18 @@ fn measure(
     keys: u32,
 ) -> Result<Figures, String> {
     redis.run::<()>(&["FLUSHALL", "SYNC"])?;
-    let before = redis.info("used_memory")?;
+    let before = redis.info::<u64>("used_memory")?;
     runtime.block_on(fill(store, kind, keys))?;
-    let growth = redis.info("used_memory")?.saturating_sub(before) as f64 / f64::from(keys);
+    let growth = redis.info::<u64>("used_memory")?.saturating_sub(before) as f64 / f64::from(keys);
     let (mut usage, mut length, mut name_length) = (0, 0, 0);
     for number in 0..keys {
         let name = Name::of(&hit(&kind.quota, number)).to_string();
         name_length = name_length.max(name.len());
         usage = usage.max(redis.run::<u64>(&["MEMORY", "USAGE", &name, "SAMPLES", "0"])?);
-        let count = if kind.quota.algorithm() == Algorithm::SlidingWindowLog { "LLEN" } else { "STRLEN" };
+        let count = if kind.is_log() { "LLEN" } else { "STRLEN" };
         length = length.max(redis.run::<u64>(&[count, &name])?);
     }
-    let unit = if kind.quota.algorithm() == Algorithm::SlidingWindowLog { "times" } else { "bytes" };
-    Ok(Figures { name: name_length, state: format!("{length} {unit}"), usage, growth })
+    Ok(Figures { name: name_length, length, usage, growth })
 }
 
 /// Has every key count its hits, many at once.

@@ -1,19 +1,20 @@
 //! What a fault costs those who ask meanwhile, and how soon the store decides again after it.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use kit::{quantile, spread};
+use kit::{Redis, quantile, spread};
 use rustix::process::{Pid, Signal, kill_process};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
-use spillgate_redis::{RedisStore, Settings};
+use spillgate_redis::{Name, RedisStore, Settings};
 
 use crate::Cores;
-use crate::server::Redis;
+use crate::fleet::{DOWN_AFTER_MS, FIRST_END, Fleet, NAME, until};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -24,7 +25,7 @@ pub(crate) struct Options {
     repetitions: usize,
     /// Tasks that ask all the time, with a pause of a millisecond after each answer
     #[arg(long, default_value_t = 64)]
-    tasks: u64,
+    tasks: usize,
     /// Seconds that a killed server is away
     #[arg(long, default_value_t = 2.0)]
     killed: f64,
@@ -38,10 +39,42 @@ const GRACE_MS: f64 = 10.0;
 /// The time within which the store decides again once its server is back.
 const RECOVERY_MS: f64 = 1000.0;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Load before a fault, and after its end.
+const BEFORE: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Copy)]
 enum Fault {
-    Killed,
-    Frozen,
+    /// Of one server, which is back after that.
+    Killed(Duration),
+    /// The same, with all that it knew.
+    Frozen(Duration),
+    /// The primary is killed, and its replica takes over: by the word of the other primaries, or of sentinels.
+    Promoted,
+    FailedOver,
+}
+
+impl Fault {
+    fn name(self) -> String {
+        match self {
+            Fault::Killed(away) => format!("killed, back after {} s", away.as_secs_f64()),
+            Fault::Frozen(away) => format!("frozen for {} s", away.as_secs_f64()),
+            Fault::Promoted => format!(
+                "primary of a cluster of six killed, replica promoted (cluster-node-timeout {DOWN_AFTER_MS} ms)"
+            ),
+            Fault::FailedOver => {
+                format!("primary killed, replica promoted by three sentinels (down-after {DOWN_AFTER_MS} ms)")
+            }
+        }
+    }
+
+    fn fleet(self, core: u32) -> Result<Fleet, String> {
+        match self {
+            Fault::Killed(_) | Fault::Frozen(_) => Fleet::alone(core),
+            Fault::Promoted => Fleet::cluster(core),
+            Fault::FailedOver => Fleet::watched(core),
+        }
+    }
 }
 
 /// A request: when it was asked, how long it took, and whether the store decided.
@@ -54,119 +87,189 @@ struct Asked {
 
 /// What one fault came to.
 struct Round {
-    /// Requests that were asked while the server was away.
+    /// Requests that were asked from the fault until the store decided again.
     asked: usize,
     p99_ms: f64,
     longest_ms: f64,
-    /// From the server's return to the end of the first request that it decided.
+    /// For so long no server took a write.
+    away_ms: f64,
+    /// From the first write that a server took to the end of the first request that the store decided.
     recovery_ms: f64,
+    /// How much of that had gone by before a sentinel said where that server is.
+    untold_ms: f64,
+}
+
+/// When what happened.
+struct Times {
+    /// No server takes a write from here on.
+    away: Instant,
+    /// One does.
+    back: Instant,
+    /// It can be found.
+    told: Instant,
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
     options.cores.pin_client()?;
     let deadline_ms = Settings::new("").timeout.as_secs_f64() * 1000.0;
+    let p99_max_ms = deadline_ms + GRACE_MS;
     let mut out = format!(
-        "{} tasks, the store's usual settings (a deadline of {deadline_ms:.0} ms), {} rounds; median (min to max).\n\n\
-         | fault | requests in it | p99 ms (at most {:.0}) | longest ms | decides again after ms (at most {RECOVERY_MS:.0}) |\n\
-         |---|---|---|---|---|\n",
-        options.tasks,
-        options.repetitions,
-        deadline_ms + GRACE_MS
+        "{} tasks on keys of the server that fails, the store's usual settings (a deadline of {deadline_ms:.0} ms), \
+         {} rounds; median (min to max), and how many rounds met the target.\n\n\
+         | fault | no server for ms | requests in it | longest ms | p99 ms | at most {p99_max_ms:.0} | decides again \
+         after ms | at most {RECOVERY_MS:.0} | of it until a sentinel told ms |\n|---|---|---|---|---|---|---|---|---|\n",
+        options.tasks, options.repetitions,
     );
     let faults = [
-        (Fault::Killed, format!("killed, back after {} s", options.killed)),
-        (Fault::Frozen, format!("frozen for {} s", options.frozen)),
+        Fault::Killed(Duration::from_secs_f64(options.killed)),
+        Fault::Frozen(Duration::from_secs_f64(options.frozen)),
+        Fault::Promoted,
+        Fault::FailedOver,
     ];
-    for (fault, name) in faults {
+    for fault in faults {
         let mut rounds = Vec::new();
         for turn in 1..=options.repetitions {
             let round = round(options, fault)?;
-            eprintln!("{name} {turn}: p99 {:.2} ms, back after {:.0} ms", round.p99_ms, round.recovery_ms);
+            eprintln!("{} {turn}: p99 {:.2} ms, decides {:.0} ms after", fault.name(), round.p99_ms, round.recovery_ms);
             rounds.push(round);
         }
         let of = |figure: fn(&Round) -> f64| spread(rounds.iter().map(figure));
+        let met = |figure: fn(&Round) -> f64, most: f64| {
+            format!("{} of {}", rounds.iter().filter(|round| figure(round) <= most).count(), rounds.len())
+        };
         let _ = writeln!(
             out,
-            "| {name} | {} | {:.2} | {:.1} | {:.0} |",
+            "| {} | {} | {} | {:.1} | {:.2} | {} | {:.0} | {} | {:.0} |",
+            fault.name(),
+            of(|round| round.away_ms),
             of(|round| round.asked as f64),
-            of(|round| round.p99_ms),
             of(|round| round.longest_ms),
+            of(|round| round.p99_ms),
+            met(|round| round.p99_ms, p99_max_ms),
             of(|round| round.recovery_ms),
+            met(|round| round.recovery_ms, RECOVERY_MS),
+            of(|round| round.untold_ms),
         );
     }
     Ok(out)
 }
 
 fn round(options: &Options, fault: Fault) -> Result<Round, String> {
-    let mut redis = Redis::start(options.cores.server_core, kit::free_address()?)?;
+    let core = options.cores.server_core;
+    let mut fleet = fault.fleet(core)?;
+    let day = Duration::from_secs(86_400);
+    let quota = Quota::fixed_window(1 << 40, day).anchor(Anchor::FirstHit).build().map_err(|e| e.to_string())?;
+    let mut keys = keys_of_the_first(&quota);
+    let probe = keys.next().map(|key| name(key, &quota).to_string()).ok_or("no key")?;
+    let keys: Vec<u128> = keys.take(options.tasks).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    let store = RedisStore::new(&Settings::new(redis.url())).map_err(|e| e.to_string())?;
+    let store = RedisStore::new(&Settings::new(&fleet.url)).map_err(|e| e.to_string())?;
     runtime.block_on(store.connected()).map_err(|e| e.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
-    let faulty = {
-        let (stop, options) = (Arc::clone(&stop), (options.killed, options.frozen, options.cores.server_core));
-        thread::spawn(move || {
-            let happened = happen(&mut redis, fault, options);
+    // Joined in any case: its servers end with the fleet.
+    let (times, asked) = thread::scope(|scope| {
+        let faulty = scope.spawn(|| {
+            let times = happen(&mut fleet, fault, core, &probe);
             stop.store(true, Ordering::Relaxed);
-            happened.map(|times| (times, redis))
-        })
-    };
-    let asked = runtime.block_on(ask_all(&store, options.tasks, &stop))?;
-    let ((away, back), _redis) = faulty.join().map_err(|_| "the fault panicked")??;
-    let mut took_ms: Vec<f64> = asked
-        .iter()
-        .filter(|asked| (away..back).contains(&asked.at))
-        .map(|asked| asked.took.as_secs_f64() * 1000.0)
-        .collect();
+            times
+        });
+        let asked = runtime.block_on(ask_all(&store, &keys, &quota, &stop));
+        (faulty.join(), asked)
+    });
+    let Times { away, back, told } = times.map_err(|_| "the fault panicked")??;
+    let asked = asked?;
+    let again = asked.iter().filter(|asked| asked.decided).map(|asked| asked.at + asked.took);
+    let again = again.filter(|end| *end >= back).min().ok_or("the store never decided again")?;
+    let in_it = asked.iter().filter(|asked| (away..again).contains(&asked.at));
+    let mut took_ms: Vec<f64> = in_it.map(|asked| asked.took.as_secs_f64() * 1000.0).collect();
     took_ms.sort_by(f64::total_cmp);
-    let again = asked.iter().filter(|asked| asked.decided && asked.at + asked.took >= back);
-    let first = again.map(|asked| asked.at + asked.took).min().ok_or("the store never decided again")?;
     Ok(Round {
         asked: took_ms.len(),
         p99_ms: quantile(&took_ms, 0.99),
         longest_ms: took_ms.last().copied().unwrap_or(f64::NAN),
-        recovery_ms: first.duration_since(back).as_secs_f64() * 1000.0,
+        away_ms: back.duration_since(away).as_secs_f64() * 1000.0,
+        recovery_ms: again.duration_since(back).as_secs_f64() * 1000.0,
+        untold_ms: told.duration_since(back).as_secs_f64() * 1000.0,
     })
 }
 
-/// Has the server be away after a second of load, and load go on for some seconds after its return; says from when until
-/// when it was away.
-fn happen(
-    redis: &mut Redis,
-    fault: Fault,
-    (killed, frozen, core): (f64, f64, u32),
-) -> Result<(Instant, Instant), String> {
-    let signal = |redis: &Redis, signal| {
-        let id = i32::try_from(redis.process.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
-        kill_process(id, signal).map_err(|e| e.to_string())
-    };
-    thread::sleep(Duration::from_secs(1));
-    let away = Instant::now();
-    match fault {
-        Fault::Killed => {
-            redis.process.kill().map_err(|e| e.to_string())?;
-            thread::sleep(Duration::from_secs_f64(killed));
-            *redis = Redis::start(core, redis.process.address)?;
-        }
-        Fault::Frozen => {
-            signal(redis, Signal::STOP)?;
-            thread::sleep(Duration::from_secs_f64(frozen));
-            signal(redis, Signal::CONT)?;
-        }
-    }
-    let back = Instant::now();
-    thread::sleep(Duration::from_secs(3));
-    Ok((away, back))
+fn name(key: u128, quota: &Quota) -> Name {
+    Name::of(&Hit::new(key, quota, Op::Look, Binding::Enforce))
 }
 
-async fn ask_all(store: &RedisStore, tasks: u64, stop: &Arc<AtomicBool>) -> Result<Vec<Asked>, String> {
-    let day = Duration::from_secs(86_400);
-    let quota = Quota::fixed_window(1 << 40, day).anchor(Anchor::FirstHit).build().map_err(|e| e.to_string())?;
-    let task = |i: u64| {
-        let (store, quota, stop) = (store.clone(), quota.clone(), Arc::clone(stop));
-        tokio::spawn(async move { ask(&store, u128::from(i) << 98, &quota, &stop).await })
+/// Keys that a cluster's first primary has.
+fn keys_of_the_first(quota: &Quota) -> impl Iterator<Item = u128> {
+    (1..)
+        .map(|i: u128| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+        .filter(|key| name(*key, quota).slot() < FIRST_END)
+}
+
+/// Lets the fault happen under load; says from when until when no server took a write of that key.
+fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Times, String> {
+    thread::sleep(BEFORE);
+    let away = Instant::now();
+    let first = &mut fleet.servers[0];
+    match fault {
+        Fault::Killed(time) => {
+            first.process.kill().map_err(|e| e.to_string())?;
+            thread::sleep(time);
+            *first = Redis::start(core, first.process.address, &[])?;
+        }
+        Fault::Frozen(time) => {
+            signal(first, Signal::STOP)?;
+            thread::sleep(time);
+            signal(first, Signal::CONT)?;
+        }
+        Fault::Promoted | Fault::FailedOver => first.process.kill().map_err(|e| e.to_string())?,
+    }
+    let heir = &mut fleet.servers[fleet.heir];
+    until("a server takes a write", || {
+        let written = heir.run::<()>(&["SET", probe, "", "PX", "1"]).is_ok();
+        // Who becomes a primary may close its connections.
+        if !written && !heir.is_connected() {
+            heir.reconnect()?;
+        }
+        Ok(written)
+    })?;
+    let (back, address) = (Instant::now(), heir.process.address);
+    let told = match &mut fleet.sentinels[..] {
+        [] => back,
+        sentinels => {
+            until("a sentinel tells", || is_told(sentinels, address))?;
+            Instant::now()
+        }
     };
-    let asking: Vec<_> = (0..tasks).map(task).collect();
+    thread::sleep(AFTER);
+    Ok(Times { away, back, told })
+}
+
+/// Whether any of them says that the primary is there.
+fn is_told(sentinels: &mut [Redis], address: SocketAddr) -> Result<bool, String> {
+    let expected = (address.ip().to_string(), address.port());
+    for sentinel in sentinels {
+        if sentinel.run::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])? == expected {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn signal(server: &Redis, signal: Signal) -> Result<(), String> {
+    let id = i32::try_from(server.process.id()).ok().and_then(Pid::from_raw).ok_or("no process id")?;
+    kill_process(id, signal).map_err(|e| e.to_string())
+}
+
+async fn ask_all(
+    store: &RedisStore,
+    keys: &[u128],
+    quota: &Quota,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Asked>, String> {
+    let task = |key: &u128| {
+        let (store, key, quota, stop) = (store.clone(), *key, quota.clone(), Arc::clone(stop));
+        tokio::spawn(async move { ask(&store, key, &quota, &stop).await })
+    };
+    let asking: Vec<_> = keys.iter().map(task).collect();
     let mut all = Vec::new();
     for asking in asking {
         all.extend(asking.await.map_err(|e| e.to_string())?);

@@ -6,7 +6,7 @@
 mod bytes;
 mod cached;
 mod faults;
-mod server;
+mod fleet;
 mod speed;
 
 use std::process::ExitCode;
@@ -25,11 +25,11 @@ struct Cli {
 enum Command {
     /// Decisions a second by the library, beside redis-benchmark that runs the same script
     Speed(speed::Options),
-    /// A refused hot key, which the deny cache answers, beside an allowed one
+    /// A refused hot key, which the deny cache answers, beside an allowed one; fails if Redis is asked
     Cached(cached::Options),
     /// Bytes a key at 10,000 keys; fails above the bounds
     Bytes(bytes::Options),
-    /// Latency while the server is killed or frozen, and how soon it decides again
+    /// Latency while a server is killed or frozen, or its replica takes over, and how soon the store decides again
     Faults(faults::Options),
 }
 
@@ -60,14 +60,5 @@ fn main() -> ExitCode {
         Command::Bytes(options) => bytes::run(&options),
         Command::Faults(options) => faults::run(&options),
     };
-    match outcome {
-        Ok(report) => {
-            println!("{}\n{report}", kit::machine());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("on-redis: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    kit::print("on-redis", outcome.map(|report| format!("{}\n{report}\n", kit::machine())))
 }

@@ -121,6 +121,10 @@ pub struct Hit<'q> {
 }
 
 impl<'q> Hit<'q> {
+    /// The bits of a key from this one on pick the slot of a Redis Cluster, whatever the quota: a whole number of digits
+    /// of six bits.
+    pub const SLOT_SHIFT: u32 = 98;
+
     /// A hit on `key`.
     #[must_use]
     pub const fn new(key: u128, quota: &'q Quota, op: Op, binding: Binding) -> Hit<'q> {

@@ -40,8 +40,12 @@ impl Url {
     }
 
     fn one(url: &str, is_secure: bool) -> Result<Url, Failed> {
+        refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info()?;
         let user = info.redis_settings().clone().set_skip_set_lib_name();
+        if user.username().is_some() && user.password().is_none() {
+            return Err(invalid("the URL of the store has a user without a password"));
+        }
         Ok(Url { servers: Servers::One(info.addr().clone()), user, is_secure })
     }
 
@@ -111,6 +115,35 @@ fn has_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'))
 }
 
+/// What the client library overlooks, or refuses without a reason.
+fn refuse_what_would_be_ignored(url: &str) -> Result<(), Failed> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
+        let is_known = |pair: &str| ["user=", "pass=", "db="].iter().any(|key| pair.starts_with(key));
+        return match query {
+            Some(query) if !query.split('&').all(is_known) => Err(invalid("a Unix socket's URL has user, pass and db")),
+            _ => Ok(()),
+        };
+    }
+    if query.is_some() {
+        return Err(invalid("the URL of the store has a `?`: a database is its path, as in redis://host:6379/5"));
+    }
+    let Several { hosts: host, path, .. } = Several::split(place);
+    let (name, port) = host.rsplit_once(':').filter(|_| has_port(host)).unwrap_or((host, "6379"));
+    if host.contains(',') {
+        Err(invalid("several addresses are those of a cluster, redis-cluster://, or of sentinels, redis-sentinel://"))
+    } else if name.contains(':') && !name.starts_with('[') {
+        Err(invalid("an IPv6 address stands in brackets, as in redis://[::1]:6379"))
+    } else if port.parse::<u16>().is_err() {
+        Err(invalid("the port of the store is no number up to 65535"))
+    } else if !path.is_empty() && path.parse::<i64>().is_err() {
+        Err(invalid("the database of the store is no number"))
+    } else {
+        Ok(())
+    }
+}
+
 fn invalid(what: &'static str) -> Failed {
     Failed::new(Failure::Other, what)
 }
@@ -165,6 +198,33 @@ mod tests {
         ];
         for url in none {
             assert!(told(url).is_none(), "{url}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_url_is_ignored() {
+        let wrong = [
+            ("redis://a?db=5", "a database is its path"),
+            ("redis://a/5?db=6", "a database is its path"),
+            ("redis-cluster://a,b?x", "a database is its path"),
+            ("redis://u@a", "a user without a password"),
+            ("redis-cluster://u@a,b", "a user without a password"),
+            ("unix:///socket?user=u", "a user without a password"),
+            ("unix:///socket?password=p", "user, pass and db"),
+            ("redis://a:1,b:2", "redis-cluster://"),
+            ("redis://::1", "in brackets"),
+            ("redis://a:x", "port"),
+            ("redis://a:65536", "port"),
+            ("redis://a:", "port"),
+            ("redis://u:p@a/x", "database"),
+        ];
+        for (url, why) in wrong {
+            let failed = Url::parse(url).err().expect(url);
+            assert!(failed.detail.contains(why), "{url}: {failed}");
+        }
+        for url in ["redis://:p@a", "redis://u:p@[::1]/3", "redis://a:1/", "unix:///s?user=u&pass=p&db=2", "valkey://a"]
+        {
+            assert!(told(url).is_some(), "{url}");
         }
     }
 }

@@ -7,6 +7,8 @@ use crate::jitter::Jitter;
 
 /// A bit of the time of the next probe: one is under way.
 const PROBING: u64 = 1;
+/// The first time that a probe can have.
+const EARLIEST_NS: u64 = 2;
 
 /// What a breaker does with requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,14 @@ impl Breaker {
         }
     }
 
+    /// A request ended, and nobody knows more of the server: if it was the probe, the next one passes.
+    pub(crate) fn learnt_nothing(&self) {
+        let at = self.probe_at_ns.load(Ordering::Relaxed);
+        if at & PROBING != 0 {
+            let _ = self.probe_at_ns.compare_exchange(at, EARLIEST_NS, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
     /// The server serves nobody.
     pub(crate) fn open(&self, now_ns: u64) {
         let next = self.next_probe_ns(now_ns);
@@ -94,7 +104,7 @@ impl Breaker {
     /// At most `probe_every` from now, and at least half of that, so that a fleet does not probe at once.
     fn next_probe_ns(&self, now_ns: u64) -> u64 {
         let wait_ns = u64::try_from(self.jitter.of(self.probe_every).as_nanos()).unwrap_or(u64::MAX);
-        (now_ns.saturating_add(wait_ns) & !PROBING).max(2)
+        (now_ns.saturating_add(wait_ns) & !PROBING).max(EARLIEST_NS)
     }
 }
 
@@ -156,6 +166,22 @@ mod tests {
         breaker.open(1);
         for turn in 1..10 {
             assert!(breaker.admits(1 + turn * PROBE_EVERY_NS), "probe {turn}");
+        }
+    }
+
+    #[test]
+    fn a_probe_that_tells_nothing_is_followed_at_once() {
+        let breaker = breaker();
+        breaker.learnt_nothing();
+        assert_eq!(breaker.circuit(), Circuit::Closed);
+        breaker.open(1);
+        breaker.learnt_nothing();
+        assert!(!breaker.admits(2), "it was not the probe");
+        for _ in 0..3 {
+            assert!(breaker.admits(1 + PROBE_EVERY_NS));
+            assert!(!breaker.admits(1 + PROBE_EVERY_NS), "one at a time");
+            breaker.learnt_nothing();
+            assert_eq!(breaker.circuit(), Circuit::Open);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use spillgate_core::{Algorithm, Anchor, Decision, Hit, OpKind, Quota, StoreError, Time};
+use spillgate_core::{Algorithm, Anchor, Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, Time};
 
 use crate::plain::{self, Plain, ServerClock};
 use crate::request::{self, Answer, Request};
@@ -43,10 +43,11 @@ impl Forms {
     }
 
     /// Whether windows of this quota are counted by INCREX, where a server has it. What may be asked of them does not
-    /// depend on that, or it would change with the server.
+    /// depend on that, or it would change with the server. A limit of nothing keeps no state, and may stand beside others.
     fn is_native(&self, quota: &Quota) -> bool {
         let first_hit = quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
-        self.fixed_window == FixedWindow::Native && first_hit && plain::supports(quota, OpKind::Take)
+        let counts = quota.hard_capacity() > 0 && plain::supports(quota, OpKind::Take);
+        self.fixed_window == FixedWindow::Native && first_hit && counts
     }
 
     /// How windows are taken from, as far as servers have said.
@@ -54,18 +55,30 @@ impl Forms {
         if self.has_increx.load(Ordering::Relaxed) { self.fixed_window } else { FixedWindow::Script }
     }
 
+    /// What holds of a request as a whole, and so has to be checked before it is split.
+    ///
     /// # Errors
-    /// [`StoreError::Malformed`] for too many hits, or for what cannot be put.
+    /// [`StoreError::Malformed`] for too many hits, or for a native window that is not alone.
+    pub(crate) fn check(&self, hits: &[Hit<'_>]) -> Result<(), StoreError> {
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::Malformed("too many hits"));
+        }
+        if self.scripts && hits.len() > 1 && hits.iter().any(|hit| self.is_native(hit.quota)) {
+            return Err(StoreError::Malformed("a native window has to be asked about alone"));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Those of [`check`](Forms::check), and [`StoreError::Malformed`] for what cannot be put.
     pub(crate) fn call<'f, 'r, 'q>(
         &'f self,
         now: Option<Time>,
         hits: &'r [Hit<'q>],
     ) -> Result<Call<'f, 'r, 'q>, StoreError> {
+        self.check(hits)?;
         let by_increx = self.fixed_window() == FixedWindow::Native;
         let is_native = hits.iter().any(|hit| self.is_native(hit.quota));
-        if self.scripts && is_native && hits.len() > 1 {
-            return Err(StoreError::Malformed("a native window has to be asked about alone"));
-        }
         if !self.scripts || is_native && by_increx {
             return Plain::new(now, hits, self, by_increx).map(Call::Plain);
         }
@@ -82,6 +95,13 @@ impl Call<'_, '_, '_> {
         match self {
             Call::Script(request) => request.keys().first().copied(),
             Call::Plain(plain) => plain.key(),
+        }
+    }
+
+    /// As of [`Request::until`]; plain commands give nothing back.
+    pub(crate) fn until(&mut self, latest: Time) {
+        if let Call::Script(request) = self {
+            request.until(latest);
         }
     }
 

@@ -81,7 +81,8 @@ impl Cluster {
         asked
     }
 
-    /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way.
+    /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way, or nobody
+    /// says where they are.
     async fn ask_owner(
         self: &Arc<Cluster>,
         slot: u16,
@@ -99,6 +100,7 @@ impl Cluster {
             (server, asking) = match redirection {
                 Redirection::Moved(address) => {
                     self.read_anew();
+                    let Some(address) = address else { return Ok(None) };
                     (self.server(&address), false)
                 }
                 Redirection::Ask(address) => (self.server(&address), true),
@@ -176,7 +178,7 @@ impl Cluster {
         let unknown = self.seeds.iter().filter(|seed| old.at(seed).is_none());
         let addresses = known.into_iter().map(|node| &node.address).chain(unknown);
         let attempts = addresses.map(|address| self.read_at(address, &old));
-        first_of(attempts.collect()).await
+        first_of(attempts.collect(), self.settings.connect_timeout).await
     }
 
     /// The map that this node tells. Nodes that are in the old one keep their connections.
@@ -204,18 +206,18 @@ impl Cluster {
         connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
-    /// The worst of all nodes: open, if one is.
+    /// Closed or open if it is so at all nodes that have slots, else half open: some requests pass.
     pub(crate) fn circuit(&self) -> Circuit {
         let map = self.map.load();
         if map.is_unknown() && self.trouble.load().is_some() {
             return Circuit::Open;
         }
-        let badness = |circuit: &Circuit| match circuit {
-            Circuit::Closed => 0,
-            Circuit::HalfOpen => 1,
-            Circuit::Open => 2,
-        };
-        map.nodes.iter().map(|node| node.server.circuit()).max_by_key(badness).unwrap_or(Circuit::Closed)
+        let owners = map.owners();
+        match owners.iter().filter(|node| node.server.circuit() == Circuit::Closed).count() {
+            closed if closed == owners.len() => Circuit::Closed,
+            0 => Circuit::Open,
+            _ => Circuit::HalfOpen,
+        }
     }
 
     /// Why there is no connection to one of the nodes, and to which; or why there is no map.
@@ -230,7 +232,7 @@ impl Cluster {
         })
     }
 
-    pub(crate) fn nodes(&self) -> Vec<crate::store::Node> {
+    pub(crate) fn nodes(&self) -> Vec<crate::store::NodeStatus> {
         self.map.load().nodes.iter().map(|node| node.server.node()).collect()
     }
 }

@@ -1,10 +1,10 @@
 //! Refusals that are still true, kept to be repeated without asking the server.
 //!
-//! A refusal that costs nothing stays true until its retry time, for every cost that is as high: what was used ends
-//! sooner only by a refund or a reset, by a question of another quota on the same state (which converts debt, or cuts a
-//! log), or by a loss. Those that pass through this cache end their entries at once. Those made elsewhere, and a
-//! server's clock that steps forward, are seen when the entry is too old; so is a question of another quota that is
-//! under way beside one of the entry's, if it overtakes that on the way there and again on the way back.
+//! A refusal that costs nothing stays true until its retry time: what was used ends sooner only by a refund or a reset,
+//! by a question of another quota on the same state (which converts debt, or cuts a log), or by a loss. Those that pass
+//! through this cache end their entries at once. Those made elsewhere, and a server's clock that steps forward, are seen
+//! when the entry is too old; so is a question of another quota that is under way beside one of the entry's, if it
+//! overtakes that on the way there and again on the way back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,9 @@ use tokio::time::Instant;
 
 /// Places that a state may have an entry in.
 const PLACES_A_SET: usize = 4;
-/// A refusal by one of several slots may be due to what another request is about to give back.
-const SEVERAL_SLOTS_MAX_AGE: Duration = Duration::from_millis(100);
+/// In a cluster no refusal is repeated for longer, whatever the settings say: it may be due to what a request in several
+/// slots took here before another slot refused it, and is about to give back.
+pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
 
 /// A fixed number of places for refusals; where there is none left, one overwrites another.
 pub(crate) struct DenyCache {
@@ -112,9 +113,9 @@ impl DenyCache {
         let (cost, max_wait_ns) = asked(hit, hits)?;
         let set = self.set(hit.state_key())?;
         let entry = set.entries.iter().find(|entry| entry.state_key == hit.state_key())?;
-        // A cost above the capacity never fits: the store says so.
-        let answers = (entry.cost..=hit.quota.hard_capacity()).contains(&cost) && entry.max_wait_ns == max_wait_ns;
-        if !answers || at_ns >= entry.until_ns || entry.quota != *hit.quota {
+        // A higher cost is refused as well, but for longer.
+        let is_same = entry.cost == cost && entry.max_wait_ns == max_wait_ns;
+        if !is_same || at_ns >= entry.until_ns || entry.quota != *hit.quota {
             return None;
         }
         let since_ns = at_ns.saturating_sub(entry.told_ns);
@@ -180,10 +181,9 @@ impl DenyCache {
 }
 
 impl Question<'_, '_, '_> {
-    /// Keeps what refused the request, which came `told` and was decided at `now` in so many slots.
-    pub(crate) fn learn(&self, decisions: &[Decision], now: Time, told: Instant, slots: usize) {
-        let most = if slots > 1 { SEVERAL_SLOTS_MAX_AGE } else { Duration::MAX };
-        let max_age_ns = nanos(self.cache.max_age.min(most));
+    /// Keeps what refused the request, which came `told` and was decided at `now`.
+    pub(crate) fn learn(&self, decisions: &[Decision], now: Time, told: Instant) {
+        let max_age_ns = nanos(self.cache.max_age);
         for (hit, decision) in self.hits.iter().zip(decisions) {
             let (Some((cost, max_wait_ns)), false) = (asked(hit, self.hits), decision.allowed) else { continue };
             let Wait::After(wait_ns) = decision.retry_after else { continue };

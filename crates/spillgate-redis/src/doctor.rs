@@ -17,11 +17,14 @@ use crate::Settings;
 use crate::address::{Servers, Url};
 use crate::failure::{Failed, Failure};
 use crate::first::first_of;
+use crate::sentinels::Sentinels;
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
 
-use patient::{Patient, within};
+use patient::{Patient, permitted, within};
 use shards::Shard;
+
+pub use rights::CLUSTER_COMMANDS;
 
 /// Calls of a script whose time is taken.
 pub const CALLS: usize = 200;
@@ -45,13 +48,13 @@ pub struct ServerReport {
     /// Why it said nothing more.
     pub failed: Option<Failed>,
     /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
-    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts.
+    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts. On a cluster of [`CLUSTER_COMMANDS`] too.
     pub forbidden: Vec<&'static str>,
-    /// Each script, and why it does not run; none without scripts.
+    /// Each script, and why it does not run; none without scripts, or if something is forbidden.
     pub scripts: Vec<(&'static str, Option<Failed>)>,
     /// How far its clock is ahead of ours in nanoseconds, give or take half the way there and back.
     pub ahead_ns: Option<(i64, u64)>,
-    /// How long [`CALLS`] calls took, one after the other, sorted.
+    /// How long [`CALLS`] calls took, one after the other, sorted; none if something is forbidden or does not run.
     pub calls: Vec<Duration>,
 }
 
@@ -90,22 +93,23 @@ pub struct ClusterReport {
 /// # Errors
 /// The store cannot be reached, or the address is none.
 pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
+    let settings = &settings.within_bounds();
     let url = Url::parse(&settings.url)?;
     let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
     let access = Arc::new(Access::new(url.user, tls, settings));
     let location = match url.servers {
         Servers::One(address) => Location::At(address),
-        Servers::Sentinels(sentinels, name) => Location::PrimaryOf(sentinels, name),
+        Servers::Sentinels(sentinels, name) => Location::ToldBy(Sentinels::new(sentinels, name)),
         Servers::Cluster(seeds) => {
             let open = seeds.iter().map(|seed| access.open(seed, &access.user));
-            let first = within(settings.connect_timeout, first_of(open.collect())).await?;
+            let first = within(settings.connect_timeout, first_of(open.collect(), settings.connect_timeout)).await?;
             return cluster(&access, Patient::new(first, settings.timeout), settings, now).await;
         }
     };
     let connected = within(settings.connect_timeout, Target { access, location }.reach()).await?;
     let mut patient = Patient::new(connected, settings.timeout);
     patient.is_let_in().await?;
-    let server = server(patient, settings.scripts, |_| true, now).await;
+    let server = server(patient, settings.scripts, None, now).await;
     Ok(Report { servers: vec![server], cluster: None })
 }
 
@@ -118,7 +122,7 @@ async fn cluster(
     first.is_let_in().await?;
     let told = first.ask(cmd("CLUSTER").arg("SLOTS")).await?;
     let shards = shards::read(&told, first.address());
-    let told = first.text(cmd("CLUSTER").arg("INFO")).await.ok();
+    let told = permitted(first.text(cmd("CLUSTER").arg("INFO")).await)?;
     let report = ClusterReport {
         state: told.and_then(|told| field(&told, "cluster_state")),
         slots: shards.iter().map(Shard::slots).sum(),
@@ -129,7 +133,7 @@ async fn cluster(
         servers.push(match within(settings.connect_timeout, access.open(&shard.primary, &access.user)).await {
             Ok(connected) => {
                 let patient = Patient::new(connected, settings.timeout);
-                server(patient, settings.scripts, |slot| shard.has(slot), now).await
+                server(patient, settings.scripts, Some(shard), now).await
             }
             Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
         });
@@ -137,37 +141,40 @@ async fn cluster(
     Ok(Report { servers, cluster: Some(report) })
 }
 
-/// One server; `has` says which slots are its own.
+/// One server, of a cluster with what it has there.
 async fn server(
     mut server: Patient,
     scripts: bool,
-    has: impl Fn(u16) -> bool,
+    shard: Option<&Shard>,
     now: &(dyn Fn() -> Time + Sync),
 ) -> ServerReport {
     let mut report = ServerReport::of(server.address());
-    report.info = server.text(&cmd("INFO")).await.ok().map(|text| Info::read(&text));
-    let examined = examine_own_keys(&mut server, scripts, has, now, &mut report).await;
+    let looked = look(&mut server, scripts, shard, now, &mut report).await;
     server.forget().await;
-    report.failed = examined.err();
+    report.failed = looked.err();
     report
 }
 
-async fn examine_own_keys(
+async fn look(
     server: &mut Patient,
     scripts: bool,
-    has: impl Fn(u16) -> bool,
+    shard: Option<&Shard>,
     now: &(dyn Fn() -> Time + Sync),
     report: &mut ServerReport,
 ) -> Result<(), Failed> {
+    report.info = permitted(server.text(&cmd("INFO")).await)?.map(|text| Info::read(&text));
     let asked =
         patient::Questions::new().map_err(|error: QuotaError| Failed::new(Failure::Other, error.to_string()))?;
-    server.key = asked.key_in(has).ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
+    let key = asked.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
+    server.key = key.ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
+    report.forbidden = rights::forbidden(server, &asked, scripts, shard.is_some()).await?;
+    // What lacks rights may stop in the middle, and leave what does not expire.
+    if !report.forbidden.is_empty() {
+        return Ok(());
+    }
     if scripts {
-        report.forbidden = rights::forbidden(server, &asked).await?;
         report.scripts = server.scripts(&asked).await;
-    } else {
-        report.forbidden = rights::forbidden_plain(server, &asked).await?;
     }
     if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
         report.calls = server.calls(&asked, scripts).await?;

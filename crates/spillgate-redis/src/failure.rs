@@ -38,13 +38,15 @@ pub enum Failure {
     Noscript,
     /// The request is none that scripts can serve: the server was not asked.
     Malformed,
+    /// The answer is none to what was asked, or only a part of it was done.
+    Garbled,
     /// Any other error.
     Other,
 }
 
 impl Failure {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Failure; 15] = [
+    pub const ALL: [Failure; 16] = [
         Failure::Timeout,
         Failure::Disconnected,
         Failure::Overloaded,
@@ -59,6 +61,7 @@ impl Failure {
         Failure::Clusterdown,
         Failure::Noscript,
         Failure::Malformed,
+        Failure::Garbled,
         Failure::Other,
     ];
 
@@ -80,6 +83,7 @@ impl Failure {
             Failure::Clusterdown => "clusterdown",
             Failure::Noscript => "noscript",
             Failure::Malformed => "malformed",
+            Failure::Garbled => "garbled",
             Failure::Other => "other",
         }
     }
@@ -88,7 +92,7 @@ impl Failure {
     /// several slots of a cluster the other slots may have, after any failure.
     #[must_use]
     pub fn is_in_doubt(self) -> bool {
-        matches!(self, Failure::Timeout | Failure::Disconnected)
+        matches!(self, Failure::Timeout | Failure::Disconnected | Failure::Garbled)
     }
 
     /// The class of what a server answered.
@@ -141,6 +145,11 @@ pub struct Failed {
 }
 
 impl Failed {
+    /// A server's error in its own words, of which the first is its code.
+    pub(crate) fn said(error: String) -> Failed {
+        Failed::new(Failure::of_code(error.split(' ').next().unwrap_or_default()), error)
+    }
+
     pub(crate) fn new(class: Failure, detail: impl Into<Cow<'static, str>>) -> Failed {
         Failed { class, detail: detail.into() }
     }
@@ -190,7 +199,8 @@ impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Failed {
         match error {
             StoreError::Malformed(what) => Failed::new(Failure::Malformed, what),
-            StoreError::Unavailable(why) => Failed::new(Failure::Other, why),
+            // So say those who read answers.
+            StoreError::Unavailable(why) => Failed::new(Failure::Garbled, why),
             error => Failed::new(Failure::Other, error.to_string()),
         }
     }

@@ -19,7 +19,9 @@
 //!   elsewhere within [`Settings::deny_cache_max_age`]: `src/deny_cache/tests.rs`, `tests/modes/deny_cache.rs`.
 //! * Without scripts, too, no window admits more than its limit: `tests/modes/plain.rs`.
 //! * A cluster's slots decide together what the kernel decides, also while they move, and a replica that is promoted is
-//!   found without help: `tests/topology`.
+//!   found without help: `tests/topology`. While a slot moves, a request of several states in it is decided if all of
+//!   them are still where it comes from, or all have arrived; else it waits for that, and fails as [`Failure::Moved`] if
+//!   it waits in vain. So fails one of several states that are all new: Redis makes them in neither place.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
 mod address;
@@ -40,6 +42,7 @@ mod plain;
 mod raw;
 mod request;
 mod script;
+mod sentinels;
 mod server;
 mod settings;
 mod slots;
@@ -55,4 +58,4 @@ pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};
 pub use settings::{FixedWindow, LogForm, Settings, Tls};
-pub use store::{Node, RedisStore};
+pub use store::{NodeStatus, RedisStore};

@@ -1,13 +1,14 @@
-//! One connection that is made again whenever it ends.
+//! The connections to one server, each made again whenever it ends.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::ConnectionAddr;
 use redis::aio::MultiplexedConnection;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -15,43 +16,20 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::breaker::Breaker;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
+use crate::settings::Settings;
 use crate::target::{Connected, Target};
 
-/// A connection that has answered nothing for so long, though asked, is given up.
-const SILENCE: Duration = Duration::from_secs(1);
 /// So often a connection is tried that may be idle.
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The first pause between two attempts to connect; each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// What all connections to a server share.
-pub(crate) struct Shared {
-    pub(crate) target: Target,
-    pub(crate) breaker: Breaker,
-    pub(crate) jitter: Jitter,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) longest_pause: Duration,
-    /// When the clock of the breaker began.
-    pub(crate) start: Instant,
-    /// Why the last attempt to connect failed.
-    pub(crate) trouble: ArcSwapOption<Failed>,
-    /// Where the server was found last: connections to another place end.
-    pub(crate) found: watch::Sender<Option<ConnectionAddr>>,
-}
-
-impl Shared {
-    /// Nanoseconds on the breaker's clock, never zero.
-    pub(crate) fn at_ns(&self, now: Instant) -> u64 {
-        u64::try_from(now.duration_since(self.start).as_nanos()).unwrap_or(u64::MAX).max(1)
-    }
-}
-
 /// A connection in use.
 pub(crate) struct Live {
     connection: MultiplexedConnection,
     pub(crate) address: ConnectionAddr,
-    /// When the first of the requests in a row that had no answer gave up; zero if the last one had one.
-    silent_since_ns: AtomicU64,
+    /// A request on it had no answer.
+    suspected: Notify,
     given_up: Notify,
 }
 
@@ -60,133 +38,242 @@ impl Live {
         self.connection.clone()
     }
 
-    pub(crate) fn answered(&self) {
-        if self.silent_since_ns.load(Ordering::Relaxed) != 0 {
-            self.silent_since_ns.store(0, Ordering::Relaxed);
-        }
+    /// Has it tried. That a request had no answer proves nothing: its caller may have had no time.
+    pub(crate) fn suspect(&self) {
+        self.suspected.notify_one();
     }
 
-    pub(crate) fn was_silent(&self, now_ns: u64) {
-        let since = self.silent_since_ns.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
-        if since.is_err_and(|since| u128::from(now_ns.saturating_sub(since)) >= SILENCE.as_nanos()) {
-            self.give_up();
-        }
+    pub(crate) fn give_up(&self) {
+        self.given_up.notify_one();
     }
 
-    /// Ends when nobody answers any more, so that an idle connection is not found dead by a request.
+    /// Ends when nobody answers any more. An idle connection is tried too, so that it is not found dead by a request.
     async fn silence(&self, patience: Duration) {
         loop {
-            sleep(PING_EVERY).await;
+            let _ = timeout(PING_EVERY, self.suspected.notified()).await;
             // That the user may not do it is an answer too.
             if timeout(patience, redis::cmd("PING").exec_async(&mut self.connection())).await.is_err() {
                 return;
             }
         }
     }
-
-    pub(crate) fn give_up(&self) {
-        self.given_up.notify_one();
-    }
 }
 
 /// A place for one connection, and the task that keeps it filled.
 #[derive(Default)]
-pub(crate) struct Link {
+struct Link {
     live: ArcSwapOption<Live>,
-    /// Wakes those who wait for a connection.
-    filled: Notify,
     is_kept: AtomicBool,
     keeper: Mutex<Option<AbortHandle>>,
 }
 
-impl Link {
-    pub(crate) fn is_live(&self) -> bool {
-        self.live.load().is_some()
+/// The links to one server: each thread has one, and may borrow the others.
+pub(crate) struct Links {
+    pub(crate) target: Target,
+    pub(crate) breaker: Breaker,
+    links: Box<[Link]>,
+    /// Wakes those who wait for a connection.
+    filled: Notify,
+    jitter: Jitter,
+    /// What requests have, but for the little that is gone before they are asked.
+    usual_wait: Duration,
+    connect_timeout: Duration,
+    longest_pause: Duration,
+    /// When the clock of the breaker began.
+    start: Instant,
+    /// Why the last attempt to connect failed.
+    trouble: ArcSwapOption<Failed>,
+    /// Where the server was found last: connections to another place end.
+    found: watch::Sender<Option<ConnectionAddr>>,
+}
+
+impl Links {
+    pub(crate) fn new(target: Target, settings: &Settings) -> Links {
+        Links {
+            target,
+            breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
+            links: (0..settings.connections).map(|_| Link::default()).collect(),
+            filled: Notify::new(),
+            jitter: Jitter::new(),
+            usual_wait: settings.timeout - settings.timeout / 8,
+            connect_timeout: settings.connect_timeout,
+            longest_pause: settings.probe_every,
+            start: Instant::now(),
+            trouble: ArcSwapOption::empty(),
+            found: watch::Sender::new(None),
+        }
     }
 
-    /// The connection; waits for one until the deadline.
-    pub(crate) async fn live(self: &Arc<Link>, shared: &Arc<Shared>, deadline: Instant) -> Result<Arc<Live>, Failed> {
+    /// Nanoseconds on the breaker's clock, never zero.
+    pub(crate) fn at_ns(&self, now: Instant) -> u64 {
+        u64::try_from(now.duration_since(self.start).as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// This thread's connection; any other while this thread's is being made. Waits for one until the deadline.
+    pub(crate) async fn live(self: &Arc<Links>, deadline: Instant) -> Result<Arc<Live>, Failed> {
+        let own = thread() % self.links.len();
+        if let Some(live) = self.links[own].live.load_full() {
+            return Ok(live);
+        }
+        let begun = Instant::now();
         loop {
             // Who is woken was here before the connection was.
             let filled = self.filled.notified();
-            if let Some(live) = self.live.load_full() {
+            self.keep(own);
+            if let Some(live) = self.any_live() {
                 return Ok(live);
             }
-            self.keep(shared);
             if timeout_at(deadline, filled).await.is_err() {
+                self.had_no_answer(begun);
                 return Err(Failed::new(Failure::Disconnected, "no connection before the deadline"));
             }
         }
     }
 
-    /// Has a task keep the connection, unless there is one: the first caller's runtime runs it, and if that ends, then
-    /// that of the first caller after.
-    fn keep(self: &Arc<Link>, shared: &Arc<Shared>) {
-        if self.is_kept.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let kept = Kept(Arc::clone(self));
-        let task = Handle::current().spawn(kept.run(Arc::clone(shared)));
-        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+    fn any_live(&self) -> Option<Arc<Live>> {
+        self.links.iter().find_map(|link| link.live.load_full())
     }
 
-    /// Ends the connection for good.
+    pub(crate) fn is_live(&self) -> bool {
+        self.links.iter().any(|link| link.live.load().is_some())
+    }
+
+    /// What that says of the server: nothing, unless the request had the time that requests have here.
+    pub(crate) fn had_no_answer(&self, since: Instant) {
+        let now = Instant::now();
+        if now.duration_since(since) >= self.usual_wait {
+            self.breaker.failed(self.at_ns(now));
+        } else {
+            self.breaker.learnt_nothing();
+        }
+    }
+
+    /// Waits for the connections that threads of this runtime will ask for; one is enough when the deadline comes.
+    pub(crate) async fn connected(self: &Arc<Links>, mut deadline: Instant) -> Result<(), Failed> {
+        while Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
+            let filled = self.filled.notified();
+            (0..self.links.len()).for_each(|place| self.keep(place));
+            if self.links.iter().all(|link| link.live.load().is_some()) {
+                break;
+            }
+            if timeout_at(deadline, filled).await.is_err() {
+                deadline = Instant::now();
+                break;
+            }
+        }
+        self.live(deadline).await.map(drop)
+    }
+
+    /// Has a task keep that connection, unless there is one: the first caller's runtime runs it, and if that ends, then
+    /// that of the first caller after.
+    fn keep(self: &Arc<Links>, place: usize) {
+        let link = &self.links[place];
+        if link.is_kept.load(Ordering::Relaxed) || link.is_kept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let kept = Kept { links: Arc::clone(self), place };
+        let task = Handle::current().spawn(kept.run());
+        *link.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
+    }
+
+    /// Why the last attempt to connect failed, if it did.
+    pub(crate) fn trouble(&self) -> Option<Failed> {
+        self.trouble.load().as_deref().cloned()
+    }
+
+    /// Where the server was found last.
+    pub(crate) fn found(&self) -> Option<ConnectionAddr> {
+        self.found.borrow().clone()
+    }
+
+    /// Ends all connections for good.
     pub(crate) fn end(&self) {
-        if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            keeper.abort();
+        for link in &self.links {
+            if let Some(keeper) = link.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                keeper.abort();
+            }
         }
     }
 }
 
 /// A link that is being kept; not any more, once this is dropped.
-struct Kept(Arc<Link>);
+struct Kept {
+    links: Arc<Links>,
+    place: usize,
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.0.live.store(None);
-        self.0.is_kept.store(false, Ordering::Release);
+        self.link().live.store(None);
+        self.link().is_kept.store(false, Ordering::Release);
         // One of those who wait has to begin anew.
-        self.0.filled.notify_waiters();
+        self.links.filled.notify_waiters();
     }
 }
 
 impl Kept {
-    async fn run(self, shared: Arc<Shared>) {
+    fn link(&self) -> &Link {
+        &self.links.links[self.place]
+    }
+
+    async fn run(self) {
+        let links = &self.links;
         let mut pause = FIRST_PAUSE;
         loop {
-            let connected = timeout(shared.connect_timeout, shared.target.connect()).await;
+            let connected = timeout(links.connect_timeout, links.target.connect()).await;
             let late = || Failed::new(Failure::Timeout, "not connected in time");
             match connected.unwrap_or_else(|_| Err(late())) {
-                Ok(Connected { connection, driver, address }) => {
+                Ok(connected) => {
                     let since = Instant::now();
-                    let (silent_since_ns, given_up) = (AtomicU64::new(0), Notify::new());
-                    let live = Arc::new(Live { connection, address, silent_since_ns, given_up });
-                    shared.found.send_replace(Some(live.address.clone()));
-                    let mut found = shared.found.subscribe();
-                    self.0.live.store(Some(Arc::clone(&live)));
-                    shared.breaker.succeeded();
-                    shared.trouble.store(None);
-                    self.0.filled.notify_waiters();
-                    tokio::select! {
-                        () = driver => {}
-                        () = live.given_up.notified() => {}
-                        () = live.silence(shared.connect_timeout) => {}
-                        _ = found.wait_for(|at| at.as_ref() != Some(&live.address)) => {}
-                    }
-                    self.0.live.store(None);
+                    self.use_up(connected).await;
                     // A connection that lasted is made again at once.
-                    if since.elapsed() >= shared.longest_pause {
+                    if since.elapsed() >= links.longest_pause {
                         pause = FIRST_PAUSE;
                         continue;
                     }
                 }
                 Err(failed) => {
-                    shared.trouble.store(Some(Arc::new(failed)));
-                    shared.breaker.open(shared.at_ns(Instant::now()));
+                    links.trouble.store(Some(Arc::new(failed)));
+                    // Others may serve all the same.
+                    if !links.is_live() {
+                        links.breaker.open(links.at_ns(Instant::now()));
+                    }
                 }
             }
-            sleep(shared.jitter.of(pause)).await;
-            pause = (pause * 2).min(shared.longest_pause);
+            sleep(links.jitter.of(pause)).await;
+            pause = (pause * 2).min(links.longest_pause);
         }
     }
+
+    /// Lends the connection until it ends, or is no good any more.
+    async fn use_up(&self, Connected { connection, driver, address }: Connected) {
+        let links = &self.links;
+        let live = Arc::new(Live { connection, address, suspected: Notify::new(), given_up: Notify::new() });
+        links.found.send_replace(Some(live.address.clone()));
+        let mut found = links.found.subscribe();
+        self.link().live.store(Some(Arc::clone(&live)));
+        links.breaker.succeeded();
+        links.trouble.store(None);
+        links.filled.notify_waiters();
+        tokio::select! {
+            () = driver => {}
+            () = live.given_up.notified() => {}
+            () = live.silence(links.connect_timeout) => {}
+            _ = found.wait_for(|at| at.as_ref() != Some(&live.address)) => {}
+        }
+        self.link().live.store(None);
+    }
+}
+
+/// This thread's number among those that have asked for one.
+fn thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    THREAD.with(|thread| {
+        let number = thread.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        thread.set(Some(number));
+        number
+    })
 }

@@ -7,7 +7,7 @@ use spillgate_core::{Algorithm, Hit};
 use crate::LogForm;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const TAG: usize = 5;
+const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
 const SUFFIX: usize = 18;
 const TAG_END: usize = "sg:{}".len() + TAG;
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
@@ -46,7 +46,7 @@ impl Name {
     fn new(key: u128, state_key: u128, form: u8) -> Name {
         let mut name = *b"sg:{.....}:..................";
         name[TAG_END] = form;
-        write(&mut name[4..4 + TAG], key >> 98);
+        write(&mut name[4..4 + TAG], key >> Hit::SLOT_SHIFT);
         write(&mut name[LENGTH - SUFFIX..], state_key);
         Name(name)
     }

@@ -1,15 +1,16 @@
 //! One request in several slots of a cluster.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::future::{join_all, try_join_all};
-use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Quota, StoreError, Time, Verdict};
+use futures_util::future::join_all;
+use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, StoreError, Time, Verdict};
 use tokio::time::Instant;
 
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::DenyCache;
-use crate::failure::{Failed, Failure};
+use crate::failure::Failed;
 use crate::name::Name;
 use crate::request::Answer;
 use crate::slots::slot;
@@ -45,12 +46,36 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     parts
 }
 
-/// What a slot said to its part.
+/// What a slot said to its part, and when that was told.
 struct Answered<'f, 'r, 'q> {
     call: Call<'f, 'r, 'q>,
     reply: Vec<u8>,
     verdict: Verdict,
     decisions: Vec<Decision>,
+    told: Instant,
+}
+
+/// That a slot may have taken for a request of which nobody knows yet what becomes. It counts as kept unless it is
+/// settled, also when the request ends because nobody waits for it any more.
+struct Kept<'s>(Option<&'s AtomicU64>);
+
+impl<'s> Kept<'s> {
+    fn of(part: &Part<'_>, count: &'s AtomicU64) -> Kept<'s> {
+        Kept(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
+    }
+
+    /// It has taken nothing, or may keep it, or somebody else has it given back.
+    fn settle(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 async fn ask<'f, 'r, 'q>(
@@ -64,46 +89,54 @@ async fn ask<'f, 'r, 'q>(
     loop {
         let reply = cluster.ask(&call, deadline).await?;
         if let Answer::Verdict(verdict) = call.answer(&reply, &mut decisions)? {
-            return Ok(Answered { call, reply, verdict, decisions });
+            return Ok(Answered { call, reply, verdict, decisions, told: Instant::now() });
         }
     }
 }
 
 /// Asks all slots at once, and forms the verdict over all. With a refusal comes what has to be given back: what slots took
-/// that did not know of it.
+/// that did not know of it. Slots that may have taken for a request that fails, or that nobody waits for any more, are
+/// added to `kept`.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
     forms: &Forms,
+    kept: &AtomicU64,
     now: Option<Time>,
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<(Verdict, GiveBack), Failed> {
-    if hits.len() > MAX_HITS {
-        return Err(Failed::new(Failure::Malformed, "too many hits"));
-    }
-    let parts = split(hits);
     // All is checked before anybody is asked.
+    forms.check(hits)?;
+    let parts = split(hits);
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| forms.call(now, &part.hits)).collect();
     let asked = calls?.into_iter().zip(&parts);
-    let asked = asked.map(|(call, part)| ask(cluster, call, part.hits.len(), deadline));
-    let mut answers = try_join_all(asked).await?;
+    let asked = asked.map(async |(call, part)| {
+        let mut kept = Kept::of(part, kept);
+        let asked = ask(cluster, call, part.hits.len(), deadline).await;
+        let may_have_taken = asked.as_ref().map_or_else(|failed| failed.class.is_in_doubt(), |it| it.verdict.allowed);
+        if !may_have_taken {
+            kept.settle();
+        }
+        asked.map(|answered| (answered, kept))
+    });
+    // If one fails, the others are asked to the end nevertheless, so that as much is charged as can be.
+    let asked: Result<Vec<_>, Failed> = join_all(asked).await.into_iter().collect();
+    let (mut answers, mut kept): (Vec<_>, Vec<_>) = asked?.into_iter().unzip();
     let latest = answers.iter().map(|answer| answer.verdict.now).max().unwrap_or_default();
     place(&parts, &answers, decisions);
-    let verdict = Verdict::of(hits, decisions, latest);
-    let mut taken = Vec::new();
-    if verdict.allowed {
-        return Ok((verdict, GiveBack { now, taken }));
+    let mut verdict = Verdict::of(hits, decisions, latest);
+    let mut give_back = GiveBack { now, parts: Vec::new() };
+    if !verdict.allowed {
+        for (part, answer) in parts.iter().zip(&mut answers).filter(|(_, answer)| answer.verdict.allowed) {
+            give_back.parts.extend(TakenPart::of(part, answer));
+            answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
+        }
+        place(&parts, &answers, decisions);
+        verdict = Verdict::of(hits, decisions, latest);
     }
-    for (part, answer) in parts.iter().zip(&mut answers).filter(|(_, answer)| answer.verdict.allowed) {
-        taken.push(
-            part.hits.iter().zip(&answer.decisions).filter_map(|(hit, decision)| taken_by(hit, decision)).collect(),
-        );
-        answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
-    }
-    place(&parts, &answers, decisions);
-    taken.retain(|taken: &Vec<Taken>| !taken.is_empty());
-    Ok((Verdict::of(hits, decisions, latest), GiveBack { now, taken }))
+    kept.iter_mut().for_each(Kept::settle);
+    Ok((verdict, give_back))
 }
 
 fn place(parts: &[Part<'_>], answers: &[Answered<'_, '_, '_>], decisions: &mut [Decision]) {
@@ -127,18 +160,35 @@ fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<Taken> {
     Some(Taken { key: hit.key, quota: hit.quota.clone(), refund: Op::Refund { cost, receipt: decision.receipt } })
 }
 
-/// What slots took for a request that was refused: for each slot its takes.
+/// What one slot took.
+struct TakenPart {
+    taken: Vec<Taken>,
+    /// When, by the slot's clock, and when that was told here.
+    now: Time,
+    told: Instant,
+}
+
+impl TakenPart {
+    fn of(part: &Part<'_>, answer: &Answered<'_, '_, '_>) -> Option<TakenPart> {
+        let hits = part.hits.iter().zip(&answer.decisions);
+        let taken: Vec<Taken> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
+        (!taken.is_empty()).then_some(TakenPart { taken, now: answer.verdict.now, told: answer.told })
+    }
+}
+
+/// What slots took for a request that was refused.
 pub(crate) struct GiveBack {
     now: Option<Time>,
-    taken: Vec<Vec<Taken>>,
+    parts: Vec<TakenPart>,
 }
 
 impl GiveBack {
     pub(crate) fn is_empty(&self) -> bool {
-        self.taken.is_empty()
+        self.parts.is_empty()
     }
 
-    /// Gives it back, in all slots at once and once; how many slots did not say that they have it.
+    /// Gives it back, in all slots at once and once; how many slots did not say that they have it. No slot takes it back
+    /// after the deadline, though it may be on its way by then: a bucket that got it back late would admit too much.
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
@@ -146,12 +196,15 @@ impl GiveBack {
         deny_cache: &DenyCache,
         deadline: Instant,
     ) -> u64 {
-        let given_back = join_all(self.taken.iter().map(|taken| async {
-            let hits = taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
+        let given_back = join_all(self.parts.iter().map(async |part| {
+            let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
             // What was refused because of them is so no longer.
             let _question = deny_cache.question(&hits, Instant::now());
-            ask(cluster, forms.call(self.now, &hits)?, hits.len(), deadline).await.map(drop)
+            let mut call = forms.call(self.now, &hits)?;
+            // By the slot's clock, which was there already when it was told.
+            call.until(part.now.after(deadline.saturating_duration_since(part.told)));
+            ask(cluster, call, hits.len(), deadline).await.map(drop)
         }));
         given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
     }

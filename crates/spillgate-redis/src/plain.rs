@@ -4,7 +4,8 @@
 //! what it was. Of a request that is refused all counters are raised nevertheless, so a counter may run over its limit;
 //! but what was admitted in a window never does. A window lasts from its counter's first unit until the counter expires,
 //! on the server's clock; or it is one of those since the epoch, and its number is part of the counter's name. That
-//! number goes by the server's time as it was last told here, since a counter has to be named before the server is asked.
+//! number goes by the server's time as it was told here a second ago at most, since a counter has to be named before the
+//! server is asked; without that, the time is asked for first.
 //!
 //! A server that has INCREX raises a counter only up to its limit: then a take that is refused counts nothing.
 
@@ -14,8 +15,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 use smallvec::SmallVec;
 use spillgate_core::{
-    Algorithm, Anchor, Decision, Denied, Hit, MAX_HITS, MAX_UNITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
-    decide,
+    Algorithm, Anchor, Decision, Denied, Hit, MAX_UNITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
 };
 use tokio::time::Instant;
 
@@ -30,6 +30,8 @@ pub const PLAIN_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIR
 const MILLISECOND_NS: u64 = 1_000_000;
 /// So long a window's counter outlives it, or a window if that is shorter: for those who are told the time late.
 const LATE_NS: u64 = 60_000_000_000;
+/// So long the server's time counts as it was told: in a second two clocks drift apart by less than a millisecond.
+const TOLD_MAX_AGE_NS: u64 = 1_000_000_000;
 
 /// Whether plain commands can serve `op` on `quota`.
 pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
@@ -42,28 +44,36 @@ pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
     counts && is_free && matches!(op, OpKind::Take | OpKind::Look)
 }
 
-/// A server's time, as near as its last answer.
+/// A server's time, as near as its last answer. What was told too long ago counts as not told: clocks drift apart.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     start: Instant,
-    /// Nanoseconds that the server's time is ahead of the time since `start`; 0 while nobody has told.
+    /// Nanoseconds that the server's time is ahead of the time since `start`.
     ahead_ns: AtomicU64,
+    /// When that was told, in nanoseconds since `start`; 0 while nobody has told.
+    told_ns: AtomicU64,
 }
 
 impl ServerClock {
     pub(crate) fn new() -> ServerClock {
-        ServerClock { start: Instant::now(), ahead_ns: AtomicU64::new(0) }
+        ServerClock { start: Instant::now(), ahead_ns: AtomicU64::new(0), told_ns: AtomicU64::new(0) }
     }
 
     fn now(&self) -> Option<Time> {
-        match self.ahead_ns.load(Ordering::Relaxed) {
-            0 => None,
-            ahead_ns => Some(Time::from_nanos(ahead_ns.saturating_add(self.passed_ns()))),
-        }
+        self.at(self.passed_ns())
+    }
+
+    fn at(&self, passed_ns: u64) -> Option<Time> {
+        // What is read after this is as new, at least.
+        let told_ns = self.told_ns.load(Ordering::Acquire);
+        let counts = told_ns > 0 && passed_ns.saturating_sub(told_ns) <= TOLD_MAX_AGE_NS;
+        counts.then(|| Time::from_nanos(self.ahead_ns.load(Ordering::Relaxed).saturating_add(passed_ns)))
     }
 
     fn told(&self, now: Time) {
-        self.ahead_ns.store(now.as_nanos().saturating_sub(self.passed_ns()).max(1), Ordering::Relaxed);
+        let passed_ns = self.passed_ns();
+        self.ahead_ns.store(now.as_nanos().saturating_sub(passed_ns), Ordering::Relaxed);
+        self.told_ns.store(passed_ns.max(1), Ordering::Release);
     }
 
     fn passed_ns(&self) -> u64 {
@@ -90,22 +100,19 @@ pub(crate) struct Plain<'f, 'r, 'q> {
     pub(crate) forms: &'f Forms,
     pub(crate) by_increx: bool,
     pub(crate) hits: &'r [Hit<'q>],
-    /// Of each hit. None while the server has not told the time that they need: then it is asked for that alone.
+    /// Of each hit. None while the server has not told lately the time that they need: then it is asked for that alone.
     counters: SmallVec<[Counter; 2]>,
 }
 
 impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
     /// # Errors
-    /// [`StoreError::Malformed`] for too many hits, a time that is passed, or what plain commands do not serve.
+    /// [`StoreError::Malformed`] for a time that is passed, or what plain commands do not serve.
     pub(crate) fn new(
         now: Option<Time>,
         hits: &'r [Hit<'q>],
         forms: &'f Forms,
         by_increx: bool,
     ) -> Result<Plain<'f, 'r, 'q>, StoreError> {
-        if hits.len() > MAX_HITS {
-            return Err(StoreError::Malformed("too many hits"));
-        }
         if now.is_some() {
             return Err(StoreError::Malformed("plain commands go by the server's clock"));
         }
@@ -163,7 +170,7 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
 }
 
 impl Counter {
-    /// `None` where the windows are numbered and nobody has told the time.
+    /// `None` where the windows are numbered and nobody has told the time lately.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns, most) = (hit.quota, hit.quota.window_ns(), hit.quota.hard_capacity());
         let cost = match hit.op {

@@ -56,7 +56,8 @@ pub struct Request<'r, 'q> {
     /// For each hit, the place of its state in `keys`.
     state_of: SmallVec<[usize; 4]>,
     script: &'static Script,
-    arguments: [Vec<u8>; 2],
+    /// The last one is empty unless a [latest time](Request::until) is set.
+    arguments: [Vec<u8>; 3],
 }
 
 /// What a reply means.
@@ -104,7 +105,7 @@ impl<'r, 'q> Request<'r, 'q> {
             time.time(now.as_nanos());
         }
         let mut request =
-            Request { hits, log, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new()] };
+            Request { hits, log, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new(), Vec::new()] };
         (request.script, request.arguments[1]) = request.short().unwrap_or_else(|| request.general());
         Ok(request)
     }
@@ -122,9 +123,18 @@ impl<'r, 'q> Request<'r, 'q> {
     }
 
     /// ARGV.
-    #[must_use]
-    pub fn arguments(&self) -> [&[u8]; 2] {
-        [&self.arguments[0], &self.arguments[1]]
+    pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
+        let [.., latest] = &self.arguments;
+        self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
+    }
+
+    /// Has nothing done after that time by the clock that decides, however late the request gets there: its reply is empty
+    /// then, and no [answer](Request::answer). The request becomes one to the general script.
+    pub fn until(&mut self, latest: Time) {
+        (self.script, self.arguments[1]) = self.general();
+        let mut time = Writer::default();
+        time.time(latest.as_nanos());
+        self.arguments[2] = time.0;
     }
 
     /// The call of a script for takes alone, if that is all there is to do.

@@ -41,7 +41,7 @@ macro_rules! take_log {
             $name,
             concat!(
                 include_str!("scripts/clock.lua"),
-                include_str!("scripts/end_key.lua"),
+                include_str!("scripts/writes.lua"),
                 include_str!("scripts/logs.lua"),
                 include_str!(concat!("scripts/", $file, ".lua")),
                 "local form = ",
@@ -61,7 +61,7 @@ static TAKE_ALL: Script =
 static TAKE_LOG: Script = take_log!("take_log", "log_list" "list_form");
 static TAKE_ZSET: Script = take_log!("take_zset", "log_zset" "zset_form");
 static DECIDE: Script = script!(
-    "decide", "clock" "end_key" "parts" "windows" "products" "logs" "log_list" "log_zset" "bucket" "window" "counter"
+    "decide", "clock" "writes" "parts" "windows" "products" "logs" "log_list" "log_zset" "bucket" "window" "counter"
     "log" "leases" "decide"
 );
 

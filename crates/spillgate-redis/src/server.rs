@@ -1,24 +1,19 @@
 //! One server: what it is asked, and what becomes of that.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arc_swap::ArcSwapOption;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::breaker::{Breaker, Circuit};
+use crate::breaker::Circuit;
 use crate::call::Call;
 use crate::failure::{Failed, Failure};
-use crate::jitter::Jitter;
-use crate::link::{Link, Live, Shared};
+use crate::link::{Links, Live};
 use crate::plain::{Plain, numbers};
 use crate::request::Request;
 use crate::script::Script;
 use crate::settings::Settings;
-use crate::store::Node;
+use crate::store::NodeStatus;
 use crate::target::{Location, Target};
 
 /// How often a request gives the server its script before it fails: somebody may flush them all the time.
@@ -34,34 +29,22 @@ pub(crate) enum Reply {
 
 /// Where the states of a slot are, by the word of a server that does not have them.
 pub(crate) enum Redirection {
-    /// There, from now on.
-    Moved(ConnectionAddr),
+    /// There, from now on; or somewhere, from now on.
+    Moved(Option<ConnectionAddr>),
     /// There, for this request.
     Ask(ConnectionAddr),
-    /// Partly here and partly there, as yet.
+    /// Partly here and partly there, as yet; or all there, and nobody says where that is.
     TryAgain,
 }
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Server {
-    shared: Arc<Shared>,
-    links: Box<[Arc<Link>]>,
+    links: Arc<Links>,
 }
 
 impl Server {
     pub(crate) fn new(target: Target, settings: &Settings) -> Server {
-        let shared = Shared {
-            target,
-            breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
-            jitter: Jitter::new(),
-            connect_timeout: settings.connect_timeout,
-            longest_pause: settings.probe_every,
-            start: Instant::now(),
-            trouble: ArcSwapOption::empty(),
-            found: watch::Sender::new(None),
-        };
-        let links = (0..settings.connections.max(1)).map(|_| Arc::default()).collect();
-        Server { shared: Arc::new(shared), links }
+        Server { links: Arc::new(Links::new(target, settings)) }
     }
 
     /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that says that it
@@ -70,78 +53,62 @@ impl Server {
         if !self.admits() {
             return Err(Failed::new(Failure::Open, "the server is not asked for a while"));
         }
-        let breaker = &self.shared.breaker;
-        let live = match self.link().live(&self.shared, deadline).await {
-            Ok(live) => live,
-            Err(failed) => {
-                breaker.failed(self.shared.at_ns(Instant::now()));
-                return Err(failed);
-            }
-        };
+        let live = self.links.live(deadline).await?;
+        let asked = Instant::now();
         let Ok(reply) = timeout_at(deadline, reply(&live, call, asking)).await else {
-            let now_ns = self.shared.at_ns(Instant::now());
-            live.was_silent(now_ns);
-            breaker.failed(now_ns);
+            live.suspect();
+            self.links.had_no_answer(asked);
             return Err(Failed::new(Failure::Timeout, "no answer before the deadline"));
         };
         match &reply {
             Err(failed) if failed.class.is_of_the_server() => {
-                breaker.open(self.shared.at_ns(Instant::now()));
+                self.links.breaker.open(self.links.at_ns(Instant::now()));
                 if failed.class == Failure::Readonly {
                     live.give_up();
                 }
             }
             // The link itself sees to it.
             Err(failed) if failed.class == Failure::Disconnected => {}
-            _ => {
-                live.answered();
-                breaker.succeeded();
-            }
+            _ => self.links.breaker.succeeded(),
         }
         reply
     }
 
     /// Whether the breaker lets a request pass; while it is closed that costs no look at the clock.
     fn admits(&self) -> bool {
-        let breaker = &self.shared.breaker;
-        breaker.circuit() == Circuit::Closed || breaker.admits(self.shared.at_ns(Instant::now()))
-    }
-
-    /// The link of this thread.
-    fn link(&self) -> &Arc<Link> {
-        &self.links[thread() % self.links.len()]
+        let breaker = &self.links.breaker;
+        breaker.circuit() == Circuit::Closed || breaker.admits(self.links.at_ns(Instant::now()))
     }
 
     /// Waits for a connection until the deadline.
     pub(crate) async fn connected(&self, deadline: Instant) -> Result<(), Failed> {
-        let connected = self.link().live(&self.shared, deadline).await;
-        connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
+        self.links.connected(deadline).await.map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
     /// Why the last attempt to connect failed, if it did.
     pub(crate) fn trouble(&self) -> Option<Failed> {
-        self.shared.trouble.load().as_deref().cloned()
+        self.links.trouble()
     }
 
     pub(crate) fn circuit(&self) -> Circuit {
-        self.shared.breaker.circuit()
+        self.links.breaker.circuit()
     }
 
     /// Where it was found last, if it was, and whether there is a connection.
-    pub(crate) fn node(&self) -> Node {
-        let address = match &self.shared.target.location {
+    pub(crate) fn node(&self) -> NodeStatus {
+        let address = match &self.links.target.location {
             Location::At(address) => address.to_string(),
-            Location::PrimaryOf(_, name) => {
-                self.shared.found.borrow().as_ref().map_or_else(|| name.clone(), ToString::to_string)
+            Location::ToldBy(sentinels) => {
+                self.links.found().map_or_else(|| sentinels.name.clone(), |address| address.to_string())
             }
         };
-        Node { address, is_connected: self.links.iter().any(|link| link.is_live()) }
+        NodeStatus { address, is_connected: self.links.is_live() }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.links.iter().for_each(|link| link.end());
+        self.links.end();
     }
 }
 
@@ -152,9 +119,12 @@ async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Rep
     };
     match told {
         Ok(Some(bytes)) => Ok(Reply::Bytes(bytes)),
-        Ok(None) => Err(Failed::new(Failure::Other, "no answer to what was asked")),
+        Ok(None) => Err(Failed::new(Failure::Garbled, "no answer to what was asked")),
         Err(error) => match redirection(&error, &live.address) {
             Some(redirection) => Ok(Reply::Elsewhere(redirection)),
+            None if matches!(call, Call::Plain(_)) && is_done_in_part(&error, asking) => {
+                Err(Failed::new(Failure::Garbled, error.to_string()))
+            }
             None => Err(error.into()),
         },
     }
@@ -193,6 +163,23 @@ async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisR
     }
 }
 
+/// Whether a transaction with these errors may have done something; each has its command's place.
+fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
+    let errors = error.clone().into_server_errors();
+    match errors.as_deref() {
+        // One within the answer to EXEC.
+        Some([(0, _)]) => true,
+        // Without MULTI each command is done by itself, unless all are refused.
+        Some([(first, _), .., (last, error)]) => {
+            let (is_aborted, refused) = (error.kind() == Some(ServerErrorKind::ExecAbort), last - first + 1);
+            !is_aborted
+                && *first <= usize::from(asking)
+                && errors.as_deref().is_some_and(|errors| errors.len() < refused)
+        }
+        _ => false,
+    }
+}
+
 fn lacks_command(error: &RedisError) -> bool {
     let errors = error.clone().into_server_errors();
     let first = errors.as_deref().and_then(|errors| errors.first()).and_then(|(_, error)| error.details());
@@ -218,24 +205,24 @@ fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<Redirection
     let (_, error) = errors.first()?;
     let there = || address(error.details()?.split_ascii_whitespace().nth(1)?, asked);
     match error.kind()? {
-        ServerErrorKind::Moved => there().map(Redirection::Moved),
-        ServerErrorKind::Ask => there().map(Redirection::Ask),
+        ServerErrorKind::Moved => Some(Redirection::Moved(there())),
+        ServerErrorKind::Ask => Some(there().map_or(Redirection::TryAgain, Redirection::Ask)),
         ServerErrorKind::TryAgain => Some(Redirection::TryAgain),
         _ => None,
     }
 }
 
-/// `host:port`; a host that has no name is the one that was asked.
+/// `host:port`, as of [`at`].
 fn address(text: &str, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let (host, port) = text.rsplit_once(':')?;
     at(host, port.parse().ok()?, asked)
 }
 
-/// That port of that host; a host that has no name is the one that was asked.
+/// That port of that host; a host without a name is the one that was asked, and one that is `?` is any.
 pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let host = match (host, asked) {
-        ("" | "?", ConnectionAddr::Tcp(host, _)) => host,
-        ("" | "?", _) => return None,
+        ("", ConnectionAddr::Tcp(host, _)) => host,
+        ("", _) | ("?", _) => return None,
         (host, _) => host,
     };
     Some(ConnectionAddr::Tcp(host.to_owned(), port))
@@ -253,19 +240,6 @@ pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
     command
 }
 
-/// This thread's number among those that have asked for one.
-fn thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    THREAD.with(|thread| {
-        let number = thread.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        thread.set(Some(number));
-        number
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use redis::ConnectionAddr;
@@ -276,10 +250,10 @@ mod tests {
     fn addresses_that_servers_send_us_to() {
         let asked = ConnectionAddr::Tcp("asked".to_owned(), 1);
         let told = |text| address(text, &asked).map(|address| address.to_string());
-        for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("?:7", "asked:7"), ("::1:7", "::1:7")] {
+        for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("::1:7", "::1:7")] {
             assert_eq!(told(text).as_deref(), Some(there));
         }
-        for text in ["", "a", "a:", "a:b", "a:65536"] {
+        for text in ["", "a", "a:", "a:b", "a:65536", "?:7"] {
             assert_eq!(told(text), None, "{text}");
         }
         assert_eq!(address(":7", &ConnectionAddr::Unix("/socket".into())), None);

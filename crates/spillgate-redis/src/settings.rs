@@ -6,7 +6,17 @@ use spillgate_core::{OpKind, Quota};
 
 use crate::call::Forms;
 
+/// Nothing lasts longer than a day here, so that sums of times are times.
+pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
+/// Who tries more often only tries.
+const SHORTEST_PROBE: Duration = Duration::from_millis(1);
+const MAX_CONNECTIONS: usize = 1024;
+const MAX_IN_FLIGHT: usize = 1 << 28;
+const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
+
 /// Settings of a [`RedisStore`](crate::RedisStore).
+///
+/// What is out of bounds is brought to the bound. No time is longer than a day.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,25 +43,31 @@ pub struct Settings {
     pub timeout: Duration,
     /// Within this a connection is made, the user logged in and the scripts loaded, or it is tried anew.
     pub connect_timeout: Duration,
-    /// Shared connections to each server; a thread keeps to one of them, so that its requests travel together. It is made when the
-    /// thread first asks, and lives on the runtime that asked.
+    /// Shared connections to each server; a thread keeps to one of them, so that its requests travel
+    /// together, and borrows another while that has no connection. It is made when the thread first asks, and lives on the
+    /// runtime that asked. At least 1, at most 1024.
     pub connections: usize,
-    /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded).
+    /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded): all of them
+    /// at 0. A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times as
+    /// many calls may be in flight.
     pub max_in_flight: usize,
-    /// So many requests in a row without an answer open the circuit breaker.
+    /// So many requests in a row without an answer open the circuit breaker. Requests that had less than
+    /// [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
     /// While it is open, one request may try at least so often; where there is no connection, one is tried; and while a
-    /// node of a cluster fails, the others are asked who has its slots now.
+    /// node of a cluster fails, the others are asked who has its slots now. At least a millisecond.
     pub probe_every: Duration,
-    /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none.
+    /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none, and
+    /// 16,777,216 is the most.
     ///
-    /// A take that was refused for free is refused again until its time, at as high a cost under the same quota, while
+    /// A take that was refused for free is refused again until its time, at the same cost under the same quota, while
     /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
     /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
     /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
     pub deny_cache_entries: usize,
     /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
-    /// has lost the state.
+    /// has lost the state. In a cluster it is 100 ms at most: there a refusal may be due to what a request in several
+    /// slots is about to give back.
     pub deny_cache_max_age: Duration,
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,
@@ -61,9 +77,9 @@ pub struct Settings {
     ///
     /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
     /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
-    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was last
-    /// told: their bound is f(s + 2d), where d is how late that was, at most the timeout, and how much the clocks of a
-    /// cluster's nodes differ.
+    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was told
+    /// in the last second; a request that comes later asks for the time first, in a round trip of its own. Their bound
+    /// is f(s + 2d), where d is the longest timeout of a request, and how much the clocks of a cluster's nodes differ.
     pub scripts: bool,
     /// How a `fixed_window` is taken from.
     pub fixed_window: FixedWindow,
@@ -93,6 +109,19 @@ impl Settings {
     #[must_use]
     pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         Forms::new(self).support(quota, op)
+    }
+
+    pub(crate) fn within_bounds(&self) -> Settings {
+        Settings {
+            timeout: self.timeout.min(LONGEST),
+            connect_timeout: self.connect_timeout.min(LONGEST),
+            connections: self.connections.clamp(1, MAX_CONNECTIONS),
+            max_in_flight: self.max_in_flight.min(MAX_IN_FLIGHT),
+            probe_every: self.probe_every.clamp(SHORTEST_PROBE, LONGEST),
+            deny_cache_entries: self.deny_cache_entries.min(MAX_DENY_CACHE_ENTRIES),
+            deny_cache_max_age: self.deny_cache_max_age.min(LONGEST),
+            ..self.clone()
+        }
     }
 }
 

@@ -47,13 +47,15 @@ pub(crate) struct Node {
 /// The nodes, and for each slot the place of its node.
 pub(crate) struct Map {
     pub(crate) nodes: Vec<Node>,
+    /// So many of them have slots: the first ones.
+    owners: usize,
     slots: Arc<[u16]>,
 }
 
 impl Map {
     /// The map of a cluster that nobody knows yet.
     pub(crate) fn unknown() -> Map {
-        Map { nodes: Vec::new(), slots: Arc::new([NOBODY; SLOTS]) }
+        Map { nodes: Vec::new(), owners: 0, slots: Arc::new([NOBODY; SLOTS]) }
     }
 
     pub(crate) fn is_unknown(&self) -> bool {
@@ -65,6 +67,11 @@ impl Map {
         self.nodes.get(usize::from(self.slots[usize::from(slot)]))
     }
 
+    /// All that have slots.
+    pub(crate) fn owners(&self) -> &[Node] {
+        &self.nodes[..self.owners]
+    }
+
     pub(crate) fn at(&self, address: &ConnectionAddr) -> Option<&Node> {
         self.nodes.iter().find(|node| node.address == *address)
     }
@@ -72,7 +79,7 @@ impl Map {
     /// The same map, which knows of another node, unless it knows too many.
     pub(crate) fn with(&self, node: &Node) -> Map {
         let nodes = self.nodes.iter().chain([node]).take(NODES_MAX);
-        Map { nodes: nodes.cloned().collect(), slots: Arc::clone(&self.slots) }
+        Map { nodes: nodes.cloned().collect(), owners: self.owners, slots: Arc::clone(&self.slots) }
     }
 
     /// The map that `asked` told by CLUSTER SLOTS; `None` if that is none. `node` makes those that are new.
@@ -90,7 +97,8 @@ impl Map {
             let place = u16::try_from(place).ok().filter(|place| usize::from(*place) < NODES_MAX)?;
             slots.get_mut(usize::try_from(*first).ok()?..=usize::try_from(*last).ok()?)?.fill(place);
         }
-        if nodes.is_empty() { None } else { Some(Map { nodes, slots: Arc::new(slots) }) }
+        let owners = nodes.len();
+        if owners == 0 { None } else { Some(Map { nodes, owners, slots: Arc::new(slots) }) }
     }
 }
 
@@ -98,16 +106,30 @@ fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Host and port of a node in CLUSTER SLOTS.
+/// Host and port of a node in CLUSTER SLOTS. A node that should have a host name and has none is `?`; then its IP address
+/// is among what is told besides.
 fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
-    let [host, Value::Int(port), ..] = array(node)? else { return None };
-    let host = match host {
-        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-        Value::SimpleString(host) => host,
-        Value::Nil => "",
-        _ => return None,
+    let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
+    let host = match text(host)? {
+        "?" => ip(besides.get(1)?)?,
+        host => host,
     };
     at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked)
+}
+
+/// The value that follows the name `ip`.
+fn ip(names_and_values: &Value) -> Option<&str> {
+    let mut pairs = array(names_and_values)?.chunks_exact(2);
+    pairs.find_map(|pair| if text(&pair[0])? == "ip" { text(&pair[1]) } else { None })
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        Value::SimpleString(text) => Some(text),
+        Value::Nil => Some(""),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -155,16 +177,38 @@ mod tests {
 
     #[test]
     fn a_node_without_a_name_is_the_one_that_was_asked() {
-        let hosts = [Value::Nil, text(""), text("?"), text("other"), Value::SimpleString("other".to_owned())];
+        let hosts = [Value::Nil, text(""), text("other"), Value::SimpleString("other".to_owned())];
         let ranges = (0..).zip(hosts).map(|(i, host)| range(i * 10, i * 10 + 4, host, 7000));
         let map = read(ranges.collect()).expect("a map");
         assert_eq!(map.nodes.len(), 2);
-        for slot in 0..50 {
-            let expected = if slot < 30 { "asked:7000" } else { "other:7000" };
+        for slot in 0..40 {
+            let expected = if slot < 20 { "asked:7000" } else { "other:7000" };
             let expected = (slot % 10 < 5).then(|| expected.to_owned());
             assert_eq!(owner(&map, slot), expected, "slot {slot}");
         }
         assert_eq!(owner(&map, 16383), None);
+    }
+
+    #[test]
+    fn a_node_that_lacks_its_host_name_is_at_its_ip_address() {
+        let besides = |words: &[&str]| Value::Array(words.iter().map(|word| text(word)).collect());
+        let range = |first, besides: Option<Value>| {
+            let node = [text("?"), Value::Int(7000), text("id")].into_iter().chain(besides).collect();
+            Value::Array(vec![Value::Int(first), Value::Int(first), Value::Array(node)])
+        };
+        let map = read(vec![
+            range(0, Some(besides(&["shard", "ip", "ip", "192.0.2.1"]))),
+            // It does not know its own yet.
+            range(1, Some(besides(&["ip", ""]))),
+            range(2, Some(besides(&["ip"]))),
+            range(3, Some(besides(&[]))),
+            range(4, Some(Value::Nil)),
+            range(5, None),
+        ]);
+        let map = map.expect("a map");
+        assert_eq!(owner(&map, 0).as_deref(), Some("192.0.2.1:7000"));
+        assert_eq!(owner(&map, 1).as_deref(), Some("asked:7000"));
+        assert!((2..6).all(|slot| owner(&map, slot).is_none()), "it is not the one that was asked");
     }
 
     #[test]
@@ -198,5 +242,6 @@ mod tests {
         assert_eq!(map.with(&node(at("b", 1))).nodes.len(), NODES_MAX);
         let less = read(ranges(NODES_MAX - 1)).expect("a map").with(&node(at("b", 1)));
         assert!(less.at(&at("b", 1)).is_some() && owner(&less, 3) == owner(&map, 3));
+        assert_eq!((less.owners().len(), map.owners().len()), (NODES_MAX - 1, NODES_MAX));
     }
 }

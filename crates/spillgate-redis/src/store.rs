@@ -10,9 +10,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::address::{Servers, Url};
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
-use crate::deny_cache::DenyCache;
+use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
 use crate::parts::{self, GiveBack};
+use crate::sentinels::Sentinels;
 use crate::server::{Reply, Server};
+use crate::settings::LONGEST;
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
 use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
@@ -45,16 +47,26 @@ use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 /// those of the kernel; but not in one atomic step:
 ///
 /// * If the request is refused, what slots took that did not know of it is given back by receipt, before the answer if the
-///   deadline allows. Until then it may refuse somebody else. A give-back that is not done by twice the deadline is
-///   dropped and [counted](RedisStore::give_backs_lost): then the units come back as their algorithm says. Limits are
-///   never exceeded by it, but that a bucket's take, given back d later, widens its bound to that of s + d.
-/// * If a slot fails, the request fails, and what others took stays taken: whoever then lets the request pass has charged
-///   it as far as possible. So it is if the caller does not wait for the verdict.
+///   deadline allows. Until then it may refuse somebody else. By twice the timeout, on the slot's own clock, it has been
+///   given back or never is: a slot that reads it later does nothing, and the units come back as their algorithm says.
+///   Windows, logs, counters and leases are never exceeded by it, whenever it comes; a bucket's take, given back d later,
+///   widens its bound to that of s + d, so d is at most twice the timeout.
+/// * If a slot fails, the request fails once all have answered or the deadline has come, and what others took stays
+///   taken: whoever then lets the request pass has charged it as far as possible.
+/// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
+/// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::give_backs_lost). A request in one
+///   slot that fails in doubt, or is dropped, may have charged as well: [`Failure::is_in_doubt`] alone says that.
 /// * A lease is renewed though another slot refuses the request.
 ///
 /// # Failover
 ///
-/// Replicas may lack the last takes of a primary that died. A limit is exceeded by that many at most.
+/// A replica takes over with what had reached it. The takes that had not are forgotten, and a limit is exceeded by that
+/// many at most:
+///
+/// * of a primary that died, those of its last replication lag;
+/// * of a primary that is cut off from the others and lives, also all that it admits to those who still reach it. A
+///   cluster's primary goes on for `cluster-node-timeout` at most; one of sentinels as long as the cut lasts, or for
+///   `min-replicas-max-lag` where it has `min-replicas-to-write`. Meanwhile the two sides may each admit the limit.
 #[derive(Clone)]
 pub struct RedisStore {
     shared: Arc<Shared>,
@@ -82,7 +94,7 @@ enum Topology {
 
 /// A server that a store knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeStatus {
     /// Its host and port, or its socket's path; of a primary that sentinels have not told yet its name.
     pub address: String,
     /// Whether there is a connection to it: there is none before it is first asked.
@@ -102,6 +114,7 @@ impl RedisStore {
     /// # Errors
     /// The address or a certificate is none.
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
+        let settings = &settings.within_bounds();
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
         let access = Access::new(url.user, tls, settings);
@@ -109,13 +122,17 @@ impl RedisStore {
         let topology = match url.servers {
             Servers::One(address) => Topology::Server(server(access, Location::At(address))),
             Servers::Sentinels(sentinels, name) => {
-                Topology::Server(server(access, Location::PrimaryOf(sentinels, name)))
+                Topology::Server(server(access, Location::ToldBy(Sentinels::new(sentinels, name))))
             }
             Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
         };
+        let max_age = match &topology {
+            Topology::Server(_) => settings.deny_cache_max_age,
+            Topology::Cluster(_) => settings.deny_cache_max_age.min(CLUSTER_MAX_AGE),
+        };
         let shared = Shared {
             topology,
-            deny_cache: DenyCache::new(settings.deny_cache_entries, settings.deny_cache_max_age),
+            deny_cache: DenyCache::new(settings.deny_cache_entries, max_age),
             forms: Forms::new(settings),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
@@ -164,11 +181,26 @@ impl RedisStore {
         Within { store: self, timeout }
     }
 
-    /// Like [`Store::decide`], within a time of the caller's own, and with the class of what failed.
+    /// Like [`Store::decide`], within a time of the caller's own (of a day at most), and with the class of what failed.
     ///
     /// # Errors
     /// There is no decision.
     pub async fn decide_within(
+        &self,
+        timeout: Duration,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, Failed> {
+        let decided = self.decide_or_repeat(timeout, now, hits, decisions).await;
+        if let Err(failed) = &decided {
+            self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        decided
+    }
+
+    /// The store's decision, or the refusal that it would repeat.
+    async fn decide_or_repeat(
         &self,
         timeout: Duration,
         now: Option<Time>,
@@ -186,23 +218,15 @@ impl RedisStore {
             return Ok(verdict);
         }
         let question = deny_cache.question(hits, sent);
-        let decided = match Place::take(&self.shared) {
-            Some(place) => self.decide_admitted(timeout, now, hits, decisions, place).await,
-            None => Err(Failed::new(Failure::Overloaded, "too many requests in flight")),
-        };
-        match &decided {
-            Ok((verdict, slots)) if now.is_none() && !verdict.allowed => {
-                question.learn(decisions, verdict.now, Instant::now(), *slots);
-            }
-            Ok(_) => {}
-            Err(failed) => {
-                self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
-            }
+        let place =
+            Place::take(&self.shared).ok_or_else(|| Failed::new(Failure::Overloaded, "too many requests in flight"))?;
+        let verdict = self.decide_admitted(timeout, now, hits, decisions, place).await?;
+        if now.is_none() && !verdict.allowed {
+            question.learn(decisions, verdict.now, Instant::now());
         }
-        decided.map(|(verdict, _)| verdict)
+        Ok(verdict)
     }
 
-    /// The verdict, and the most slots that it may be of.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -210,18 +234,20 @@ impl RedisStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
         place: Place,
-    ) -> Result<(Verdict, usize), Failed> {
+    ) -> Result<Verdict, Failed> {
+        let timeout = timeout.min(LONGEST);
         let deadline = Instant::now() + timeout;
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
+                let Shared { forms, give_backs_lost, .. } = &*self.shared;
                 let (verdict, give_back) =
-                    parts::decide(cluster, &self.shared.forms, now, hits, decisions, deadline).await?;
+                    parts::decide(cluster, forms, give_backs_lost, now, hits, decisions, deadline).await?;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
                     let _ = timeout_at(deadline, given_back).await;
                 }
-                Ok((verdict, hits.len()))
+                Ok(verdict)
             }
             topology => {
                 let mut call = self.shared.forms.call(now, hits)?;
@@ -229,14 +255,15 @@ impl RedisStore {
                 loop {
                     let reply = topology.ask(&call, deadline).await?;
                     if let Answer::Verdict(verdict) = call.answer(&reply, decisions)? {
-                        return Ok((verdict, 1));
+                        return Ok(verdict);
                     }
                 }
             }
         }
     }
 
-    /// What becomes of requests now; of a cluster's nodes the one that fares worst says it.
+    /// What becomes of requests now. A cluster's circuit is half open while some of its nodes that have slots serve and
+    /// others do not, so that requests pass or fail by their slots; it is open when all of them do not serve.
     #[must_use]
     pub fn circuit(&self) -> Circuit {
         match &self.shared.topology {
@@ -256,7 +283,7 @@ impl RedisStore {
 
     /// The servers that are known now. It allocates: for those who look into a store, not for each request.
     #[must_use]
-    pub fn nodes(&self) -> Vec<Node> {
+    pub fn nodes(&self) -> Vec<NodeStatus> {
         match &self.shared.topology {
             Topology::Server(server) => vec![server.node()],
             Topology::Cluster(cluster) => cluster.nodes(),
@@ -287,7 +314,8 @@ impl RedisStore {
         self.shared.failures[class as usize].load(Ordering::Relaxed)
     }
 
-    /// How often a slot may have kept what it took for a request that another slot refused: it did not answer in time.
+    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it was
+    /// not given back in time, another slot failed, or the caller did not wait for the verdict.
     #[must_use]
     pub fn give_backs_lost(&self) -> u64 {
         self.shared.give_backs_lost.load(Ordering::Relaxed)

@@ -1,23 +1,21 @@
 //! Where a server is, and a connection to it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::failure::{Failed, Failure};
 use crate::script::Script;
+use crate::sentinels::Sentinels;
 use crate::settings::Settings;
 use crate::tls;
 
@@ -31,7 +29,7 @@ pub(crate) struct Access {
     pub(crate) queue: usize,
     /// Whether scripts are run there.
     pub(crate) scripts: bool,
-    /// So long all sentinels are waited for.
+    /// So long sentinels are waited for.
     pub(crate) sentinels_within: Duration,
 }
 
@@ -40,7 +38,7 @@ impl Access {
         Access {
             user,
             tls,
-            queue: settings.max_in_flight,
+            queue: settings.max_in_flight.max(1),
             scripts: settings.scripts,
             // A connection takes two answers of theirs.
             sentinels_within: settings.connect_timeout / 4,
@@ -64,11 +62,17 @@ impl Access {
         Ok(Connected { connection, driver, address: address.clone() })
     }
 
-    async fn greet<S>(&self, stream: S, user: &RedisConnectionInfo) -> Result<(MultiplexedConnection, Driver), Failed>
+    async fn greet<S>(
+        &self,
+        mut stream: S,
+        user: &RedisConnectionInfo,
+    ) -> Result<(MultiplexedConnection, Driver), Failed>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // Deadlines are the caller's, and what may be in flight at once never waits to be queued.
+        is_let_in(&mut stream).await?;
+        // Deadlines are the caller's. As many requests as may be in flight do not wait to be queued; parts of theirs may,
+        // for the driver to take others out.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(self.queue);
         let (connection, driver) = MultiplexedConnection::new_with_config(user, stream, config).await?;
         Ok((connection, Box::pin(driver)))
@@ -78,51 +82,30 @@ impl Access {
     pub(crate) async fn ask_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Failed> {
         self.open(address, &self.user).await?.ask(command).await
     }
+}
 
-    /// A connection to the primary that the sentinels know by that name.
-    async fn primary(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<Connected, Failed> {
-        let address = self.address_by(sentinels, name).await?;
-        let mut primary = self.open(&address, &self.user).await?;
-        let role = primary.ask(&redis::cmd("ROLE")).await?;
-        // A primary that was frozen does not know what was done without it, and answers when it goes on.
-        let is_still_there = self.address_by(sentinels, name).await? == address;
-        match role {
-            Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => Ok(primary),
-            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
+/// Whether the server talks to us. One that hangs up says why, but to nobody's question: the client library would drop it.
+async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), Failed> {
+    // It may have hung up already, and what it said is there all the same.
+    let written = stream.write_all(b"*1\r\n$4\r\nPING\r\n").await;
+    let (mut said, mut length) = ([0; 512], 0);
+    while length < said.len() && !said[..length].ends_with(b"\n") {
+        match stream.read(&mut said[length..]).await? {
+            0 => return Err(written.err().map_or_else(hung_up, Failed::from)),
+            more => length += more,
         }
     }
-
-    /// The primary's address by the word of the sentinel that has heard of the latest failover.
-    async fn address_by(&self, sentinels: &[ConnectionAddr], name: &str) -> Result<ConnectionAddr, Failed> {
-        let told =
-            join_all(sentinels.iter().map(|sentinel| timeout(self.sentinels_within, self.told_by(sentinel, name))));
-        let late = || Failed::new(Failure::Timeout, "no sentinel answered in time");
-        let told = told.await.into_iter().map(|told| told.unwrap_or_else(|_| Err(late())));
-        let newest = told.reduce(|newest, told| match (&newest, &told) {
-            (Ok((newest_epoch, _)), Ok((epoch, _))) if newest_epoch >= epoch => newest,
-            (Ok(_), Err(_)) => newest,
-            _ => told,
-        });
-        newest.unwrap_or_else(|| Err(late())).map(|(_, address)| address)
-    }
-
-    /// The epoch of the latest failover, and the primary's address since.
-    async fn told_by(&self, sentinel: &ConnectionAddr, name: &str) -> Result<(u64, ConnectionAddr), Failed> {
-        // The user of the URL is the servers'.
-        let nobody = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let mut commands = Pipeline::new();
-        commands.cmd("SENTINEL").arg("MASTER").arg(name);
-        // During a failover the other command does not know yet.
-        commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        let told = self.open(sentinel, &nobody).await?.ask_all(&commands).await;
-        let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
-        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-        Ok((epoch, ConnectionAddr::Tcp(host, port)))
+    let said = String::from_utf8_lossy(&said[..length]);
+    match said.trim_end().strip_prefix('-') {
+        // Nobody is logged in yet.
+        Some(error) if error.starts_with("NOAUTH") || error.starts_with("NOPERM") => Ok(()),
+        Some(error) => Err(Failed::said(error.to_owned())),
+        None => Ok(()),
     }
 }
 
-fn is_primary(role: &Value) -> bool {
-    matches!(role, Value::BulkString(role) if role == b"master")
+fn hung_up() -> Failed {
+    Failed::new(Failure::Disconnected, "the server hung up")
 }
 
 /// A connection, and to whom.
@@ -137,7 +120,7 @@ impl Connected {
         driven(&mut self.driver, command.query_async(&mut self.connection)).await
     }
 
-    async fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Failed> {
+    pub(crate) async fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Failed> {
         driven(&mut self.driver, commands.query_async(&mut self.connection)).await
     }
 }
@@ -146,7 +129,7 @@ impl Connected {
 async fn driven<T>(driver: &mut Driver, told: impl Future<Output = RedisResult<T>>) -> Result<T, Failed> {
     tokio::select! {
         told = told => Ok(told?),
-        () = driver => Err(Failed::new(Failure::Disconnected, "the server hung up")),
+        () = driver => Err(hung_up()),
     }
 }
 
@@ -158,8 +141,8 @@ pub(crate) struct Target {
 
 pub(crate) enum Location {
     At(ConnectionAddr),
-    /// At the primary that these sentinels know by this name.
-    PrimaryOf(Vec<ConnectionAddr>, String),
+    /// At the primary that sentinels know.
+    ToldBy(Sentinels),
 }
 
 impl Target {
@@ -180,7 +163,7 @@ impl Target {
     pub(crate) async fn reach(&self) -> Result<Connected, Failed> {
         match &self.location {
             Location::At(address) => self.access.open(address, &self.access.user).await,
-            Location::PrimaryOf(sentinels, name) => self.access.primary(sentinels, name).await,
+            Location::ToldBy(sentinels) => sentinels.primary(&self.access).await,
         }
     }
 }

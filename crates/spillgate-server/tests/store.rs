@@ -6,6 +6,8 @@ mod support;
 
 #[path = "store/commands.rs"]
 mod commands;
+#[path = "store/doctor.rs"]
+mod doctor;
 #[path = "store/examples.rs"]
 mod examples;
 #[path = "store/failing.rs"]

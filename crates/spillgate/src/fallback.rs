@@ -15,8 +15,9 @@ use crate::MemoryStore;
 /// gives one out that has it before the year 2189. After that, giving back such a take does nothing.
 const HERE: u64 = 1 << 63;
 
-/// Longer than any window that somebody counts in, so that no other limit has this state.
-const NEVER: Duration = Duration::from_nanos(1 << 62);
+/// Longer than any window that somebody counts in, so that no other limit has this state; and a whole number of the
+/// units that any store counts time in.
+const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
 /// Answers by each limit's [policy](OnStoreFailure) while a shared store fails.
 ///

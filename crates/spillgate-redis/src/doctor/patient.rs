@@ -18,8 +18,6 @@ const READINGS: usize = 8;
 const KEYS_MAX: u128 = 1 << 18;
 /// The low bits of the doctor's keys, which pick no slot.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
-/// The bits that do.
-const SLOT_SHIFT: u32 = 98;
 
 /// A connection on which each answer has its time.
 pub(super) struct Patient {
@@ -63,11 +61,9 @@ impl Patient {
         from_redis_value(value).map_err(|error| Failed::new(Failure::Other, error.to_string()))
     }
 
-    /// A key that nothing is counted under: the rights are tried on it.
-    pub(super) fn scratch(&mut self, asked: &Questions) -> Name {
-        let name = Name::of(&Hit::new(self.key, &asked.scratch, Op::Look, Binding::Enforce));
-        self.touched.push(name);
-        name
+    /// A key that nothing is written to: the rights are tried on it.
+    pub(super) fn scratch(&self, asked: &Questions) -> Name {
+        Name::of(&Hit::new(self.key, &asked.scratch, Op::Look, Binding::Enforce))
     }
 
     /// How far its clock is ahead of ours, give or take; `None` if it may not be asked.
@@ -75,10 +71,7 @@ impl Patient {
         let mut best: Option<(i64, u64)> = None;
         for _ in 0..READINGS {
             let before_ns = now().as_nanos();
-            let told = match self.ask(&cmd("TIME")).await {
-                Err(failed) if failed.class == Failure::Noperm => return Ok(None),
-                told => told?,
-            };
+            let Some(told) = permitted(self.ask(&cmd("TIME")).await)? else { return Ok(None) };
             let after_ns = now().as_nanos();
             let broken = |_| Failed::new(Failure::Other, "TIME told no time");
             let (secs, micros): (u64, u64) = from_redis_value(told).map_err(broken)?;
@@ -127,11 +120,19 @@ impl Patient {
         Ok(times)
     }
 
-    /// Removes what the doctor counted; where it may not, it expires by itself.
+    /// Removes what the scripts counted; where it may not, that expires by itself in a minute or two.
     pub(super) async fn forget(&mut self) {
         for name in std::mem::take(&mut self.touched) {
             let _ = self.ask(cmd("DEL").arg(name.as_bytes())).await;
         }
+    }
+}
+
+/// The answer; `None` if the user may not ask.
+pub(super) fn permitted<T>(asked: Result<T, Failed>) -> Result<Option<T>, Failed> {
+    match asked {
+        Err(failed) if failed.class == Failure::Noperm => Ok(None),
+        asked => asked.map(Some),
     }
 }
 
@@ -179,7 +180,7 @@ impl Questions {
 
     /// A key of ours in one of the slots.
     pub(super) fn key_in(&self, has: impl Fn(u16) -> bool) -> Option<u128> {
-        let mut keys = (0..KEYS_MAX).map(|number| number << SLOT_SHIFT | OWN);
+        let mut keys = (0..KEYS_MAX).map(|number| number << Hit::SLOT_SHIFT | OWN);
         keys.find(|key| has(Name::of(&self.hits(*key)[0]).slot()))
     }
 }

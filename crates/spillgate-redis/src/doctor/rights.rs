@@ -2,12 +2,18 @@
 
 use redis::{Cmd, cmd};
 
-use super::patient::{Patient, Questions};
+use super::patient::{Patient, Questions, permitted};
 use crate::failure::{Failed, Failure};
 use crate::{COMMANDS, PLAIN_COMMANDS};
 
-/// Tries a command on a key as the scripts do.
-const TRY: &str = "local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
+/// What the store asks the nodes of a cluster beside its requests: to be served during a migration, and who has which
+/// slots.
+pub const CLUSTER_COMMANDS: [&str; 2] = ["ASKING", "CLUSTER SLOTS"];
+
+/// Tries a command on a key as the scripts do, but for its effect: that this script may not write is looked at after the
+/// rights.
+const TRY: &str = "#!lua flags=no-writes
+local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
 for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
 return redis.pcall(ARGV[1], unpack(key))";
 
@@ -30,40 +36,66 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The commands that the user may not use on keys of ours, where there are no scripts.
-pub(super) async fn forbidden_plain(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+/// The commands that the user may not use on keys of ours.
+pub(super) async fn forbidden(
+    server: &mut Patient,
+    asked: &Questions,
+    scripts: bool,
+    in_cluster: bool,
+) -> Result<Vec<&'static str>, Failed> {
+    let mut forbidden = match scripts {
+        true => in_scripts(server, asked).await?,
+        false => in_transactions(server, asked).await?,
+    };
+    for command in CLUSTER_COMMANDS.into_iter().filter(|_| in_cluster) {
+        let mut words = command.split(' ');
+        if is_forbidden(server, cmd(words.next().unwrap_or_default()).arg(words.collect::<Vec<_>>())).await? {
+            forbidden.push(command);
+        }
+    }
+    Ok(forbidden)
+}
+
+/// Where there are no scripts: all is tried in a transaction that ends without effect.
+async fn in_transactions(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+    // Without a beginning, that is its only mistake.
+    let mut forbidden = if is_forbidden(server, &cmd("EXEC")).await? { vec!["EXEC"] } else { Vec::new() };
+    if is_forbidden(server, &cmd("MULTI")).await? {
+        forbidden.push("MULTI");
+        return Ok(forbidden);
+    }
     let key = server.scratch(asked);
-    let mut forbidden = Vec::new();
-    for command in PLAIN_COMMANDS {
+    for command in PLAIN_COMMANDS.into_iter().filter(|command| !matches!(*command, "EXEC" | "MULTI")) {
         let Some(arguments) = arguments(command) else { continue };
         let mut call = cmd(command);
-        if !matches!(command, "EXEC" | "MULTI" | "TIME") {
+        if command != "TIME" {
             call.arg(key.as_bytes());
         }
         if is_forbidden(server, call.arg(arguments)).await? {
             forbidden.push(command);
         }
     }
-    // MULTI may have been let in, and EXEC not.
-    let _ = server.ask(&cmd("DISCARD")).await;
-    forbidden.sort_unstable();
+    // With a mistake in it nothing is done, and an EXEC that is forbidden ends it as well.
+    for call in ["GET", "EXEC"] {
+        let _ = server.ask(&cmd(call)).await;
+    }
     Ok(forbidden)
 }
 
-/// Whether the server keeps the user from it; another error comes after that.
+/// Whether the server keeps the user from it; another error comes after that. Of EXEC it says so in the words of one
+/// that aborts.
 async fn is_forbidden(server: &mut Patient, call: &Cmd) -> Result<bool, Failed> {
     match server.ask(call).await {
         Err(failed) if matches!(failed.class, Failure::Timeout | Failure::Disconnected) => Err(failed),
-        asked => Ok(asked.is_err_and(|failed| failed.class == Failure::Noperm)),
+        Err(failed) => Ok(failed.class == Failure::Noperm || failed.detail.contains("no permissions to run")),
+        Ok(_) => Ok(false),
     }
 }
 
-/// The commands that the user may not use on keys of ours, in scripts.
-pub(super) async fn forbidden(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+async fn in_scripts(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
     let key = server.scratch(asked);
-    let sha = match server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await {
-        Err(failed) if failed.class == Failure::Noperm => return Ok(vec!["SCRIPT LOAD"]),
-        loaded => loaded?,
+    let Some(sha) = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)? else {
+        return Ok(vec!["SCRIPT LOAD"]);
     };
     let mut forbidden = Vec::new();
     // Who may not even call a script is told so in other words than one whose script may not do this.

@@ -1,3 +1,4 @@
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
@@ -92,6 +93,32 @@ fn windows_since_the_epoch_are_numbered_once_the_server_has_told_the_time() {
 }
 
 #[test]
+fn a_time_that_was_told_a_second_ago_counts_and_none_before() {
+    let forms = forms();
+    assert_eq!(forms.clock.now(), None);
+    told(&forms, 0);
+    let told_ns = forms.clock.told_ns.load(Ordering::Relaxed);
+    let second_later = Time::from_nanos((NOW_S + 1) * SECOND_NS);
+    assert_eq!(forms.clock.at(told_ns + SECOND_NS), Some(second_later));
+    assert_eq!(forms.clock.at(told_ns + SECOND_NS + 1), None);
+    // As it does for who looked at the clock just before.
+    assert!(forms.clock.at(0).is_some());
+}
+
+#[test]
+fn a_time_that_was_told_too_long_ago_is_asked_for_anew() {
+    let (mut forms, quota) = (forms(), epoch(5));
+    told(&forms, 0);
+    forms.clock.start -= SECOND * 2;
+    let hits = take(&quota, 1);
+    let mut plain = Plain::new(None, &hits, &forms, false).expect("served");
+    assert_eq!(commands(&plain), "MULTI TIME EXEC ");
+    let again = plain.answer(&reply(&[], 0), &mut [Decision::default()]);
+    assert!(matches!(again, Ok(Answer::AskAgain)), "{again:?}");
+    assert!(commands(&plain).contains(&Name::of_counter(&hits[0], NOW_S).to_string()));
+}
+
+#[test]
 fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     let (quota, forms) = (first_hit(5), forms());
     let hits = take(&quota, 2);
@@ -172,7 +199,7 @@ fn only_free_takes_and_looks_on_fixed_windows_are_served() {
     let hits = take(&quota, 1);
     assert!(matches!(Plain::new(Some(Time::EPOCH), &hits, &forms, false), Err(StoreError::Malformed(_))));
     let many = [hits[0]; 257];
-    assert!(matches!(Plain::new(None, &many, &forms, false), Err(StoreError::Malformed(_))));
+    assert!(matches!(forms.call(None, &many), Err(StoreError::Malformed(_))));
 }
 
 #[test]
@@ -255,7 +282,7 @@ fn a_server_without_the_native_command_is_asked_as_before() {
 fn a_native_window_is_asked_about_alone_by_takes_and_looks() {
     let settings = Settings { fixed_window: FixedWindow::Native, ..Settings::new("redis://127.0.0.1/") };
     let forms = Forms::new(&settings);
-    let (quota, other) = (first_hit(5), epoch(5));
+    let (quota, other, nothing) = (first_hit(5), epoch(5), first_hit(0));
     let two = [take(&quota, 1)[0], take(&other, 1)[0]];
     let undo = [Hit { op: Op::Reset, ..two[0] }];
     for _ in 0..2 {
@@ -265,6 +292,8 @@ fn a_native_window_is_asked_about_alone_by_takes_and_looks() {
         }
         assert!(!forms.support(&quota, OpKind::Reset) && forms.support(&other, OpKind::Reset));
         assert!(matches!(forms.call(None, &two[1..]), Ok(Call::Script(_))), "others as ever");
+        let nothing = [two[1], take(&nothing, 1)[0]];
+        assert!(matches!(forms.call(None, &nothing), Ok(Call::Script(_))), "a limit of nothing counts nothing");
         let mut call = forms.call(None, &two[..1]).expect("served");
         let _ = call.answer(&[], &mut [Decision::default()]);
     }

@@ -114,6 +114,6 @@ local function load_bucket()
 
   return {
     ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    ends = ends, bytes = bytes,
+    ends = ends, bytes = bytes, commands = {'SET', 'DEL'},
   }
 end

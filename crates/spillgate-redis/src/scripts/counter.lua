@@ -105,6 +105,6 @@ local function load_counter()
 
   return {
     ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    ends = ends, bytes = bytes,
+    ends = ends, bytes = bytes, commands = {'SET', 'DEL'},
   }
 end

@@ -2,6 +2,7 @@
 -- kernel (crates/spillgate-core/src/request.rs).
 -- KEYS     each state once
 -- ARGV[2]  hit after hit: what all have, then what its algorithm reads with `ask`
+-- ARGV[3]  if there is one, the latest time: after it nothing is done, and the answer is empty
 -- RETURNS  the time of the decision; 1 if the request is allowed, else 0; each state as it was before, with its length
 -- TIME     '' for the server's own
 local ENFORCE, QUOTA = 0, 2
@@ -135,8 +136,13 @@ local function write_string(state)
   if value == '' then redis.call('DEL', state.key) else redis.call('SET', state.key, value, ending(s, ns)) end
 end
 
+if ARGV[3] then
+  local s, ns = struct.unpack('>I5I4', ARGV[3])
+  if less(s, ns, now_s, now_ns) then return '' end
+end
 local hits, states = read_hits()
 local answer = struct.pack('>I5I4', now_s, now_ns)
+for _, state in ipairs(states) do may_use(state.key, state.algorithm.commands) end
 for _, hit in ipairs(hits) do adopt(hit) end
 for _, hit in ipairs(hits) do hit.refused = refuses(hit) end
 local allowed = verdict(hits)

@@ -192,5 +192,6 @@ local function load_leases()
   return {
     ask = ask, open = open, adopt = adopt, fits = fits, charge = charge, refund = refund, is_alive = is_alive,
     renew = renew, told = told, write = write,
+    commands = {'HGET', 'HGETALL', 'HSET', 'HDEL', 'DEL', 'PEXPIREAT'},
   }
 end

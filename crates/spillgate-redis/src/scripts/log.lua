@@ -119,6 +119,6 @@ local function load_log(form)
 
   return {
     ask = ask, open = open, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    told = told, write = write,
+    told = told, write = write, commands = form.commands,
   }
 end

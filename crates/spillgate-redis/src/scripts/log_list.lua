@@ -50,6 +50,7 @@ local function list_form()
   return {
     size = size, until_when = until_when, time = time, all = all, push = push, trim = trim, remove = remove,
     span = span, shut_out = shut_out,
+    commands = {'LINDEX', 'LRANGE', 'LPOS', 'RPUSH', 'LPUSH', 'LPOP', 'LREM', 'LTRIM', 'DEL', 'PEXPIREAT'},
   }
 end
 

@@ -75,6 +75,7 @@ local function zset_form()
   return {
     size = size, until_when = until_when, time = time, all = all, push = push, trim = trim, remove = remove,
     span = span, shut_out = shut_out,
+    commands = {'ZRANGE', 'ZADD', 'ZREMRANGEBYRANK', 'DEL', 'PEXPIREAT'},
   }
 end
 

@@ -9,6 +9,7 @@
 --   remove(key, head, size, s, ns, units)  removes at most so many units of that time: how many
 --   span(key, head, size, s, ns)      the first and the last place of that time
 --   shut_out(key, head, s, ns)        puts that time first, in place of the one there was if head is 1
+--   commands                          all that may follow the first look
 
 -- A time in 64 bits: 34 of seconds, 30 of the nanoseconds below one.
 local function log_element(s, ns)

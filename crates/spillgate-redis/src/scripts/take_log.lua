@@ -24,6 +24,7 @@ local count = size - expired
 -- allow <=> count <= L - cost; else the unit that is (count + cost - L)th oldest makes room.
 answer = answer .. log_digest(form, KEYS[1], expired, count, {count - room})
 if count <= room then
+  may_use(KEYS[1], {'PEXPIREAT'})
   if expired > 0 then form.trim(KEYS[1], expired) end
   form.push(KEYS[1], s, ns, cost)
   ns = ns + window_ns

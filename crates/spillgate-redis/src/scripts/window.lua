@@ -70,6 +70,6 @@ local function load_window()
 
   return {
     ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    ends = ends, bytes = bytes,
+    ends = ends, bytes = bytes, commands = {'SET', 'DEL'},
   }
 end

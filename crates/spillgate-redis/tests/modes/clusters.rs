@@ -1,11 +1,14 @@
 //! A store without scripts, and one that keeps logs in sorted sets, on a cluster.
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _};
-use spillgate_redis::{Failure, LogForm, Name, RedisStore, Settings};
+use std::time::Duration;
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, StoreError};
+use spillgate_redis::{Failure, FixedWindow, LogForm, Name, RedisStore, Settings};
+use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, key_on, slot, text};
 use crate::load::{Load, States, counted};
-use crate::{PATIENCE, a_day, patient, until};
+use crate::{PATIENCE, a_day, patient, take, until};
 
 fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
     let settings = Settings { scripts, log: LogForm::Zset, ..patient(&cluster.url()) };
@@ -48,10 +51,47 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     assert!(told("ASK") > 0 && told("MOVED") > 0);
 }
 
+/// A request is one, however many slots it has hits in.
+#[tokio::test]
+async fn a_native_window_is_asked_about_alone_in_several_slots_too() {
+    let cluster = Cluster::start(false, &[]).await;
+    let settings = Settings { fixed_window: FixedWindow::Native, ..patient(&cluster.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    let window = a_day(5);
+    let keys = [0, 1].map(|nth| key_on(&cluster.nodes[0], nth, &window, 3));
+    let hits = keys.map(|key| Hit::new(key, &window, Op::take(1), Binding::Enforce));
+    let mut decisions = [Decision::default(); 2];
+    let refused = store.decide(None, &hits, &mut decisions).await;
+    assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
+    for hit in hits {
+        store.decide(None, &[hit], &mut decisions[..1]).await.expect("it serves");
+        assert_eq!(decisions[0].remaining, 4, "nothing was charged before");
+    }
+}
+
+/// Whatever the settings say, and though the request has hits in one slot alone.
+#[tokio::test]
+async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
+    let cluster = Cluster::start(false, &[]).await;
+    let settings = Settings { deny_cache_max_age: Duration::from_secs(86_400), ..patient(&cluster.url()) };
+    let (here, there) = (RedisStore::new(&settings).expect("valid"), RedisStore::new(&settings).expect("valid"));
+    let quota = a_day(1);
+    take(&here, 1, &quota, PATIENCE).await.expect("it serves");
+    let (refused, _) = take(&here, 1, &quota, PATIENCE).await.expect("it serves");
+    assert!(!refused.allowed);
+    let reset = [Hit::new(1, &quota, Op::Reset, Binding::Enforce)];
+    there.decide(None, &reset, &mut [Decision::default()]).await.expect("it serves");
+    let deadline = Instant::now() + PATIENCE;
+    while !take(&here, 1, &quota, PATIENCE).await.expect("it serves").0.allowed {
+        assert!(Instant::now() < deadline, "nobody ever asks again");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_request_in_several_slots_is_decided_by_each() {
     let cluster = Cluster::start(false, &[]).await;
-    let window = std::time::Duration::from_secs(365 * 86_400);
+    let window = Duration::from_secs(365 * 86_400);
     let log = Quota::sliding_window_log(2, window).build().expect("valid");
     let few = Quota::fixed_window(2, window).build().expect("valid");
     let many = Quota::fixed_window(9, window).build().expect("valid");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, Time};
 use spillgate_redis::{Answer, Request};
 
-use crate::support::Random;
+use crate::support::{Random, RedisServer, bytes, call};
 
 const CASES: u32 = 200_000;
 
@@ -57,6 +57,30 @@ fn no_reply_makes_a_request_panic() {
         }
     }
     assert!(decided > 1000 && again > 1000 && refused > 1000, "{decided} decided, {again} again, {refused} refused");
+}
+
+/// Up to its latest time a request is as any other; after it nothing is done, and that is no decision.
+#[test]
+fn a_request_that_comes_after_its_latest_time_does_nothing() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let now = Time::from_nanos(1_790_000_000_000_001_000);
+    for (key, quota) in (1u128..).zip(&quotas()) {
+        let hits = [Hit::new(key, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)];
+        let mut ask = |latest: u64| {
+            let mut request = Request::new(Some(now), &hits).expect("well formed");
+            request.until(Time::from_nanos(latest));
+            let reply = client.ask_one(call(&request));
+            let mut decisions = [Decision::default()];
+            request.answer(bytes(&reply), &mut decisions).map(|_| decisions[0].remaining)
+        };
+        let first = ask(now.as_nanos()).expect("in time");
+        for late_ns in [1, 1_000_000_000] {
+            let late = ask(now.as_nanos() - late_ns);
+            assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+        }
+        assert_eq!(ask(now.as_nanos() + 1), Ok(first - 1), "nothing was done in between: {quota:?}");
+    }
 }
 
 #[test]

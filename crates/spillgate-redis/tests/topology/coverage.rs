@@ -5,7 +5,7 @@ use std::time::Duration;
 use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::{Cluster, WITHIN, key_on};
+use crate::cluster::{Cluster, WITHIN, key_on, slot, text};
 use crate::load::{Load, States, counted};
 use crate::server::{Server, free_port};
 use crate::{PATIENCE, a_day, patient, take, until, until_decided};
@@ -29,6 +29,28 @@ async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
     let tally = load.end().await;
     assert_eq!((counted(&store), store.in_flight()), (tally.failed + failed, 0));
     assert!(tally.longest < 20 * WITHIN, "{tally:?}");
+}
+
+#[tokio::test]
+async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does() {
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let keys = [0, 1, 2].map(|nth| key_on(&cluster.nodes[0], nth, &a_day(1), 15));
+    assert_eq!(store.circuit(), Circuit::Closed);
+    for (node, expected) in [(1, Circuit::HalfOpen), (0, Circuit::HalfOpen), (2, Circuit::Open)] {
+        cluster.nodes[node].freeze();
+        let before = store.failures(Failure::Open);
+        while store.failures(Failure::Open) == before {
+            take(&store, keys[node], &a_day(1), WITHIN).await.expect_err("it says nothing");
+        }
+        assert_eq!(store.circuit(), expected, "without node {node}");
+    }
+    cluster.nodes.iter().for_each(Server::thaw);
+    for key in keys {
+        until_decided_on(&store, key).await;
+    }
+    assert_eq!(store.circuit(), Circuit::Closed);
 }
 
 /// How often the store failed before.
@@ -80,6 +102,31 @@ async fn any_node_tells_of_all() {
     assert!(primaries.iter().all(|primary| addresses.contains(primary)), "{addresses:?}");
     cluster.nodes[0].thaw();
     until_decided(&store, &quota).await;
+}
+
+/// Nodes that should tell host names and have none tell `?`.
+#[tokio::test]
+async fn nodes_without_their_host_names_are_found_by_their_addresses() {
+    let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]).await;
+    let settings = patient(&format!("redis-cluster://localhost:{}", cluster.nodes[0].port()));
+    let store = RedisStore::new(&settings).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let mut addresses: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
+    let mut told: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    addresses.sort();
+    told.sort();
+    assert_eq!(addresses, told);
+    // Nobody says where a slot has moved, but the next map.
+    let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[1], a_day(1000));
+    let key = key_on(from, 0, &quota, 13);
+    let slot = slot(from, key, &quota).to_string();
+    let id = text(to.run(&["CLUSTER", "MYID"]));
+    for node in [to, from] {
+        node.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+    }
+    let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("the map is read anew");
+    assert_eq!(decision.remaining, 999);
+    assert!(from.info("errorstat_MOVED:count=") > 0);
 }
 
 #[tokio::test]

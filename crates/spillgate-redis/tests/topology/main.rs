@@ -6,6 +6,7 @@ mod cluster;
 mod common;
 mod coverage;
 mod failover;
+mod hearsay;
 #[path = "../transport/load.rs"]
 mod load;
 mod migration;

@@ -91,15 +91,45 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     until("it is tried again", || tried() > 1).await;
     assert!(!asked.is_finished());
     // Nobody waits longer than may be: the pause before the next question, or the question itself, would be too late.
-    let late = store.within(Duration::from_millis(20)).decide(None, &hits, &mut decisions).await;
-    let late = late.expect_err("it is on its way").to_string();
-    assert!(late.contains("moved") || late.contains("timeout"), "{late}");
+    let within = Duration::from_millis(20);
+    let late = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
+    assert!(matches!(late.class, Failure::Moved | Failure::Timeout), "{late}");
     migrate(&hits[1]);
     let decisions = asked.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
     // To ask is not to have moved.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
     assert!(from.info("errorstat_ASK:count=") > 0);
+}
+
+/// The node that a slot leaves sends new states on, and the one that it goes to takes no more than one at once.
+#[tokio::test]
+async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
+    let cluster = Cluster::start(false, &[]).await;
+    let store = cluster.store().await;
+    let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let quotas = [a_day(1000), Quota::per_day(1000).build().expect("valid")];
+    let key = key_on(from, 0, &quotas[0], 14);
+    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
+    let slot = slot(from, key, &quotas[0]).to_string();
+    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
+    let mut decisions = [Decision::default(); 2];
+    // However often it is tried.
+    let within = Duration::from_millis(500);
+    let failed = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
+    assert!(matches!(failed.class, Failure::Moved | Failure::Timeout), "{failed}");
+    assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
+    // One state is new at a time.
+    store.decide(None, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
+    assert_eq!(decisions[0].remaining, 999, "nothing was charged before");
+    for node in [to, from] {
+        node.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
+    }
+    store.decide(None, &hits, &mut decisions).await.expect("the slot has moved");
+    assert_eq!(decisions.map(|decision| decision.remaining), [998, 999]);
+    assert_eq!(store.circuit(), Circuit::Closed);
 }
 
 /// Two nodes of which each says that the other one has the slot.

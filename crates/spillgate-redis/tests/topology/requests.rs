@@ -11,6 +11,7 @@ use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on};
+use crate::server::Server;
 use crate::{PATIENCE, a_day, patient, until};
 
 /// Which hits a request has, by key and quota.
@@ -219,7 +220,8 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
-/// A slot that fails has the request fail, and what others took stays taken: nothing is admitted that was not charged.
+/// A slot that fails has the request fail, and what others took stays taken and is counted: nothing is admitted that was
+/// not charged.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
@@ -237,7 +239,105 @@ async fn a_part_that_fails_has_the_request_fail() {
     let used = store.within(PATIENCE).decide(None, &takes(&limited, [0]), &mut decisions).await;
     used.expect("this node serves");
     assert_eq!(decisions[0].remaining, 498);
-    assert_eq!(store.give_backs_lost(), 0);
+    assert_eq!(store.give_backs_lost(), 3, "two have taken, and one may have");
+}
+
+/// Whichever slot comes first in the request: the others are asked to the end.
+#[tokio::test]
+async fn a_slot_that_is_not_asked_has_the_others_charge_nevertheless() {
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let probe_every = PATIENCE;
+    let settings = Settings { max_failures: 1, probe_every, timeout: WITHIN, ..patient(&cluster.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
+    cluster.nodes[1].freeze();
+    store.decide(None, &takes(&limited, [1]), &mut [Decision::default()]).await.expect_err("it says nothing");
+    let patient = store.within(PATIENCE);
+    for (turn, which) in (1..).zip([[0, 1], [1, 0], [1, 0]]) {
+        let failed = patient.decide(None, &takes(&limited, which), &mut [Decision::default(); 2]).await;
+        assert!(failed.is_err(), "{failed:?}");
+        assert_eq!((store.failures(Failure::Open), store.give_backs_lost()), (turn, turn));
+        assert_eq!(left(&store, &limited[0]).await, 500 - turn);
+    }
+    cluster.nodes[1].thaw();
+}
+
+/// Nobody is there to be told the verdict: what slots have taken, or may have, is counted.
+#[tokio::test]
+async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let store = cluster.store().await;
+    let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
+    cluster.nodes[1].freeze();
+    let ran = scripts_run(&cluster.nodes[0]);
+    let asked = tokio::spawn({
+        let (store, limited) = (store.clone(), limited.clone());
+        async move { store.decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
+    });
+    until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
+    asked.abort();
+    assert!(asked.await.expect_err("it was given up").is_cancelled());
+    assert_eq!((store.in_flight(), store.give_backs_lost()), (0, 2));
+    cluster.nodes[1].thaw();
+    let kept = [left(&store, &limited[0]).await, left(&store, &limited[1]).await].map(|left| 500 - left);
+    assert!(kept[0] == 1 && kept[1] <= 1, "{kept:?}");
+    // Looks take nothing, whatever becomes of them.
+    cluster.nodes[1].freeze();
+    let looks = takes(&limited, 0..2).into_iter().map(|hit| Hit { op: Op::Look, ..hit }).collect::<Vec<_>>();
+    let late = store.within(WITHIN).decide(None, &looks, &mut [Decision::default(); 2]).await;
+    assert!(late.is_err() && store.give_backs_lost() == 2, "{late:?}");
+    cluster.nodes[1].thaw();
+}
+
+/// The units that are left of a limit.
+async fn left(store: &RedisStore, (key, quota): &(u128, Quota)) -> u64 {
+    let look = [Hit::new(*key, quota, Op::Look, Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    store.within(PATIENCE).decide(None, &look, &mut decisions).await.expect("this node serves");
+    decisions[0].remaining
+}
+
+fn scripts_run(node: &Server) -> u64 {
+    node.info("cmdstat_evalsha:calls=")
+}
+
+/// The give-back is written to a server that reads it when it has been dropped and counted: a bucket that got its unit
+/// back then would admit more than its bound.
+#[tokio::test]
+async fn a_give_back_that_is_read_too_late_does_nothing() {
+    let timeout = Duration::from_secs(1);
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let settings = Settings { timeout, max_failures: u32::MAX, deny_cache_entries: 0, ..patient(&cluster.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let day = Duration::from_secs(86_400);
+    let bucket = Quota::token_bucket(10, day).build().expect("valid");
+    let limited =
+        [(key_on(&cluster.nodes[0], 0, &bucket, 7), bucket), (key_on(&cluster.nodes[0], 1, &a_day(1), 7), a_day(1))];
+    assert!(is_allowed(&store, &takes(&limited, [1])).await);
+    // A machine may be too busy for the one second that all this has.
+    for turn in 1.. {
+        assert!(turn < 8, "the second slot never answered in time");
+        let (before, ran) = (left(&store, &limited[0]).await, scripts_run(&cluster.nodes[0]));
+        cluster.nodes[1].freeze();
+        let asked = tokio::spawn({
+            let (store, limited) = (store.clone(), limited.clone());
+            async move { store.decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
+        });
+        until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
+        cluster.nodes[0].freeze();
+        cluster.nodes[1].thaw();
+        let verdict = asked.await.expect("no task panics");
+        until("the give-back is dropped", || store.in_flight() == 0).await;
+        cluster.nodes[0].thaw();
+        if let Ok(verdict) = verdict {
+            assert!(!verdict.allowed && store.give_backs_lost() >= 1);
+            until("the give-back is read", || scripts_run(&cluster.nodes[0]) > ran + 1).await;
+            assert_eq!(left(&store, &limited[0]).await, before - 1, "what was dropped is kept");
+            break;
+        }
+    }
 }
 
 /// The node that took says nothing when it is to give back: the caller has the verdict by its deadline, and the give-back

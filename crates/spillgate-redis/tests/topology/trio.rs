@@ -53,7 +53,7 @@ impl Sentinel {
         let (folder, port) = (TempDir::new().expect("a folder"), free_port());
         let settings = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
-             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n"
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
         );
         fs::write(folder.path().join("sentinel.conf"), settings).expect("written");
         let mut command = Command::new(program());

@@ -1,11 +1,14 @@
 //! Errors that a server answers with: their class, what the breaker makes of them, and the way back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use spillgate_core::{Binding, Hit, Op, Quota};
-use spillgate_redis::{Circuit, Failure, Name, RedisStore, Settings};
+use redis::Value;
+use spillgate_core::{Binding, Decision, Hit, Op, Quota};
+use spillgate_redis::{COMMANDS, Circuit, Failure, LogForm, Name, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
+use crate::common::limiter;
 use crate::server::{Server, free_port};
 use crate::{PATIENCE, a_day, patient, take, until, until_decided};
 
@@ -48,6 +51,59 @@ async fn a_user_who_may_not() {
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("it may, on the same connection");
     assert_eq!(decision.remaining, 999);
+}
+
+/// All keys, what they hold, and whether they end.
+fn held(server: &Server) -> BTreeMap<String, (Value, bool)> {
+    let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
+    let ends = |name: &str| matches!(server.run(&["PTTL", name]), Value::Int(1..));
+    names.into_iter().map(|name| (name.clone(), (server.run(&["DUMP", &name]), ends(&name)))).collect()
+}
+
+/// A user without one of the commands: what is refused in the middle of a script has changed nothing, whichever it is.
+#[tokio::test]
+async fn a_script_that_may_not_do_all_does_nothing() {
+    let server = Server::start();
+    server.run(&limiter(&[]));
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let day = Duration::from_secs(86_400);
+    let builders = [
+        Quota::token_bucket(10, day),
+        Quota::fixed_window(10, day),
+        Quota::sliding_window_log(10, day),
+        Quota::concurrency(10).lease(day),
+    ];
+    let quotas = builders.map(|builder| builder.build().expect("valid"));
+    let each =
+        |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
+    // Takes alone, by the general script, and on several states at once.
+    let mut asked: Vec<Vec<_>> =
+        each(1, Op::take(3)).chain(each(11, Op::Force { cost: 11 })).map(|hit| vec![hit]).collect();
+    asked.push(each(21, Op::take(3)).collect());
+    let mut missed = BTreeSet::new();
+    for log in [LogForm::Packed, LogForm::Zset] {
+        let store = RedisStore::new(&Settings { log, deny_cache_entries: 0, ..patient(&url) }).expect("valid");
+        for command in COMMANDS.map(str::to_lowercase) {
+            server.run(&["FLUSHALL"]);
+            server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
+            for hits in asked.iter().chain(&asked) {
+                let before = held(&server);
+                let mut decisions = vec![Decision::default(); hits.len()];
+                let decided = store.decide_within(PATIENCE, None, hits, &mut decisions).await;
+                let after = held(&server);
+                assert!(after.values().all(|(_, ends)| *ends), "without {command} a state never ends: {hits:?}");
+                if let Err(failed) = decided {
+                    assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Noperm, false), "{failed}");
+                    assert!(after == before, "without {command} this was charged in part: {hits:?}");
+                    missed.insert(command.clone());
+                }
+            }
+            server.run(&["ACL", "SETUSER", "limiter", &format!("+{command}")]);
+        }
+    }
+    for command in ["del", "hset", "ltrim", "pexpireat", "rpush", "set", "zadd", "zremrangebyrank"] {
+        assert!(missed.contains(command), "{missed:?}");
+    }
 }
 
 #[tokio::test]

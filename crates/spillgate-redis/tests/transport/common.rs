@@ -7,7 +7,7 @@ use spillgate_redis::{COMMANDS, Failed, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 /// Longer than anything here lasts.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Settings with which nothing is late because the machine is busy.
 pub(crate) fn patient(url: &str) -> Settings {

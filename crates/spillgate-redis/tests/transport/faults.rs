@@ -17,7 +17,7 @@ const WITHIN: Duration = Duration::from_millis(50);
 
 /// A store whose connections are tried anew after a while that a test can wait for.
 fn impatient(server: &Server) -> RedisStore {
-    let connect_timeout = Duration::from_millis(200);
+    let connect_timeout = Duration::from_millis(500);
     RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) }).expect("valid")
 }
 

@@ -3,6 +3,8 @@
 mod answers;
 mod common;
 mod faults;
+mod garbled;
+mod links;
 mod load;
 mod proxy;
 mod server;

@@ -1,11 +1,14 @@
-//! A proxy that resets connections in the middle of answers.
+//! Proxies: one that resets connections in the middle of answers, and one that keeps answers back for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, copy};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) struct Proxy {
     port: u16,
@@ -35,6 +38,43 @@ impl Proxy {
 
     pub(crate) fn resets(&self) -> u64 {
         self.resets.load(Ordering::Relaxed)
+    }
+}
+
+/// The port of a proxy in front of `to` that passes answers on after `wait`.
+pub(crate) async fn delayed(to: u16, wait: Duration) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(pass_late(client, to, wait));
+        }
+    });
+    port
+}
+
+async fn pass_late(client: TcpStream, to: u16, wait: Duration) {
+    let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
+    let (late, mut due) = unbounded_channel();
+    let read = async move {
+        let mut answer = vec![0; 65536];
+        while let Ok(size @ 1..) = from_server.read(&mut answer).await {
+            let _ = late.send((Instant::now() + wait, answer[..size].to_vec()));
+        }
+    };
+    let write = async move {
+        while let Some((at, answer)) = due.recv().await {
+            sleep_until(at).await;
+            if to_client.write_all(&answer).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        _ = copy(&mut from_client, &mut to_server) => {}
+        ((), ()) = async { tokio::join!(read, write) } => {}
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Store as _, StoreError};
+use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Store as _, StoreError};
 use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::server::{Server, free_port};
 use crate::{PATIENCE, a_day, patient, take, until, until_decided};
@@ -49,6 +50,97 @@ fn an_address_that_is_none_is_told_at_once() {
     for url in ["", "127.0.0.1", "http://127.0.0.1/", "redis://", "redis://127.0.0.1/x"] {
         assert!(RedisStore::new(&Settings::new(url)).is_err(), "{url:?}");
     }
+}
+
+/// Whatever the settings say, nobody panics and nobody waits for ever; what cannot work fails as what it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_at_their_extremes() {
+    let (server, bus) = (Server::start(), free_port().to_string());
+    let cluster = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    cluster.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until_serves(&cluster).await;
+    let urls = [server.url(), format!("redis-cluster://127.0.0.1:{}", cluster.port())];
+    let (zero, max) = (Duration::ZERO, Duration::MAX);
+    type Change = Box<dyn Fn(&mut Settings)>;
+    let works: Vec<Change> = vec![
+        Box::new(|_| ()),
+        Box::new(move |it| it.timeout = zero),
+        Box::new(move |it| it.timeout = max),
+        Box::new(move |it| it.connect_timeout = max),
+        Box::new(move |it| it.probe_every = zero),
+        Box::new(move |it| it.probe_every = max),
+        Box::new(move |it| it.deny_cache_max_age = zero),
+        Box::new(move |it| it.deny_cache_max_age = max),
+        Box::new(|it| it.deny_cache_entries = 0),
+        Box::new(|it| it.deny_cache_entries = usize::MAX),
+        Box::new(|it| it.connections = 0),
+        Box::new(|it| it.connections = usize::MAX),
+        Box::new(|it| it.max_in_flight = 1),
+        Box::new(|it| it.max_in_flight = usize::MAX),
+        Box::new(|it| it.max_failures = 0),
+        Box::new(|it| it.max_failures = u32::MAX),
+    ];
+    for url in &urls {
+        for (i, change) in works.iter().enumerate() {
+            let mut settings = patient(url);
+            change(&mut settings);
+            let store = RedisStore::new(&settings).expect("valid");
+            let (key, quota) = (i as u128, a_day(1));
+            for passes in [true, false] {
+                let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("an answer, and no panic");
+                assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
+            }
+            // A thousand connections are more than some systems give to a process.
+            if settings.connections < 100 {
+                timeout(PATIENCE, store.connected()).await.expect("an end").expect("connected");
+            }
+        }
+        // What leaves no time to connect may fail, and does so at once.
+        for (connect_timeout, time) in [(zero, Duration::from_millis(100)), (PATIENCE, zero)] {
+            let store = RedisStore::new(&Settings { connect_timeout, ..patient(url) }).expect("valid");
+            let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("an answer, and no panic");
+        }
+        let store = RedisStore::new(&Settings { max_in_flight: 0, ..patient(url) }).expect("valid");
+        let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
+        assert_eq!((refused.class, store.failures(Failure::Overloaded)), (Failure::Overloaded, 1));
+    }
+}
+
+async fn until_serves(node: &Server) {
+    let info = || redis::from_redis_value::<String>(node.run(&["CLUSTER", "INFO"])).expect("text");
+    until("the cluster serves", || info().contains("cluster_state:ok")).await;
+}
+
+/// The bound counts requests, and each part of one has its call: those wait for one another in the queue, and no more.
+#[tokio::test]
+async fn one_request_of_many_parts_has_one_place() {
+    let bus = free_port().to_string();
+    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until_serves(&server).await;
+    let url = format!("redis-cluster://127.0.0.1:{}", server.port());
+    let store = RedisStore::new(&Settings { max_in_flight: 1, ..patient(&url) }).expect("valid");
+    store.connected().await.expect("it serves");
+    let quota = a_day(2);
+    // The highest bits pick the slot.
+    let hits: Vec<_> =
+        (0..MAX_HITS as u128).map(|i| Hit::new(i << 114 | i, &quota, Op::take(1), Binding::Enforce)).collect();
+    let before = server.info("cmdstat_evalsha:calls=");
+    for left in [1, 0] {
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect("one is not too many");
+        assert!(verdict.allowed && decisions.iter().all(|decision| decision.remaining == left));
+    }
+    assert_eq!(server.info("cmdstat_evalsha:calls=") - before, 2 * MAX_HITS as u64, "each in a slot of its own");
+    assert_eq!((store.in_flight(), store.failures(Failure::Overloaded)), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_malformed_is_counted() {
+    let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("valid"), a_day(1));
+    let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
+    let failed = store.decide_within(PATIENCE, None, &hits, &mut []).await.expect_err("one hit, no decision");
+    assert_eq!((failed.class, store.failures(Failure::Malformed)), (Failure::Malformed, 1));
 }
 
 type Takes = Vec<JoinHandle<Option<Failure>>>;

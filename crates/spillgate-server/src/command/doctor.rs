@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use spillgate::{Clock as _, SystemClock};
-use spillgate_redis::doctor::{ClusterReport, Info, Report, ServerReport, examine};
+use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, ServerReport, examine};
 use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
 
 use super::load::{self, Problems, Trouble};
@@ -93,7 +93,8 @@ fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
     let wrong = |problems| (problems, WRONG);
     let settings = load::settings(doctor.config.as_deref(), &[], &doctor.flags).map_err(wrong)?.settings;
     let mut reached = store::reached(&settings, 1).map_err(|trouble| wrong(trouble.into()))?;
-    store::shared(&settings, 1).map_err(|trouble| wrong(trouble.into()))?;
+    // What is wrong with the settings is no fault of the store's.
+    store::open(&settings, &reached).map_err(|trouble| wrong(trouble.into()))?;
     reached.timeout = store::PATIENCE;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| wrong(Trouble::new(format!("no runtime: {error}"), "free some memory").into());
@@ -205,17 +206,15 @@ fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
 }
 
 fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Vec<Finding> {
-    let mut found = match &server.info {
-        Some(info) => vec![version(info), role(info, in_cluster), eviction(info)],
-        None => vec![Finding::unknown("version"), Finding::unknown("eviction")],
-    };
+    let told = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
     if let Some(failed) = &server.failed {
-        let help = "see the server's own log";
-        found.push(Finding::new("answers", Grade::Mend, masked(&failed.to_string()), help));
-        return found;
+        let help = "is it running, and can its address be reached from here? If so, its own log says more";
+        let answers = Finding::new("answers", Grade::Mend, masked(&failed.to_string()), help);
+        return told.into_iter().flatten().chain([answers]).collect();
     }
-    found.push(rights(settings, server));
-    if settings.store.scripts {
+    let mut found = told.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);
+    found.push(rights(settings, server, in_cluster));
+    if settings.store.scripts && server.forbidden.is_empty() {
         found.push(scripts(server));
     }
     found.push(clock(server));
@@ -269,14 +268,15 @@ fn eviction(info: &Info) -> Finding {
     }
 }
 
-fn rights(settings: &Settings, server: &ServerReport) -> Finding {
+fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Finding {
     if server.forbidden.is_empty() {
         let commands = if settings.store.scripts { COMMANDS.len() } else { PLAIN_COMMANDS.len() };
-        return Finding::good("rights", format!("{} on sg:*", count(commands, "command")));
+        let more = if in_cluster { format!(", {}", CLUSTER_COMMANDS.join(", ")) } else { String::new() };
+        return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
     let rules: Vec<String> = server.forbidden.iter().map(|command| right(command)).collect();
     let help = format!("ACL SETUSER the user ~sg:* {}", rules.join(" "));
-    Finding::new("rights", Grade::Mend, format!("not allowed on sg:*: {}", server.forbidden.join(", ")), help)
+    Finding::new("rights", Grade::Mend, format!("not allowed: {}", server.forbidden.join(", ")), help)
 }
 
 /// As an ACL writes it.

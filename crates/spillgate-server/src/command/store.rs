@@ -69,19 +69,32 @@ pub(super) fn limiter_to_look(settings: &Settings) -> Result<Limiter<Backend>, T
 
 /// Why a command that asks the store has no answer.
 pub(super) fn unreachable(url: &StoreUrl, failed: &Failed) -> Trouble {
-    let help = match failed.class {
-        Failure::Noperm => "check who logs in: `store.user` and `store.password_file`; `spillgate doctor` says more",
-        _ if failed.detail.contains("certificate") => {
+    let help = match missing_right(failed) {
+        Some(command) => {
+            &format!("ACL SETUSER the user +{command}; README has the least rights for each kind of store")
+        }
+        None if failed.class == Failure::Noperm => "check who logs in: `store.user` and `store.password_file`",
+        None if failed.detail.contains("certificate") => {
             "check that `store.tls.ca` has who vouches for the store's certificate, and that it names this host"
         }
-        _ => "check the address, that the store runs, and that nothing between here and there forbids it",
+        None => "check the address, that the store runs, and that nothing between here and there forbids it",
     };
     Trouble::new(format!("the store {url} cannot be reached: {failed}"), help)
 }
 
+/// The command that the store says this user may not run, as an ACL writes it.
+fn missing_right(failed: &Failed) -> Option<&str> {
+    failed.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
+}
+
 /// The store that the settings name, with so many connections.
 pub(super) fn shared(settings: &Settings, connections: usize) -> Result<RedisStore, Trouble> {
-    RedisStore::new(&reached(settings, connections)?).map_err(|failed| {
+    open(settings, &reached(settings, connections)?)
+}
+
+/// The store that is reached so.
+pub(super) fn open(settings: &Settings, reached: &spillgate_redis::Settings) -> Result<RedisStore, Trouble> {
+    RedisStore::new(reached).map_err(|failed| {
         let message = format!("the store {} cannot be used: {}", settings.store.url, failed.detail);
         Trouble::new(message, "correct `store.url`, and the files under `store.tls`")
     })

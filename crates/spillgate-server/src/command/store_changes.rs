@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Probes in a row without an answer that make a store that answered one that does not: one may be lost to a short pause.
-const FAILED_PROBES: u32 = 2;
 /// A line that it answers is written at most so often, one that it does not, and one about a class of failures.
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -16,7 +14,7 @@ pub(super) struct Changes {
     now: Option<(bool, Instant)>,
     /// How long it was the other way before.
     before: Option<Duration>,
-    failed_probes: u32,
+    failed_probes: usize,
     /// How often it was found to answer again.
     pub(super) recoveries: u64,
     /// Changes that no line has told.
@@ -37,11 +35,12 @@ pub(super) struct Change {
 }
 
 impl Changes {
-    /// Takes note of a probe, and says whether the store is one that answers.
-    pub(super) fn seen(&mut self, answered: bool, at: Instant) -> bool {
+    /// Takes note of a probe, and says whether the store is one that answers: if it did, so it is until as many probes as
+    /// `patience` have failed in a row.
+    pub(super) fn seen(&mut self, answered: bool, patience: usize, at: Instant) -> bool {
         self.failed_probes = if answered { 0 } else { self.failed_probes.saturating_add(1) };
         let was = self.now;
-        let excused = self.failed_probes < FAILED_PROBES && was.is_some_and(|(answers, _)| answers);
+        let excused = self.failed_probes < patience && was.is_some_and(|(answers, _)| answers);
         let answers = answered || excused;
         if was.is_none_or(|(was, _)| was != answers) {
             self.before = was.map(|(_, since)| at.duration_since(since));
@@ -53,7 +52,7 @@ impl Changes {
     }
 
     /// What a line has to tell now.
-    pub(super) fn news(&mut self, at: Instant) -> Option<Change> {
+    pub(super) fn line_due(&mut self, at: Instant) -> Option<Change> {
         let (answers, _) = self.now?;
         let told_at = &mut self.told_at[usize::from(answers)];
         let is_due = told_at.is_none_or(|told| at.duration_since(told) >= TELL_EVERY);
@@ -78,11 +77,11 @@ mod tests {
         let (mut changes, start) = (Changes::default(), Instant::now());
         let probes = [true, false, true, false, true, false, false, false, true];
         let seen: Vec<_> =
-            (0..).zip(probes).map(|(step, answered)| changes.seen(answered, start + STEP * step)).collect();
+            (0..).zip(probes).map(|(step, answered)| changes.seen(answered, 2, start + STEP * step)).collect();
         assert_eq!(seen, [true, true, true, true, true, true, false, false, true]);
         assert_eq!(changes.recoveries, 1);
         // A store that never answered is not excused.
-        assert!(!Changes::default().seen(false, start));
+        assert!(!Changes::default().seen(false, 2, start));
     }
 
     #[test]
@@ -92,8 +91,8 @@ mod tests {
         // Two probes that fail and one that does not, for 30 s.
         for step in 0..=120 {
             let at = start + STEP * step;
-            changes.seen(step % 3 == 0, at);
-            lines.extend(changes.news(at).map(|change| (step, change.answers, change.changes)));
+            changes.seen(step % 3 == 0, 2, at);
+            lines.extend(changes.line_due(at).map(|change| (step, change.answers, change.changes)));
         }
         let later = [(44, false, 27), (45, true, 1), (86, false, 27), (87, true, 1)];
         let expected = [&[(0, true, 1), (2, false, 1), (3, true, 1)], &later[..]].concat();
@@ -106,8 +105,10 @@ mod tests {
         let (mut changes, start) = (Changes::default(), Instant::now());
         let mut step = |answered: bool, at_ms: u64| {
             let at = start + Duration::from_millis(at_ms);
-            changes.seen(answered, at);
-            changes.news(at).map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
+            changes.seen(answered, 2, at);
+            changes
+                .line_due(at)
+                .map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
         };
         assert_eq!(step(true, 0), Some((true, None, 1)));
         assert_eq!([step(false, 100), step(false, 200)], [None, Some((false, Some(200), 1))]);

@@ -19,6 +19,9 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 const TRY_EVERY: Duration = Duration::from_millis(50);
 /// How long a connection is waited for, and then an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
+/// Probes in a row without an answer, for each node, that make a store that answered one that does not: one may be lost
+/// to a short pause.
+const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that looks after the store, if it is a shared one. It ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
@@ -62,7 +65,7 @@ impl<'s> Watch<'s> {
         loop {
             let probed = self.probe().await;
             let recoveries = self.changes.recoveries;
-            let answers = self.changes.seen(probed.is_ok(), Instant::now());
+            let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
             self.service.store_answers(answers);
             self.service.metrics().store.up.set(i64::from(answers));
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
@@ -72,21 +75,37 @@ impl<'s> Watch<'s> {
         }
     }
 
-    /// Whether the store answers now; of a cluster, whether all nodes do as far as requests have found out.
+    /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
     async fn probe(&mut self) -> Result<(), String> {
         let store = self.shared.store();
-        let no_answer = || store.trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
+        let trouble = || store.trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
         match timeout(PROBE_WITHIN, store.connected()).await {
-            Ok(connected) => connected.map_err(|failed| failed.to_string())?,
-            Err(_) => return Err(no_answer()),
+            // Some nodes of a cluster may do.
+            Ok(Err(failed)) if failed.class == Failure::Moved => return Err(failed.to_string()),
+            _ if !store.nodes().iter().any(|node| node.is_connected) => return Err(trouble()),
+            _ => {}
         }
         self.probes = self.probes.wrapping_add(1);
-        self.shared.probe(self.probes, PROBE_WITHIN).await.map_err(|failed| failed.to_string())?;
-        if store.circuit() == Circuit::Closed { Ok(()) } else { Err(no_answer()) }
+        let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
+        probed.map(drop).map_err(|failed| match failed.class {
+            Failure::Open | Failure::Disconnected => trouble(),
+            _ => failed.to_string(),
+        })
+    }
+
+    /// So many probes in a row may fail before a store that answered is one that does not. A cluster answers while some of
+    /// its nodes do: most requests are decided then, and the rest would fare no better elsewhere.
+    fn patience(&self) -> usize {
+        let nodes = self.shared.store().nodes();
+        match self.shared.store().circuit() {
+            Circuit::Closed => FAILED_PROBES * nodes.len(),
+            Circuit::HalfOpen if nodes.len() > 1 => usize::MAX,
+            _ => FAILED_PROBES,
+        }
     }
 
     fn tell_change(&mut self, probed: Result<(), String>) {
-        let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
+        let Some(Change { answers, after, changes }) = self.changes.line_due(Instant::now()) else { return };
         let why = probed.err().unwrap_or_default();
         match (answers, after) {
             (true, None) => tracing::info!("the store answers"),

@@ -52,12 +52,16 @@ impl StoreMetrics {
         let by = |source: Source| answers.get_or_create_owned(&SourceLabels { source: source.as_str() });
         StoreMetrics {
             failures: Failure::ALL.map(|class| failures.get_or_create_owned(&ClassLabels { class: class.name() })),
-            circuit: gauge(registry, "store_circuit", "The breaker of the shared store: 0 closed, 1 half open, 2 open"),
+            circuit: gauge(
+                registry,
+                "store_circuit",
+                "The breaker of the shared store: 0 closed, 1 half open (some nodes of a cluster serve), 2 open",
+            ),
             in_flight: gauge(registry, "store_in_flight", "Questions that wait for the shared store"),
             give_backs_lost: counter(
                 registry,
                 "store_give_backs_lost",
-                "Parts of refused requests that a slot of a cluster may have kept",
+                "Parts of requests that were not admitted, which a slot of a cluster may have kept",
             ),
             deny_cache: by(Source::DenyCache),
             local: by(Source::Local),

@@ -77,7 +77,7 @@ pub struct Shared {
     store: RedisStore,
     fallback: Fallback,
     deadline: Duration,
-    /// What every store has: a look at it changes nothing.
+    /// What every store has.
     probe: Quota,
     failures: [Failures; Failure::ALL.len()],
 }
@@ -125,15 +125,14 @@ impl Shared {
         self.failures[class as usize].detail.swap(None).map(|failed| failed.detail.to_string())
     }
 
-    /// Asks for a look, which has `timeout` at most; each probe is for another slot, so that every node has its turn.
+    /// Takes from a key that nobody else has, within `timeout`; each probe is for another slot.
     ///
     /// # Errors
-    /// The store does not answer.
-    pub async fn probe(&self, probe: u32, timeout: Duration) -> Result<(), Failed> {
-        // The highest bits pick the slot.
-        let hits = [Hit::new(u128::from(probe) << 98, &self.probe, Op::Look, Binding::Shadow)];
+    /// The store does not decide.
+    pub async fn probe(&self, probe: u32, timeout: Duration) -> Result<Verdict, Failed> {
+        let hits = [Hit::new(u128::from(probe) << Hit::SLOT_SHIFT, &self.probe, Op::take(1), Binding::Enforce)];
         let timeout = timeout.min(self.deadline);
-        self.store.decide_within(timeout, None, &hits, &mut [Decision::default()]).await.map(drop)
+        self.store.decide_within(timeout, None, &hits, &mut [Decision::default()]).await
     }
 
     async fn ask(

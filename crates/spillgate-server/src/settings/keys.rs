@@ -166,7 +166,7 @@ pub const KEYS: &[Key] = &[
         "Refusals that are repeated without asking the store, while they are still true",
         |s, v| s.store.deny_cache = if v.text()? == "off" { 0 } else { as_usize(v.count(1..=10_000_000)?) }),
     key!("store.deny_cache_max_age", One "DURATION", "1s",
-        "How long a refusal is repeated at most: within this a reset or refund made by another server is seen",
+        "How long a refusal is repeated at most (in a cluster 100 ms): so soon another server's reset or refund is seen",
         |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),
     key!("memory.max_keys", One "COUNT", "10M",
         "The most keys that are counted at once",

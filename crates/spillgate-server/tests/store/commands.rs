@@ -1,13 +1,12 @@
-//! `check --store`, `key` and `doctor`.
+//! `check --store` and `key`.
 
 use serde_json::Value;
-use spillgate_redis::COMMANDS;
 
 use crate::cli_support::{Folder, Said};
-use crate::fleet::{PATIENT, check, judged, rules, serve};
+use crate::fleet::{PATIENT, judged, rules, serve};
 use crate::support::redis::{Redis, free_port};
 
-const LIMITS: &str = "  - key: user
+pub(crate) const LIMITS: &str = "  - key: user
     rate_limits:
       - {name: bucket, unit: year, requests_per_unit: 3, algorithm: token_bucket}
       - {name: log, unit: year, requests_per_unit: 5, algorithm: sliding_window_log}
@@ -20,7 +19,7 @@ const LIMITS: &str = "  - key: user
   - key: free
 ";
 
-fn json(said: &Said) -> Value {
+pub(crate) fn json(said: &Said) -> Value {
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
@@ -218,117 +217,4 @@ fn key_prints_the_names_that_a_server_counts_under() {
     assert_eq!((by_flag.code, json(&by_flag)["keys"].clone()), (0, told["keys"].clone()), "{}", by_flag.stderr);
     let zset = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --store-log zset");
     assert!(zset.stdout.lines().any(|line| line.contains("log") && line.contains("}/")), "{}", zset.stdout);
-}
-
-/// The grade of each thing that doctor looked at.
-fn grades(told: &Value) -> Vec<(String, String)> {
-    let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
-    let findings = told["findings"].as_array().expect("findings").iter();
-    findings.map(|finding| (text(finding, "what"), text(finding, "grade"))).collect()
-}
-
-fn mends(told: &Value) -> Vec<String> {
-    grades(told).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
-}
-
-#[test]
-fn doctor_finds_nothing_wrong_with_a_store_that_is_right() {
-    let (redis, folder) = (Redis::start(), rules(LIMITS));
-    let said = folder.run(&format!("doctor --json --store {} --store-deadline 1s", redis.url()));
-    assert_eq!(said.code, 2, "doctor has no deadline of its own: {said:?}");
-    folder.write("s.yaml", &format!("store: {{url: '{}', deadline: 5s}}", redis.url()));
-    let said = folder.run("doctor --json -c s.yaml");
-    let told = json(&said);
-    assert_eq!((said.code, mends(&told)), (0, vec![]), "{told}");
-    let looked: Vec<_> = grades(&told).into_iter().map(|(what, _)| what).collect();
-    assert_eq!(looked, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
-    assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
-    let said = folder.run("doctor -c s.yaml");
-    assert!(said.code == 0 && said.stdout.contains("all is well"), "{said:?}");
-}
-
-#[test]
-fn doctor_says_what_to_mend() {
-    let folder = rules(LIMITS);
-    let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
-    let run = |url: &str| folder.run(&format!("doctor --json --store {url}"));
-    let said = run(&redis.url());
-    let (code, told) = (said.code, json(&said));
-    assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
-    redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
-    assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
-    // Full: no script runs.
-    redis.run(&["config", "set", "maxmemory", "1"]);
-    assert!(mends(&json(&run(&redis.url()))).contains(&"scripts".to_owned()));
-    let replica =
-        Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("a port")]);
-    assert!(mends(&json(&run(&replica.url()))).contains(&"role".to_owned()));
-    let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
-    assert_eq!(gone.code, 3, "{gone:?}");
-    assert_eq!(run("memory").code, 2);
-    assert_eq!(run("redis://127.0.0.1:x").code, 2);
-}
-
-#[test]
-fn doctor_without_a_password_says_that_it_needs_one() {
-    let (redis, folder) = (Redis::start_at(free_port(), &["--requirepass", "hush"]), rules(LIMITS));
-    folder.write("wrong", "hash");
-    for login in ["", "--store-password-file wrong"] {
-        let said = folder.run(&format!("doctor --store {} {login}", redis.url()));
-        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{said:?}");
-        assert!(said.stderr.contains("check who logs in"), "{said:?}");
-    }
-}
-
-/// The rights of README's line.
-fn least() -> String {
-    let commands: Vec<_> = COMMANDS.iter().map(|command| format!("+{}", command.to_ascii_lowercase())).collect();
-    format!("+evalsha +script|load {}", commands.join(" "))
-}
-
-#[test]
-fn the_least_rights_are_enough_and_one_less_is_told() {
-    let (redis, folder) = (Redis::start(), rules(LIMITS));
-    let readme = std::fs::read_to_string(crate::support::root().join("README.md")).expect("README.md");
-    let one_line = readme.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(one_line.contains(&format!("~sg:* resetchannels {}", least())), "README has not: {}", least());
-    let user = |rights: &str| {
-        let words = format!("acl setuser limiter reset on >hush ~sg:* resetchannels {rights}");
-        let said = redis.run(&words.split(' ').collect::<Vec<_>>());
-        assert_eq!(said, "OK");
-    };
-    folder.write("password", "hush");
-    let login = "--store-user limiter --store-password-file password";
-    let doctor = || folder.run(&format!("doctor --json --store {} {login}", redis.url()));
-    user(&least());
-    let said = doctor();
-    let told = json(&said);
-    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
-    assert!(grades(&told).contains(&("version".to_owned(), "note".to_owned())), "INFO is not for it: {told}");
-    for command in COMMANDS {
-        user(&format!("{} -{}", least(), command.to_ascii_lowercase()));
-        let told = json(&doctor());
-        let rights = told["findings"]
-            .as_array()
-            .expect("findings")
-            .iter()
-            .find(|finding| finding["what"] == "rights")
-            .expect("rights");
-        assert_eq!(rights["grade"], "mend", "{command}: {told}");
-        let help = rights["help"].as_str().unwrap_or_default();
-        assert!(help.ends_with(&format!(" +{}", command.to_ascii_lowercase())), "{command}: {help}");
-    }
-    for missing in ["evalsha", "script"] {
-        user(&format!("{} -{missing}", least()));
-        assert!(mends(&json(&doctor())).contains(&"rights".to_owned()), "{missing}");
-    }
-    // And with them a server serves every rule.
-    user(&least());
-    let password = folder.path("password").display().to_string();
-    let arguments = [&PATIENT[..], &["--store-user", "limiter", "--store-password-file", &password]].concat();
-    let server = serve(&folder, &redis.url(), &arguments);
-    for key in ["user", "charged", "queue"] {
-        let (status, answer) = check(server.http(), key, "7");
-        assert_eq!((status, &answer["source"]), (200, &Value::from("store")), "{key}: {answer}");
-    }
 }

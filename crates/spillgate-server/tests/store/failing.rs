@@ -14,7 +14,7 @@ use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
 use crate::fleet::{PATIENT, check, client, judged, logged, metric, request, rules, serve, until_store};
-use crate::support::redis::{Redis, free_port};
+use crate::support::redis::{Cluster, Redis, free_port};
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, eventually, http as plain_http};
 
@@ -199,6 +199,41 @@ fn a_store_that_comes_and_goes_does_not_fill_the_log() {
         let lines = said.iter().filter(|said| said.contains(line)).count() as u64;
         assert!((1..=most).contains(&lines), "{lines} times {line}, {most} at most");
     }
+}
+
+/// Nobody else would decide the rest either.
+#[test]
+fn a_cluster_that_lacks_a_node_answers() {
+    let (cluster, folder) = (Cluster::start(), policies());
+    for node in &cluster.nodes {
+        node.run(&["config", "set", "cluster-require-full-coverage", "no"]);
+    }
+    let server = serve(&folder, &cluster.url(), &["--store-deadline", "100ms"]);
+    until_ready(&server, 200, "ready: the store answers");
+    signal(cluster.nodes[1].id(), "STOP");
+    // Until its breaker is open, and twenty probes or requests more have failed there.
+    let failed = || metric(&server, "spillgate_store_failures_total{class=\"open\"}");
+    let mut asked = 0;
+    eventually("the node is not asked any more", || {
+        asked += 1;
+        check(server.http(), "error", &format!("user-{asked}"));
+        assert_eq!(readiness(&server), (200, "ready: the store answers\n".to_owned()));
+        (failed() > 20).then_some(())
+    });
+    assert_eq!((metric(&server, "spillgate_store_circuit"), metric(&server, "spillgate_store_up")), (1, 1));
+    for node in [0, 2] {
+        signal(cluster.nodes[node].id(), "STOP");
+    }
+    until_ready(&server, 503, "not ready");
+    for node in &cluster.nodes {
+        signal(node.id(), "CONT");
+    }
+    until_ready(&server, 200, "ready: the store answers");
+    eventually("all nodes serve", || {
+        asked += 1;
+        check(server.http(), "error", &format!("user-{asked}"));
+        (metric(&server, "spillgate_store_circuit") == 0).then_some(())
+    });
 }
 
 #[test]

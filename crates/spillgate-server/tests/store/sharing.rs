@@ -14,7 +14,7 @@ const LIMIT: usize = 100;
 const TASKS: usize = 64;
 const EACH: usize = 3;
 
-/// What 64 tasks are admitted through gRPC.
+/// How many requests of 64 tasks a server admits through gRPC.
 async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     let client = client(server).await;
     let mut tasks = JoinSet::new();
@@ -32,28 +32,29 @@ async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// The same through HTTP.
-async fn by_http(server: SocketAddr, key: &'static str) -> usize {
-    let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
-        tasks.spawn_blocking(move || (0..EACH).filter(|_| judged(server, key, "one").0 == 200).count());
-    }
-    tasks.join_all().await.into_iter().sum()
-}
+/// Every algorithm, as a rule's name and text, and how many of many callers at once it lets pass.
+const ALGORITHMS: [(&str, &str, usize); 7] = [
+    ("token_bucket", "algorithm: token_bucket, unit: year, requests_per_unit: 100", LIMIT),
+    ("fixed_window", "algorithm: fixed_window, unit: year, requests_per_unit: 100", LIMIT),
+    ("first_hit", "algorithm: fixed_window, anchor: first_hit, unit: year, requests_per_unit: 100", LIMIT),
+    ("sliding_window_log", "algorithm: sliding_window_log, unit: year, requests_per_unit: 100", LIMIT),
+    ("sliding_window_counter", "algorithm: sliding_window_counter, unit: year, requests_per_unit: 100", LIMIT),
+    // Places are held, since nobody gives them back.
+    ("concurrency", "algorithm: concurrency, limit: 100, lease: 1d", LIMIT),
+    // Whoever would have to wait is refused: this protocol cannot.
+    ("leaky_bucket", "algorithm: leaky_bucket, unit: year, requests_per_unit: 100, queue: 10", 1),
+];
 
 #[test]
 fn two_servers_admit_together_what_one_would() {
-    let limit = |algorithm: &str| format!("unit: year, requests_per_unit: {LIMIT}, algorithm: {algorithm}");
-    let descriptors: String = ["token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"]
-        .map(|algorithm| format!("  - {{key: {algorithm}, rate_limit: {{{}}}}}\n", limit(algorithm)))
-        .concat();
-    let (redis, folder) = (Redis::start(), rules(&descriptors));
+    let rule = |(key, limit, _): (&str, &str, usize)| format!("  - {{key: {key}, rate_limit: {{{limit}}}}}\n");
+    let (redis, folder) = (Redis::start(), rules(&ALGORITHMS.map(rule).concat()));
     let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &PATIENT));
     let runtime = Runtime::new().expect("a runtime");
-    for key in ["token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter"] {
-        let both = async { tokio::join!(by_grpc(&servers[0], key), by_http(servers[1].http(), key)) };
-        let (grpc, http) = runtime.block_on(both);
-        assert_eq!(grpc + http, LIMIT, "{key}: {grpc} by gRPC and {http} by HTTP");
+    for (key, _, admitted) in ALGORITHMS {
+        let both = async { tokio::join!(by_grpc(&servers[0], key), by_grpc(&servers[1], key)) };
+        let (one, other) = runtime.block_on(both);
+        assert_eq!(one + other, admitted, "{key}: {one} by one and {other} by the other");
     }
     for server in &servers {
         assert_eq!(metric(server, "spillgate_requests_without_store_total{source=\"local\"}"), 0);

@@ -205,8 +205,8 @@ fn slot_key<'e>(
     state_key(keys, domain, counted.filter(|(key, _)| *key == by).take(1))
 }
 
-/// The bits of a key, its lowest, that do not pick the slot of a Redis Cluster: the highest 30 do.
-const UNSLOTTED: u128 = (1 << 98) - 1;
+/// The bits of a key, its lowest 98, that do not pick the slot of a Redis Cluster: the highest 30 do.
+const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 
 /// `key` in the slot of `slot`, for a limit with `slot_by`.
 ///

@@ -1,0 +1,97 @@
+//! A Redis of our own, and what it counts.
+
+use std::net::SocketAddr;
+
+use redis::{Connection, ConnectionLike as _, FromRedisValue};
+
+use crate::process::{Process, pinned};
+
+/// A Redis that keeps nothing on disk, and ends with this.
+pub struct Redis {
+    pub process: Process,
+    connection: Connection,
+}
+
+impl Redis {
+    /// On one core, with arguments that come after the usual ones.
+    pub fn start(core: u32, address: SocketAddr, arguments: &[&str]) -> Result<Redis, String> {
+        let mut command = pinned(&core.to_string());
+        command.args(["redis-server", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
+        command.arg("--bind").arg(address.ip().to_string()).arg("--port").arg(address.port().to_string());
+        command.args(arguments);
+        Redis::of(Process::start("redis-server", command, address)?)
+    }
+
+    /// One that runs already.
+    pub fn of(process: Process) -> Result<Redis, String> {
+        let connection = connection(process.address)?;
+        Ok(Redis { process, connection })
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.process.address)
+    }
+
+    pub fn run<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, String> {
+        let answer = redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection);
+        answer.map_err(|e| format!("{}: {e}", words.join(" ")))
+    }
+
+    /// Whether it has not closed our connection.
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_open()
+    }
+
+    pub fn reconnect(&mut self) -> Result<(), String> {
+        self.connection = connection(self.process.address)?;
+        Ok(())
+    }
+
+    /// A line of INFO.
+    pub fn info<T: std::str::FromStr>(&mut self, field: &str) -> Result<T, String> {
+        let text: String = self.run(&["INFO", "everything"])?;
+        let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| format!("INFO has no {field}"))
+    }
+
+    /// What it counted since it was last [forgotten](Redis::forget).
+    pub fn counted(&mut self) -> Result<Counted, String> {
+        let text: String = self.run(&["INFO", "everything"])?;
+        let number =
+            |field: &str| text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok()).unwrap_or(0);
+        let calls = |line: &str| -> Option<(bool, u64)> {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            // What this asks itself.
+            let is_ours = matches!(command, "info" | "config|resetstat");
+            let calls = rest.split(',').next()?.parse().ok().filter(|_| !is_ours)?;
+            Some((command == "evalsha", calls))
+        };
+        let all: Vec<_> = text.lines().filter_map(calls).collect();
+        Ok(Counted {
+            scripts: all.iter().filter(|(is_script, _)| *is_script).map(|(_, calls)| calls).sum(),
+            commands: all.iter().map(|(_, calls)| calls).sum(),
+            bytes_in: number("total_net_input_bytes:"),
+            bytes_out: number("total_net_output_bytes:"),
+        })
+    }
+
+    pub fn forget(&mut self) -> Result<(), String> {
+        self.run(&["CONFIG", "RESETSTAT"])
+    }
+}
+
+fn connection(address: SocketAddr) -> Result<Connection, String> {
+    let url = format!("redis://{address}/");
+    redis::Client::open(url).and_then(|client| client.get_connection()).map_err(|e| format!("redis-server: {e}"))
+}
+
+/// What a server counts but for the questions about it, whose bytes do not matter among so many.
+#[derive(Clone, Copy)]
+pub struct Counted {
+    /// Calls of scripts: what a store's client sends.
+    pub scripts: u64,
+    /// All commands, those that scripts call too.
+    pub commands: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}

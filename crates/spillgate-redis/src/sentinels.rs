@@ -1,0 +1,100 @@
+//! The primary that sentinels know by a name.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::{ConnectionAddr, Pipeline, RedisConnectionInfo, Value};
+use tokio::time::{Instant, timeout_at};
+
+use crate::failure::{Failed, Failure};
+use crate::target::{Access, Connected};
+
+/// So long others are waited for when most have answered: one may have heard more.
+const LAG: Duration = Duration::from_millis(20);
+
+pub(crate) struct Sentinels {
+    addresses: Vec<ConnectionAddr>,
+    pub(crate) name: String,
+    /// The epoch of the latest failover that anybody has told of. An earlier one is believed only if all tell of it.
+    epoch: AtomicU64,
+}
+
+impl Sentinels {
+    pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
+        Sentinels { addresses, name, epoch: AtomicU64::new(0) }
+    }
+
+    /// A connection to the primary.
+    pub(crate) async fn primary(&self, access: &Access) -> Result<Connected, Failed> {
+        let address = self.address(access).await?;
+        let mut primary = access.open(&address, &access.user).await?;
+        let role = primary.ask(&redis::cmd("ROLE")).await?;
+        // A primary that was frozen does not know what was done without it, and answers when it goes on.
+        let is_still_there = self.address(access).await? == address;
+        match role {
+            Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => Ok(primary),
+            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
+        }
+    }
+
+    /// The primary's address by the word of the sentinel that has heard of the latest failover.
+    async fn address(&self, access: &Access) -> Result<ConnectionAddr, Failed> {
+        let most = self.addresses.len() / 2 + 1;
+        let mut asked: FuturesUnordered<_> = self
+            .addresses
+            .iter()
+            .enumerate()
+            .map(async |(i, sentinel)| (i, self.told_by(sentinel, access).await))
+            .collect();
+        let mut until = Instant::now() + access.sentinels_within;
+        let (mut newest, mut answers) = (None, 0);
+        let mut failed = (0, Failed::new(Failure::Timeout, "no sentinel answered in time"));
+        while let Ok(Some((i, told))) = timeout_at(until, asked.next()).await {
+            match told {
+                Ok((epoch, address)) => {
+                    answers += 1;
+                    if answers == most {
+                        until = until.min(Instant::now() + LAG);
+                    }
+                    if newest.as_ref().is_none_or(|(newest, _)| epoch > *newest) {
+                        newest = Some((epoch, address));
+                    }
+                }
+                Err(error) if i >= failed.0 => failed = (i, error),
+                Err(_) => {}
+            }
+        }
+        let (epoch, address) = newest.ok_or(failed.1)?;
+        let known = self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        if epoch < known {
+            if answers < self.addresses.len() {
+                let detail = format!("{answers} of {} sentinels answer, and missed a failover", self.addresses.len());
+                return Err(Failed::new(Failure::Readonly, detail));
+            }
+            // They were set up anew.
+            self.epoch.store(epoch, Ordering::Relaxed);
+        }
+        Ok(address)
+    }
+
+    /// The epoch of the latest failover, and the primary's address since.
+    async fn told_by(&self, sentinel: &ConnectionAddr, access: &Access) -> Result<(u64, ConnectionAddr), Failed> {
+        // The user of the URL is the servers'.
+        let nobody = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let mut commands = Pipeline::new();
+        commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+        // During a failover the other command does not know yet.
+        commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let told = access.open(sentinel, &nobody).await?.ask_all(&commands).await;
+        let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
+        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        Ok((epoch, ConnectionAddr::Tcp(host, port)))
+    }
+}
+
+fn is_primary(role: &Value) -> bool {
+    matches!(role, Value::BulkString(role) if role == b"master")
+}

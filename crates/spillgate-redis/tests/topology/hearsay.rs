@@ -1,0 +1,120 @@
+//! Sentinels that tell what a test says: late news, none, and what was true before.
+
+use std::sync::{Arc, Mutex};
+
+use spillgate_redis::{Failure, RedisStore, Settings};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::server::Server;
+use crate::{PATIENCE, a_day, patient, take, until};
+
+#[derive(Clone, Copy)]
+enum Told {
+    /// It hangs up on everybody.
+    Gone,
+    /// It is silent.
+    Nothing,
+    /// The epoch of the latest failover, and the primary's port since.
+    Primary(u64, u16),
+}
+
+struct Fake {
+    port: u16,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Fake {
+    async fn start(told: Told) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let told = Arc::new(Mutex::new(told));
+        let tells = Arc::clone(&told);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let told = *tells.lock().expect("nobody panics");
+                tokio::spawn(answer(client, told));
+            }
+        });
+        Fake { port, told }
+    }
+
+    fn tell(&self, told: Told) {
+        *self.told.lock().expect("nobody panics") = told;
+    }
+}
+
+async fn answer(mut client: TcpStream, told: Told) {
+    let mut asked = [0; 1024];
+    while let Ok(size @ 1..) = client.read(&mut asked).await {
+        let answer = match told {
+            Told::Gone => return,
+            Told::Nothing => continue,
+            Told::Primary(..) if asked[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
+            Told::Primary(epoch, port) => format!(
+                "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n",
+                port.to_string().len()
+            ),
+        };
+        if client.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn three(told: Told) -> ([Fake; 3], String) {
+    let fakes = [Fake::start(told).await, Fake::start(told).await, Fake::start(told).await];
+    let hosts: Vec<String> = fakes.iter().map(|fake| format!("127.0.0.1:{}", fake.port)).collect();
+    (fakes, format!("redis-sentinel://{}/main", hosts.join(",")))
+}
+
+fn is_at(store: &RedisStore, server: &Server) -> bool {
+    let nodes = store.nodes();
+    nodes[0].is_connected && nodes[0].address == format!("127.0.0.1:{}", server.port())
+}
+
+#[tokio::test]
+async fn what_was_true_before_a_failover_is_not_believed_after() {
+    let (old, mut new) = (Server::start(), Server::start());
+    let (fakes, url) = three(Told::Primary(2, new.port())).await;
+    let store = RedisStore::new(&Settings { connections: 2, ..patient(&url) }).expect("valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("all tell of it");
+    assert!(is_at(&store, &new));
+
+    // Those who know of the failover are gone, and so is the primary: the third one tells of the one before.
+    fakes[0].tell(Told::Gone);
+    fakes[1].tell(Told::Gone);
+    fakes[2].tell(Told::Primary(1, old.port()));
+    new.kill();
+    let is_refused = |failed: spillgate_redis::Failed| {
+        failed.class == Failure::Readonly && failed.detail.contains("1 of 3 sentinels answer, and missed a failover")
+    };
+    until("it is not believed", || store.trouble().is_some_and(is_refused)).await;
+    take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("nobody is asked");
+    assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "a primary of the past was asked");
+
+    // There was another failover since.
+    fakes[0].tell(Told::Primary(3, old.port()));
+    until("the latest news are believed", || is_at(&store, &old)).await;
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
+
+    // The sentinels are set up anew, all of them.
+    new.start_again(&[], "ready to accept connections");
+    fakes.iter().for_each(|fake| fake.tell(Told::Primary(0, new.port())));
+    old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    until("what all tell is believed", || is_at(&store, &new)).await;
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_silent_is_not_waited_for() {
+    let server = Server::start();
+    let (fakes, url) = three(Told::Primary(1, server.port())).await;
+    for silent in &fakes {
+        silent.tell(Told::Nothing);
+        let store = RedisStore::new(&patient(&url)).expect("valid");
+        // One that waits has a quarter of its time for that, twice.
+        timeout(PATIENCE / 4, store.connected()).await.expect("most have answered").expect("and know");
+        silent.tell(Told::Primary(1, server.port()));
+    }
+}

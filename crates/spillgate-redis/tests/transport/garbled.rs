@@ -1,0 +1,96 @@
+//! Answers that are none, and transactions of which only a part was done: something may have been charged.
+
+use spillgate_core::{Binding, Decision, Hit, Op};
+use spillgate_redis::{Failed, Failure, RedisStore, Settings};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::server::Server;
+use crate::{PATIENCE, a_day, patient, take};
+
+/// A server that answers every script with `reply`.
+async fn answering(reply: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(answer(client, reply));
+        }
+    });
+    format!("redis://127.0.0.1:{port}/")
+}
+
+async fn answer(mut client: TcpStream, reply: &'static [u8]) {
+    let known: [(&[u8], &[u8]); 4] =
+        [(b"PING", b"+PONG\r\n"), (b"SETINFO", b"+OK\r\n"), (b"SCRIPT\r\n", b"+OK\r\n"), (b"EVALSHA", reply)];
+    let (mut asked, mut at) = (Vec::new(), 0);
+    while let Ok(1..) = client.read_buf(&mut asked).await {
+        while at < asked.len() {
+            let found = known.iter().find(|(command, _)| asked[at..].starts_with(command));
+            // The rest of a command may be on its way.
+            if found.is_none() && asked.len() - at < 8 {
+                break;
+            }
+            at += 1;
+            if let Some((_, answer)) = found
+                && client.write_all(answer).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_none_leave_doubt() {
+    let quota = a_day(1000);
+    // Nobody has taken anything, and a look is refused.
+    let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
+    let (taken, look) = (Op::take(1), Op::Look);
+    for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
+        let store = RedisStore::new(&patient(&answering(reply).await)).expect("valid");
+        let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
+        let failed =
+            store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("no answer");
+        assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Garbled, true), "{failed}");
+        assert_eq!(store.failures(Failure::Garbled), 1);
+    }
+}
+
+/// Two takes without scripts, of which the second one's counter is somebody else's set.
+async fn half(server: &Server, url: &str) -> (Failed, u64) {
+    let store = RedisStore::new(&Settings { scripts: false, ..patient(url) }).expect("valid");
+    let quota = a_day(1000);
+    let failed = {
+        let hits = [1, 2].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
+        store.decide_within(PATIENCE, None, &hits, &mut [Decision::default(); 2]).await.expect_err("one is a set")
+    };
+    server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
+    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("a counter");
+    (failed, 999 - decision.remaining)
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_done_in_part_leaves_doubt() {
+    let server = Server::start();
+    server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "+@all"]);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let store = RedisStore::new(&Settings { scripts: false, ..patient(&url) }).expect("valid");
+    take(&store, 2, &a_day(1000), PATIENCE).await.expect("a counter");
+    let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
+    server.run(&["DEL", &names[0]]);
+    server.run(&["SADD", &names[0], "foreign"]);
+
+    let (failed, charged) = half(&server, &url).await;
+    assert_eq!((failed.class, failed.class.is_in_doubt(), charged), (Failure::Garbled, true, 1), "{failed}");
+    assert!(failed.detail.contains("WRONGTYPE"), "{failed}");
+
+    // Without MULTI each command is done by itself; without another one none is.
+    for (command, class, charges) in [("multi", Failure::Garbled, 1), ("incrby", Failure::Noperm, 0)] {
+        server.run(&["FLUSHALL"]);
+        server.run(&["SADD", &names[0], "foreign"]);
+        server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
+        let (failed, charged) = half(&server, &url).await;
+        assert_eq!((failed.class, charged), (class, charges), "without {command}: {failed}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Several connections to one server: what becomes of requests while some are missing, or slow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+
+use crate::proxy::delayed;
+use crate::server::{Server, free_port};
+use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
+    for (user, more) in [("", vec![]), (":secret@", vec!["--requirepass", "secret"])] {
+        let server = Server::start_with(free_port(), &more);
+        let url = format!("redis://{user}127.0.0.1:{}/", server.port());
+        let store = RedisStore::new(&Settings { connections: 4, ..patient(&url) }).expect("valid");
+        store.connected().await.expect("the server is there");
+        // One connection does both, so that there is no room for another one afterwards.
+        let mut last = redis::Client::open(url).and_then(|client| client.get_connection()).expect("it answers");
+        let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut last).expect("text");
+        let ours = list.lines().filter(|line| line.contains("cmd=script"));
+        let ids: Vec<&str> = ours.filter_map(|line| line.split([' ', '=']).nth(1)).collect();
+        assert_eq!(ids.len(), 4, "to be connected is to have all links: {list}");
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(4).exec(&mut last).expect("it may");
+        for id in &ids[1..] {
+            redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec(&mut last).expect("it is there");
+        }
+        redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
+        // Three of four have no connection, and cannot have one.
+        let is_said = || store.trouble().is_some_and(|failed| failed.detail.contains("max number of clients"));
+        until("the server says why it hangs up", is_said).await;
+        let takes = (0..64).map(|i| {
+            let store = store.clone();
+            tokio::spawn(async move { take(&store, i, &a_day(1000), PATIENCE).await.map(drop) })
+        });
+        for take in takes.collect::<Vec<_>>() {
+            let taken = take.await.expect("it does not panic");
+            assert_eq!(taken, Ok(()), "{:?}", store.trouble());
+        }
+        assert_eq!((store.circuit(), store.failures(Failure::Open)), (Circuit::Closed, 0));
+        assert!(is_said(), "the cause was forgotten: {:?}", store.trouble());
+    }
+}
+
+/// A caller's time may be shorter than the way there and back. That says nothing of the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_without_time_harm_nobody_else() {
+    let server = Server::start();
+    let url = format!("redis://127.0.0.1:{}/", delayed(server.port(), Duration::from_millis(20)).await);
+    let store = RedisStore::new(&Settings { max_failures: 2, connections: 1, ..patient(&url) }).expect("valid");
+    store.connected().await.expect("the server is there");
+    let connections = server.info("total_connections_received:");
+    let stop = Arc::new(AtomicBool::new(false));
+    let hurried = |i| {
+        let (store, stop) = (store.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                // On a busy machine the answer may be there first.
+                if let Err(failed) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
+                    assert_eq!(failed.class, Failure::Timeout, "{failed}");
+                }
+            }
+        })
+    };
+    let hurried: Vec<_> = (1..=8).map(hurried).collect();
+    until("they were late", || store.failures(Failure::Timeout) > 1000).await;
+    for left in (0..100).rev() {
+        let (_, decision) = take(&store, 0, &a_day(100), PATIENCE).await.expect("there is time");
+        assert_eq!((decision.remaining, store.circuit()), (left, Circuit::Closed));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in hurried {
+        task.await.expect("none was anything but late");
+    }
+    // One of them asks.
+    assert_eq!(server.info("total_connections_received:"), connections + 1, "the connection was given up");
+}
+
+/// An answer in time is wanted of every request that had it: then the breaker opens.
+#[tokio::test]
+async fn requests_that_had_their_time_open_the_breaker() {
+    let server = Server::start();
+    let settings =
+        Settings { timeout: Duration::from_millis(20), max_failures: 4, connections: 1, ..patient(&server.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
+    server.freeze();
+    for late in 0..4 {
+        assert_eq!(store.circuit(), Circuit::Closed, "{late} were late");
+        take(&store, 1, &a_day(1000), settings.timeout).await.expect_err("it is frozen");
+    }
+    assert_eq!((store.circuit(), store.failures(Failure::Timeout)), (Circuit::Open, 4));
+    server.thaw();
+    until_decided(&store, &a_day(1000)).await;
+    assert_eq!(store.circuit(), Circuit::Closed);
+}

@@ -1,0 +1,220 @@
+//! `doctor`, and the rights that it looks for.
+
+use serde_json::Value;
+use spillgate_redis::doctor::CLUSTER_COMMANDS;
+use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
+
+use crate::cli_support::Folder;
+use crate::commands::{LIMITS, json};
+use crate::fleet::{PATIENT, check, rules, serve};
+use crate::support::redis::{Cluster, Redis, free_port};
+
+/// The grade of each thing that doctor looked at.
+fn grades(told: &Value) -> Vec<(String, String)> {
+    let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+    let findings = told["findings"].as_array().expect("findings").iter();
+    findings.map(|finding| (text(finding, "what"), text(finding, "grade"))).collect()
+}
+
+fn mends(told: &Value) -> Vec<String> {
+    grades(told).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
+}
+
+#[test]
+fn doctor_finds_nothing_wrong_with_a_store_that_is_right() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let said = folder.run(&format!("doctor --json --store {} --store-deadline 1s", redis.url()));
+    assert_eq!(said.code, 2, "doctor has no deadline of its own: {said:?}");
+    folder.write("s.yaml", &format!("store: {{url: '{}', deadline: 5s}}", redis.url()));
+    let said = folder.run("doctor --json -c s.yaml");
+    let told = json(&said);
+    assert_eq!((said.code, mends(&told)), (0, vec![]), "{told}");
+    let looked: Vec<_> = grades(&told).into_iter().map(|(what, _)| what).collect();
+    assert_eq!(looked, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
+    assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
+    let said = folder.run("doctor -c s.yaml");
+    assert!(said.code == 0 && said.stdout.contains("all is well"), "{said:?}");
+}
+
+#[test]
+fn doctor_says_what_to_mend() {
+    let folder = rules(LIMITS);
+    let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let run = |url: &str| folder.run(&format!("doctor --json --store {url}"));
+    let said = run(&redis.url());
+    let (code, told) = (said.code, json(&said));
+    assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
+    redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
+    assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
+    // Full: no script runs.
+    redis.run(&["config", "set", "maxmemory", "1"]);
+    assert!(mends(&json(&run(&redis.url()))).contains(&"scripts".to_owned()));
+    let replica =
+        Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("a port")]);
+    assert!(mends(&json(&run(&replica.url()))).contains(&"role".to_owned()));
+    let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
+    assert_eq!(gone.code, 3, "{gone:?}");
+    assert_eq!(run("memory").code, 2);
+    assert_eq!(run("redis://127.0.0.1:x").code, 2);
+}
+
+#[test]
+fn doctor_without_a_password_says_that_it_needs_one() {
+    let (redis, folder) = (Redis::start_at(free_port(), &["--requirepass", "hush"]), rules(LIMITS));
+    folder.write("wrong", "hash");
+    for login in ["", "--store-password-file wrong"] {
+        let said = folder.run(&format!("doctor --store {} {login}", redis.url()));
+        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{said:?}");
+        assert!(said.stderr.contains("check who logs in"), "{said:?}");
+    }
+}
+
+/// Commands as an ACL allows them.
+fn rights(commands: &[&str]) -> String {
+    let rights = commands.iter().map(|command| format!("+{}", command.to_ascii_lowercase().replace(' ', "|")));
+    rights.collect::<Vec<_>>().join(" ")
+}
+
+/// The rights of README's line.
+fn least() -> String {
+    format!("+evalsha +script|load {}", rights(&COMMANDS))
+}
+
+fn assert_readme_has(text: &str) {
+    let readme = std::fs::read_to_string(crate::support::root().join("README.md")).expect("README.md");
+    let one_line = readme.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(one_line.contains(text), "README has not: {text}");
+}
+
+const LOGIN: &str = "--store-user limiter --store-password-file password";
+
+/// Makes the user of `LOGIN`, who may do just that.
+fn user(redis: &Redis, rights: &str) {
+    let words = format!("acl setuser limiter reset on >hush ~sg:* resetchannels {rights}");
+    assert_eq!(redis.run(&words.split(' ').collect::<Vec<_>>()), "OK");
+}
+
+/// A folder with that user's password, and arguments for a server.
+fn login() -> (Folder, Vec<String>) {
+    let folder = rules(LIMITS);
+    folder.write("password", "hush");
+    let password = folder.path("password").display().to_string();
+    let arguments = [&PATIENT[..], &["--store-user", "limiter", "--store-password-file", &password]].concat();
+    let arguments = arguments.into_iter().map(str::to_owned).collect();
+    (folder, arguments)
+}
+
+/// Grade and help for each server's rights.
+fn told_of_rights(told: &Value) -> Vec<(&str, &str)> {
+    let findings = told["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "rights");
+    findings.map(|it| (it["grade"].as_str().unwrap_or_default(), it["help"].as_str().unwrap_or_default())).collect()
+}
+
+fn assert_all_is_served(folder: &Folder, url: &str, arguments: &[String]) {
+    let server = serve(folder, url, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    for key in ["user", "charged", "queue"] {
+        let (status, answer) = check(server.http(), key, "7");
+        assert_eq!((status, &answer["source"]), (200, &Value::from("store")), "{key}: {answer}");
+    }
+}
+
+#[test]
+fn the_least_rights_are_enough_and_one_less_is_told() {
+    assert_readme_has(&format!("~sg:* resetchannels {}", least()));
+    let (redis, (folder, arguments)) = (Redis::start(), login());
+    let doctor = || json(&folder.run(&format!("doctor --json --store {} {LOGIN}", redis.url())));
+    user(&redis, &least());
+    let told = doctor();
+    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
+    assert!(grades(&told).contains(&("version".to_owned(), "note".to_owned())), "INFO is not for it: {told}");
+    for command in COMMANDS {
+        user(&redis, &format!("{} -{}", least(), command.to_ascii_lowercase()));
+        let told = doctor();
+        let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
+        assert_eq!(grade, "mend", "{command}: {told}");
+        assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
+    }
+    for missing in ["evalsha", "script"] {
+        user(&redis, &format!("{} -{missing}", least()));
+        assert!(mends(&doctor()).contains(&"rights".to_owned()), "{missing}");
+    }
+    // Not even where nothing can be removed.
+    user(&redis, &format!("{} -set -del -pexpire -pexpireat", least()));
+    redis.run(&["flushall"]);
+    doctor();
+    let left = redis.run(&["eval", LASTING, "0"]);
+    assert_eq!(left, "", "the doctor leaves keys that stay");
+    user(&redis, &least());
+    let said = folder.run(&format!("doctor --store {}/1 {LOGIN}", redis.url()));
+    assert!(said.code == 3 && said.stderr.contains("+select"), "{said:?}");
+    assert_all_is_served(&folder, &redis.url(), &arguments);
+}
+
+/// The keys that do not expire.
+const LASTING: &str = "local lasting = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
+                       if redis.call('PTTL', key) < 0 then lasting[#lasting + 1] = key end end return lasting";
+
+#[test]
+fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
+    assert_readme_has(&format!("`{}`", rights(&PLAIN_COMMANDS)));
+    let (redis, (folder, arguments)) = (Redis::start(), login());
+    folder.write(
+        "rules.yaml",
+        "domain: api\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 3}}]\n",
+    );
+    folder.write("s.yaml", &format!("store: {{url: '{}', scripts: off}}", redis.url()));
+    let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
+    let least = rights(&PLAIN_COMMANDS);
+    user(&redis, &least);
+    let told = doctor();
+    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
+    assert!(grades(&told).iter().any(|(what, _)| what == "latency"), "{told}");
+    for command in PLAIN_COMMANDS {
+        user(&redis, &format!("{least} -{}", command.to_ascii_lowercase()));
+        let told = doctor();
+        let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
+        assert_eq!(grade, "mend", "{command}: {told}");
+        assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
+    }
+    assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
+    user(&redis, &least);
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).chain(["--store-scripts", "off"]).collect();
+    let server = serve(&folder, &redis.url(), &arguments);
+    let (status, answer) = check(server.http(), "user", "7");
+    assert_eq!((status, &answer["source"]), (200, &Value::from("store")), "{answer}");
+}
+
+#[test]
+fn the_least_rights_on_a_cluster_are_enough_and_one_less_is_told() {
+    let more = rights(&CLUSTER_COMMANDS);
+    assert_readme_has(&format!("For a cluster add `{more}`"));
+    let (cluster, (folder, arguments)) = (Cluster::start(), login());
+    let doctor = || folder.run(&format!("doctor --json --store {} {LOGIN}", cluster.url()));
+    let all = |rights: &str| cluster.nodes.iter().for_each(|node| user(node, rights));
+    all(&format!("{} {more}", least()));
+    let told = json(&doctor());
+    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
+    assert_eq!(told_of_rights(&told), [("ok", ""); 3], "{told}");
+    // On one node: a redirection there would fail.
+    user(&cluster.nodes[1], &format!("{} {more} -asking", least()));
+    let told = json(&doctor());
+    let wrong: Vec<_> = told_of_rights(&told).into_iter().filter(|(grade, _)| *grade == "mend").collect();
+    assert!(matches!(wrong[..], [(_, help)] if help.ends_with(" +asking")), "{told}");
+    all(&format!("{} {more} -cluster|slots", least()));
+    let said = doctor();
+    assert!(said.code == 3 && said.stdout.contains("ACL SETUSER the user +cluster|slots"), "{said:?}");
+    all(&format!("{} {more}", least()));
+    assert_all_is_served(&folder, &cluster.url(), &arguments);
+}
+
+#[test]
+fn doctor_says_of_a_dead_node_that_it_does_not_answer_and_no_more() {
+    let (mut cluster, folder) = (Cluster::start(), rules(LIMITS));
+    cluster.nodes[2].kill();
+    let dead = cluster.nodes[2].url().replace("redis://", "");
+    let told = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
+    let findings = told["findings"].as_array().expect("findings").iter().filter(|finding| finding["server"] == *dead);
+    let said: Vec<_> = findings.map(|finding| (finding["what"].clone(), finding["grade"].clone())).collect();
+    assert_eq!(said, [(Value::from("answers"), Value::from("mend"))], "{told}");
+    assert!(!told.to_string().contains("may not ask"), "{told}");
+}
