@@ -125,7 +125,10 @@ impl Links {
             }
             if timeout_at(deadline, filled).await.is_err() {
                 self.had_no_answer(begun);
-                return Err(Failed::new(Failure::Disconnected, "no connection before the deadline"));
+                // Nothing was asked, and that a user may not log in has a class of its own.
+                let why = self.trouble().filter(|trouble| !trouble.class.is_in_doubt());
+                let none = || Failed::new(Failure::Disconnected, "no connection before the deadline");
+                return Err(why.unwrap_or_else(none));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The store: who is asked, and what becomes of that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
@@ -88,7 +88,11 @@ struct Shared {
 /// Who is asked.
 enum Topology {
     /// One server, which may be the one that sentinels name.
-    Server(Server),
+    Server {
+        server: Server,
+        /// Whether it has said that it is one of several.
+        is_of_cluster: AtomicBool,
+    },
     Cluster(Arc<Cluster>),
 }
 
@@ -118,16 +122,17 @@ impl RedisStore {
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
         let access = Access::new(url.user, tls, settings);
-        let server = |access, location| Server::new(Target { access: Arc::new(access), location }, settings);
+        let server = |access, location| Topology::Server {
+            server: Server::new(Target { access: Arc::new(access), location }, settings),
+            is_of_cluster: AtomicBool::new(false),
+        };
         let topology = match url.servers {
-            Servers::One(address) => Topology::Server(server(access, Location::At(address))),
-            Servers::Sentinels(sentinels, name) => {
-                Topology::Server(server(access, Location::ToldBy(Sentinels::new(sentinels, name))))
-            }
+            Servers::One(address) => server(access, Location::At(address)),
+            Servers::Sentinels(sentinels, name) => server(access, Location::ToldBy(Sentinels::new(sentinels, name))),
             Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
         };
         let max_age = match &topology {
-            Topology::Server(_) => settings.deny_cache_max_age,
+            Topology::Server { .. } => settings.deny_cache_max_age,
             Topology::Cluster(_) => settings.deny_cache_max_age.min(CLUSTER_MAX_AGE),
         };
         let shared = Shared {
@@ -157,11 +162,12 @@ impl RedisStore {
     /// most.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is none; or that the one server, which was asked before, is a node of a cluster.
     pub async fn connected(&self) -> Result<(), Failed> {
         let deadline = Instant::now() + self.connect_timeout;
         match &self.shared.topology {
-            Topology::Server(server) => server.connected(deadline).await,
+            Topology::Server { is_of_cluster, .. } if is_of_cluster.load(Ordering::Relaxed) => Err(one_of_cluster()),
+            Topology::Server { server, .. } => server.connected(deadline).await,
             Topology::Cluster(cluster) => cluster.connected(deadline).await,
         }
     }
@@ -267,7 +273,7 @@ impl RedisStore {
     #[must_use]
     pub fn circuit(&self) -> Circuit {
         match &self.shared.topology {
-            Topology::Server(server) => server.circuit(),
+            Topology::Server { server, .. } => server.circuit(),
             Topology::Cluster(cluster) => cluster.circuit(),
         }
     }
@@ -276,7 +282,7 @@ impl RedisStore {
     #[must_use]
     pub fn trouble(&self) -> Option<Failed> {
         match &self.shared.topology {
-            Topology::Server(server) => server.trouble(),
+            Topology::Server { server, .. } => server.trouble(),
             Topology::Cluster(cluster) => cluster.trouble(),
         }
     }
@@ -285,7 +291,7 @@ impl RedisStore {
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match &self.shared.topology {
-            Topology::Server(server) => vec![server.node()],
+            Topology::Server { server, .. } => vec![server.node()],
             Topology::Cluster(cluster) => cluster.nodes(),
         }
     }
@@ -326,12 +332,19 @@ impl Topology {
     async fn ask(&self, call: &Call<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
         match self {
             Topology::Cluster(cluster) => cluster.ask(call, deadline).await,
-            Topology::Server(server) => match server.ask(call, false, deadline).await? {
+            Topology::Server { server, is_of_cluster } => match server.ask(call, false, deadline).await? {
                 Reply::Bytes(reply) => Ok(reply),
-                Reply::Elsewhere(_) => Err(Failed::new(Failure::Moved, "the server is one of a cluster")),
+                Reply::Elsewhere(_) => {
+                    is_of_cluster.store(true, Ordering::Relaxed);
+                    Err(one_of_cluster())
+                }
             },
         }
     }
+}
+
+fn one_of_cluster() -> Failed {
+    Failed::new(Failure::Moved, "the server is one of a cluster, whose URL begins with redis-cluster://")
 }
 
 /// A place among the requests in flight.

@@ -144,4 +144,6 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     let failed = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("the slot is elsewhere");
     assert_eq!(failed.class, Failure::Moved, "{failed}");
     assert_eq!(store.circuit(), Circuit::Closed);
+    let failed = store.connected().await.expect_err("most requests would fail");
+    assert!(failed.detail.contains("redis-cluster://"), "{failed}");
 }

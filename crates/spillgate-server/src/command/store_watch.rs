@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Failure};
+use spillgate_redis::{Circuit, Failed, Failure};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -64,9 +64,10 @@ impl<'s> Watch<'s> {
     async fn run(mut self) {
         loop {
             let probed = self.probe().await;
+            let why = probed.as_ref().err().map(|failed| failed.class);
             let recoveries = self.changes.recoveries;
             let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
-            self.service.store_answers(answers);
+            self.service.store_fails(why.filter(|_| !answers));
             self.service.metrics().store.up.set(i64::from(answers));
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
             self.tell_change(probed);
@@ -76,20 +77,19 @@ impl<'s> Watch<'s> {
     }
 
     /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
-    async fn probe(&mut self) -> Result<(), String> {
+    async fn probe(&mut self) -> Result<(), Failed> {
         let store = self.shared.store();
-        let trouble = || store.trouble().map_or_else(|| "no answer".to_owned(), |trouble| trouble.to_string());
-        match timeout(PROBE_WITHIN, store.connected()).await {
-            // Some nodes of a cluster may do.
-            Ok(Err(failed)) if failed.class == Failure::Moved => return Err(failed.to_string()),
-            _ if !store.nodes().iter().any(|node| node.is_connected) => return Err(trouble()),
-            _ => {}
+        // Where there is no connection, or not to each node of a cluster, the probe says it.
+        if let Ok(Err(failed)) = timeout(PROBE_WITHIN, store.connected()).await
+            && failed.class == Failure::Moved
+        {
+            return Err(failed);
         }
         self.probes = self.probes.wrapping_add(1);
         let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
         probed.map(drop).map_err(|failed| match failed.class {
-            Failure::Open | Failure::Disconnected => trouble(),
-            _ => failed.to_string(),
+            Failure::Open | Failure::Disconnected => store.trouble().unwrap_or(failed),
+            _ => failed,
         })
     }
 
@@ -104,9 +104,9 @@ impl<'s> Watch<'s> {
         }
     }
 
-    fn tell_change(&mut self, probed: Result<(), String>) {
+    fn tell_change(&mut self, probed: Result<(), Failed>) {
         let Some(Change { answers, after, changes }) = self.changes.line_due(Instant::now()) else { return };
-        let why = probed.err().unwrap_or_default();
+        let why = probed.err().map(|failed| failed.to_string()).unwrap_or_default();
         match (answers, after) {
             (true, None) => tracing::info!("the store answers"),
             (true, Some(after)) => {

@@ -14,8 +14,8 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
@@ -25,6 +25,7 @@ use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
     Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, Store as _, SystemClock, Time, Verdict, Wait,
 };
+use spillgate_redis::Failure;
 use tokio::sync::watch;
 
 use crate::metrics::{Metrics, Outcome, RuleCounters};
@@ -111,7 +112,7 @@ pub struct Service<C = SystemClock> {
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
     /// Zero while it answers.
-    store_down_since_ns: AtomicU64,
+    store_down: Mutex<Option<(Time, Failure)>>,
     full: FullLog,
 }
 
@@ -143,11 +144,11 @@ impl<C: Clock> Service<C> {
             options,
             metrics,
             readiness: watch::Sender::new(Readiness::Ready),
-            store_down_since_ns: AtomicU64::new(0),
+            store_down: Mutex::new(None),
             full: FullLog::default(),
         };
         if service.limiter.store().shared().is_some() {
-            service.store_answers(false);
+            service.store_fails(Some(Failure::Disconnected));
         }
         service
     }

@@ -1,9 +1,10 @@
 //! Whether the server wants requests, and what that hangs on.
 
-use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
 
 use spillgate::rules::Rules;
 use spillgate::{Clock, OnStoreFailure, Time};
+use spillgate_redis::Failure;
 use tokio::sync::watch;
 
 use super::Service;
@@ -75,36 +76,36 @@ impl<C: Clock> Service<C> {
         });
     }
 
-    /// Whether the shared store answers: to be told again and again.
-    pub fn store_answers(&self, answers: bool) {
-        if answers {
-            self.store_down_since_ns.store(0, Ordering::Relaxed);
-        } else {
-            let (now_ns, order) = (self.limiter.now().as_nanos(), Ordering::Relaxed);
+    /// Why the shared store does not decide, if so: to be told again and again.
+    pub fn store_fails(&self, why: Option<Failure>) {
+        {
+            let mut down = self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
             // Who is down already stays so since then.
-            let _ = self.store_down_since_ns.compare_exchange(0, now_ns, order, order);
+            let since = down.map_or_else(|| self.limiter.now(), |(since, _)| since);
+            *down = why.map(|why| (since, why));
         }
         self.weigh_readiness();
     }
 
     /// What hangs on the store and on the rules in force.
     pub(super) fn weigh_readiness(&self) {
-        let down = self.store_down_since().is_some() && self.loaded.load().policies.errors() > 0;
+        let down = self.store_down().is_some() && self.loaded.load().policies.errors() > 0;
         self.set_readiness(if down { Readiness::StoreDown } else { Readiness::Ready });
     }
 
-    fn store_down_since(&self) -> Option<Time> {
-        let since_ns = self.store_down_since_ns.load(Ordering::Relaxed);
-        (since_ns != 0).then(|| Time::from_nanos(since_ns))
+    /// Since when the shared store has not decided, and why.
+    fn store_down(&self) -> Option<(Time, Failure)> {
+        *self.store_down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One line about the readiness, for people.
     pub fn readiness_text(&self) -> String {
         let readiness = self.readiness();
         let (now, policies) = (self.limiter.now(), self.loaded.load().policies);
-        let store = self.store_down_since().map(|since| {
-            let secs = now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000;
-            format!("the store has not answered for {secs} s; answered by on_store_failure: {}", policies.text())
+        let store = self.store_down().map(|(since, why)| {
+            let (secs, why) = (now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000, why.name());
+            let policies = policies.text();
+            format!("the store has not answered for {secs} s ({why}); answered by on_store_failure: {policies}")
         });
         match (readiness, store) {
             (Readiness::Draining, _) => "draining".to_owned(),
