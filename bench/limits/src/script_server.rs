@@ -17,9 +17,10 @@ use crate::answer::{self, LIMIT, pb};
 
 struct OneByOne {
     quota: Quota,
+    redis: String,
     /// Connections that nobody uses.
     idle: Mutex<Vec<TcpStream>>,
-    /// As many as there are idle connections.
+    /// As many as there may be connections.
     turns: Semaphore,
 }
 
@@ -29,17 +30,24 @@ const REDIS: &str = "REDIS";
 const CONNECTIONS: &str = "CONNECTIONS";
 
 impl OneByOne {
-    /// Waits for a connection, and asks on it; one that failed is not used again.
+    /// Waits for a connection, and asks on it; one that fails, or whose caller leaves meanwhile, is not used again.
     async fn ask(&self, call: &spillgate_redis::Request<'_, '_>) -> Result<Vec<u8>, StoreError> {
-        let closed = |_| StoreError::Unavailable("no connection".into());
-        let turn = self.turns.acquire().await.map_err(closed)?;
-        let redis = self.idle.lock().await.pop();
-        let mut redis = redis.ok_or(StoreError::Unavailable("no connection is left".into()))?;
+        let _turn = self.turns.acquire().await.map_err(|_| StoreError::Unavailable("no connection".into()))?;
+        let idle = self.idle.lock().await.pop();
+        let mut redis = match idle {
+            Some(redis) => redis,
+            None => connect(&self.redis).await.map_err(|error| StoreError::Unavailable(error.to_string().into()))?,
+        };
         let reply = ask(&mut redis, call).await?;
         self.idle.lock().await.push(redis);
-        drop(turn);
         Ok(reply)
     }
+}
+
+async fn connect(address: &str) -> std::io::Result<TcpStream> {
+    let connection = TcpStream::connect(address).await?;
+    connection.set_nodelay(true)?;
+    Ok(connection)
 }
 
 #[tonic::async_trait]
@@ -118,20 +126,14 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 pub(crate) async fn serve(address: SocketAddr) -> Outcome {
     let redis = std::env::var(REDIS).map_err(|_| format!("{REDIS} says where Redis is"))?;
     let connections: usize = std::env::var(CONNECTIONS).map_or(Ok(1), |count| count.parse())?;
-    let mut idle = Vec::new();
-    for _ in 0..connections {
-        let connection = TcpStream::connect(&redis).await?;
-        connection.set_nodelay(true)?;
-        idle.push(connection);
-    }
+    let mut first = connect(&redis).await?;
     for script in Script::ALL {
-        let redis = idle.first_mut().ok_or("no connection")?;
-        redis.write_all(&command(&[b"SCRIPT", b"LOAD", script.source.as_bytes()])).await?;
+        first.write_all(&command(&[b"SCRIPT", b"LOAD", script.source.as_bytes()])).await?;
         // `$40`, the digits, and two ends of lines.
-        redis.read_exact(&mut [0; 3 + 2 + 40 + 2]).await?;
+        first.read_exact(&mut [0; 3 + 2 + 40 + 2]).await?;
     }
     let quota = Quota::token_bucket(LIMIT.into(), Duration::from_secs(3600)).build()?;
-    let service = OneByOne { quota, idle: Mutex::new(idle), turns: Semaphore::new(connections) };
+    let service = OneByOne { quota, redis, idle: Mutex::new(vec![first]), turns: Semaphore::new(connections) };
     let service = RateLimitServiceServer::new(service);
     tonic::transport::Server::builder().add_service(service).serve(address).await?;
     Ok(())
