@@ -77,7 +77,7 @@ pub struct Shared {
     store: RedisStore,
     fallback: Fallback,
     deadline: Duration,
-    /// What every store has.
+    /// What every store has; its keys are gone at once.
     probe: Quota,
     failures: [Failures; Failure::ALL.len()],
 }
@@ -94,10 +94,11 @@ impl Shared {
     /// `store`, which has at most `deadline` for each request, and `fallback` for what it does not decide.
     ///
     /// # Panics
-    /// Never: a second is a window.
+    /// Never: a millisecond is a window.
     #[must_use]
     pub fn new(store: RedisStore, fallback: Fallback, deadline: Duration) -> Shared {
-        let probe = Quota::fixed_window(1, Duration::from_secs(1)).build().expect("invariant: a second is a window");
+        let probe = Quota::fixed_window(1, Duration::from_millis(1)).build();
+        let probe = probe.expect("invariant: a millisecond is a window");
         Shared { store, fallback, deadline, probe, failures: Default::default() }
     }
 
