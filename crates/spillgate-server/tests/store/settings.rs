@@ -156,5 +156,5 @@ fn no_password_is_shown_anywhere() {
     }
     assert!(shown.stdout.contains("redis://:***"), "{}", shown.stdout);
     // One has a secret and the other has none: they do not share their counters.
-    assert_eq!(redis.run(&["-a", "hush/hush@1", "dbsize"]), "2");
+    assert_eq!(redis.keys(&["-a", "hush/hush@1"]).len(), 2);
 }

@@ -30,7 +30,7 @@ fn by_a_unix_socket_with_a_password_of_any_signs() {
     let [socket, password] = ["redis.sock", "password"].map(|name| folder.path(name).display().to_string());
     let redis = Redis::start_at(free_port(), &["--requirepass", PASSWORD, "--unixsocket", &socket]);
     assert_decides(&folder, &format!("unix://{socket}"), &["--store-password-file", &password]);
-    assert_eq!(redis.run(&["-a", PASSWORD, "dbsize"]), "2");
+    assert_eq!(redis.keys(&["-a", PASSWORD]).len(), 2);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn by_tls_with_certificates_on_both_sides() {
     ];
     let url = format!("rediss://127.0.0.1:{port}");
     assert_decides(&folder, &url, ours.as_flattened());
-    assert_eq!(redis.run(&["dbsize"]), "2");
+    assert_eq!(redis.keys(&[]).len(), 2);
     let stranger = folder.run(&format!("check rules.yaml -d api -e user=a --store {url} --store-tls-ca ca.pem"));
     assert_eq!(stranger.code, 3, "the store wants a certificate: {stranger:?}");
 }
@@ -82,7 +82,7 @@ fn by_sentinels_the_primary_of_a_name() {
     let _sentinel = Process::start("sentinel", command);
     // It is looked for until it is there.
     assert_decides(&folder, &format!("redis-sentinel://127.0.0.1:{port}/main"), &[]);
-    assert_eq!(redis.run(&["dbsize"]), "2");
+    assert_eq!(redis.keys(&[]).len(), 2);
 }
 
 #[test]
@@ -92,8 +92,9 @@ fn a_log_in_a_sorted_set_is_one_that_other_tools_can_read() {
     let server = serve(&folder, &redis.url(), &arguments);
     let asked = [(); 2].map(|()| judged(server.http(), "log", "7"));
     assert_eq!(asked, [200, 429].map(|status| (status, "store".to_owned())));
-    let key = redis.run(&["keys", "*"]);
-    assert_eq!((redis.run(&["type", &key]), redis.run(&["zcard", &key])), ("zset".to_owned(), "1".to_owned()));
+    let keys = redis.keys(&[]);
+    let told = ["type", "zcard"].map(|command| redis.run(&[command, &keys[0]]));
+    assert_eq!((keys.len(), told), (1, ["zset", "1"].map(str::to_owned)));
 }
 
 #[test]
@@ -113,11 +114,9 @@ fn slot_by_brings_a_tenants_counters_to_one_slot_of_a_cluster() {
     for user in 0..8 {
         assert_eq!(ask(user), (200, true), "{user}");
     }
-    let keys: Vec<_> =
-        cluster.nodes.iter().map(|node| node.run(&["keys", "*"])).filter(|keys| !keys.is_empty()).collect();
+    let keys: Vec<_> = cluster.nodes.iter().map(|node| node.keys(&[])).filter(|keys| !keys.is_empty()).collect();
     assert_eq!(keys.len(), 1, "one node has them: {keys:?}");
-    let slots = keys[0].lines().map(|key| cluster.nodes[0].run(&["cluster", "keyslot", key]));
-    let slots: Vec<_> = slots.collect();
+    let slots: Vec<_> = keys[0].iter().map(|key| cluster.nodes[0].run(&["cluster", "keyslot", key])).collect();
     assert_eq!(slots, vec![slots[0].clone(); 9], "{keys:?}");
     assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
 }
