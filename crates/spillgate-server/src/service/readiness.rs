@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use spillgate::rules::Rules;
 use spillgate::{Clock, OnStoreFailure, Time};
-use spillgate_redis::Failure;
+use spillgate_redis::{Circuit, Failure};
 use tokio::sync::watch;
 
 use super::Service;
@@ -112,10 +112,12 @@ impl<C: Clock> Service<C> {
             (Readiness::Starting, _) => "starting".to_owned(),
             (Readiness::StoreDown, store) => format!("not ready: {}", store.unwrap_or_default()),
             (Readiness::Ready, Some(store)) => format!("ready: {store}"),
-            (Readiness::Ready, None) if self.limiter.store().shared().is_some() => {
-                "ready: the store answers".to_owned()
-            }
-            (Readiness::Ready, None) => "ready".to_owned(),
+            (Readiness::Ready, None) => match self.limiter.store().shared().map(|shared| shared.store().circuit()) {
+                None => "ready".to_owned(),
+                // Of one server it is closed again with the next answer.
+                Some(Circuit::HalfOpen) => "ready: some nodes of the store do not answer".to_owned(),
+                Some(_) => "ready: the store answers".to_owned(),
+            },
         }
     }
 }
