@@ -52,7 +52,12 @@ async fn answers_that_are_none_leave_doubt() {
         let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
         let failed =
             store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("no answer");
-        assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Garbled, true), "{failed}");
+        assert_eq!(
+            (failed.class, failed.class.is_in_doubt()),
+            (Failure::Garbled, true),
+            "{failed}, {:?}",
+            store.trouble()
+        );
         assert_eq!(store.failures(Failure::Garbled), 1);
     }
 }
