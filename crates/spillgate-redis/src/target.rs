@@ -87,7 +87,7 @@ impl Access {
 /// Whether the server talks to us. One that hangs up says why, but to nobody's question: the client library would drop it.
 async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), Failed> {
     // It may have hung up already, and what it said is there all the same.
-    let written = stream.write_all(b"*1\r\n$4\r\nPING\r\n").await;
+    let written = stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.and(stream.flush().await);
     let (mut said, mut length) = ([0; 512], 0);
     while length < said.len() && !said[..length].ends_with(b"\n") {
         match stream.read(&mut said[length..]).await? {
