@@ -116,7 +116,8 @@ impl Fallback {
 
     /// Asks for what was taken here in local state, resets both, and asks the store for the rest.
     ///
-    /// What is here comes first, so that a lease that cannot be renewed refuses the rest too, and nothing is taken.
+    /// Renewals here come first, so that a lease that cannot be renewed refuses the rest too, and nothing is taken; what
+    /// is given back here comes last, so that nothing is if the store fails, and whoever asks again gives it back once.
     async fn ask_both<S: Store>(
         &self,
         store: &S,
@@ -124,27 +125,45 @@ impl Fallback {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let shares: Vec<Quota> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
-        let here = hits.iter().zip(&shares).map(|(hit, share)| match hit.op {
-            Op::Reset => Hit { quota: share, ..*hit },
-            op if was_taken_here(hit) => Hit { quota: share, op: unmarked(op), ..*hit },
-            _ => self.settled(hit, true),
-        });
-        let here: Vec<Hit<'_>> = here.collect();
-        let verdict = self.local.decide_now(now, &here, decisions)?;
-        if hits.iter().all(was_taken_here) {
-            return Ok(Verdict { source: Source::Local, ..verdict });
-        }
-        let answers = decisions.to_vec();
+        let gives_back = |hit: &Hit<'_>| was_taken_here(hit) && hit.op.kind() == OpKind::Refund;
+        let before = self.ask_here(now, hits, |hit| !gives_back(hit), decisions)?;
+        let mut answers = decisions.to_vec();
         let rest = hits.iter().zip(&answers);
         let rest: Vec<Hit<'_>> = rest
             .map(|(hit, answer)| if was_taken_here(hit) { self.settled(hit, answer.allowed) } else { *hit })
             .collect();
-        let verdict = self.ask(store, now, &rest, decisions).await?;
+        let verdict = if hits.iter().all(was_taken_here) {
+            Verdict { source: Source::Local, ..before }
+        } else {
+            self.ask(store, now, &rest, decisions).await?
+        };
+        if hits.iter().any(gives_back) {
+            let mut given_back = vec![Decision::default(); hits.len()];
+            self.ask_here(now, hits, gives_back, &mut given_back)?;
+            let given_back = hits.iter().zip(given_back).enumerate().filter(|(_, (hit, _))| gives_back(hit));
+            given_back.for_each(|(i, (_, decision))| answers[i] = decision);
+        }
         for (i, answer) in answers.into_iter().enumerate().filter(|(i, _)| was_taken_here(&hits[*i])) {
             decisions[i] = answer;
         }
         Ok(verdict_of(hits, decisions, verdict))
+    }
+
+    /// Asks local state for those of the resets and of what was taken here that are `asked`; all others pass.
+    fn ask_here(
+        &self,
+        now: Time,
+        hits: &[Hit<'_>],
+        asked: impl Fn(&Hit<'_>) -> bool,
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let shares: Vec<Quota> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
+        let here = hits.iter().zip(&shares).map(|(hit, share)| match hit.op {
+            Op::Reset if asked(hit) => Hit { quota: share, ..*hit },
+            op if was_taken_here(hit) && asked(hit) => Hit { quota: share, op: unmarked(op), ..*hit },
+            _ => self.settled(hit, true),
+        });
+        self.local.decide_now(now, &here.collect::<Vec<Hit<'_>>>(), decisions)
     }
 
     /// Answers by the policies; `error` is what the store said.

@@ -356,6 +356,27 @@ fn leases_from_here_and_from_the_store_in_one_request() {
 }
 
 #[test]
+fn what_is_given_back_here_and_to_a_store_that_fails_is_given_back_once() {
+    let node = Node::new();
+    let local = quota(OnStoreFailure::Local);
+    let there = receipt(&node.ask(&[take(1, &local, 1)]).1[0]);
+    node.store.set(Link::Lost);
+    let here = [1, 1].map(|cost| receipt(&node.ask(&[take(2, &local, cost)]).1[0]));
+    let refund = |key, receipt| Hit::new(key, &local, Op::Refund { cost: 1, receipt: Some(receipt) }, Binding::Enforce);
+    let both = [refund(2, here[0]), refund(1, there)];
+    let left_there = node.left_there(1, &local);
+    for _ in 0..3 {
+        assert!(node.fails(&both));
+        assert_eq!(node.left_here(2, &local), 1, "nothing is given back yet");
+    }
+    node.store.set(Link::Works);
+    let (verdict, decisions) = node.ask(&both);
+    assert!(verdict.allowed && decisions.iter().all(|decision| decision.allowed));
+    assert_eq!(decisions[0].remaining, 2);
+    assert_eq!((node.left_here(2, &local), node.left_there(1, &local)), (2, left_there + 1));
+}
+
+#[test]
 fn a_full_local_store_refuses_new_keys() {
     let node = Node { store: Shaky::new(), fallback: Fallback::new(one_key(), nodes(4)) };
     node.store.set(Link::Lost);
