@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::settings::{KEYS, Key, Shape, duration, duration_mend, masked};
@@ -56,12 +57,12 @@ pub struct Check {
     pub times: u32,
     /// Since the start of the virtual clock, never going back.
     pub at: Vec<Duration>,
+    /// Somebody wrote `at`.
+    pub sets_clock: bool,
     pub wait: Duration,
     /// Of the store.
     pub flags: Vec<Setting>,
-    /// The store that the flags name is asked, not one of our own.
-    pub asks_store: bool,
-    /// And is taken from.
+    /// The shared store is taken from, not only looked at.
     pub takes: bool,
     pub json: bool,
 }
@@ -240,9 +241,10 @@ fn check_command() -> Command {
         .about("Ask rules without a server, on a virtual clock or in a shared store, and explain the answers")
         .long_about(
             "Ask rules without a server, on a virtual clock, and explain the answers.\n\n\
-             The clock starts at the edge of every window (0s), and nothing was used before. With --store the \
-             shared store is asked instead, by its own clock and counts: what it would answer now. Nothing is taken \
-             from it but with --take.",
+             The clock starts at the edge of every window (0s), and nothing was used before. Where a shared store is \
+             named (--store, SPILLGATE_STORE or the settings file) it is asked instead, by its own clock and counts: \
+             what it would answer now. Nothing is taken from it but with --take. Its key secret, log and scripts have \
+             to be the fleet's, or other keys are looked at. --store memory asks on the virtual clock all the same.",
         )
         .after_help(format!(
             "Descriptors are written KEY=VALUE, with commas between entries. The first = ends the key. A comma in a \
@@ -283,7 +285,6 @@ fn check_command() -> Command {
                 .default_value("0s")
                 .value_delimiter(',')
                 .value_parser(instant)
-                .conflicts_with("store.url")
                 .help("When to ask, since the clock's start, with commas between: 0s,100ms,1m"),
         )
         .arg(
@@ -333,7 +334,7 @@ fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
 
 /// Those of `keys` that the command line has.
 fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Key>) -> Vec<Setting> {
-    let is_given = |key: &&Key| matches.value_source(key.path) == Some(clap::parser::ValueSource::CommandLine);
+    let is_given = |key: &&Key| matches.value_source(key.path) == Some(ValueSource::CommandLine);
     let values = |key: &Key| matches.get_many::<String>(key.path).into_iter().flatten().cloned().collect();
     keys.filter(is_given).map(|key| (key, values(key))).collect()
 }
@@ -368,9 +369,9 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
         cost: matches.get_one("cost").copied().unwrap_or(1),
         times,
         at,
+        sets_clock: matches.value_source("at") == Some(ValueSource::CommandLine),
         wait: matches.get_one("wait").copied().unwrap_or_default(),
         flags: Vec::new(),
-        asks_store: false,
         takes: false,
         json: matches.get_flag("json"),
     };

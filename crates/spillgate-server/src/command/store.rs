@@ -22,6 +22,11 @@ const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 /// A certificate's file is smaller.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
+/// What commands say of names that hang on it.
+pub(super) const NO_SECRET: &str = "note: hashed without a secret, as a server without store.key_secret_file does; \
+                                    where the fleet has one, or another store.log or store.scripts, it counts under \
+                                    other keys";
+
 /// How long a command waits for the store, which is no request of anybody.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
