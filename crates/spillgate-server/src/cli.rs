@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -104,7 +105,7 @@ const EXIT_CODES: &str = "Exit codes:
 /// # Errors
 /// What clap has to say, help included; it knows its own exit code.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap::Error> {
-    let matches = command().try_get_matches_from(arguments)?;
+    let matches = command().try_get_matches_from(arguments).map_err(meant)?;
     match matches.subcommand() {
         Some(("serve", m)) => Ok(Verb::Serve(serve(m))),
         Some(("validate", m)) => Ok(Verb::Validate(Validate {
@@ -118,6 +119,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
         Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
         _ => Ok(Verb::Schema),
     }
+}
+
+/// The error with the flag that was meant, where that is named as the key is and the nearest is another's.
+fn meant(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
+    let is_key = |key: &&Key| written.strip_prefix("--") == Some(&*key.path.replace(['.', '_'], "-"));
+    if let Some(key) = KEYS.iter().find(is_key) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{}", key.flag())));
+    }
+    error
 }
 
 /// Prints what [`parse`] says, without the passwords in what was written.

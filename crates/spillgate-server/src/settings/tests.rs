@@ -263,6 +263,15 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
             "limits: {shadow: true}",
             "1:10 unknown key `limits.shadow`; `shadow` belongs at the top of the file, not under `limits:`",
         ),
+        (
+            "store: {password: x}",
+            "1:9 unknown key `store.password`; put it into a file and name that: `store.password_file`",
+        ),
+        (
+            "store: {key_secret: x}",
+            "1:9 unknown key `store.key_secret`; put it into a file and name that: `store.key_secret_file`",
+        ),
+        ("admin_token: x", "1:1 unknown key `admin_token`; put it into a file and name that: `admin_token_file`"),
         ("allow: {everything: true}", "1:9 unknown key `allow.everything`; the keys here are: grpc, http"),
         ("http: off\nhttp: off", "2:1 `http` stands here twice; keep one; the first is on line 1"),
         (
@@ -366,6 +375,21 @@ fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
     let found = with("SPILLGATE_HTPP").expect_err("a slip");
     assert_eq!(found[0].to_string(), "unknown variable `SPILLGATE_HTPP`");
     assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some("did you mean `SPILLGATE_HTTP`?"));
+    for (name, help) in [
+        ("SPILLGATE_STORE_URL", "did you mean `SPILLGATE_STORE`?"),
+        ("SPILLGATE_STORE_USR", "did you mean `SPILLGATE_STORE_USER`?"),
+        (
+            "SPILLGATE_STORE_PASSWORD",
+            "put it into a file and name that: SPILLGATE_STORE_PASSWORD_FILE, `store.password_file` or --store-password-file",
+        ),
+        (
+            "SPILLGATE_ADMIN_TOKEN",
+            "put it into a file and name that: SPILLGATE_ADMIN_TOKEN_FILE, `admin_token_file` or --admin-token-file",
+        ),
+    ] {
+        let found = with(name).expect_err(name);
+        assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some(help), "{name}");
+    }
     for name in ["SPILLGATE_SERVICE_HOST", "SPILLGATE_PORT_8080_TCP_ADDR", "SPILLGATE_PORT", "SPILLGATE_RELEASE"] {
         assert!(with(name).is_ok(), "{name}");
     }

@@ -57,7 +57,7 @@ fn in_a_file_the_line_is_shown_without_the_password() {
     assert!(said.stderr.contains("s.yaml:2:8") && said.stderr.contains("url: ***"), "{}", said.stderr);
     folder.write("s.yaml", "store:\n  url: redis://u:hush@h\n  user: u\n  password_file: f\n");
     let said = refused(&folder, "-c s.yaml");
-    assert!(said.stderr.contains("redis://u:****@h"), "{}", said.stderr);
+    assert!(said.stderr.contains("redis://u:***@h"), "{}", said.stderr);
 }
 
 #[test]
@@ -97,6 +97,49 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
             silent(&format!("{command} {url}"));
             silent(&format!("{command} --config {url} rules.yaml"));
         }
+    }
+}
+
+#[test]
+fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
+    let folder = rules(LIMIT);
+    for text in [
+        "store: {password: hush}",
+        "store: {key_secret: hush, usr: a}",
+        "store:\n  usr: a\n  passwd: 'hush'\n  urll: b",
+        "redis:\n  requirepass: hush",
+        "redis: [{auth_token: hush}]",
+        "store:\n  password: |\n    hush\n    hush\n  usr: a",
+        "store: {API-Key: {a: hush, b: [hush]}}",
+        "store:\n  password: hush\n  password: hush",
+        "store: {'password': hush, url: [",
+        "store:\n  password: hush: hush\n",
+        "store:\n\tpassword: hush\n",
+        "store:\n  password: >\n    hush\n    hush\n  password: x",
+        "[{secret: hush}]",
+    ] {
+        folder.write("s.yaml", &format!("{text}\n"));
+        for command in ["serve rules.yaml", "validate rules.yaml --json", "doctor"] {
+            let said = folder.run(&format!("{command} -c s.yaml"));
+            assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{command}: {text}: {said:?}");
+        }
+    }
+    // Stars do not tell how long it was, and what stands behind them is still pointed at.
+    let shown = ["hush", "hush-hush-hush"].map(|secret| {
+        folder.write("s.yaml", &format!("store: {{password: {secret}, usr: u}}\n"));
+        refused(&folder, "-c s.yaml").stderr
+    });
+    assert_eq!(shown[0], shown[1]);
+    assert!(shown[0].contains("store: {password: ***, usr: u}"), "{}", shown[0]);
+    let column = |part: &str| shown[0].lines().find_map(|line| line.find(part));
+    assert_eq!(column("usr: u}"), column(" ^|^").map(|blank| blank + 1), "{}", shown[0]);
+    for variable in ["SPILLGATE_STORE_PASSWORD", "SPILLGATE_STORE_PASSWORD_FIL", "SPILLGATE_STORE_KEY_SECRET"] {
+        let said = folder.run_with(&["serve", "rules.yaml"], &[(variable, "hush")]);
+        assert!(said.code == 2 && said.stderr.contains("_FILE") && !said.stderr.contains("hush"), "{said:?}");
+    }
+    for (argument, meant) in [("--store-url", "'--store'"), ("--store-password", "'--store-password-file'")] {
+        let said = folder.run(&format!("serve rules.yaml {argument}=hush"));
+        assert!(said.code == 2 && said.stderr.contains(meant) && !said.stderr.contains("hush"), "{said:?}");
     }
 }
 
