@@ -237,7 +237,9 @@ fn validate_command() -> Command {
              spillgate validate --config spillgate.yaml --json\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
-        .arg(config_argument("Settings file to validate too; its rules are read if none are given"))
+        .arg(config_argument(
+            "Settings file to validate too, and the files that it names; its rules are read if none are given",
+        ))
         .arg(
             Arg::new("deny-warnings")
                 .long("deny-warnings")

@@ -118,9 +118,9 @@ pub const KEYS: &[Key] = &[
          redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
         |s, v| s.store.url = StoreUrl::read(v)?),
     key!("store.deadline", One "DURATION", "10ms",
-        "A shared store that has not decided within this time is left to each limit's on_store_failure; \
+        "A shared store that has not decided within this time, 1m at most, is left to each limit's on_store_failure; \
          gRPC callers with a shorter timeout are answered 3ms before it",
-        |s, v| s.store.deadline = v.duration_from(Duration::from_micros(100))?),
+        |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
         "Servers that share the store: each admits this part of a limit while the store cannot be reached \
          (on_store_failure: local, which is what limits have unless they say otherwise); without it a limit that \

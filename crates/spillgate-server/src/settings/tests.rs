@@ -212,6 +212,7 @@ fn the_bounds_of_a_shared_store_are_those_that_are_told() {
     let with = |line: &str| format!("store:\n  url: redis://h\n  {line}\n");
     for (good, wrong) in [
         ("deadline: 100us", "deadline: 99us"),
+        ("deadline: 1m", "deadline: 60001ms"),
         ("expected_nodes: 1", "expected_nodes: 0"),
         ("expected_nodes: 100k", "expected_nodes: 100001"),
         ("connections: 1024", "connections: 1025"),

@@ -22,6 +22,8 @@ pub(super) struct Value<'v> {
 /// How a duration is written.
 const DURATION_MEND: &str = "write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m";
 
+const YEAR: Duration = Duration::from_secs(31_536_000);
+
 type Read<T> = Result<T, Wrong>;
 
 impl<'v> Value<'v> {
@@ -183,11 +185,18 @@ impl<'v> Value<'v> {
 
     /// The same, and no less than `least`.
     pub(super) fn duration_from(&self, least: Duration) -> Read<Duration> {
+        self.duration_within(least..=YEAR)
+    }
+
+    /// `10ms`, `1s`, within a range.
+    pub(super) fn duration_within(&self, range: RangeInclusive<Duration>) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {
-            Some(value) if value >= least && value <= Duration::from_secs(31_536_000) => Ok(value),
+            Some(value) if range.contains(&value) => Ok(value),
             Some(_) => {
-                let help = format!("choose {least:?} to 365d");
+                let (least, most) = (range.start(), range.end());
+                let most = if *most == YEAR { "365d".to_owned() } else { format!("{most:?}") };
+                let help = format!("choose {least:?} to {most}");
                 Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
             }
             None => Err(self.wrong(format!("`{text}` is not a duration"), duration_mend(text))),

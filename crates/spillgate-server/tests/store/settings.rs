@@ -6,6 +6,7 @@ use crate::support::redis::{Redis, free_port};
 
 const LIMIT: &str = "  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
 
+/// What `serve` says of wrong settings.
 fn refused(folder: &Folder, arguments: &str) -> Said {
     let said = folder.run(&format!("serve rules.yaml --http 127.0.0.1:0 --grpc off --admin off {arguments}"));
     assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}: {said:?}");
@@ -47,6 +48,37 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
         let said = refused(&folder, arguments);
         assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
     }
+}
+
+#[test]
+fn validate_refuses_what_serve_refuses() {
+    let folder = rules(LIMIT);
+    folder.write("short", "0102\n");
+    folder.write("secret", "000102030405060708090a0b0c0d0e0f\n");
+    let store = |line: &str| format!("store:\n  url: redis://h\n  expected_nodes: 2\n  {line}\n");
+    let tls = |line: &str| store(line).replace("redis:", "rediss:");
+    for (text, expected) in [
+        (store("").replace("//h", "//h:abc"), "the port of the store is no number up to 65535"),
+        (store("").replace("//h", "//h:65536"), "correct `store.url`: redis://HOST:PORT"),
+        (store("password_file: none"), "none cannot be read"),
+        (store("key_secret_file: short"), "short holds no key secret"),
+        (tls("tls: {ca: none}"), "none cannot be read"),
+        (tls("tls: {ca: short}"), "the files under `store.tls`"),
+        (store("deadline: 1h"), "choose 100µs to 60s"),
+    ] {
+        folder.write("s.yaml", &text);
+        let served = refused(&folder, "-c s.yaml");
+        let validated = folder.run("validate rules.yaml -c s.yaml");
+        assert_eq!(validated.code, 2, "{text}: {validated:?}");
+        for said in [&served, &validated] {
+            let words: Vec<_> = said.stderr.split_whitespace().collect();
+            assert!(words.join(" ").contains(expected), "{text}: {}", said.stderr);
+        }
+        assert!(validated.stderr.starts_with(served.stderr.trim_end()), "{text}: {served:?} {validated:?}");
+    }
+    folder.write("s.yaml", &store("key_secret_file: secret"));
+    let said = folder.run("validate rules.yaml -c s.yaml");
+    assert_eq!(said.code, 0, "{said:?}");
 }
 
 #[test]
