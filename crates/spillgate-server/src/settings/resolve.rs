@@ -86,7 +86,7 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<SettingsError>> {
     }
     resolver.arguments(&sources.arguments);
     resolver.agree();
-    if !sources.asks_no_store {
+    if !sources.asks_no_store && !resolver.is_url_wrong {
         let found = store::disagreements(&resolver.settings, &resolver.changed());
         resolver.blame(found);
     }
@@ -108,11 +108,14 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<SettingsError>,
+    /// Nobody knows which store is meant, so nobody can say what goes with it.
+    is_url_wrong: bool,
 }
 
 impl Resolver {
     fn new() -> Resolver {
-        let mut resolver = Resolver { settings: blank(), set: BTreeMap::new(), errors: Vec::new() };
+        let mut resolver =
+            Resolver { settings: blank(), set: BTreeMap::new(), errors: Vec::new(), is_url_wrong: false };
         for key in KEYS {
             if !key.default.is_empty() {
                 resolver.spelled(key, &[key.default.to_owned()], Origin::Default, key.path, "the defaults");
@@ -234,7 +237,10 @@ impl Resolver {
                 let place = (origin != Origin::Default).then(|| (source.clone(), node.clone()));
                 self.set.insert(key.path, Set { origin, text, place });
             }
-            Err(wrong) => self.errors.push(SettingsError::new(source, wrong)),
+            Err(wrong) => {
+                self.is_url_wrong |= key.path == URL;
+                self.errors.push(SettingsError::new(source, wrong));
+            }
         }
     }
 

@@ -323,13 +323,40 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ("limits: {value: 1MiB}", "1:17 `1MiB` is out of range for `limits.value`; choose 1 to 65536"),
         ("limits: {body: 1GiB}", "1:16 `1GiB` is out of range for `limits.body`; choose 64 to 67108864"),
         ("memory: {max_keys: 99999999999G}", "1:20 `99999999999G` is too large; write a whole number: 500, 10k, 10M"),
-        ("headers: draft-10", "1:10 `draft-10` is not a value of `headers`; write `draft-11`"),
+        (
+            "headers: draft-10",
+            "1:10 `draft-10` is not a value of `headers`; did you mean `draft-11`? write one of: draft-11, draft-06, x-ratelimit, off",
+        ),
         (
             "trusted_proxies: [10.0.0.0/33]",
             "1:19 `10.0.0.0/33` is not a network; write it with its length: 10.0.0.0/8, fd00::/8",
         ),
-        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `true` or `false`"),
-        ("allow: {http: [refunds]}", "1:16 `refunds` is not a value of `allow.http`; write `refund`"),
+        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `on` or `off`; true and false are the same"),
+        (
+            "allow: {http: [refunds]}",
+            "1:16 `refunds` is not a value of `allow.http`; did you mean `refund`? write one of: refund, override",
+        ),
+        (
+            "store: {url: redis://h, log: zzet}",
+            "1:30 `zzet` is not a value of `store.log`; did you mean `zset`? write one of: packed, zset",
+        ),
+        (
+            "store: {url: redis://h, fixed_window: x}",
+            "1:39 `x` is not a value of `store.fixed_window`; write one of: script, native",
+        ),
+        (
+            "store: {url: redis://h, connections: Auto}",
+            "1:38 `Auto` is not a value of `store.connections`; write a whole number: 500, 10k, 10M, or `auto`",
+        ),
+        (
+            "store: {url: redis://h, deny_cache: 0}",
+            "1:37 `0` is out of range for `store.deny_cache`; choose 1 to 10000000, or `off`",
+        ),
+        (
+            "store: {url: redis:/h, expected_nodes: 3}",
+            "1:14 what `store.url` says is not a store; write `memory`, redis://HOST:PORT, rediss:// (TLS), \
+             redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
+        ),
         (
             "forward_auth: {domain: web}",
             "1:24 forward_auth has a domain but no descriptors; set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]",

@@ -72,7 +72,10 @@ impl<'v> Value<'v> {
         match self.text()? {
             "true" | "on" | "yes" => Ok(true),
             "false" | "off" | "no" => Ok(false),
-            other => Err(self.wrong(format!("`{other}` is neither true nor false"), "write `true` or `false`")),
+            other => Err(self.wrong(
+                format!("`{other}` is neither true nor false"),
+                "write `on` or `off`; true and false are the same",
+            )),
         }
     }
 
@@ -84,7 +87,8 @@ impl<'v> Value<'v> {
         }
         let choices: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let near = nearest(text, choices.iter().copied());
-        let mend = near.map_or_else(|| format!("write one of: {}", choices.join(", ")), |n| format!("write `{n}`"));
+        let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let mend = format!("{near}write one of: {}", choices.join(", "));
         Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), mend))
     }
 
@@ -158,6 +162,15 @@ impl<'v> Value<'v> {
         const UNITS: [(&str, u64); 5] = [("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
         let value = self.scaled(&UNITS, "write a whole number: 500, 10k, 10M")?;
         self.within(value, &range)
+    }
+
+    /// A count, or `word` for none.
+    pub(super) fn count_or(&self, word: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
+        if self.text()? == word {
+            return Ok(None);
+        }
+        let with_word = |wrong: Wrong| Wrong { help: format!("{}, or `{word}`", wrong.help), ..wrong };
+        self.count(range).map(Some).map_err(with_word)
     }
 
     /// Bytes: `256`, `64KiB`, `1MB`.
