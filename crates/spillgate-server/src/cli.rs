@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::settings::{KEYS, Key, Shape, duration, duration_mend, masked};
@@ -56,12 +58,12 @@ pub struct Check {
     pub times: u32,
     /// Since the start of the virtual clock, never going back.
     pub at: Vec<Duration>,
+    /// Somebody wrote `at`.
+    pub sets_clock: bool,
     pub wait: Duration,
     /// Of the store.
     pub flags: Vec<Setting>,
-    /// The store that the flags name is asked, not one of our own.
-    pub asks_store: bool,
-    /// And is taken from.
+    /// The shared store is taken from, not only looked at.
     pub takes: bool,
     pub json: bool,
 }
@@ -103,7 +105,7 @@ const EXIT_CODES: &str = "Exit codes:
 /// # Errors
 /// What clap has to say, help included; it knows its own exit code.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap::Error> {
-    let matches = command().try_get_matches_from(arguments)?;
+    let matches = command().try_get_matches_from(arguments).map_err(meant)?;
     match matches.subcommand() {
         Some(("serve", m)) => Ok(Verb::Serve(serve(m))),
         Some(("validate", m)) => Ok(Verb::Validate(Validate {
@@ -117,6 +119,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
         Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
         _ => Ok(Verb::Schema),
     }
+}
+
+/// The error with the flag that was meant, where that is named as the key is and the nearest is another's.
+fn meant(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
+    let is_key = |key: &&Key| written.strip_prefix("--") == Some(&*key.path.replace(['.', '_'], "-"));
+    if let Some(key) = KEYS.iter().find(is_key) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{}", key.flag())));
+    }
+    error
 }
 
 /// Prints what [`parse`] says, without the passwords in what was written.
@@ -225,7 +237,9 @@ fn validate_command() -> Command {
              spillgate validate --config spillgate.yaml --json\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
-        .arg(config_argument("Settings file to validate too; its rules are read if none are given"))
+        .arg(config_argument(
+            "Settings file to validate too, and the files that it names; its rules are read if none are given",
+        ))
         .arg(
             Arg::new("deny-warnings")
                 .long("deny-warnings")
@@ -240,9 +254,10 @@ fn check_command() -> Command {
         .about("Ask rules without a server, on a virtual clock or in a shared store, and explain the answers")
         .long_about(
             "Ask rules without a server, on a virtual clock, and explain the answers.\n\n\
-             The clock starts at the edge of every window (0s), and nothing was used before. With --store the \
-             shared store is asked instead, by its own clock and counts: what it would answer now. Nothing is taken \
-             from it but with --take.",
+             The clock starts at the edge of every window (0s), and nothing was used before. Where a shared store is \
+             named (--store, SPILLGATE_STORE or the settings file) it is asked instead, by its own clock and counts: \
+             what it would answer now. Nothing is taken from it but with --take. Its key secret, log and scripts have \
+             to be the fleet's, or other keys are looked at. --store memory asks on the virtual clock all the same.",
         )
         .after_help(format!(
             "Descriptors are written KEY=VALUE, with commas between entries. The first = ends the key. A comma in a \
@@ -283,7 +298,6 @@ fn check_command() -> Command {
                 .default_value("0s")
                 .value_delimiter(',')
                 .value_parser(instant)
-                .conflicts_with("store.url")
                 .help("When to ask, since the clock's start, with commas between: 0s,100ms,1m"),
         )
         .arg(
@@ -333,7 +347,7 @@ fn paths(matches: &ArgMatches) -> Vec<PathBuf> {
 
 /// Those of `keys` that the command line has.
 fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Key>) -> Vec<Setting> {
-    let is_given = |key: &&Key| matches.value_source(key.path) == Some(clap::parser::ValueSource::CommandLine);
+    let is_given = |key: &&Key| matches.value_source(key.path) == Some(ValueSource::CommandLine);
     let values = |key: &Key| matches.get_many::<String>(key.path).into_iter().flatten().cloned().collect();
     keys.filter(is_given).map(|key| (key, values(key))).collect()
 }
@@ -368,9 +382,9 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
         cost: matches.get_one("cost").copied().unwrap_or(1),
         times,
         at,
+        sets_clock: matches.value_source("at") == Some(ValueSource::CommandLine),
         wait: matches.get_one("wait").copied().unwrap_or_default(),
         flags: Vec::new(),
-        asks_store: false,
         takes: false,
         json: matches.get_flag("json"),
     };

@@ -37,15 +37,14 @@ fn settings(matches: &ArgMatches, paths: &[&str]) -> Vec<Setting> {
 
 /// What `check` takes to ask a real store.
 pub(super) fn check_arguments(command: Command) -> Command {
-    let take = Arg::new("take").long("take").action(ArgAction::SetTrue).requires("store.url");
-    let take = take.help("With --store: really take the units; without it the store is looked at, and nothing changes");
+    let take = Arg::new("take").long("take").action(ArgAction::SetTrue);
+    let take =
+        take.help("Of a shared store: really take the units; without it the store is looked at, and nothing changes");
     with(command, &ASKING).arg(take.help_heading("Store"))
 }
 
 pub(super) fn check_settings(matches: &ArgMatches, check: Check) -> Check {
-    let flags = settings(matches, &ASKING);
-    let asks_store = flags.iter().any(|(key, _)| key.path == "store.url");
-    Check { flags, asks_store, takes: matches.get_flag("take"), ..check }
+    Check { flags: settings(matches, &ASKING), takes: matches.get_flag("take"), ..check }
 }
 
 pub(super) fn key_command() -> Command {

@@ -12,7 +12,7 @@ use spillgate_redis::Failure;
 use super::load::{self, Problems, Trouble};
 use super::terminal::{Terminal, Tone};
 use super::{NO, OK, UNSERVED, WRONG, dry, explain, store};
-use crate::cli::Check;
+use crate::cli::{Check, Setting};
 use crate::metrics::Metrics;
 use crate::service::{Backend, Bounds, Loaded, Service, ServiceError, ServiceOptions, Shared};
 use crate::settings::{Grants, Settings, StoreUrl};
@@ -57,7 +57,10 @@ impl From<&Decision> for After {
 pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
-    let checked = if check.asks_store { in_store(check, terminal) } else { on_own_clock(check, terminal) };
+    let checked = settings(check).map_err(wrong).and_then(|settings| match settings.store.url {
+        StoreUrl::Memory => on_own_clock(check, &settings, terminal),
+        StoreUrl::Shared(_) => in_store(check, &settings, terminal),
+    });
     checked.unwrap_or_else(|(problems, code)| {
         problems.tell(check.json, terminal);
         code
@@ -71,22 +74,39 @@ fn wrong(problems: Problems) -> Unanswered {
     (problems, WRONG)
 }
 
+fn settings(check: &Check) -> Result<Settings, Problems> {
+    // Whoever says `--store memory` means to leave the settings of the fleet's store aside.
+    let is_memory = |(key, values): &Setting| key.path == "store.url" && values.iter().all(|value| value == "memory");
+    let read = match check.flags.iter().any(is_memory) {
+        true => load::settings_for_no_store,
+        false => load::settings,
+    };
+    Ok(read(check.config.as_deref(), &check.rules, &check.flags)?.settings)
+}
+
 /// On the service that a server would have, on a clock of our own.
-fn on_own_clock(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
-    let settings = load::settings(check.config.as_deref(), &check.rules, &check.flags).map_err(wrong)?.settings;
+fn on_own_clock(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+    if check.takes {
+        let help = "name one with --store, or a settings file that does with --config";
+        return Err(wrong(Trouble::new("--take is for a shared store, and this one is memory", help).into()));
+    }
     let clock = ManualClock::at(Time::EPOCH);
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
-    let service = service(&settings, Limiter::with_clock(store, clock.clone())).map_err(wrong)?;
+    let service = service(settings, Limiter::with_clock(store, clock.clone())).map_err(wrong)?;
     let set = |at: Duration| clock.set(Time::EPOCH.after(at));
     answer(check, &service, &set, None, terminal)
 }
 
 /// On the store that a fleet shares, by its clock.
-fn in_store(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
-    let settings = load::settings(check.config.as_deref(), &check.rules, &check.flags).map_err(wrong)?.settings;
-    let limiter = store::limiter_to_look(&settings).map_err(|trouble| wrong(trouble.into()))?;
-    let service = service(&settings, limiter).map_err(wrong)?;
-    store::check_rules(&settings, &service.rules()).map_err(wrong)?;
+fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+    if check.sets_clock {
+        let message = format!("--at sets a clock, and the store {} has its own", settings.store.url);
+        let help = "leave --at out; --store memory asks the rules alone, on a clock that can be set";
+        return Err(wrong(Trouble::new(message, help).into()));
+    }
+    let limiter = store::limiter_to_look(settings).map_err(|trouble| wrong(trouble.into()))?;
+    let service = service(settings, limiter).map_err(wrong)?;
+    store::check_rules(settings, &service.rules()).map_err(wrong)?;
     let in_turn = service.rules().domains().any(|domain| domain.compat_envoy && *domain.name == *check.domain);
     if in_turn && check.descriptors.len() > 1 && !check.takes {
         let message = format!(
@@ -96,7 +116,11 @@ fn in_store(check: &Check, terminal: &mut Terminal) -> Result<u8, Unanswered> {
         );
         return Err(wrong(Trouble::new(message, "use --take, or ask one descriptor at a time").into()));
     }
-    answer(check, &service, &|_| {}, Some(&settings.store.url), terminal)
+    let code = answer(check, &service, &|_| {}, Some(&settings.store.url), terminal)?;
+    if settings.store.key_secret_file.is_none() {
+        terminal.complain(store::NO_SECRET);
+    }
+    Ok(code)
 }
 
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {

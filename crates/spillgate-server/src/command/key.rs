@@ -76,7 +76,7 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
             terminal.print(&text);
         }
         if !is_secret {
-            terminal.complain("note: hashed without a secret, as a server without store.key_secret_file does");
+            terminal.complain(store::NO_SECRET);
         }
     }
     Ok(if named.is_empty() { NO } else { OK })

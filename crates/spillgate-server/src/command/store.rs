@@ -14,13 +14,18 @@ use super::secret_file;
 use super::snapshot;
 use super::snapshot_file::LockedFile;
 use crate::service::{Backend, Shared};
-use crate::settings::{Settings, StoreUrl};
+use crate::settings::{Settings, StoreTls, StoreUrl};
 
 /// What keys are hashed with where no secret is given: sixteen bytes that everybody may know.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
 /// A certificate's file is smaller.
 const MAX_PEM_BYTES: u64 = 1 << 20;
+
+/// What commands say of names that hang on it.
+pub(super) const NO_SECRET: &str = "note: hashed without a secret, as a server without store.key_secret_file does; \
+                                    where the fleet has one, or another store.log or store.scripts, it counts under \
+                                    other keys";
 
 /// How long a command waits for the store, which is no request of anybody.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -96,7 +101,11 @@ pub(super) fn shared(settings: &Settings, connections: usize) -> Result<RedisSto
 pub(super) fn open(settings: &Settings, reached: &spillgate_redis::Settings) -> Result<RedisStore, Trouble> {
     RedisStore::new(reached).map_err(|failed| {
         let message = format!("the store {} cannot be used: {}", settings.store.url, failed.detail);
-        Trouble::new(message, "correct `store.url`, and the files under `store.tls`")
+        let help = match settings.store.tls == StoreTls::default() {
+            true => "correct `store.url`: redis://HOST:PORT, or what `spillgate serve --help` has under --store",
+            false => "correct `store.url`, or the files under `store.tls`",
+        };
+        Trouble::new(message, help)
     })
 }
 
@@ -144,6 +153,15 @@ pub(super) fn keys(settings: &Settings) -> Result<KeyHasher, Trouble> {
         Trouble::new(format!("{} holds no key secret", path.display()), help)
     })?;
     Ok(KeyHasher::with_secret(secret))
+}
+
+/// What is wrong with the settings of a shared store, files included; it is not asked.
+pub(super) fn check(settings: &Settings) -> Result<(), Trouble> {
+    if settings.store.url == StoreUrl::Memory {
+        return Ok(());
+    }
+    shared(settings, 1)?;
+    keys(settings).map(drop)
 }
 
 /// What is wrong with rules on the shared store of the settings; nothing is on memory.

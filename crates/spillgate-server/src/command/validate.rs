@@ -12,6 +12,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     let loaded =
         load::settings(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
             let (rules, files) = load::rules(&settings.rules)?;
+            store::check(&settings)?;
             store::check_served_rules(&settings, &rules)?;
             Ok((store::notes(&settings, &rules), rules, files))
         });

@@ -5,21 +5,18 @@ use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-use super::secret::{hidden, masked};
+use super::secret::{Shown, masked};
 use super::yaml::Wrong;
 
-/// The text that a setting was read from: a file, a flag or a variable. Without the passwords in it.
+/// The text that a setting was read from: a file, a flag or a variable. Without the secrets in it.
 #[derive(Debug, Clone)]
-pub(super) struct Source(Arc<NamedSource<String>>);
+pub(super) struct Source(Arc<(NamedSource<String>, Shown)>);
 
 impl Source {
-    pub(super) fn new(name: &str, text: &str) -> Source {
-        Source(Arc::new(NamedSource::new(name, masked(text))))
-    }
-
-    /// Without what stands at `place`, which may be a password somewhere in it.
-    pub(super) fn without(&self, place: &Range<usize>) -> Source {
-        Source(Arc::new(NamedSource::new(self.0.name(), hidden(self.0.inner(), std::slice::from_ref(place)))))
+    /// `secrets` are places besides those of passwords in URLs.
+    pub(super) fn new(name: &str, text: &str, secrets: Vec<Range<usize>>) -> Source {
+        let shown = Shown::new(text, secrets);
+        Source(Arc::new((NamedSource::new(name, shown.text.clone()), shown)))
     }
 }
 
@@ -35,7 +32,8 @@ pub struct SettingsError {
 impl SettingsError {
     pub(super) fn new(source: &Source, wrong: Wrong) -> SettingsError {
         let Wrong { message, help, label, span } = wrong;
-        SettingsError { message: masked(&message), help, place: Some((source.clone(), span, label)) }
+        let place = source.0.1.place(&span);
+        SettingsError { message: masked(&message), help, place: Some((source.clone(), place, label)) }
     }
 
     /// About something that stands nowhere.
@@ -50,7 +48,7 @@ impl Diagnostic for SettingsError {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|(source, ..)| &*source.0 as &dyn SourceCode)
+        self.place.as_ref().map(|(source, ..)| &source.0.0 as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {

@@ -106,7 +106,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.shadow = v.bool()?),
     key!("workers", One "COUNT", "auto",
         "Threads that serve; auto is one for each core",
-        |s, v| s.workers = if v.text()? == "auto" { None } else { Some(as_usize(v.count(1..=1024)?)) }),
+        |s, v| s.workers = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("log_level", One "FILTER", "info",
         "What is logged: error, warn, info, debug, trace, or a filter such as info,spillgate=debug",
         |s, v| s.log_level = v.log_filter()?),
@@ -118,9 +118,9 @@ pub const KEYS: &[Key] = &[
          redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
         |s, v| s.store.url = StoreUrl::read(v)?),
     key!("store.deadline", One "DURATION", "10ms",
-        "A shared store that has not decided within this time is left to each limit's on_store_failure; \
+        "A shared store that has not decided within this time, 1m at most, is left to each limit's on_store_failure; \
          gRPC callers with a shorter timeout are answered 3ms before it",
-        |s, v| s.store.deadline = v.duration_from(Duration::from_micros(100))?),
+        |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
         "Servers that share the store: each admits this part of a limit while the store cannot be reached \
          (on_store_failure: local, which is what limits have unless they say otherwise); without it a limit that \
@@ -148,7 +148,7 @@ pub const KEYS: &[Key] = &[
     key!("store.connections", One "COUNT", "auto",
         "Connections to each server of the store, shared by all requests; auto is one for each worker. \
          One more is made to look after it",
-        |s, v| s.store.connections = if v.text()? == "auto" { None } else { Some(as_usize(v.count(1..=1024)?)) }),
+        |s, v| s.store.connections = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("store.max_in_flight", One "COUNT", "4096",
         "Requests that wait for the store at once; others are left to on_store_failure",
         |s, v| s.store.max_in_flight = as_usize(v.count(1..=1_000_000)?)),
@@ -164,7 +164,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?),
     key!("store.deny_cache", One "COUNT|off", "65536",
         "Refusals that are repeated without asking the store, while they are still true",
-        |s, v| s.store.deny_cache = if v.text()? == "off" { 0 } else { as_usize(v.count(1..=10_000_000)?) }),
+        |s, v| s.store.deny_cache = v.count_or("off", 1..=10_000_000)?.map_or(0, as_usize)),
     key!("store.deny_cache_max_age", One "DURATION", "1s",
         "How long a refusal is repeated at most (in a cluster 100 ms): so soon another server's reset or refund is seen",
         |s, v| s.store.deny_cache_max_age = v.duration_from(Duration::from_millis(1))?),

@@ -11,7 +11,7 @@ use spillgate_redis::{FixedWindow, LogForm};
 
 use super::error::{SettingsError, Source};
 use super::keys::{KEYS, Key, Shape};
-use super::secret::masked;
+use super::secret::{after_names, masked, sounds_secret};
 use super::store;
 use super::values::{Value, nearest};
 use super::yaml::{self, Kind, Name, Node, Wrong};
@@ -86,7 +86,7 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<SettingsError>> {
     }
     resolver.arguments(&sources.arguments);
     resolver.agree();
-    if !sources.asks_no_store {
+    if !sources.asks_no_store && !resolver.is_url_wrong {
         let found = store::disagreements(&resolver.settings, &resolver.changed());
         resolver.blame(found);
     }
@@ -108,11 +108,14 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<SettingsError>,
+    /// Nobody knows which store is meant, so nobody can say what goes with it.
+    is_url_wrong: bool,
 }
 
 impl Resolver {
     fn new() -> Resolver {
-        let mut resolver = Resolver { settings: blank(), set: BTreeMap::new(), errors: Vec::new() };
+        let mut resolver =
+            Resolver { settings: blank(), set: BTreeMap::new(), errors: Vec::new(), is_url_wrong: false };
         for key in KEYS {
             if !key.default.is_empty() {
                 resolver.spelled(key, &[key.default.to_owned()], Origin::Default, key.path, "the defaults");
@@ -122,25 +125,28 @@ impl Resolver {
     }
 
     fn file(&mut self, file: &SettingsFile) {
-        let source = Source::new(&file.name, &file.text);
         let folder = Path::new(&file.name).parent().map(Path::to_path_buf).unwrap_or_default();
-        match yaml::parse(&file.text) {
-            Ok(None) => {}
-            Ok(Some(Node { kind: Kind::Map(members), .. })) => {
-                // Other errors show the lines around them too.
-                let source = unread_url(&members).map_or(source.clone(), |place| source.without(&place));
-                self.group("", &members, &source, &file.text, &folder);
-            }
-            Ok(Some(node)) => {
-                let wrong = Wrong::new(
-                    &node.span,
-                    "a settings file is a list of `key: value` lines",
-                    "begin with `http: 0.0.0.0:8080`",
-                );
-                self.errors.push(SettingsError::new(&source, wrong));
-            }
-            Err(wrong) => self.errors.push(SettingsError::new(&source, wrong)),
+        let parsed = yaml::parse(&file.text);
+        // Each error shows the lines around it too.
+        let mut secrets = Vec::new();
+        match &parsed {
+            Ok(root) => root.iter().for_each(|root| add_secrets("", root, &mut secrets)),
+            Err(_) => secrets = after_names(&file.text, |name| KEYS.iter().any(|key| last(key.path) == name)),
         }
+        let source = Source::new(&file.name, &file.text, secrets);
+        let wrong = match parsed {
+            Ok(None) => return,
+            Ok(Some(Node { kind: Kind::Map(members), .. })) => {
+                return self.group("", &members, &source, &file.text, &folder);
+            }
+            Ok(Some(node)) => Wrong::new(
+                &node.span,
+                "a settings file is a list of `key: value` lines",
+                "begin with `http: 0.0.0.0:8080`",
+            ),
+            Err(wrong) => wrong,
+        };
+        self.errors.push(SettingsError::new(&source, wrong));
     }
 
     fn group(&mut self, prefix: &str, members: &[(Name, Node)], source: &Source, text: &str, folder: &Path) {
@@ -181,14 +187,10 @@ impl Resolver {
             }
             // Others may use the prefix too (Kubernetes does for a service of this name), so only
             // what looks like a slip is an error.
-            let variables: Vec<_> = KEYS.iter().map(Key::variable).collect();
-            if let Some(near) = nearest_variable(variable, &variables) {
-                let source = Source::new("the environment", &format!("{variable}={value}"));
-                let wrong = Wrong::new(
-                    &(0..variable.len()),
-                    format!("unknown variable `{variable}`"),
-                    format!("did you mean `{near}`?"),
-                );
+            if let Some(help) = meant_variable(variable) {
+                // Its value may be a secret.
+                let source = Source::new("the environment", variable, Vec::new());
+                let wrong = Wrong::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
                 self.errors.push(SettingsError::new(&source, wrong.labelled("no such variable")));
             }
         }
@@ -210,13 +212,12 @@ impl Resolver {
         let between = if origin == Origin::Flag { ' ' } else { '=' };
         let text = format!("{name}{between}{}", values.join(","));
         let start = name.len() + 1;
-        let source = Source::new(place, &text);
         let node = match (key.shape, &text[start..]) {
             (Shape::Yaml, yaml) => match yaml::parse(yaml) {
                 Ok(node) => shifted(node.unwrap_or(Node { kind: Kind::Scalar(String::new()), span: 0..0 }), start),
                 Err(mut wrong) => {
                     wrong.span = wrong.span.start + start..wrong.span.end + start;
-                    self.errors.push(SettingsError::new(&source, wrong));
+                    self.errors.push(SettingsError::new(&Source::new(place, &text, Vec::new()), wrong));
                     return;
                 }
             },
@@ -224,6 +225,9 @@ impl Resolver {
             (Shape::List, list) => split_list(list, start),
             (Shape::One | Shape::Switch, one) => Node { kind: Kind::Scalar(one.to_owned()), span: start..text.len() },
         };
+        let mut secrets = Vec::new();
+        add_secrets(key.path, &node, &mut secrets);
+        let source = Source::new(place, &text, secrets);
         self.apply(key, &node, origin, text[start..].to_owned(), &source, Path::new(""));
     }
 
@@ -233,10 +237,10 @@ impl Resolver {
                 let place = (origin != Origin::Default).then(|| (source.clone(), node.clone()));
                 self.set.insert(key.path, Set { origin, text, place });
             }
-            Err(wrong) if key.path == URL => {
-                self.errors.push(SettingsError::new(&source.without(&node.span), wrong));
+            Err(wrong) => {
+                self.is_url_wrong |= key.path == URL;
+                self.errors.push(SettingsError::new(source, wrong));
             }
-            Err(wrong) => self.errors.push(SettingsError::new(source, wrong)),
         }
     }
 
@@ -301,15 +305,27 @@ impl Resolver {
     }
 }
 
-/// Where a file names the store in a way that is not understood, so that nobody knows what of it is a password.
-fn unread_url(members: &[(Name, Node)]) -> Option<Range<usize>> {
-    let member = |members: &[(Name, Node)], wanted: &str| {
-        members.iter().find(|(name, _)| name.text == wanted).map(|(_, node)| node.clone())
-    };
-    let Kind::Map(store) = member(members, "store")?.kind else { return None };
-    let node = member(&store, "url")?;
-    let value = Value { node: &node, path: URL, folder: Path::new("") };
-    StoreUrl::read(&value).is_err().then_some(node.span)
+/// Adds where in `node`, which `path` names, somebody may have written a secret: what no key has and sounds like one,
+/// and a store that is not understood, of which nobody knows what is a password.
+fn add_secrets(path: &str, node: &Node, secrets: &mut Vec<Range<usize>>) {
+    let is_known = KEYS.iter().any(|key| key.path == path);
+    let value = Value { node, path, folder: Path::new("") };
+    match &node.kind {
+        _ if path == URL && StoreUrl::read(&value).is_err() => secrets.push(node.span.clone()),
+        _ if is_known => {}
+        _ if sounds_secret(last(path)) => secrets.push(node.span.clone()),
+        Kind::Scalar(_) => {}
+        Kind::List(items) => items.iter().for_each(|item| add_secrets(path, item, secrets)),
+        Kind::Map(members) => {
+            let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
+            members.iter().for_each(|(name, node)| add_secrets(&format!("{prefix}{}", name.text), node, secrets));
+        }
+    }
+}
+
+/// The last word of a path.
+fn last(path: &str) -> &str {
+    path.rsplit('.').next().unwrap_or_default()
 }
 
 /// Whether two listeners cannot both have their address.
@@ -332,6 +348,11 @@ fn unknown(prefix: &str, name: &Name) -> Wrong {
         inside.filter_map(|key| key.path.split('.').nth(depth))
     };
     let elsewhere = KEYS.iter().find(|key| key.path == name.text || key.path.ends_with(&format!(".{}", name.text)));
+    let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+    if let Some(key) = KEYS.iter().find(|key| key.path.strip_suffix("_file") == Some(&*whole)) {
+        let help = format!("put it into a file and name that: `{}`", key.path);
+        return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key");
+    }
     let help = match (nearest(&name.text, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, Some(Some((group, key)))) => format!("`{key}` belongs under `{}:`", group.replace('.', ": ")),
@@ -342,15 +363,21 @@ fn unknown(prefix: &str, name: &Name) -> Wrong {
             format!("the keys here are: {}", names.join(", "))
         }
     };
-    let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
     Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key")
 }
 
-fn nearest_variable<'k>(variable: &str, known: &'k [String]) -> Option<&'k str> {
-    let bare = |name: &'k str| name.strip_prefix("SPILLGATE_").unwrap_or(name);
-    let text = variable.strip_prefix("SPILLGATE_")?;
-    let near = nearest(text, known.iter().map(|name| bare(name)))?;
-    known.iter().map(String::as_str).find(|name| bare(name) == near)
+/// What to write in place of a variable that is none, if it looks like a slip.
+fn meant_variable(variable: &str) -> Option<String> {
+    let bare = variable.strip_prefix("SPILLGATE_")?;
+    if let Some(key) = KEYS.iter().find(|key| key.variable().strip_suffix("_FILE") == Some(variable)) {
+        let (path, flag) = (key.path, key.flag());
+        return Some(format!("put it into a file and name that: {}, `{path}` or --{flag}", key.variable()));
+    }
+    let in_words = |key: &&Key| key.path.replace('.', "_").eq_ignore_ascii_case(bare);
+    let names: Vec<_> = KEYS.iter().map(|key| key.variable().split_off("SPILLGATE_".len())).collect();
+    let meant = KEYS.iter().find(in_words).map(Key::variable);
+    let near = || Some(format!("SPILLGATE_{}", nearest(bare, names.iter().map(String::as_str))?));
+    meant.or_else(near).map(|meant| format!("did you mean `{meant}`?"))
 }
 
 fn split_list(text: &str, start: usize) -> Node {

@@ -6,29 +6,106 @@ use std::ops::Range;
 const BEGINNINGS: [&str; 9] =
     ["://", "redis:", "rediss:", "valkey:", "valkeys:", "cluster:", "sentinel:", "unix:", "redis//"];
 
-/// The text with stars in place of every password in a URL, and as many bytes: what points into the one points to the
-/// same in the other.
+/// What stands for a secret, however long that is.
+const STARS: &str = "***";
+
+/// The text with stars in place of every password in a URL.
 pub(crate) fn masked(text: &str) -> String {
-    let hide = |line: &str| {
-        let mut passwords = parameters(line);
-        // A password may hold any sign, so the last `@` ends it.
-        passwords.extend(line.rfind('@').map(|end| password_start(&line[..end])..end));
-        hidden(line, &passwords)
-    };
-    text.split_inclusive('\n').map(hide).collect()
+    Shown::new(text, Vec::new()).text
 }
 
-/// The text with stars in place of what stands there; lines stay lines.
-pub(super) fn hidden(text: &str, places: &[Range<usize>]) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for (at, sign) in text.char_indices() {
-        if sign != '\n' && places.iter().any(|place| place.contains(&at)) {
-            shown.extend(std::iter::repeat_n('*', sign.len_utf8()));
-        } else {
-            shown.push(sign);
+/// A text without its secrets.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) text: String,
+    /// Where each secret was, and where its stars are.
+    stars: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Shown {
+    /// Without the passwords in URLs and what stands at `places`; lines stay lines.
+    pub(super) fn new(text: &str, mut places: Vec<Range<usize>>) -> Shown {
+        places.extend(passwords(text));
+        places.sort_by_key(|place| place.start);
+        let mut shown = Shown { text: String::with_capacity(text.len()), stars: Vec::new() };
+        let mut at = 0;
+        for place in places {
+            let mut start = place.start.max(at);
+            for line in text.get(start..place.end).unwrap_or_default().split_inclusive('\n') {
+                let secret = start..start + line.trim_end_matches('\n').len();
+                start += line.len();
+                match shown.stars.last_mut() {
+                    _ if secret.is_empty() => continue,
+                    Some((before, _)) if before.end == secret.start => before.end = secret.end,
+                    _ => {
+                        shown.text.push_str(&text[at..secret.start]);
+                        let begin = shown.text.len();
+                        shown.text.push_str(STARS);
+                        shown.stars.push((secret.clone(), begin..begin + STARS.len()));
+                    }
+                }
+                at = secret.end;
+            }
         }
+        shown.text.push_str(&text[at..]);
+        shown
     }
-    shown
+
+    /// Where something of the text is now; what is in a secret, is at its stars.
+    pub(super) fn place(&self, place: &Range<usize>) -> Range<usize> {
+        let at = |offset: usize| {
+            let before = self.stars.iter().rev().find(|(secret, _)| secret.start < offset);
+            match before {
+                None => offset,
+                Some((secret, stars)) if offset <= secret.end => stars.end,
+                Some((secret, stars)) => offset - secret.end + stars.end,
+            }
+        };
+        at(place.start)..at(place.end)
+    }
+}
+
+/// Where the passwords of URLs are.
+fn passwords(text: &str) -> Vec<Range<usize>> {
+    let mut places = Vec::new();
+    let mut begin = 0;
+    for line in text.split_inclusive('\n') {
+        let mut found = parameters(line);
+        // A password may hold any sign, so the last `@` ends it.
+        found.extend(line.rfind('@').map(|end| password_start(&line[..end])..end));
+        places.extend(found.into_iter().map(|place| place.start + begin..place.end + begin));
+        begin += line.len();
+    }
+    places
+}
+
+/// Whether what has this name may be a secret, unless somebody knows better.
+pub(super) fn sounds_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["pass", "secret", "token", "key"].iter().any(|word| name.contains(word))
+}
+
+/// Where secrets may be in a text that is not understood: after such a name to the end of the line, and on the lines
+/// below that are further in.
+pub(super) fn after_names(text: &str, is_known: impl Fn(&str) -> bool) -> Vec<Range<usize>> {
+    let mut places = Vec::new();
+    let (mut begin, mut margin) = (0, usize::MAX);
+    for line in text.split_inclusive('\n') {
+        let names = line.match_indices([':', '=']).filter(|(end, _)| {
+            let name = line[..*end].trim_end_matches(['"', '\'', ' ']);
+            let name = name.rsplit(|sign: char| !(sign.is_alphanumeric() || matches!(sign, '_' | '-'))).next();
+            name.is_some_and(|name| sounds_secret(name) && !is_known(name))
+        });
+        let (name, indent) = (names.map(|(end, _)| end + 1).next(), line.len() - line.trim_start().len());
+        if indent > margin {
+            places.push(begin..begin + line.len());
+        } else {
+            margin = if name.is_some() { indent } else { usize::MAX };
+            places.extend(name.map(|end| begin + end..begin + line.len()));
+        }
+        begin += line.len();
+    }
+    places
 }
 
 /// Where the password begins in a line that ends with who logs in: after the second part of a URL's `scheme:user:`,
@@ -68,33 +145,50 @@ fn parameters(line: &str) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::masked;
+    use super::*;
 
     #[test]
-    fn passwords_are_stars_and_nothing_moves() {
+    fn passwords_are_stars_of_one_width() {
         for (text, expected) in [
-            ("store: {url: redis://u:secret@h:6379/2}", "store: {url: redis://u:******@h:6379/2}"),
-            ("redis://:secret@h", "redis://:******@h"),
-            ("a: 1\nredis-cluster://u:p@ss@h1:1,h2:2\nb: x", "a: 1\nredis-cluster://u:****@h1:1,h2:2\nb: x"),
-            ("redis://u:pa/ss?@h", "redis://u:******@h"),
-            ("unix:///run/r.sock?user=u&pass=secret&db=1", "unix:///run/r.sock?user=u&pass=******&db=1"),
-            ("url: unix:///r?pass=s\n", "url: unix:///r?pass=*\n"),
+            ("store: {url: redis://u:secret@h:6379/2}", "store: {url: redis://u:***@h:6379/2}"),
+            ("redis://:secret@h", "redis://:***@h"),
+            ("a: 1\nredis-cluster://u:p@ss@h1:1,h2:2\nb: x", "a: 1\nredis-cluster://u:***@h1:1,h2:2\nb: x"),
+            ("redis://u:pa/ss?@h", "redis://u:***@h"),
+            ("unix:///run/r.sock?user=u&pass=secret&db=1", "unix:///run/r.sock?user=u&pass=***&db=1"),
+            ("url: unix:///r?pass=s\n", "url: unix:///r?pass=***\n"),
             ("rediss://u@h", "rediss://u@h"),
-            ("redis:u:secret@h", "redis:u:******@h"),
-            ("--store redis:/u:secret@h", "--store redis:/u:******@h"),
+            ("redis:u:secret@h", "redis:u:***@h"),
+            ("--store redis:/u:secret@h", "--store redis:/u:***@h"),
             ("http: 0.0.0.0:8080", "http: 0.0.0.0:8080"),
-            ("limiter:secret@h:6379", "limiter:******@h:6379"),
-            ("url: :secret@redis:6379", "url: :******@redis:6379"),
-            ("unix:/r?pass=secret", "unix:/r?pass=******"),
-            ("unix:/r?pass=se@cret&db=1", "unix:***************&db=1"),
-            ("redis:///secret@h", "redis:*********@h"),
-            ("error: an argument 'redis://u:secret@h' is", "error: an argument 'redis://u:******@h' is"),
+            ("limiter:secret@h:6379", "limiter:***@h:6379"),
+            ("url: :secret@redis:6379", "url: :***@redis:6379"),
+            ("unix:/r?pass=secret", "unix:/r?pass=***"),
+            ("unix:/r?pass=se@cret&db=1", "unix:***&db=1"),
+            ("redis:///secret@h", "redis:***@h"),
+            ("error: an argument 'redis://u:secret@h' is", "error: an argument 'redis://u:***@h' is"),
             ("error: invalid value 'a@b': write KEY=VALUE", "error: invalid value 'a@b': write KEY=VALUE"),
             ("--store-password-file=x", "--store-password-file=x"),
-            ("redis://u:grüße@h", "redis://u:*******@h"),
+            ("redis://u:grüße@h", "redis://u:***@h"),
         ] {
             assert_eq!(masked(text), expected);
-            assert_eq!(masked(text).len(), text.len());
+            assert_eq!(masked(expected), expected, "stars are not masked again");
         }
+    }
+
+    #[test]
+    fn what_stands_behind_a_secret_is_found_again() {
+        for secret in ["s", "sss", "a-long-secret"] {
+            let text = format!("{{pass: {secret}, b: 1}}\n{{url: redis://u:{secret}@h, c: 2}}\nd");
+            let shown = Shown::new(&text, vec![7..7 + secret.len()]);
+            assert_eq!(shown.text, "{pass: ***, b: 1}\n{url: redis://u:***@h, c: 2}\nd");
+            let found = |what: &str| {
+                let start = text.find(what).expect(what);
+                shown.text[shown.place(&(start..start + what.len()))].to_owned()
+            };
+            assert_eq!(["b: 1", "c: 2", "h, c", "\nd"].map(found), ["b: 1", "c: 2", "h, c", "\nd"]);
+            assert_eq!(&shown.text[shown.place(&(7..7 + secret.len()))], "***");
+            assert_eq!(&shown.text[shown.place(&(0..text.len()))], shown.text);
+        }
+        assert_eq!(Shown::new("a: |\n  b\n\n  c\nd", vec![3..14]).text, "a: ***\n***\n\n***\nd");
     }
 }

@@ -212,6 +212,7 @@ fn the_bounds_of_a_shared_store_are_those_that_are_told() {
     let with = |line: &str| format!("store:\n  url: redis://h\n  {line}\n");
     for (good, wrong) in [
         ("deadline: 100us", "deadline: 99us"),
+        ("deadline: 1m", "deadline: 60001ms"),
         ("expected_nodes: 1", "expected_nodes: 0"),
         ("expected_nodes: 100k", "expected_nodes: 100001"),
         ("connections: 1024", "connections: 1025"),
@@ -263,6 +264,15 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
             "limits: {shadow: true}",
             "1:10 unknown key `limits.shadow`; `shadow` belongs at the top of the file, not under `limits:`",
         ),
+        (
+            "store: {password: x}",
+            "1:9 unknown key `store.password`; put it into a file and name that: `store.password_file`",
+        ),
+        (
+            "store: {key_secret: x}",
+            "1:9 unknown key `store.key_secret`; put it into a file and name that: `store.key_secret_file`",
+        ),
+        ("admin_token: x", "1:1 unknown key `admin_token`; put it into a file and name that: `admin_token_file`"),
         ("allow: {everything: true}", "1:9 unknown key `allow.everything`; the keys here are: grpc, http"),
         ("http: off\nhttp: off", "2:1 `http` stands here twice; keep one; the first is on line 1"),
         (
@@ -313,13 +323,40 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ("limits: {value: 1MiB}", "1:17 `1MiB` is out of range for `limits.value`; choose 1 to 65536"),
         ("limits: {body: 1GiB}", "1:16 `1GiB` is out of range for `limits.body`; choose 64 to 67108864"),
         ("memory: {max_keys: 99999999999G}", "1:20 `99999999999G` is too large; write a whole number: 500, 10k, 10M"),
-        ("headers: draft-10", "1:10 `draft-10` is not a value of `headers`; write `draft-11`"),
+        (
+            "headers: draft-10",
+            "1:10 `draft-10` is not a value of `headers`; did you mean `draft-11`? write one of: draft-11, draft-06, x-ratelimit, off",
+        ),
         (
             "trusted_proxies: [10.0.0.0/33]",
             "1:19 `10.0.0.0/33` is not a network; write it with its length: 10.0.0.0/8, fd00::/8",
         ),
-        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `true` or `false`"),
-        ("allow: {http: [refunds]}", "1:16 `refunds` is not a value of `allow.http`; write `refund`"),
+        ("shadow: maybe", "1:9 `maybe` is neither true nor false; write `on` or `off`; true and false are the same"),
+        (
+            "allow: {http: [refunds]}",
+            "1:16 `refunds` is not a value of `allow.http`; did you mean `refund`? write one of: refund, override",
+        ),
+        (
+            "store: {url: redis://h, log: zzet}",
+            "1:30 `zzet` is not a value of `store.log`; did you mean `zset`? write one of: packed, zset",
+        ),
+        (
+            "store: {url: redis://h, fixed_window: x}",
+            "1:39 `x` is not a value of `store.fixed_window`; write one of: script, native",
+        ),
+        (
+            "store: {url: redis://h, connections: Auto}",
+            "1:38 `Auto` is not a value of `store.connections`; write a whole number: 500, 10k, 10M, or `auto`",
+        ),
+        (
+            "store: {url: redis://h, deny_cache: 0}",
+            "1:37 `0` is out of range for `store.deny_cache`; choose 1 to 10000000, or `off`",
+        ),
+        (
+            "store: {url: redis:/h, expected_nodes: 3}",
+            "1:14 what `store.url` says is not a store; write `memory`, redis://HOST:PORT, rediss:// (TLS), \
+             redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
+        ),
         (
             "forward_auth: {domain: web}",
             "1:24 forward_auth has a domain but no descriptors; set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]",
@@ -366,6 +403,21 @@ fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
     let found = with("SPILLGATE_HTPP").expect_err("a slip");
     assert_eq!(found[0].to_string(), "unknown variable `SPILLGATE_HTPP`");
     assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some("did you mean `SPILLGATE_HTTP`?"));
+    for (name, help) in [
+        ("SPILLGATE_STORE_URL", "did you mean `SPILLGATE_STORE`?"),
+        ("SPILLGATE_STORE_USR", "did you mean `SPILLGATE_STORE_USER`?"),
+        (
+            "SPILLGATE_STORE_PASSWORD",
+            "put it into a file and name that: SPILLGATE_STORE_PASSWORD_FILE, `store.password_file` or --store-password-file",
+        ),
+        (
+            "SPILLGATE_ADMIN_TOKEN",
+            "put it into a file and name that: SPILLGATE_ADMIN_TOKEN_FILE, `admin_token_file` or --admin-token-file",
+        ),
+    ] {
+        let found = with(name).expect_err(name);
+        assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some(help), "{name}");
+    }
     for name in ["SPILLGATE_SERVICE_HOST", "SPILLGATE_PORT_8080_TCP_ADDR", "SPILLGATE_PORT", "SPILLGATE_RELEASE"] {
         assert!(with(name).is_ok(), "{name}");
     }

@@ -22,6 +22,8 @@ pub(super) struct Value<'v> {
 /// How a duration is written.
 const DURATION_MEND: &str = "write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m";
 
+const YEAR: Duration = Duration::from_secs(31_536_000);
+
 type Read<T> = Result<T, Wrong>;
 
 impl<'v> Value<'v> {
@@ -70,7 +72,10 @@ impl<'v> Value<'v> {
         match self.text()? {
             "true" | "on" | "yes" => Ok(true),
             "false" | "off" | "no" => Ok(false),
-            other => Err(self.wrong(format!("`{other}` is neither true nor false"), "write `true` or `false`")),
+            other => Err(self.wrong(
+                format!("`{other}` is neither true nor false"),
+                "write `on` or `off`; true and false are the same",
+            )),
         }
     }
 
@@ -82,7 +87,8 @@ impl<'v> Value<'v> {
         }
         let choices: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let near = nearest(text, choices.iter().copied());
-        let mend = near.map_or_else(|| format!("write one of: {}", choices.join(", ")), |n| format!("write `{n}`"));
+        let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
+        let mend = format!("{near}write one of: {}", choices.join(", "));
         Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), mend))
     }
 
@@ -158,6 +164,15 @@ impl<'v> Value<'v> {
         self.within(value, &range)
     }
 
+    /// A count, or `word` for none.
+    pub(super) fn count_or(&self, word: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
+        if self.text()? == word {
+            return Ok(None);
+        }
+        let with_word = |wrong: Wrong| Wrong { help: format!("{}, or `{word}`", wrong.help), ..wrong };
+        self.count(range).map(Some).map_err(with_word)
+    }
+
     /// Bytes: `256`, `64KiB`, `1MB`.
     pub(super) fn size(&self, range: RangeInclusive<u64>) -> Read<usize> {
         const UNITS: [(&str, u64); 9] = [
@@ -183,11 +198,18 @@ impl<'v> Value<'v> {
 
     /// The same, and no less than `least`.
     pub(super) fn duration_from(&self, least: Duration) -> Read<Duration> {
+        self.duration_within(least..=YEAR)
+    }
+
+    /// `10ms`, `1s`, within a range.
+    pub(super) fn duration_within(&self, range: RangeInclusive<Duration>) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {
-            Some(value) if value >= least && value <= Duration::from_secs(31_536_000) => Ok(value),
+            Some(value) if range.contains(&value) => Ok(value),
             Some(_) => {
-                let help = format!("choose {least:?} to 365d");
+                let (least, most) = (range.start(), range.end());
+                let most = if *most == YEAR { "365d".to_owned() } else { format!("{most:?}") };
+                let help = format!("choose {least:?} to {most}");
                 Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
             }
             None => Err(self.wrong(format!("`{text}` is not a duration"), duration_mend(text))),

@@ -158,15 +158,45 @@ fn check_without_a_store_says_what_is_wrong() {
     assert!(refused.code == 3 && refused.stderr.contains("did not decide: noperm: "), "{refused:?}");
     assert!(refused.stderr.contains("evalsha"), "{refused:?}");
     for (arguments, expected) in [
-        ("--take", "--store"),
-        (&format!("--store {url} --at 1s"), "--at"),
-        ("--store memory", "memory"),
+        ("--take", "--take is for a shared store"),
+        ("--take --store memory", "name one with --store"),
+        (&format!("--store {url} --at 0s"), "--at sets a clock"),
         ("--store-key-secret-file none", "is for a shared store"),
         (&format!("--store {url} --store-key-secret-file none"), "the key secret none cannot be read"),
     ] {
         let said = run(arguments);
         assert!(said.code == 2 && said.stderr.contains(expected), "{arguments}: {said:?}");
     }
+}
+
+#[test]
+fn check_asks_the_store_that_a_file_or_a_variable_names() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    folder.write("secret", "000102030405060708090a0b0c0d0e0f");
+    folder.write("s.yaml", &format!("store: {{url: '{}', key_secret_file: secret}}\n", redis.url()));
+    let ask = |arguments: &str, variables: &[(&str, &str)]| {
+        let arguments = format!("check rules.yaml -d api -e user=7 {arguments}");
+        folder.run_with(&arguments.split_whitespace().collect::<Vec<_>>(), variables)
+    };
+    let store = format!("store {}: ", redis.url());
+    let of_file = ask("-c s.yaml --take --cost 3", &[]);
+    assert_eq!((of_file.code, of_file.stderr.as_str()), (0, ""), "{of_file:?}");
+    assert!(of_file.stdout.starts_with(&format!("{store}taken from")), "{of_file:?}");
+    assert_eq!((ask("-c s.yaml", &[]).code, redis.keys(&[]).len()), (1, 2), "it was taken");
+    // Without the fleet's secret these are other keys: nobody took from them, and that is said.
+    let url = redis.url();
+    for (arguments, variables) in [
+        (format!("--store {url}"), &[][..]),
+        (String::new(), &[("SPILLGATE_STORE", &*url)][..]),
+        ("--json".into(), &[("SPILLGATE_STORE", &*url)]),
+    ] {
+        let said = ask(&arguments, variables);
+        assert!(said.code == 0 && said.stdout.contains(&url), "{arguments}: {said:?}");
+        assert!(said.stderr.starts_with("note: hashed without a secret"), "{arguments}: {said:?}");
+    }
+    let alone = ask("-c s.yaml --store memory --at 0s,1s", &[]);
+    assert_eq!((alone.code, alone.stderr.as_str()), (0, ""), "{alone:?}");
+    assert!(alone.stdout.starts_with("domain api"), "{alone:?}");
 }
 
 #[test]

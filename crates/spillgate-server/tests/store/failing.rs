@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use prost::Message as _;
 use spillgate_redis::Failure;
@@ -16,7 +17,7 @@ use crate::cli_support::{Folder, signal};
 use crate::fleet::{PATIENT, check, client, judged, logged, metric, request, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis, free_port};
 use crate::support::spillgate::Spillgate;
-use crate::support::{DEADLINE, eventually, http as plain_http};
+use crate::support::{eventually, http as plain_http};
 
 /// A limit of each policy.
 fn policies() -> Folder {
@@ -263,8 +264,8 @@ fn a_cluster_that_lacks_a_node_answers() {
 #[test]
 fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     let (redis, folder) = (Redis::start(), policies());
-    // The store itself would have half an hour.
-    let server = serve(&folder, &redis.url(), &["--store-deadline", "30m"]);
+    // The store itself would have a minute.
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
     until_store(server.http(), "error", "a");
     let (runtime, mut attempts) = (Runtime::new().expect("a runtime"), 0);
     // A worker that has had no connection yet cannot ask.
@@ -304,7 +305,7 @@ async fn ask_with_timeout(server: SocketAddr, timeout: &str, user: &str) -> Rate
         }
         RateLimitResponse::decode(&read[5..]).expect("an answer of RLS")
     };
-    tokio::time::timeout(DEADLINE, answered).await.expect("the store's half hour is not over")
+    tokio::time::timeout(Duration::from_secs(50), answered).await.expect("the store's minute is not over")
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::support::redis::{Redis, free_port};
 
 const LIMIT: &str = "  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
 
+/// What `serve` says of wrong settings.
 fn refused(folder: &Folder, arguments: &str) -> Said {
     let said = folder.run(&format!("serve rules.yaml --http 127.0.0.1:0 --grpc off --admin off {arguments}"));
     assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}: {said:?}");
@@ -26,7 +27,7 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
         ("--store redis://h --store-deadline 0s", "out of range for `store.deadline`"),
         ("--store redis://h --store-expected-nodes 0", "out of range for `store.expected_nodes`"),
         ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
-        ("--store redis://h --store-fixed-window nativ", "write `native`"),
+        ("--store redis://h --store-fixed-window nativ", "did you mean `native`?"),
         ("--store redis://h --store-scripts maybe", "neither true nor false"),
         ("--store redis://h --store-deny-cache none", "write a whole number"),
         ("--store-deadline 20ms", "`store.deadline` is for a shared store, and this one is memory"),
@@ -50,6 +51,37 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
 }
 
 #[test]
+fn validate_refuses_what_serve_refuses() {
+    let folder = rules(LIMIT);
+    folder.write("short", "0102\n");
+    folder.write("secret", "000102030405060708090a0b0c0d0e0f\n");
+    let store = |line: &str| format!("store:\n  url: redis://h\n  expected_nodes: 2\n  {line}\n");
+    let tls = |line: &str| store(line).replace("redis:", "rediss:");
+    for (text, expected) in [
+        (store("").replace("//h", "//h:abc"), "the port of the store is no number up to 65535"),
+        (store("").replace("//h", "//h:65536"), "correct `store.url`: redis://HOST:PORT"),
+        (store("password_file: none"), "none cannot be read"),
+        (store("key_secret_file: short"), "short holds no key secret"),
+        (tls("tls: {ca: none}"), "none cannot be read"),
+        (tls("tls: {ca: short}"), "the files under `store.tls`"),
+        (store("deadline: 1h"), "choose 100µs to 60s"),
+    ] {
+        folder.write("s.yaml", &text);
+        let served = refused(&folder, "-c s.yaml");
+        let validated = folder.run("validate rules.yaml -c s.yaml");
+        assert_eq!(validated.code, 2, "{text}: {validated:?}");
+        for said in [&served, &validated] {
+            let words: Vec<_> = said.stderr.split_whitespace().collect();
+            assert!(words.join(" ").contains(expected), "{text}: {}", said.stderr);
+        }
+        assert!(validated.stderr.starts_with(served.stderr.trim_end()), "{text}: {served:?} {validated:?}");
+    }
+    folder.write("s.yaml", &store("key_secret_file: secret"));
+    let said = folder.run("validate rules.yaml -c s.yaml");
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
+#[test]
 fn in_a_file_the_line_is_shown_without_the_password() {
     let folder = rules(LIMIT);
     folder.write("s.yaml", "store:\n  url: http://u:hush@h\n");
@@ -57,7 +89,7 @@ fn in_a_file_the_line_is_shown_without_the_password() {
     assert!(said.stderr.contains("s.yaml:2:8") && said.stderr.contains("url: ***"), "{}", said.stderr);
     folder.write("s.yaml", "store:\n  url: redis://u:hush@h\n  user: u\n  password_file: f\n");
     let said = refused(&folder, "-c s.yaml");
-    assert!(said.stderr.contains("redis://u:****@h"), "{}", said.stderr);
+    assert!(said.stderr.contains("redis://u:***@h"), "{}", said.stderr);
 }
 
 #[test]
@@ -97,6 +129,49 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
             silent(&format!("{command} {url}"));
             silent(&format!("{command} --config {url} rules.yaml"));
         }
+    }
+}
+
+#[test]
+fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
+    let folder = rules(LIMIT);
+    for text in [
+        "store: {password: hush}",
+        "store: {key_secret: hush, usr: a}",
+        "store:\n  usr: a\n  passwd: 'hush'\n  urll: b",
+        "redis:\n  requirepass: hush",
+        "redis: [{auth_token: hush}]",
+        "store:\n  password: |\n    hush\n    hush\n  usr: a",
+        "store: {API-Key: {a: hush, b: [hush]}}",
+        "store:\n  password: hush\n  password: hush",
+        "store: {'password': hush, url: [",
+        "store:\n  password: hush: hush\n",
+        "store:\n\tpassword: hush\n",
+        "store:\n  password: >\n    hush\n    hush\n  password: x",
+        "[{secret: hush}]",
+    ] {
+        folder.write("s.yaml", &format!("{text}\n"));
+        for command in ["serve rules.yaml", "validate rules.yaml --json", "doctor"] {
+            let said = folder.run(&format!("{command} -c s.yaml"));
+            assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{command}: {text}: {said:?}");
+        }
+    }
+    // Stars do not tell how long it was, and what stands behind them is still pointed at.
+    let shown = ["hush", "hush-hush-hush"].map(|secret| {
+        folder.write("s.yaml", &format!("store: {{password: {secret}, usr: u}}\n"));
+        refused(&folder, "-c s.yaml").stderr
+    });
+    assert_eq!(shown[0], shown[1]);
+    assert!(shown[0].contains("store: {password: ***, usr: u}"), "{}", shown[0]);
+    let column = |part: &str| shown[0].lines().find_map(|line| line.find(part));
+    assert_eq!(column("usr: u}"), column(" ^|^").map(|blank| blank + 1), "{}", shown[0]);
+    for variable in ["SPILLGATE_STORE_PASSWORD", "SPILLGATE_STORE_PASSWORD_FIL", "SPILLGATE_STORE_KEY_SECRET"] {
+        let said = folder.run_with(&["serve", "rules.yaml"], &[(variable, "hush")]);
+        assert!(said.code == 2 && said.stderr.contains("_FILE") && !said.stderr.contains("hush"), "{said:?}");
+    }
+    for (argument, meant) in [("--store-url", "'--store'"), ("--store-password", "'--store-password-file'")] {
+        let said = folder.run(&format!("serve rules.yaml {argument}=hush"));
+        assert!(said.code == 2 && said.stderr.contains(meant) && !said.stderr.contains("hush"), "{said:?}");
     }
 }
 
