@@ -119,7 +119,7 @@ impl Call<'_, '_, '_> {
         let detail = match keys.len() {
             0 => return failed,
             1 => format!("{why}; if the key holds what is not ours: DEL {named}"),
-            ..=NAMES_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
+            2..=NAMES_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
             all => format!("{why}; DEL whichever holds what is not ours: {named}, or {} more", all - NAMES_MAX),
         };
         Failed::new(failed.class, detail)

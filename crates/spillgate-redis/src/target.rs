@@ -100,7 +100,8 @@ async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), logs_in: 
         // Nobody is logged in yet; to who never will be, a server may hang up in the middle of the scripts.
         Some(error) if error.starts_with("NOAUTH") && logs_in || error.starts_with("NOPERM") => Ok(()),
         Some(error) => Err(Failed::said(error.to_owned())),
-        None => Ok(()),
+        None if said.starts_with('+') => Ok(()),
+        None => Err(Failed::new(Failure::Disconnected, "what answers there is no Redis")),
     }
 }
 
