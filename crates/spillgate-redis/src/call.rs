@@ -6,7 +6,10 @@ use spillgate_core::{Algorithm, Anchor, Decision, Hit, MAX_HITS, OpKind, Quota, 
 
 use crate::plain::{self, Plain, ServerClock};
 use crate::request::{self, Answer, Request};
-use crate::{FixedWindow, LogForm, Name, Settings};
+use crate::{Failed, Failure, FixedWindow, LogForm, Name, Settings};
+
+/// Keys that a failure names.
+const NAMES_MAX: usize = 3;
 
 /// How requests are put, by the settings.
 #[derive(Debug)]
@@ -96,6 +99,30 @@ impl Call<'_, '_, '_> {
             Call::Script(request) => request.keys().first().copied(),
             Call::Plain(plain) => plain.key(),
         }
+    }
+
+    /// The failure, with the names of the keys if what they hold may be its cause: such a key fails until it is deleted.
+    pub(crate) fn failed(&self, failed: Failed) -> Failed {
+        // Where a script stumbles, it does so over a value.
+        let stumbled = failed.class == Failure::Other && failed.detail.contains("user_script:");
+        if !stumbled && !matches!(failed.class, Failure::Wrongtype | Failure::Garbled) {
+            return failed;
+        }
+        let keys: Vec<Name> = match self {
+            Call::Script(request) => request.keys().to_vec(),
+            Call::Plain(plain) => plain.counters().collect(),
+        };
+        let named: Vec<_> = keys.iter().take(NAMES_MAX).map(Name::to_string).collect();
+        let named = named.join(", ");
+        // Which script it was, and where in it, is nobody's business.
+        let why = failed.detail.split(" script: ").next().unwrap_or_default();
+        let detail = match keys.len() {
+            0 => return failed,
+            1 => format!("{why}; if the key holds what is not ours: DEL {named}"),
+            2..=NAMES_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
+            all => format!("{why}; DEL whichever holds what is not ours: {named}, or {} more", all - NAMES_MAX),
+        };
+        Failed::new(failed.class, detail)
     }
 
     /// As of [`Request::until`]; plain commands give nothing back.

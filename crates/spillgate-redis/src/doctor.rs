@@ -48,7 +48,8 @@ pub struct ServerReport {
     /// Why it said nothing more.
     pub failed: Option<Failed>,
     /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
-    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts. On a cluster of [`CLUSTER_COMMANDS`] too.
+    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts. On a cluster of [`CLUSTER_COMMANDS`] too. Who may run no
+    /// scripts, nor write nor remove anything, is taken for one who may not push either: that would leave a list.
     pub forbidden: Vec<&'static str>,
     /// Each script, and why it does not run; none without scripts, or if something is forbidden.
     pub scripts: Vec<(&'static str, Option<Failed>)>,
@@ -71,10 +72,14 @@ pub struct Info {
     pub replicas: u64,
     /// The bound on its memory; 0 for none.
     pub maxmemory_bytes: u64,
+    /// How much of that is in use.
+    pub used_memory_bytes: u64,
     /// What it does at the bound.
     pub maxmemory_policy: String,
     /// Whether it is a node of a cluster.
     pub in_cluster: bool,
+    /// Whether it is a sentinel, which keeps no keys: of one nothing else is looked at.
+    pub is_sentinel: bool,
 }
 
 /// A cluster as its first node sees it.
@@ -163,6 +168,9 @@ async fn look(
     report: &mut ServerReport,
 ) -> Result<(), Failed> {
     report.info = permitted(server.text(&cmd("INFO")).await)?.map(|text| Info::read(&text));
+    if report.info.as_ref().is_some_and(|info| info.is_sentinel) {
+        return Ok(());
+    }
     let asked =
         patient::Questions::new().map_err(|error: QuotaError| Failed::new(Failure::Other, error.to_string()))?;
     let key = asked.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
@@ -208,8 +216,10 @@ impl Info {
             role: of("role"),
             replicas: number("connected_slaves"),
             maxmemory_bytes: number("maxmemory"),
+            used_memory_bytes: number("used_memory"),
             maxmemory_policy: of("maxmemory_policy"),
             in_cluster: number("cluster_enabled") == 1,
+            is_sentinel: of("redis_mode") == "sentinel" || of("server_mode") == "sentinel",
         }
     }
 }
@@ -225,13 +235,16 @@ mod tests {
 
     #[test]
     fn info_of_either_product_is_read() {
-        let text = "# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n# Memory\r\nmaxmemory:1024\r\n\
+        let text = "# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n# Memory\r\nused_memory:512\r\nmaxmemory:1024\r\n\
                     maxmemory_policy:volatile-ttl\r\nrole:master\r\nconnected_slaves:2\r\n";
         let redis = Info::read(text);
         assert_eq!((redis.product.as_str(), redis.version.as_str()), ("redis", "7.0.15"));
-        assert_eq!((redis.maxmemory_bytes, redis.maxmemory_policy.as_str()), (1024, "volatile-ttl"));
+        let memory = (redis.used_memory_bytes, redis.maxmemory_bytes, redis.maxmemory_policy.as_str());
+        assert_eq!(memory, (512, 1024, "volatile-ttl"));
         assert_eq!((redis.role.as_str(), redis.replicas, redis.in_cluster), ("master", 2, false));
         let valkey = Info::read("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:8.1.0\ncluster_enabled:1\n");
         assert_eq!((valkey.product.as_str(), valkey.version.as_str(), valkey.in_cluster), ("valkey", "8.1.0", true));
+        let sentinel = |mode: &str| Info::read(&format!("{mode}:sentinel\n")).is_sentinel;
+        assert!(sentinel("redis_mode") && sentinel("server_mode") && !redis.is_sentinel && !valkey.is_sentinel);
     }
 }

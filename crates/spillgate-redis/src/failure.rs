@@ -165,16 +165,17 @@ impl std::error::Error for Failed {}
 
 impl From<RedisError> for Failed {
     fn from(error: RedisError) -> Failed {
-        let detail = error.to_string();
-        let kind = error.kind();
-        let class = match (error.into_server_errors(), kind) {
-            (Some(errors), _) => errors.first().map_or(Failure::Other, |(_, error)| Failure::of_error(error)),
+        // Of several the first is the cause, or says the same as all others.
+        if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
+            return Failed::new(Failure::of_error(error), error.to_string());
+        }
+        let class = match error.kind() {
             // Who cannot read an answer cannot read the next one either: the client library hangs up.
-            (None, ErrorKind::Io | ErrorKind::Parse) => Failure::Disconnected,
-            (None, ErrorKind::AuthenticationFailed) => Failure::Noperm,
-            (None, _) => Failure::Other,
+            ErrorKind::Io | ErrorKind::Parse => Failure::Disconnected,
+            ErrorKind::AuthenticationFailed => Failure::Noperm,
+            _ => Failure::Other,
         };
-        Failed::new(class, detail)
+        Failed::new(class, error.to_string())
     }
 }
 

@@ -87,8 +87,9 @@ async fn ask<'f, 'r, 'q>(
     let mut decisions = vec![Decision::default(); hits];
     // The general script is not asked again.
     loop {
-        let reply = cluster.ask(&call, deadline).await?;
-        if let Answer::Verdict(verdict) = call.answer(&reply, &mut decisions)? {
+        let reply = cluster.ask(&call, deadline).await.map_err(|failed| call.failed(failed))?;
+        let answer = call.answer(&reply, &mut decisions).map_err(|error| call.failed(error.into()))?;
+        if let Answer::Verdict(verdict) = answer {
             return Ok(Answered { call, reply, verdict, decisions, told: Instant::now() });
         }
     }

@@ -127,6 +127,11 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         self.hits.first().map(Name::of)
     }
 
+    /// The names of all counters that are asked.
+    pub(crate) fn counters(&self) -> impl Iterator<Item = Name> {
+        self.counters.iter().map(|counter| counter.name)
+    }
+
     /// Appends the commands, of which the last one's answer counts.
     pub(crate) fn write(&self, out: &mut Pipeline) {
         out.cmd("MULTI").ignore();

@@ -123,7 +123,7 @@ async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Rep
         Err(error) => match redirection(&error, &live.address) {
             Some(redirection) => Ok(Reply::Elsewhere(redirection)),
             None if matches!(call, Call::Plain(_)) && is_done_in_part(&error, asking) => {
-                Err(Failed::new(Failure::Garbled, error.to_string()))
+                Err(Failed { class: Failure::Garbled, ..error.into() })
             }
             None => Err(error.into()),
         },

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use spillgate_core::{OpKind, Quota};
 
+use crate::address::Url;
 use crate::call::Forms;
 
 /// Nothing lasts longer than a day here, so that sums of times are times.
@@ -103,6 +104,13 @@ impl Settings {
             scripts: true,
             fixed_window: FixedWindow::Script,
         }
+    }
+
+    /// Who logs in, as an ACL names the user: `default` where the URL names nobody.
+    #[must_use]
+    pub fn user(&self) -> String {
+        let named = Url::parse(&self.url).ok().and_then(|url| url.user.username().map(str::to_owned));
+        named.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
     }
 
     /// Whether a store with these settings serves `op` on `quota`, in a request of its own.

@@ -259,8 +259,9 @@ impl RedisStore {
                 let mut call = self.shared.forms.call(now, hits)?;
                 // The general script is not asked again.
                 loop {
-                    let reply = topology.ask(&call, deadline).await?;
-                    if let Answer::Verdict(verdict) = call.answer(&reply, decisions)? {
+                    let reply = topology.ask(&call, deadline).await.map_err(|failed| call.failed(failed))?;
+                    let answer = call.answer(&reply, decisions).map_err(|error| call.failed(error.into()))?;
+                    if let Answer::Verdict(verdict) = answer {
                         return Ok(verdict);
                     }
                 }

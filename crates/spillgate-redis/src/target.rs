@@ -70,7 +70,7 @@ impl Access {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        is_let_in(&mut stream).await?;
+        is_let_in(&mut stream, user.password().is_some()).await?;
         // Deadlines are the caller's. As many requests as may be in flight do not wait to be queued; parts of theirs may,
         // for the driver to take others out.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(self.queue);
@@ -85,7 +85,7 @@ impl Access {
 }
 
 /// Whether the server talks to us. One that hangs up says why, but to nobody's question: the client library would drop it.
-async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), Failed> {
+async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), logs_in: bool) -> Result<(), Failed> {
     // It may have hung up already, and what it said is there all the same.
     let written = stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.and(stream.flush().await);
     let (mut said, mut length) = ([0; 512], 0);
@@ -97,10 +97,11 @@ async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result
     }
     let said = String::from_utf8_lossy(&said[..length]);
     match said.trim_end().strip_prefix('-') {
-        // Nobody is logged in yet.
-        Some(error) if error.starts_with("NOAUTH") || error.starts_with("NOPERM") => Ok(()),
+        // Nobody is logged in yet; to who never will be, a server may hang up in the middle of the scripts.
+        Some(error) if error.starts_with("NOAUTH") && logs_in || error.starts_with("NOPERM") => Ok(()),
         Some(error) => Err(Failed::said(error.to_owned())),
-        None => Ok(()),
+        None if said.starts_with('+') => Ok(()),
+        None => Err(Failed::new(Failure::Disconnected, "what answers there is no Redis")),
     }
 }
 

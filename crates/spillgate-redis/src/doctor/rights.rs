@@ -94,15 +94,19 @@ async fn is_forbidden(server: &mut Patient, call: &Cmd) -> Result<bool, Failed> 
 
 async fn in_scripts(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
     let key = server.scratch(asked);
-    let Some(sha) = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)? else {
-        return Ok(vec!["SCRIPT LOAD"]);
-    };
-    let mut forbidden = Vec::new();
+    let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
+    let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
     // Who may not even call a script is told so in other words than one whose script may not do this.
-    let called = server.ask(cmd("EVALSHA").arg(&sha).arg(1).arg(key.as_bytes()).arg("TIME")).await;
+    let unknown = "0".repeat(40);
+    let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
+    let called = server.ask(&called).await;
     if called.is_err_and(|failed| failed.class == Failure::Noperm && !failed.detail.contains("script")) {
-        return Ok(vec!["EVALSHA"]);
+        forbidden.push("EVALSHA");
     }
+    let Some(sha) = sha.filter(|_| forbidden.is_empty()) else {
+        forbidden.extend(by_itself(server, asked).await?);
+        return Ok(forbidden);
+    };
     for command in COMMANDS {
         let Some(arguments) = arguments(command) else { continue };
         let mut call = cmd("EVALSHA");
@@ -111,6 +115,38 @@ async fn in_scripts(server: &mut Patient, asked: &Questions) -> Result<Vec<&'sta
             forbidden.push(command);
         }
     }
+    Ok(forbidden)
+}
+
+/// Where no script may be called: each command by itself, so that it fails or finds nothing to do.
+async fn by_itself(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+    let key = server.scratch(asked);
+    let mut forbidden = Vec::new();
+    let is_push = |command: &str| matches!(command, "LPUSH" | "RPUSH");
+    for command in COMMANDS.into_iter().filter(|command| !is_push(command)) {
+        let mut call = cmd(command);
+        if command != "TIME" {
+            call.arg(key.as_bytes());
+        }
+        let wrong: Option<&[&str]> = match command {
+            "HSET" => Some(&["field", "value", "no value"]),
+            "SET" => Some(&["value", "PX", "no time"]),
+            "ZADD" => Some(&["no score", "member"]),
+            _ => arguments(command),
+        };
+        if is_forbidden(server, call.arg(wrong)).await? {
+            forbidden.push(command);
+        }
+    }
+    // A push does something, unless the key holds a text; otherwise that has to be removed.
+    let text = server.ask(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
+    for command in COMMANDS.into_iter().filter(|command| is_push(command)) {
+        let is_tried = text || !forbidden.contains(&"DEL");
+        if !is_tried || is_forbidden(server, cmd(command).arg(key.as_bytes()).arg("value")).await? {
+            forbidden.push(command);
+        }
+    }
+    let _ = server.ask(cmd("DEL").arg(key.as_bytes())).await;
     Ok(forbidden)
 }
 

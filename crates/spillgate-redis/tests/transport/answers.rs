@@ -29,15 +29,53 @@ async fn until_failed(store: &RedisStore, quota: &Quota, class: Failure) {
 async fn a_key_of_another_type_concerns_nobody_else() {
     let server = Server::start();
     let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
-    let hit = Hit::new(7, &quota, Op::take(1), Binding::Enforce);
-    server.run(&["SADD", &Name::of(&hit).to_string(), "foreign"]);
+    let name = name(7, &quota);
+    server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
         let failed = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
         assert_eq!(failed.class, Failure::Wrongtype, "{failed}");
+        assert!(failed.detail.ends_with(&format!("DEL {name}")) && !failed.detail.contains("script"), "{failed}");
         let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("another key");
         assert_eq!(decision.remaining, 1000 - taken);
     }
     assert_eq!(store.circuit(), Circuit::Closed);
+    server.run(&["DEL", &name]);
+    take(&store, 7, &quota, PATIENCE).await.expect("what the failure says helps");
+}
+
+/// The name of the key that `quota` counts `key` in.
+fn name(key: u128, quota: &Quota) -> String {
+    Name::of(&Hit::new(key, quota, Op::Look, Binding::Enforce)).to_string()
+}
+
+#[tokio::test]
+async fn a_value_of_somebody_elses_is_told_with_the_names_of_all_it_may_be_in() {
+    let server = Server::start();
+    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    server.run(&["SET", &name(1, &quota), "foreign"]);
+    let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("the key holds a text");
+    assert!(failed.detail.ends_with(&format!("DEL {}", name(1, &quota))), "{failed}");
+    for (keys, more) in [(3, ""), (4, ", or 1 more")] {
+        let hits: Vec<_> = (1..=keys).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let failed = store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect_err("one is a text");
+        let names: Vec<_> = (1..=3).map(|key| name(key, &quota)).collect();
+        assert!(failed.detail.ends_with(&format!(": {}{more}", names.join(", "))), "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_many_commands_have_is_told_once() {
+    let server = Server::start();
+    server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha"]);
+    server.run(&["CONFIG", "SET", "requirepass", "right"]);
+    for (user, word) in [("", "NOAUTH"), ("limiter:secret@", "script|load")] {
+        let url = format!("redis://{user}127.0.0.1:{}/", server.port());
+        let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
+        let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("it may not load");
+        assert_eq!((failed.class, failed.detail.matches(word).count()), (Failure::Noperm, 1), "{failed}");
+        assert!(!failed.detail.contains("Pipeline"), "{failed}");
+    }
 }
 
 #[tokio::test]

@@ -116,7 +116,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
         );
         return Err(wrong(Trouble::new(message, "use --take, or ask one descriptor at a time").into()));
     }
-    let code = answer(check, &service, &|_| {}, Some(&settings.store.url), terminal)?;
+    let code = answer(check, &service, &|_| {}, Some(settings), terminal)?;
     if settings.store.key_secret_file.is_none() {
         terminal.complain(store::NO_SECRET);
     }
@@ -129,12 +129,12 @@ fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Resul
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
 
-/// Asks and tells; `set` sets the clock to a time since its start, and `url` says which store is asked.
+/// Asks and tells; `set` sets the clock to a time since its start, and `settings` say which store is asked.
 fn answer<C: Clock>(
     check: &Check,
     service: &Service<C>,
     set: &dyn Fn(Duration),
-    url: Option<&StoreUrl>,
+    settings: Option<&Settings>,
     terminal: &mut Terminal,
 ) -> Result<u8, Unanswered> {
     let loaded = service.rules();
@@ -150,12 +150,12 @@ fn answer<C: Clock>(
         descriptors: &descriptors,
         max_wait_ns: u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX),
     };
-    let asked = ask_all(check, service, set, url, &loaded, &request)?;
+    let asked = ask_all(check, service, set, settings, &loaded, &request)?;
     if check.json {
-        terminal.json(&explain::json(check, &loaded, &pairs, &asked, url));
+        terminal.json(&explain::json(check, &loaded, &pairs, &asked, settings.map(|it| &it.store.url)));
     } else {
         let text = explain::text(check, &loaded, &pairs, &asked, terminal);
-        terminal.print(&(store_line(check, url, terminal) + &text));
+        terminal.print(&(store_line(check, settings.map(|it| &it.store.url), terminal) + &text));
     }
     Ok(if asked.iter().all(|asked| asked.verdict.allowed) { OK } else { NO })
 }
@@ -170,7 +170,7 @@ fn ask_all<'p, C: Clock>(
     check: &Check,
     service: &Service<C>,
     set: &dyn Fn(Duration),
-    url: Option<&StoreUrl>,
+    settings: Option<&Settings>,
     loaded: &'p Loaded,
     request: &Request<'p>,
 ) -> Result<Vec<Asked<'p>>, Unanswered> {
@@ -178,16 +178,20 @@ fn ask_all<'p, C: Clock>(
     let no_runtime = |error| Trouble::new(format!("no runtime: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     runtime.block_on(async {
-        if let (Some(shared), Some(url)) = (service.limiter().store().shared(), url) {
-            shared.store().connected().await.map_err(|failed| (store::unreachable(url, &failed).into(), UNSERVED))?;
+        if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
+            shared
+                .store()
+                .connected()
+                .await
+                .map_err(|failed| (store::unreachable(settings, &failed).into(), UNSERVED))?;
         }
         let mut asked = Vec::new();
         for at in check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize)) {
             set(at);
-            let looks_only = url.is_some() && !check.takes;
+            let looks_only = settings.is_some() && !check.takes;
             let one = ask(at, service, loaded, request, looks_only).await;
             asked.push(one.map_err(|error| match error {
-                ServiceError::Store(_) if url.is_some() => {
+                ServiceError::Store(_) if settings.is_some() => {
                     let help = "look for what is wrong with `spillgate doctor`";
                     let why = service.limiter().store().shared().and_then(first_failure);
                     let why = why.unwrap_or_else(|| error.to_string());

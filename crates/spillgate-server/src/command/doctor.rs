@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use spillgate::{Clock as _, SystemClock};
 use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, ServerReport, examine};
-use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
+use spillgate_redis::{COMMANDS, Failure, PLAIN_COMMANDS};
 
 use super::load::{self, Problems, Trouble};
 use super::show::{count, duration};
@@ -20,6 +20,8 @@ use crate::settings::{Settings, masked};
 const SKEW: Duration = Duration::from_millis(500);
 /// Letters of a line of help.
 const HELP_WIDTH: usize = 90;
+/// What helps where a replica is asked.
+const OF_REPLICA: &str = "a replica takes no writes: name the primary, or redis-sentinel:// so that it is always found";
 /// All slots of a cluster.
 const SLOTS: usize = 16384;
 
@@ -102,7 +104,7 @@ fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
     let report = runtime.map_err(no_runtime)?.block_on(examine(&reached, &|| clock.now()));
     match report {
         Ok(report) => Ok((settings, report)),
-        Err(failed) => Err((store::unreachable(&settings.store.url, &failed).into(), UNSERVED)),
+        Err(failed) => Err((store::unreachable(&settings, &failed).into(), UNSERVED)),
     }
 }
 
@@ -190,11 +192,15 @@ fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
     let slots = match cluster.slots {
         SLOTS => Finding::good("slots", format!("all {SLOTS} have a node")),
         slots => {
-            let help = "give the others to a node: redis-cli --cluster fix HOST:PORT";
+            let help = match slots {
+                0 => "nobody made a cluster of the nodes yet: redis-cli --cluster create HOST:PORT HOST:PORT ...",
+                _ => "give the others to a node: redis-cli --cluster fix HOST:PORT",
+            };
             Finding::new("slots", Grade::Mend, format!("{slots} of {SLOTS} have a node"), help)
         }
     };
     let replicas = match &cluster.alone[..] {
+        [] if cluster.slots == 0 => return vec![state, slots],
         [] => Finding::good("replicas", "each primary has one"),
         alone => {
             let help =
@@ -206,6 +212,10 @@ fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
 }
 
 fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Vec<Finding> {
+    if server.info.as_ref().is_some_and(|info| info.is_sentinel) {
+        let help = format!("it keeps no keys, and tells who does: write redis-sentinel://{}/NAME", server.address);
+        return vec![Finding::new("role", Grade::Mend, "this is a sentinel", help)];
+    }
     let told = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
     if let Some(failed) = &server.failed {
         let help = "is it running, and can its address be reached from here? If so, its own log says more";
@@ -236,8 +246,7 @@ fn version(info: &Info) -> Finding {
 
 fn role(info: &Info, in_cluster: bool) -> Finding {
     if info.role != "master" {
-        let help = "a replica takes no writes: name the primary, or redis-sentinel:// so that it is always found";
-        return Finding::new("role", Grade::Mend, format!("a replica ({})", info.role), help);
+        return Finding::new("role", Grade::Mend, format!("a replica ({})", info.role), OF_REPLICA);
     }
     if info.in_cluster && !in_cluster {
         let help = "write redis-cluster:// (rediss-cluster:// with TLS) in the URL";
@@ -251,11 +260,22 @@ fn role(info: &Info, in_cluster: bool) -> Finding {
 
 fn eviction(info: &Info) -> Finding {
     let policy = &info.maxmemory_policy;
-    let found = match info.maxmemory_bytes {
+    let (used, most) = (info.used_memory_bytes, info.maxmemory_bytes);
+    let found = match most {
         0 => format!("{policy}, and no bound on memory"),
-        bytes => format!("{policy} at {} MiB", bytes >> 20),
+        _ => format!("{policy}, {} of {} MiB used", mib(used), mib(most)),
     };
     match policy.as_str() {
+        "noeviction" if most > 0 && used >= most / 10 * 9 => {
+            let help = "nearly full, and nothing is forgotten: when it is full, limits are left to on_store_failure. CONFIG SET \
+                        maxmemory to more, or CONFIG SET maxmemory-policy volatile-ttl, which forgets what is nearly over";
+            Finding::new("eviction", Grade::Mend, found, help)
+        }
+        "volatile-ttl" if most > 0 && used >= most / 10 * 9 => {
+            let help =
+                "nearly full: when it is full, counts that are nearly over are forgotten. CONFIG SET maxmemory to more";
+            Finding::new("eviction", Grade::Note, found, help)
+        }
         "noeviction" | "volatile-ttl" => Finding::good("eviction", found),
         _ => {
             let help = "when memory is full this forgets counts that still matter, so that who makes many keys is \
@@ -268,6 +288,12 @@ fn eviction(info: &Info) -> Finding {
     }
 }
 
+/// With one digit after the point.
+fn mib(bytes: u64) -> String {
+    let tenths = (u128::from(bytes) * 10) >> 20;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
 fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Finding {
     if server.forbidden.is_empty() {
         let commands = if settings.store.scripts { COMMANDS.len() } else { PLAIN_COMMANDS.len() };
@@ -275,7 +301,7 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
     let rules: Vec<String> = server.forbidden.iter().map(|command| right(command)).collect();
-    let help = format!("ACL SETUSER the user ~sg:* {}", rules.join(" "));
+    let help = format!("ACL SETUSER {} ~sg:* {}", store::user(settings), rules.join(" "));
     Finding::new("rights", Grade::Mend, format!("not allowed: {}", server.forbidden.join(", ")), help)
 }
 
@@ -289,16 +315,40 @@ fn scripts(server: &ServerReport) -> Finding {
     match failed.first() {
         None => Finding::good("scripts", format!("{} run", server.scripts.len())),
         Some((name, why)) => {
-            let help = "until scripts run, limits are left to on_store_failure; `store.scripts: off` serves plain fixed \
-                        windows without them";
             let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
-            Finding::new("scripts", Grade::Mend, found, help)
+            // Which script it was is said already.
+            let found = found.split(" script: ").next().unwrap_or_default();
+            Finding::new("scripts", Grade::Mend, found, script_help(why.class))
+        }
+    }
+}
+
+/// What helps a script that fails so.
+fn script_help(class: Failure) -> &'static str {
+    match class {
+        Failure::Oom => {
+            "memory is full, and limits are left to on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
+             maxmemory-policy volatile-ttl, which forgets what is nearly over"
+        }
+        Failure::Readonly => OF_REPLICA,
+        Failure::Moved => "other nodes have these keys: write redis-cluster:// (rediss-cluster:// with TLS) in the URL",
+        Failure::Clusterdown => "the cluster serves nobody until all slots have a node: CLUSTER INFO, CLUSTER NODES",
+        Failure::Noperm => "the user may not do all that scripts do: README has the least rights",
+        Failure::Loading => "it reads its data, or waits for its primary's: it serves when that is done",
+        Failure::Busy => "somebody's script runs there and does not end: SCRIPT KILL ends it",
+        Failure::Timeout | Failure::Disconnected => "it stopped answering: look whether it runs, and into its own log",
+        _ => {
+            "until scripts run, limits are left to on_store_failure; `store.scripts: off` serves plain fixed windows \
+             without them"
         }
     }
 }
 
 fn clock(server: &ServerReport) -> Finding {
-    let Some((ahead_ns, give_ns)) = server.ahead_ns else { return Finding::unknown("clock") };
+    let Some((ahead_ns, give_ns)) = server.ahead_ns else {
+        let help = "limits go by the store's clock: the user needs +time too";
+        return Finding::new("clock", Grade::Note, "this user may not ask", help);
+    };
     let (off, give) = (Duration::from_nanos(ahead_ns.unsigned_abs()), Duration::from_nanos(give_ns));
     let direction = if ahead_ns < 0 { "behind" } else { "ahead of" };
     let found = format!("{} {direction} this machine's, give or take {}", duration(off), duration(give));

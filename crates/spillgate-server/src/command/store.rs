@@ -73,18 +73,37 @@ pub(super) fn limiter_to_look(settings: &Settings) -> Result<Limiter<Backend>, T
 }
 
 /// Why a command that asks the store has no answer.
-pub(super) fn unreachable(url: &StoreUrl, failed: &Failed) -> Trouble {
+pub(super) fn unreachable(settings: &Settings, failed: &Failed) -> Trouble {
+    let url = &settings.store.url;
+    let said = |words: &str| failed.detail.contains(words);
+    let is_secure = ["rediss", "valkeys"].iter().any(|scheme| url.to_string().starts_with(scheme));
+    let no_tls = ["no answer within", "corrupt message", "handshake"].iter().any(|words| said(words));
     let help = match missing_right(failed) {
         Some(command) => {
-            &format!("ACL SETUSER the user +{command}; README has the least rights for each kind of store")
+            &format!("ACL SETUSER {} +{command}; README has the least rights for each kind of store", user(settings))
         }
         None if failed.class == Failure::Noperm => "check who logs in: `store.user` and `store.password_file`",
-        None if failed.detail.contains("certificate") => {
+        None if said("certificate") => {
             "check that `store.tls.ca` has who vouches for the store's certificate, and that it names this host"
         }
+        None if said("cluster support disabled") => "that server is no cluster: write redis:// (rediss:// with TLS)",
+        None if said("No such master") => {
+            "the sentinels know no primary of that name: SENTINEL MASTERS on one of them lists the names"
+        }
+        None if is_secure && no_tls => "does that port speak TLS? If not, write the scheme without it: redis://",
+        None if said("no Redis") => "check the port: another program listens there, or it speaks TLS (rediss://)",
+        None if said("hung up") => "check the port: it may speak TLS (rediss://), or be another program's",
         None => "check the address, that the store runs, and that nothing between here and there forbids it",
     };
     Trouble::new(format!("the store {url} cannot be reached: {failed}"), help)
+}
+
+/// Who logs in, as an ACL names the user.
+pub(super) fn user(settings: &Settings) -> String {
+    match (&settings.store.user, &settings.store.url) {
+        (None, StoreUrl::Shared(url)) => spillgate_redis::Settings::new(url).user(),
+        (named, _) => named.clone().unwrap_or_default(),
+    }
 }
 
 /// The command that the store says this user may not run, as an ACL writes it.

@@ -1,5 +1,9 @@
 //! `doctor`, and the rights that it looks for.
 
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::Command;
+
 use serde_json::Value;
 use spillgate_redis::doctor::CLUSTER_COMMANDS;
 use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
@@ -7,6 +11,7 @@ use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
 use crate::fleet::{PATIENT, check, rules, serve};
+use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis, free_port};
 
 /// The grade of each thing that doctor looked at.
@@ -18,6 +23,13 @@ fn grades(told: &Value) -> Vec<(String, String)> {
 
 fn mends(told: &Value) -> Vec<String> {
     grades(told).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
+}
+
+/// What helps, of the first thing of that name.
+fn help(told: &Value, what: &str) -> String {
+    let mut findings = told["findings"].as_array().expect("findings").iter();
+    let found = findings.find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}: {told}"));
+    found["help"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -46,16 +58,81 @@ fn doctor_says_what_to_mend() {
     assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
-    // Full: no script runs.
+    // Nearly full, and full: no script runs.
+    let used = redis.run(&["info", "memory"]);
+    let used: u64 =
+        used.split("used_memory:").nth(1).and_then(|it| it.lines().next()?.trim().parse().ok()).expect("used");
+    redis.run(&["config", "set", "maxmemory", &(used + used / 20).to_string()]);
+    for (policy, grade) in [("volatile-ttl", "note"), ("noeviction", "mend")] {
+        redis.run(&["config", "set", "maxmemory-policy", policy]);
+        let told = json(&run(&redis.url()));
+        assert!(grades(&told).contains(&("eviction".to_owned(), grade.to_owned())), "{told}");
+    }
     redis.run(&["config", "set", "maxmemory", "1"]);
-    assert!(mends(&json(&run(&redis.url()))).contains(&"scripts".to_owned()));
+    let told = json(&run(&redis.url()));
+    let helps = ["eviction", "scripts"].map(|what| help(&told, what));
+    assert!(helps.iter().all(|help| help.contains("CONFIG SET maxmemory")), "{told}");
+    assert!(told.to_string().contains(" of 0.0 MiB used"), "{told}");
     let replica =
         Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("a port")]);
-    assert!(mends(&json(&run(&replica.url()))).contains(&"role".to_owned()));
+    let told = json(&run(&replica.url()));
+    assert!(mends(&told).contains(&"role".to_owned()) && help(&told, "scripts").contains("a replica"), "{told}");
     let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
     assert_eq!(gone.code, 3, "{gone:?}");
     assert_eq!(run("memory").code, 2);
     assert_eq!(run("redis://127.0.0.1:x").code, 2);
+}
+
+#[test]
+fn doctor_guesses_why_a_store_is_none() {
+    let (redis, folder) = (Redis::start(), rules(LIMITS));
+    let of_redis = redis.url().replace("redis://", "");
+    let web = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let of_web = web.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for mut client in web.incoming().map_while(Result::ok) {
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let deaf = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let of_deaf = deaf.local_addr().expect("bound");
+    let (_sentinel, of_sentinel) = sentinel(&folder);
+    let rows = [
+        (format!("redis://{of_web}"), "check the port: another program"),
+        (format!("rediss://{of_deaf}"), "does that port speak TLS?"),
+        (format!("rediss://{of_redis}"), "does that port speak TLS?"),
+        (format!("redis-cluster://{of_redis}"), "that server is no cluster: write redis://"),
+        (format!("redis-sentinel://{of_sentinel}/nobody"), "SENTINEL MASTERS"),
+    ];
+    for (url, helps) in rows {
+        let said = folder.run(&format!("doctor --store {url}"));
+        assert!(said.code == 3 && said.stderr.contains(helps), "{url}: {said:?}");
+    }
+    let told = json(&folder.run(&format!("doctor --json --store redis://{of_sentinel}")));
+    assert_eq!(grades(&told), [("role".to_owned(), "mend".to_owned())], "{told}");
+    assert!(help(&told, "role").contains("redis-sentinel://127.0.0.1:"), "{told}");
+}
+
+/// A sentinel that watches nobody, and its address.
+fn sentinel(folder: &Folder) -> (Process, String) {
+    let port = free_port().to_string();
+    folder.write("sentinel.conf", "");
+    let mut command = Command::new("redis-server");
+    command.arg(folder.path("sentinel.conf")).args(["--sentinel", "--bind", "127.0.0.1", "--port", &port]);
+    let process = Process::start("sentinel", &mut command);
+    while !process.line().expect("it says that it is ready").contains("Sentinel ID is") {}
+    (process, format!("127.0.0.1:{port}"))
+}
+
+#[test]
+fn doctor_has_a_cluster_created_that_is_none_yet() {
+    let bus = free_port().to_string();
+    let node = Redis::start_at(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let folder = rules(LIMITS);
+    let url = node.url().replace("redis://", "redis-cluster://");
+    let told = json(&folder.run(&format!("doctor --json --store {url}")));
+    assert!(help(&told, "slots").contains("--cluster create"), "{told}");
+    assert!(grades(&told).iter().all(|(what, _)| what != "replicas"), "{told}");
 }
 
 #[test]
@@ -134,10 +211,18 @@ fn the_least_rights_are_enough_and_one_less_is_told() {
         assert_eq!(grade, "mend", "{command}: {told}");
         assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
     }
-    for missing in ["evalsha", "script"] {
-        user(&redis, &format!("{} -{missing}", least()));
-        assert!(mends(&doctor()).contains(&"rights".to_owned()), "{missing}");
+    for missing in ["evalsha", "script|load"] {
+        user(&redis, &least().replace(&format!("+{missing}"), ""));
+        assert_eq!(help(&doctor(), "rights"), format!("ACL SETUSER limiter ~sg:* +{missing}"));
+        assert_eq!(redis.run(&["keys", "*"]), "", "it leaves nothing behind");
     }
+    // From nothing to all in one run.
+    user(&redis, "+ping");
+    let told = doctor();
+    assert!(help(&told, "clock").contains("+time"), "{told}");
+    let words = help(&told, "rights");
+    redis.run(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(help(&doctor(), "rights"), "", "{words}");
     // Not even where nothing can be removed.
     user(&redis, &format!("{} -set -del -pexpire -pexpireat", least()));
     redis.run(&["flushall"]);
@@ -202,7 +287,7 @@ fn the_least_rights_on_a_cluster_are_enough_and_one_less_is_told() {
     assert!(matches!(wrong[..], [(_, help)] if help.ends_with(" +asking")), "{told}");
     all(&format!("{} {more} -cluster|slots", least()));
     let said = doctor();
-    assert!(said.code == 3 && said.stdout.contains("ACL SETUSER the user +cluster|slots"), "{said:?}");
+    assert!(said.code == 3 && said.stdout.contains("ACL SETUSER limiter +cluster|slots"), "{said:?}");
     all(&format!("{} {more}", least()));
     assert_all_is_served(&folder, &cluster.url(), &arguments);
 }
