@@ -137,6 +137,8 @@ fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
     let folder = rules(LIMIT);
     for text in [
         "store: {password: hush}",
+        "store: {user: grüße, password: 'ühushü', usr: ü}",
+        "store: {password: [hush, \"hush\"]}",
         "store: {key_secret: hush, usr: a}",
         "store:\n  usr: a\n  passwd: 'hush'\n  urll: b",
         "redis:\n  requirepass: hush",
