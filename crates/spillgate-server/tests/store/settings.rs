@@ -158,6 +158,15 @@ fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
             assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{command}: {text}: {said:?}");
         }
     }
+    for text in ["store: {password: hush}", "store: {url: 'redis://u:hush@h'}", "http: off\nstore: {key_secret: hush}"]
+    {
+        folder.write("s.yaml", text);
+        for output in ["", "--json"] {
+            let said = folder.run(&format!("validate s.yaml {output}"));
+            assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{text}: {said:?}");
+            assert!(format!("{said:?}").contains("--config"), "{text}: {said:?}");
+        }
+    }
     // Stars do not tell how long it was, and what stands behind them is still pointed at.
     let shown = ["hush", "hush-hush-hush"].map(|secret| {
         folder.write("s.yaml", &format!("store: {{password: {secret}, usr: u}}\n"));
