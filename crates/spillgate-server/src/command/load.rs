@@ -9,7 +9,7 @@ use miette::Diagnostic;
 use spillgate::rules::{Rules, read_files};
 
 use super::terminal::{Terminal, finding, one_line};
-use crate::settings::{Key, Resolved, SettingsFile, Sources, masked, resolve};
+use crate::settings::{Key, Resolved, SettingsFile, Sources, masked, resolve, shows_secret};
 
 /// No settings file needs more; a larger one is something else.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -134,6 +134,19 @@ pub(super) fn rules(paths: &[PathBuf]) -> Result<(Rules, usize), Problems> {
     let parsed = Rules::parse(&files);
     match parsed {
         Ok(rules) => Ok((rules, files.len())),
-        Err(errors) => Err(Problems(errors.iter().map(|error| Box::new(error.clone()) as _).collect())),
+        Err(errors) => Err(Problems(errors.iter().map(|error| without_secrets(error.clone())).collect())),
     }
+}
+
+/// The error, without the lines around it where these may hold a secret: a settings file was taken for one of rules.
+fn without_secrets(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
+    let excerpt = || {
+        let label = error.labels()?.next()?;
+        let read = error.source_code()?.read_span(label.inner(), 1, 1).ok()?;
+        Some(String::from_utf8_lossy(read.data()).into_owned())
+    };
+    if excerpt().is_some_and(|text| shows_secret(&text)) {
+        return Box::new(Trouble::new(one_line(&error), "its lines are not shown: they may hold a secret"));
+    }
+    Box::new(error)
 }

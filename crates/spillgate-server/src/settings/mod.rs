@@ -25,6 +25,7 @@ use spillgate::headers::HeaderStyle;
 
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Shape};
+pub(crate) use resolve::shows_secret;
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};

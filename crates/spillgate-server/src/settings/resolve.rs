@@ -131,7 +131,7 @@ impl Resolver {
         let mut secrets = Vec::new();
         match &parsed {
             Ok(root) => root.iter().for_each(|root| add_secrets("", root, &mut secrets)),
-            Err(_) => secrets = after_names(&file.text, |name| KEYS.iter().any(|key| last(key.path) == name)),
+            Err(_) => secrets = after_names(&file.text, is_word),
         }
         let source = Source::new(&file.name, &file.text, secrets);
         let wrong = match parsed {
@@ -321,6 +321,16 @@ fn add_secrets(path: &str, node: &Node, secrets: &mut Vec<Range<usize>>) {
             members.iter().for_each(|(name, node)| add_secrets(&format!("{prefix}{}", name.text), node, secrets));
         }
     }
+}
+
+/// Whether a text that is no settings file may show a secret all the same.
+pub(crate) fn shows_secret(text: &str) -> bool {
+    masked(text) != text || !after_names(text, is_word).is_empty()
+}
+
+/// Whether some key ends with this word.
+fn is_word(name: &str) -> bool {
+    KEYS.iter().any(|key| last(key.path) == name)
 }
 
 /// The last word of a path.

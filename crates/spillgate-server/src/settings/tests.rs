@@ -337,6 +337,31 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
             "1:16 `refunds` is not a value of `allow.http`; did you mean `refund`? write one of: refund, override",
         ),
         (
+            "forward_auth: {domain: web}",
+            "1:24 forward_auth has a domain but no descriptors; set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]",
+        ),
+        (
+            "http: off\ngrpc: off",
+            "1:7 http and grpc are both off: nothing would be served; give one of them an address",
+        ),
+        (
+            "grpc: 127.0.0.1:8080",
+            "1:7 `grpc` and `http` want the same address, 127.0.0.1:8080; give each listener its own port, or switch one off",
+        ),
+        (
+            "log_level: verbose",
+            "1:12 `verbose` is not a log level; write error, warn, info, debug or trace, or a filter such as info,spillgate=debug",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(errors(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn wrong_values_of_a_store_have_every_choice_in_their_mend() {
+    let cases = [
+        (
             "store: {url: redis://h, log: zzet}",
             "1:30 `zzet` is not a value of `store.log`; did you mean `zset`? write one of: packed, zset",
         ),
@@ -356,22 +381,6 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
             "store: {url: redis:/h, expected_nodes: 3}",
             "1:14 what `store.url` says is not a store; write `memory`, redis://HOST:PORT, rediss:// (TLS), \
              redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
-        ),
-        (
-            "forward_auth: {domain: web}",
-            "1:24 forward_auth has a domain but no descriptors; set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]",
-        ),
-        (
-            "http: off\ngrpc: off",
-            "1:7 http and grpc are both off: nothing would be served; give one of them an address",
-        ),
-        (
-            "grpc: 127.0.0.1:8080",
-            "1:7 `grpc` and `http` want the same address, 127.0.0.1:8080; give each listener its own port, or switch one off",
-        ),
-        (
-            "log_level: verbose",
-            "1:12 `verbose` is not a log level; write error, warn, info, debug or trace, or a filter such as info,spillgate=debug",
         ),
     ];
     for (text, expected) in cases {

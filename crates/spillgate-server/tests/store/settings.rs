@@ -137,6 +137,8 @@ fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
     let folder = rules(LIMIT);
     for text in [
         "store: {password: hush}",
+        "store: {user: grüße, password: 'ühushü', usr: ü}",
+        "store: {password: [hush, \"hush\"]}",
         "store: {key_secret: hush, usr: a}",
         "store:\n  usr: a\n  passwd: 'hush'\n  urll: b",
         "redis:\n  requirepass: hush",
@@ -154,6 +156,15 @@ fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
         for command in ["serve rules.yaml", "validate rules.yaml --json", "doctor"] {
             let said = folder.run(&format!("{command} -c s.yaml"));
             assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{command}: {text}: {said:?}");
+        }
+    }
+    for text in ["store: {password: hush}", "store: {url: 'redis://u:hush@h'}", "http: off\nstore: {key_secret: hush}"]
+    {
+        folder.write("s.yaml", text);
+        for output in ["", "--json"] {
+            let said = folder.run(&format!("validate s.yaml {output}"));
+            assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{text}: {said:?}");
+            assert!(format!("{said:?}").contains("--config"), "{text}: {said:?}");
         }
     }
     // Stars do not tell how long it was, and what stands behind them is still pointed at.
