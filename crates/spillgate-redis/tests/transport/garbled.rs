@@ -28,7 +28,7 @@ async fn answer(mut client: TcpStream, reply: &'static [u8]) {
         while at < asked.len() {
             let found = known.iter().find(|(command, _)| asked[at..].starts_with(command));
             // The rest of a command may be on its way.
-            if found.is_none() && asked.len() - at < 8 {
+            if found.is_none() && known.iter().any(|(command, _)| command.starts_with(&asked[at..])) {
                 break;
             }
             at += 1;
