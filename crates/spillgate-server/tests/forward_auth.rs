@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -21,13 +21,6 @@ struct Proxy {
     _process: Process,
     address: SocketAddr,
     _folder: TempDir,
-}
-
-/// A port that nobody listens on now. Somebody else may take it before the proxy does; then the
-/// proxy does not start, and is started again with another.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a bound listener has an address").port()
 }
 
 fn installed(path: &'static str, package: &str) -> &'static str {
@@ -49,7 +42,7 @@ impl Proxy {
     fn start(name: &'static str, mut command: impl FnMut(u16, &Path) -> Command) -> Proxy {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
-            let address = SocketAddr::new([127, 0, 0, 1].into(), free_port());
+            let address = SocketAddr::new([127, 0, 0, 1].into(), support::port::free_port());
             let mut process = Process::start(name, &mut command(address.port(), folder.path()));
             let serving = support::eventually(name, || match process.is_running() {
                 true => TcpStream::connect(address).is_ok().then_some(true),

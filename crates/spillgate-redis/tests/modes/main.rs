@@ -13,6 +13,8 @@ mod deny_cache;
 mod load;
 mod native;
 mod plain;
+#[path = "../support/port.rs"]
+mod port;
 #[allow(dead_code, reason = "the tests of transport need more of it")]
 #[path = "../transport/server.rs"]
 mod server;

@@ -3,6 +3,8 @@
 mod conformance;
 mod differential;
 mod keys;
+#[path = "../support/port.rs"]
+mod port;
 mod products;
 mod replies;
 mod store;

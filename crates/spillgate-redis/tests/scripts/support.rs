@@ -1,11 +1,12 @@
 //! A Redis of the test's own, and a connection that asks many requests at once.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use redis::Value;
 use spillgate_redis::{Request, Script};
+
+use crate::port::free_port;
 
 /// The server's program: Redis, or what REDIS_SERVER names.
 fn program() -> String {
@@ -20,7 +21,7 @@ pub(crate) struct RedisServer {
 
 impl RedisServer {
     pub(crate) fn start() -> RedisServer {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+        let port = free_port();
         let mut process = Command::new(program())
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .stdout(Stdio::piped())

@@ -10,6 +10,8 @@ mod hearsay;
 #[path = "../transport/load.rs"]
 mod load;
 mod migration;
+#[path = "../support/port.rs"]
+mod port;
 mod requests;
 mod sentinels;
 #[path = "../transport/server.rs"]

@@ -6,6 +6,8 @@ mod faults;
 mod garbled;
 mod links;
 mod load;
+#[path = "../support/port.rs"]
+mod port;
 mod proxy;
 mod server;
 mod start;

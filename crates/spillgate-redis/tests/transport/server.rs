@@ -1,13 +1,14 @@
 //! A redis-server of the test's own, which can be killed, stopped and started again.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use redis::Value;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+pub(crate) use crate::port::free_port;
 
 pub(crate) struct Server {
     process: Child,
@@ -19,11 +20,6 @@ pub(crate) struct Server {
 /// The server's program: Redis, or what REDIS_SERVER names.
 pub(crate) fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
-}
-
-/// A port that nobody listens on.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
 impl Server {

@@ -4,6 +4,8 @@
 #![allow(clippy::print_stderr, reason = "a failed test shows what its processes said")]
 
 pub(crate) mod http;
+#[path = "../../../spillgate-redis/tests/support/port.rs"]
+pub(crate) mod port;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod spillgate;

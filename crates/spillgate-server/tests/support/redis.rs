@@ -1,6 +1,5 @@
 //! A redis-server of the test's own, which can be killed, stopped and started again.
 
-use std::net::TcpListener;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -8,17 +7,14 @@ use tempfile::TempDir;
 use super::eventually;
 use super::process::Process;
 
+pub(crate) use super::port::free_port;
+
 #[derive(Debug)]
 pub(crate) struct Redis {
     process: Process,
     port: u16,
     arguments: Vec<String>,
     folder: TempDir,
-}
-
-/// A port that nobody listens on.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
 impl Redis {
