@@ -179,10 +179,12 @@ fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usiz
     let source = format!("ARGV[2] = \"{argument}\"\n{}", request.script().source);
     let sha: String = redis.run(&["SCRIPT", "LOAD", &source])?;
     let address = redis.process.address;
+    // It may abort at its end unless the last pipeline is a whole one.
+    let requests = options.requests - options.requests % pipeline as u64;
     // Names of the same length, the last twelve digits drawn below `-r`.
     let output = Command::new("redis-benchmark")
         .args(["-h", &address.ip().to_string(), "-p", &address.port().to_string(), "-c", "1", "--csv"])
-        .args(["-P", &pipeline.to_string(), "-n", &options.requests.to_string(), "-r", &options.keys.to_string()])
+        .args(["-P", &pipeline.to_string(), "-n", &requests.to_string(), "-r", &options.keys.to_string()])
         .args(["evalsha", &sha, "1", "sg:{AAAAA}:AAAAAA__rand_int__", ""])
         .output()
         .map_err(|e| format!("redis-benchmark: {e}"))?;
