@@ -224,7 +224,7 @@ fn key_prints_the_names_that_a_server_counts_under() {
         (&"bucket".into(), &"sliding_window_log".into())
     );
     // Slots can be asked for without a cluster that works.
-    let cluster = Redis::start_at(free_port(), &["--cluster-enabled", "yes"]);
+    let (cluster, _) = Redis::start_node();
     let slot = |key: &str| cluster.run(&["cluster", "keyslot", key]).parse::<u64>().expect("a slot");
     assert!(
         told["keys"]

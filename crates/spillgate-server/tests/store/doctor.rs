@@ -126,8 +126,7 @@ fn sentinel(folder: &Folder) -> (Process, String) {
 
 #[test]
 fn doctor_has_a_cluster_created_that_is_none_yet() {
-    let bus = free_port().to_string();
-    let node = Redis::start_at(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    let (node, _) = Redis::start_node();
     let folder = rules(LIMITS);
     let url = node.url().replace("redis://", "redis-cluster://");
     let told = json(&folder.run(&format!("doctor --json --store {url}")));

@@ -27,9 +27,16 @@ impl Redis {
         let folder = TempDir::new().expect("a folder");
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let process = spawn(port, &arguments, &folder);
-        let redis = Redis { process, port, arguments, folder };
+        let mut redis = Redis { process, port, arguments, folder };
         redis.answers();
         redis
+    }
+
+    /// A node that belongs to no cluster yet, and the port of the nodes' own talk. That one is named: the usual one, ten
+    /// thousand ports higher, may be some connection's.
+    pub(crate) fn start_node() -> (Redis, String) {
+        let bus = free_port().to_string();
+        (Redis::start_at(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]), bus)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -67,8 +74,10 @@ impl Redis {
         keys
     }
 
-    fn answers(&self) {
+    fn answers(&mut self) {
         eventually("redis-server", || {
+            let said = |process: &Process| std::iter::from_fn(|| process.line()).collect::<Vec<_>>().join("\n");
+            assert!(self.process.is_running(), "redis-server ended: {}", said(&self.process));
             ["PONG", "NOAUTH"].iter().any(|word| self.run(&["ping"]).starts_with(word)).then_some(())
         });
     }
@@ -83,15 +92,14 @@ pub(crate) struct Cluster {
 impl Cluster {
     pub(crate) fn start() -> Cluster {
         let nodes = [(0, 5460), (5461, 10922), (10923, 16383)].map(|(first, last)| {
-            // The nodes' own talk goes on ten thousand ports higher.
-            let port = std::iter::repeat_with(free_port).find(|port| *port < 55_535).expect("a low port");
-            let node = Redis::start_at(port, &["--cluster-enabled", "yes"]);
+            let (node, bus) = Redis::start_node();
             assert_eq!(node.run(&["cluster", "addslotsrange", &first.to_string(), &last.to_string()]), "OK");
-            node
+            (node, bus)
         });
-        for other in &nodes[1..] {
-            assert_eq!(nodes[0].run(&["cluster", "meet", "127.0.0.1", &other.port.to_string()]), "OK");
+        for (other, bus) in &nodes[1..] {
+            assert_eq!(nodes[0].0.run(&["cluster", "meet", "127.0.0.1", &other.port.to_string(), bus]), "OK");
         }
+        let nodes = nodes.map(|(node, _)| node);
         for node in &nodes {
             eventually("the cluster", || {
                 let told = node.run(&["cluster", "info"]);
