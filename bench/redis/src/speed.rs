@@ -18,14 +18,14 @@ use crate::Cores;
 pub(crate) struct Options {
     #[command(flatten)]
     cores: Cores,
-    /// Measured rounds
-    #[arg(long, default_value_t = 7)]
+    /// Measured rounds; many short ones, so that both see the same of a machine whose speed changes by the second
+    #[arg(long, default_value_t = 21)]
     repetitions: usize,
     /// Measured seconds of each run of the library
-    #[arg(long, default_value_t = 4.0)]
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// Requests of each run of redis-benchmark
-    #[arg(long, default_value_t = 600_000)]
+    #[arg(long, default_value_t = 102_400)]
     requests: u64,
     /// Keys, drawn uniformly
     #[arg(long, default_value_t = 10_000)]

@@ -67,7 +67,7 @@ struct Link {
     keeper: Mutex<Option<AbortHandle>>,
 }
 
-/// The links to one server: each thread has one, and may borrow the others.
+/// The links to one server: each thread has two, and may borrow the others.
 pub(crate) struct Links {
     pub(crate) target: Target,
     pub(crate) breaker: Breaker,
@@ -109,9 +109,9 @@ impl Links {
         u64::try_from(now.duration_since(self.start).as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// This thread's connection; any other while this thread's is being made. Waits for one until the deadline.
+    /// The connection whose turn it is; any other while that is being made. Waits for one until the deadline.
     pub(crate) async fn live(self: &Arc<Links>, deadline: Instant) -> Result<Arc<Live>, Failed> {
-        let own = thread() % self.links.len();
+        let own = turn() % self.links.len();
         if let Some(live) = self.links[own].live.load_full() {
             return Ok(live);
         }
@@ -268,15 +268,15 @@ impl Kept {
     }
 }
 
-/// This thread's number among those that have asked for one.
-fn thread() -> usize {
+/// One of this thread's two places, in turn: while the server decides what came by one, the thread fills the other.
+fn turn() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
+        static TURN: Cell<Option<usize>> = const { Cell::new(None) };
     }
-    THREAD.with(|thread| {
-        let number = thread.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        thread.set(Some(number));
-        number
+    TURN.with(|turn| {
+        let place = turn.get().unwrap_or_else(|| NEXT.fetch_add(2, Ordering::Relaxed));
+        turn.set(Some(place ^ 1));
+        place
     })
 }

@@ -44,9 +44,10 @@ pub struct Settings {
     pub timeout: Duration,
     /// Within this a connection is made, the user logged in and the scripts loaded, or it is tried anew.
     pub connect_timeout: Duration,
-    /// Shared connections to each server; a thread keeps to one of them, so that its requests travel
-    /// together, and borrows another while that has no connection. It is made when the thread first asks, and lives on the
-    /// runtime that asked. At least 1, at most 1024.
+    /// Shared connections to each server. A thread uses two of them in turn, so that its requests travel together and the
+    /// server decides the ones while the thread writes the others; it borrows another while one is missing. They are made
+    /// when the thread first asks, and live on the runtime that asked. At least 1, at most 1024; by default, two for each
+    /// core.
     pub connections: usize,
     /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded): all of them
     /// at 0. A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times as
@@ -94,7 +95,7 @@ impl Settings {
             tls: Tls::default(),
             timeout: Duration::from_millis(10),
             connect_timeout: Duration::from_secs(1),
-            connections: std::thread::available_parallelism().map_or(1, usize::from),
+            connections: 2 * std::thread::available_parallelism().map_or(1, usize::from),
             max_in_flight: 4096,
             max_failures: 8,
             probe_every: Duration::from_millis(250),

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use redis::Value;
 use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use tokio::time::timeout;
 
 use crate::proxy::delayed;
 use crate::server::{Server, free_port};
@@ -42,6 +44,29 @@ async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
         assert_eq!((store.circuit(), store.failures(Failure::Open)), (Circuit::Closed, 0));
         assert!(is_said(), "the cause was forgotten: {:?}", store.trouble());
     }
+}
+
+/// The server has something to decide while the thread writes.
+#[tokio::test]
+async fn a_thread_asks_by_two_connections_in_turn() {
+    let server = Server::start();
+    let store = RedisStore::new(&Settings { connections: 8, ..patient(&server.url()) }).expect("valid");
+    let asked = || {
+        let Value::BulkString(list) = server.run(&["CLIENT", "LIST"]) else { panic!("no list") };
+        let list = String::from_utf8(list).expect("text");
+        list.lines().filter(|line| line.contains("cmd=evalsha")).count()
+    };
+    let two = async {
+        while asked() < 2 {
+            take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
+        }
+    };
+    // The second takes may go by the first connection while their own is made.
+    timeout(PATIENCE, two).await.expect("the second is used too");
+    for _ in 0..100 {
+        take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
+    }
+    assert_eq!(asked(), 2);
 }
 
 /// A caller's time may be shorter than the way there and back. That says nothing of the server.

@@ -41,8 +41,8 @@ pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Res
         return snapshot::limiter(memory, snapshot);
     }
     let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    // One for each worker, and one for who watches the store.
-    let store = shared(settings, settings.store.connections.unwrap_or(workers) + 1)?;
+    // Two for each worker, and one for who watches the store.
+    let store = shared(settings, settings.store.connections.unwrap_or(2 * workers) + 1)?;
     let keys = keys(settings)?;
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(
