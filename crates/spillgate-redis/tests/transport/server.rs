@@ -97,8 +97,13 @@ pub(crate) fn started(command: &mut Command, said: &str) -> Child {
     let process = command.stdout(Stdio::piped()).spawn();
     let mut process = process.unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
-    let is_said = log.lines().map_while(Result::ok).any(|line| line.to_lowercase().contains(said));
-    assert!(is_said, "redis-server ended and never said {said:?}");
+    let mut last = String::new();
+    let mut lines = log.lines().map_while(Result::ok);
+    let is_said = lines.any(|line| {
+        last = line;
+        last.to_lowercase().contains(said)
+    });
+    assert!(is_said, "redis-server ended and never said {said:?}; its last words: {last}");
     process
 }
 

@@ -109,7 +109,7 @@ async fn with_certificates_on_both_sides() {
 
 /// As a user who may do no more than is said. The node's port in the map is the one for TLS.
 #[tokio::test]
-async fn a_cluster_with_tls_and_users() {
+async fn with_certificates_and_users_in_a_cluster() {
     let authority = authority("ours");
     let bus = free_port().to_string();
     let more = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--tls-cluster", "yes"];
