@@ -8,6 +8,6 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 cargo test --package spillgate-redis --locked --test transport --test topology
-cargo test --package spillgate-server --locked --test store failing
+cargo test --package spillgate-server --locked --test store -- failing faults
 cargo build --release --quiet --manifest-path bench/Cargo.toml -p on-redis
 exec bench/target/release/on-redis faults "$@"
