@@ -63,6 +63,8 @@ impl Live {
 #[derive(Default)]
 struct Link {
     live: ArcSwapOption<Live>,
+    /// Requests of the thread whose first place this is.
+    asked: AtomicUsize,
     is_kept: AtomicBool,
     keeper: Mutex<Option<AbortHandle>>,
 }
@@ -111,7 +113,7 @@ impl Links {
 
     /// The connection whose turn it is; any other while that is being made. Waits for one until the deadline.
     pub(crate) async fn live(self: &Arc<Links>, deadline: Instant) -> Result<Arc<Live>, Failed> {
-        let own = turn() % self.links.len();
+        let own = self.turn();
         if let Some(live) = self.links[own].live.load_full() {
             return Ok(live);
         }
@@ -131,6 +133,12 @@ impl Links {
                 return Err(why.unwrap_or_else(none));
             }
         }
+    }
+
+    /// One of this thread's two places, in turn: while the server decides what came by one, the thread fills the other.
+    fn turn(&self) -> usize {
+        let first = 2 * thread() % self.links.len();
+        (first + self.links[first].asked.fetch_add(1, Ordering::Relaxed) % 2) % self.links.len()
     }
 
     fn any_live(&self) -> Option<Arc<Live>> {
@@ -268,15 +276,15 @@ impl Kept {
     }
 }
 
-/// One of this thread's two places, in turn: while the server decides what came by one, the thread fills the other.
-fn turn() -> usize {
+/// This thread's number among those that have asked for one.
+fn thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static TURN: Cell<Option<usize>> = const { Cell::new(None) };
+        static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
     }
-    TURN.with(|turn| {
-        let place = turn.get().unwrap_or_else(|| NEXT.fetch_add(2, Ordering::Relaxed));
-        turn.set(Some(place ^ 1));
-        place
+    THREAD.with(|thread| {
+        let number = thread.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        thread.set(Some(number));
+        number
     })
 }

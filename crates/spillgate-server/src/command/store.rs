@@ -41,8 +41,9 @@ pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Res
         return snapshot::limiter(memory, snapshot);
     }
     let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    // Two for each worker, and one for who watches the store.
-    let store = shared(settings, settings.store.connections.unwrap_or(2 * workers) + 1)?;
+    // Each thread uses two: each worker, and who watches the store.
+    let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
+    let store = shared(settings, connections + 2)?;
     let keys = keys(settings)?;
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(

@@ -146,8 +146,8 @@ pub const KEYS: &[Key] = &[
         "The key of our certificate (PEM)",
         |s, v| s.store.tls.key = Some(v.path_buf()?)),
     key!("store.connections", One "COUNT", "auto",
-        "Connections to each server of the store, shared by all requests; auto is two for each worker. \
-         One more is made to look after it",
+        "Connections to each server of the store, in pairs, shared by all requests; auto is a pair for each worker. \
+         One more pair is made to look after it",
         |s, v| s.store.connections = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("store.max_in_flight", One "COUNT", "4096",
         "Requests that wait for the store at once; others are left to on_store_failure",

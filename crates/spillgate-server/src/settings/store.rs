@@ -25,7 +25,7 @@ pub struct Store {
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// Shared connections; `None` is two for each worker.
+    /// Shared connections, in pairs; `None` is a pair for each worker.
     pub connections: Option<usize>,
     /// Requests that wait for the store at once.
     pub max_in_flight: usize,

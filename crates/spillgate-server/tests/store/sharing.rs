@@ -6,7 +6,8 @@ use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::fleet::{PATIENT, check, client, judged, metric, request, rules, serve};
+use crate::fleet::{PATIENT, check, client, judged, metric, request, rules, serve, until_store};
+use crate::support::eventually;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
 
@@ -98,6 +99,20 @@ fn a_refusal_is_repeated_without_the_store_and_only_by_who_heard_it() {
     assert_eq!([other(), other()], [said(429, "store"), said(429, "deny_cache")]);
     let counted = "spillgate_requests_without_store_total{source=\"deny_cache\"}";
     assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
+}
+
+/// Neither of which is that of the thread that watches the store.
+#[test]
+fn a_worker_has_two_connections_to_itself() {
+    let (redis, folder) =
+        (Redis::start(), rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 999}}\n"));
+    let url = redis.url();
+    let arguments = [&["--store", &url, "--store-expected-nodes", "2", "--workers", "1"], &PATIENT[..]].concat();
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    eventually("three connections, and the one that counts", || {
+        until_store(server.http(), "user", "7");
+        (redis.run(&["client", "list"]).lines().count() >= 4).then_some(())
+    });
 }
 
 #[test]
