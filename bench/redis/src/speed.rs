@@ -172,10 +172,11 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
 fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
     let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
     let request = Request::new(None, &hits).map_err(|e| e.to_string())?;
-    let argument = request.arguments().nth(1).expect("what the script reads").iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "\\{byte:03}");
-        text
-    });
+    let argument =
+        request.arguments().nth(1).expect("what the script reads").iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "\\{byte:03}");
+            text
+        });
     let source = format!("ARGV[2] = \"{argument}\"\n{}", request.script().source);
     let sha: String = redis.run(&["SCRIPT", "LOAD", &source])?;
     let address = redis.process.address;
