@@ -27,7 +27,8 @@ pub(super) const NO_SECRET: &str = "note: hashed without a secret, as a server w
                                     where the fleet has one, or another store.log or store.scripts, it counts under \
                                     other keys";
 
-/// How long a command waits for the store, which is no request of anybody.
+/// How long a command waits for an answer of the store, which is no request of anybody. To connect it has as long as a
+/// server, for which the doctor is to speak.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A limiter as the settings say; it is not connected yet.
