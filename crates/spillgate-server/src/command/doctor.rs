@@ -171,7 +171,7 @@ fn wrapped(text: &str) -> Vec<String> {
 }
 
 fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
-    let mut all: Vec<Finding> = report.cluster.iter().flat_map(cluster).collect();
+    let mut all: Vec<Finding> = report.cluster.iter().flat_map(|it| cluster(it, &store::user(settings))).collect();
     for server in &report.servers {
         let place = report.cluster.as_ref().map(|_| server.address.clone());
         let found = of_server(settings, server, report.cluster.is_some());
@@ -180,7 +180,7 @@ fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
     all
 }
 
-fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
+fn cluster(cluster: &ClusterReport, user: &str) -> Vec<Finding> {
     let state = match cluster.state.as_deref() {
         None => Finding::unknown("cluster"),
         Some("ok") => Finding::good("cluster", "ok"),
@@ -201,7 +201,14 @@ fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
     };
     let replicas = match &cluster.alone[..] {
         [] if cluster.slots == 0 => return vec![state, slots],
-        [] => Finding::good("replicas", "each primary has one"),
+        [] if user == "default" => Finding::good("replicas", "each primary has one"),
+        [] => {
+            let help = format!(
+                "make sure that each has the user {user} too, or limits are left to on_store_failure when it takes over: \
+                 Redis does not replicate users, and replicas were not asked"
+            );
+            Finding::new("replicas", Grade::Note, "each primary has one", help)
+        }
         alone => {
             let help =
                 "when such a node is gone, its limits are left to on_store_failure until it is back: add replicas";

@@ -11,6 +11,7 @@ use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
 use crate::fleet::{PATIENT, check, rules, serve};
+use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis, free_port};
 
@@ -301,4 +302,38 @@ fn doctor_says_of_a_dead_node_that_it_does_not_answer_and_no_more() {
     let said: Vec<_> = findings.map(|finding| (finding["what"].clone(), finding["grade"].clone())).collect();
     assert_eq!(said, [(Value::from("answers"), Value::from("mend"))], "{told}");
     assert!(!told.to_string().contains("may not ask"), "{told}");
+}
+
+#[test]
+fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_looked_at() {
+    let (primary, _) = Redis::start_node();
+    let (replica, bus) = Redis::start_node();
+    let folder = rules(LIMITS);
+    folder.write("password", "hush");
+    let run = |words: &str| primary.run(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(run("cluster addslotsrange 0 16383"), "OK");
+    let port = replica.url().rsplit(':').next().expect("a port").to_owned();
+    assert_eq!(run(&format!("cluster meet 127.0.0.1 {port} {bus}")), "OK");
+    let id = run("cluster myid");
+    eventually("a replica", || (replica.run(&["cluster", "replicate", &id]) == "OK").then_some(()));
+    eventually("all know of it", || (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(()));
+    let url = primary.url().replace("redis://", "redis-cluster://");
+    let doctor = |login: &str| json(&folder.run(&format!("doctor --json --store {url} {login}")));
+    let grade = |told: &Value, what: &str| grades(told).into_iter().find(|(it, _)| it == what).map(|(_, grade)| grade);
+    for hosts in ["ip", "hostname"] {
+        assert_eq!(run(&format!("config set cluster-preferred-endpoint-type {hosts}")), "OK");
+        let told = doctor("");
+        for what in ["slots", "replicas", "scripts"] {
+            assert_eq!(grade(&told, what).as_deref(), Some("ok"), "{hosts}, {what}: {told}");
+        }
+    }
+    user(&primary, &format!("{} {}", least(), rights(&CLUSTER_COMMANDS)));
+    let told = doctor(LOGIN);
+    assert_eq!(told_of_rights(&told), [("ok", "")], "the replica has no such user: {told}");
+    assert_eq!(grade(&told, "replicas").as_deref(), Some("note"), "{told}");
+    assert!(help(&told, "replicas").contains("the user limiter too"), "{told}");
+}
+
+fn is_ok(node: &Redis) -> bool {
+    node.run(&["cluster", "info"]).contains("cluster_state:ok")
 }
