@@ -287,7 +287,7 @@ fn eviction(info: &Info) -> Finding {
         _ => {
             let help = "when memory is full this forgets counts that still matter, so that who makes many keys is \
                         admitted anew: CONFIG SET maxmemory-policy volatile-ttl forgets what is nearly over first; \
-                        noeviction forgets nothing and leaves new keys to on_store_failure";
+                        noeviction forgets nothing, and while memory is full leaves all limits to on_store_failure";
             // Without a bound it cannot happen yet.
             let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Mend };
             Finding::new("eviction", grade, found, help)

@@ -57,6 +57,10 @@ fn doctor_says_what_to_mend() {
     let said = run(&redis.url());
     let (code, told) = (said.code, json(&said));
     assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
+    assert!(
+        help(&told, "eviction").contains("leaves all limits to"),
+        "full, Redis raises no old counters either: {told}"
+    );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
     // Nearly full, and full: no script runs.
