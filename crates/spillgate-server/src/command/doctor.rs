@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use spillgate::{Clock as _, SystemClock};
+use spillgate_redis::Failure;
 use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, ServerReport, examine};
-use spillgate_redis::{COMMANDS, Failure, PLAIN_COMMANDS};
 
 use super::load::{self, Problems, Trouble};
 use super::show::{count, duration};
@@ -303,7 +303,7 @@ fn mib(bytes: u64) -> String {
 
 fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Finding {
     if server.forbidden.is_empty() {
-        let commands = if settings.store.scripts { COMMANDS.len() } else { PLAIN_COMMANDS.len() };
+        let commands = store::modes(settings).commands().len();
         let more = if in_cluster { format!(", {}", CLUSTER_COMMANDS.join(", ")) } else { String::new() };
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
