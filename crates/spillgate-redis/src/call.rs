@@ -47,7 +47,7 @@ impl Forms {
 
     /// Whether windows of this quota are counted by INCREX, where a server has it. What may be asked of them does not
     /// depend on that, or it would change with the server. A limit of nothing keeps no state, and may stand beside others.
-    fn is_native(&self, quota: &Quota) -> bool {
+    pub(crate) fn is_native(&self, quota: &Quota) -> bool {
         let first_hit = quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
         let counts = quota.hard_capacity() > 0 && plain::supports(quota, OpKind::Take);
         self.fixed_window == FixedWindow::Native && first_hit && counts

@@ -48,8 +48,9 @@ pub struct ServerReport {
     /// Why it said nothing more.
     pub failed: Option<Failed>,
     /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
-    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts. On a cluster of [`CLUSTER_COMMANDS`] too. Who may run no
-    /// scripts, nor write nor remove anything, is taken for one who may not push either: that would leave a list.
+    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts; with native windows of
+    /// [`NATIVE_COMMANDS`](crate::NATIVE_COMMANDS) too, and on a cluster of [`CLUSTER_COMMANDS`]. Who may run no scripts,
+    /// nor write nor remove anything, is taken for one who may not push either: that would leave a list.
     pub forbidden: Vec<&'static str>,
     /// Each script, and why it does not run; none without scripts, or if something is forbidden.
     pub scripts: Vec<(&'static str, Option<Failed>)>,
@@ -114,7 +115,7 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
     let connected = within(settings.connect_timeout, Target { access, location }.reach()).await?;
     let mut patient = Patient::new(connected, settings.timeout);
     patient.is_let_in().await?;
-    let server = server(patient, settings.scripts, None, now).await;
+    let server = server(patient, settings, None, now).await;
     Ok(Report { servers: vec![server], cluster: None })
 }
 
@@ -138,7 +139,7 @@ async fn cluster(
         servers.push(match within(settings.connect_timeout, access.open(&shard.primary, &access.user)).await {
             Ok(connected) => {
                 let patient = Patient::new(connected, settings.timeout);
-                server(patient, settings.scripts, Some(shard), now).await
+                server(patient, settings, Some(shard), now).await
             }
             Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
         });
@@ -149,12 +150,12 @@ async fn cluster(
 /// One server, of a cluster with what it has there.
 async fn server(
     mut server: Patient,
-    scripts: bool,
+    settings: &Settings,
     shard: Option<&Shard>,
     now: &(dyn Fn() -> Time + Sync),
 ) -> ServerReport {
     let mut report = ServerReport::of(server.address());
-    let looked = look(&mut server, scripts, shard, now, &mut report).await;
+    let looked = look(&mut server, settings, shard, now, &mut report).await;
     server.forget().await;
     report.failed = looked.err();
     report
@@ -162,7 +163,7 @@ async fn server(
 
 async fn look(
     server: &mut Patient,
-    scripts: bool,
+    settings: &Settings,
     shard: Option<&Shard>,
     now: &(dyn Fn() -> Time + Sync),
     report: &mut ServerReport,
@@ -176,16 +177,16 @@ async fn look(
     let key = asked.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
     server.key = key.ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
-    report.forbidden = rights::forbidden(server, &asked, scripts, shard.is_some()).await?;
+    report.forbidden = rights::forbidden(server, &asked, settings, shard.is_some()).await?;
     // What lacks rights may stop in the middle, and leave what does not expire.
     if !report.forbidden.is_empty() {
         return Ok(());
     }
-    if scripts {
+    if settings.scripts {
         report.scripts = server.scripts(&asked).await;
     }
     if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
-        report.calls = server.calls(&asked, scripts).await?;
+        report.calls = server.calls(&asked, settings.scripts).await?;
     }
     Ok(())
 }

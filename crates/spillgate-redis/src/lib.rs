@@ -53,7 +53,7 @@ mod tls;
 pub use breaker::Circuit;
 pub use failure::{Failed, Failure};
 pub use name::Name;
-pub use plain::PLAIN_COMMANDS;
+pub use plain::{NATIVE_COMMANDS, PLAIN_COMMANDS};
 pub use raw::state;
 pub use request::{Answer, Request, supports};
 pub use script::{COMMANDS, Script};

@@ -23,9 +23,12 @@ use crate::bytes::Reader;
 use crate::call::Forms;
 use crate::{Answer, Name};
 
-/// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`. With
-/// [`FixedWindow::Native`](crate::FixedWindow::Native), INCREX too, with scripts and without.
+/// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`.
 pub const PLAIN_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
+
+/// The commands that [`FixedWindow::Native`](crate::FixedWindow::Native) calls, to be allowed beside those of scripts, or
+/// of a store without.
+pub const NATIVE_COMMANDS: [&str; 6] = ["EXEC", "GET", "INCREX", "MULTI", "PTTL", "TIME"];
 
 const MILLISECOND_NS: u64 = 1_000_000;
 /// So long a window's counter outlives it, or a window if that is shorter: for those who are told the time late.

@@ -158,7 +158,7 @@ async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisR
     plain.write(&mut all);
     match all.query_async(&mut live.connection()).await {
         Ok((reply,)) => Ok(numbers(&reply)),
-        Err(error) if plain.by_increx && lacks_command(&error) => Ok(Some(Vec::new())),
+        Err(error) if plain.by_increx && lacks_increx(&error) => Ok(Some(Vec::new())),
         Err(error) => Err(error),
     }
 }
@@ -180,10 +180,12 @@ fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     }
 }
 
-fn lacks_command(error: &RedisError) -> bool {
-    let errors = error.clone().into_server_errors();
-    let first = errors.as_deref().and_then(|errors| errors.first()).and_then(|(_, error)| error.details());
-    first.is_some_and(|said| said.starts_with("unknown command"))
+/// Whether the server knows no INCREX. Others may be refused before it, such as MULTI to a user who may not call that: but
+/// without INCREX none of them has raised anything.
+fn lacks_increx(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors().unwrap_or_default();
+    let mut said = errors.iter().filter_map(|(_, error)| error.details());
+    said.any(|said| said.starts_with("unknown command") && said.contains("INCREX"))
 }
 
 /// What goes before the command, and the command; the answer is its alone.

@@ -108,7 +108,7 @@ fn array(value: &Value) -> Option<&[Value]> {
 
 /// Host and port of a node in CLUSTER SLOTS. A node that should have a host name and has none is `?`; then its IP address
 /// is among what is told besides.
-fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+pub(crate) fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {
         "?" => ip(besides.get(1)?)?,

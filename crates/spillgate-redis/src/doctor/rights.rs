@@ -4,7 +4,7 @@ use redis::{Cmd, cmd};
 
 use super::patient::{Patient, Questions, permitted};
 use crate::failure::{Failed, Failure};
-use crate::{COMMANDS, PLAIN_COMMANDS};
+use crate::{COMMANDS, FixedWindow, NATIVE_COMMANDS, Settings};
 
 /// What the store asks the nodes of a cluster beside its requests: to be served during a migration, and who has which
 /// slots.
@@ -23,7 +23,8 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
         "DEL" | "EXEC" | "GET" | "HGETALL" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
         "HDEL" | "HGET" | "HMGET" => &["field"],
         "HSET" => &["field", "value"],
-        "INCRBY" => &["1"],
+        "INCRBY" => &["no number"],
+        "INCREX" => &["BYINT", "no number"],
         "LINDEX" => &["0"],
         "LPOS" | "LPUSH" | "RPUSH" => &["value"],
         "LRANGE" | "LTRIM" | "ZRANGE" | "ZREMRANGEBYRANK" => &["0", "-1"],
@@ -40,13 +41,18 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
 pub(super) async fn forbidden(
     server: &mut Patient,
     asked: &Questions,
-    scripts: bool,
+    settings: &Settings,
     in_cluster: bool,
 ) -> Result<Vec<&'static str>, Failed> {
-    let mut forbidden = match scripts {
+    let mut forbidden = match settings.scripts {
         true => in_scripts(server, asked).await?,
-        false => in_transactions(server, asked).await?,
+        false => in_transaction(server, asked, &settings.commands()).await?,
     };
+    if settings.scripts && settings.fixed_window == FixedWindow::Native {
+        let native = in_transaction(server, asked, &NATIVE_COMMANDS).await?;
+        let others: Vec<_> = native.into_iter().filter(|command| !forbidden.contains(command)).collect();
+        forbidden.extend(others);
+    }
     for command in CLUSTER_COMMANDS.into_iter().filter(|_| in_cluster) {
         let mut words = command.split(' ');
         if is_forbidden(server, cmd(words.next().unwrap_or_default()).arg(words.collect::<Vec<_>>())).await? {
@@ -56,19 +62,23 @@ pub(super) async fn forbidden(
     Ok(forbidden)
 }
 
-/// Where there are no scripts: all is tried in a transaction that ends without effect.
-async fn in_transactions(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+/// What is called outside of scripts: all is tried in a transaction that ends without effect, or finds nothing to do where
+/// MULTI is forbidden.
+async fn in_transaction(
+    server: &mut Patient,
+    asked: &Questions,
+    commands: &[&'static str],
+) -> Result<Vec<&'static str>, Failed> {
     // Without a beginning, that is its only mistake.
     let mut forbidden = if is_forbidden(server, &cmd("EXEC")).await? { vec!["EXEC"] } else { Vec::new() };
     if is_forbidden(server, &cmd("MULTI")).await? {
         forbidden.push("MULTI");
-        return Ok(forbidden);
     }
     let key = server.scratch(asked);
-    for command in PLAIN_COMMANDS.into_iter().filter(|command| !matches!(*command, "EXEC" | "MULTI")) {
+    for command in commands.iter().filter(|command| !matches!(**command, "EXEC" | "MULTI")) {
         let Some(arguments) = arguments(command) else { continue };
         let mut call = cmd(command);
-        if command != "TIME" {
+        if *command != "TIME" {
             call.arg(key.as_bytes());
         }
         if is_forbidden(server, call.arg(arguments)).await? {
@@ -153,11 +163,11 @@ async fn by_itself(server: &mut Patient, asked: &Questions) -> Result<Vec<&'stat
 #[cfg(test)]
 mod tests {
     use super::arguments;
-    use crate::{COMMANDS, PLAIN_COMMANDS};
+    use crate::{COMMANDS, NATIVE_COMMANDS, PLAIN_COMMANDS};
 
     #[test]
     fn every_command_can_be_tried() {
-        for command in COMMANDS.into_iter().chain(PLAIN_COMMANDS) {
+        for command in COMMANDS.into_iter().chain(PLAIN_COMMANDS).chain(NATIVE_COMMANDS) {
             assert!(arguments(command).is_some(), "{command}");
         }
     }

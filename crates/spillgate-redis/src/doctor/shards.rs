@@ -2,7 +2,7 @@
 
 use redis::{ConnectionAddr, Value};
 
-use crate::server::at;
+use crate::slots::address;
 
 /// A primary, and what it has.
 pub(super) struct Shard {
@@ -38,17 +38,6 @@ pub(super) fn read(told: &Value, asked: &ConnectionAddr) -> Vec<Shard> {
         }
     }
     shards
-}
-
-fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
-    let Value::Array(node) = node else { return None };
-    match &node[..] {
-        [Value::BulkString(host), Value::Int(port), ..] => {
-            at(std::str::from_utf8(host).ok()?, u16::try_from(*port).ok()?, asked)
-        }
-        [Value::Nil, Value::Int(port), ..] => at("", u16::try_from(*port).ok()?, asked),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

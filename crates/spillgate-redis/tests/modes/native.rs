@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Op, OpKind, Quota, Store};
-use spillgate_redis::{Failure, FixedWindow, RedisStore, Settings};
+use spillgate_redis::{COMMANDS, Failure, FixedWindow, RedisStore, Settings};
 
 use crate::support::RedisServer;
 use crate::{ask, settings};
@@ -26,4 +26,23 @@ async fn a_server_without_the_command_is_asked_as_if_nothing_had_been_said() {
         assert_eq!(ask(&store, key, &quota, Op::Look).await.1.remaining, 0);
         assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
     }
+}
+
+#[tokio::test]
+async fn without_the_command_nobody_needs_the_right_to_the_others() {
+    let server = RedisServer::start();
+    let mut user = redis::cmd("ACL");
+    user.arg(&["SETUSER", "limiter", "reset", "on", ">secret", "~sg:*", "+evalsha", "+script|load"]);
+    user.arg(COMMANDS.map(|command| format!("+{}", command.to_lowercase())).to_vec());
+    server.connect().ask_one(user);
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let settings = Settings { url, fixed_window: FixedWindow::Native, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("an address");
+    let quota = Quota::fixed_window(2, Duration::from_secs(86_400)).anchor(Anchor::FirstHit).build().expect("valid");
+    for left in (0..2).rev() {
+        let (verdict, decision) = ask(&store, 1, &quota, Op::take(1)).await;
+        assert_eq!((verdict.allowed, decision.remaining), (true, left), "MULTI is refused, and INCREX not known");
+    }
+    assert!(!ask(&store, 1, &quota, Op::take(1)).await.0.allowed);
+    assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
 }

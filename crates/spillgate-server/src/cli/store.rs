@@ -9,7 +9,7 @@ use super::{
 use crate::settings::KEYS;
 
 /// The flags of a shared store that are about what is asked and how it is reached.
-const REACHING: [&str; 8] = [
+const REACHING: [&str; 9] = [
     "store.url",
     "store.user",
     "store.password_file",
@@ -18,13 +18,14 @@ const REACHING: [&str; 8] = [
     "store.tls.key",
     "store.scripts",
     "store.log",
+    "store.fixed_window",
 ];
 /// And about which keys.
-const NAMING: [&str; 2] = ["store.key_secret_file", "store.log"];
+const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.fixed_window"];
 /// Both, for who asks about keys.
-const ASKING: [&str; 9] = {
-    let [url, user, password, ca, cert, key, scripts, log] = REACHING;
-    [url, user, password, ca, cert, key, scripts, log, "store.key_secret_file"]
+const ASKING: [&str; 10] = {
+    let [url, user, password, ca, cert, key, scripts, log, window] = REACHING;
+    [url, user, password, ca, cert, key, scripts, log, window, "store.key_secret_file"]
 };
 
 fn with(command: Command, paths: &[&str]) -> Command {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use spillgate::{Clock as _, SystemClock};
+use spillgate_redis::Failure;
 use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, ServerReport, examine};
-use spillgate_redis::{COMMANDS, Failure, PLAIN_COMMANDS};
 
 use super::load::{self, Problems, Trouble};
 use super::show::{count, duration};
@@ -171,7 +171,7 @@ fn wrapped(text: &str) -> Vec<String> {
 }
 
 fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
-    let mut all: Vec<Finding> = report.cluster.iter().flat_map(cluster).collect();
+    let mut all: Vec<Finding> = report.cluster.iter().flat_map(|it| cluster(it, &store::user(settings))).collect();
     for server in &report.servers {
         let place = report.cluster.as_ref().map(|_| server.address.clone());
         let found = of_server(settings, server, report.cluster.is_some());
@@ -180,7 +180,7 @@ fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
     all
 }
 
-fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
+fn cluster(cluster: &ClusterReport, user: &str) -> Vec<Finding> {
     let state = match cluster.state.as_deref() {
         None => Finding::unknown("cluster"),
         Some("ok") => Finding::good("cluster", "ok"),
@@ -201,7 +201,14 @@ fn cluster(cluster: &ClusterReport) -> Vec<Finding> {
     };
     let replicas = match &cluster.alone[..] {
         [] if cluster.slots == 0 => return vec![state, slots],
-        [] => Finding::good("replicas", "each primary has one"),
+        [] if user == "default" => Finding::good("replicas", "each primary has one"),
+        [] => {
+            let help = format!(
+                "make sure that each has the user {user} too, or limits are left to on_store_failure when it takes over: \
+                 Redis does not replicate users, and replicas were not asked"
+            );
+            Finding::new("replicas", Grade::Note, "each primary has one", help)
+        }
         alone => {
             let help =
                 "when such a node is gone, its limits are left to on_store_failure until it is back: add replicas";
@@ -280,7 +287,7 @@ fn eviction(info: &Info) -> Finding {
         _ => {
             let help = "when memory is full this forgets counts that still matter, so that who makes many keys is \
                         admitted anew: CONFIG SET maxmemory-policy volatile-ttl forgets what is nearly over first; \
-                        noeviction forgets nothing and leaves new keys to on_store_failure";
+                        noeviction forgets nothing, and while memory is full leaves all limits to on_store_failure";
             // Without a bound it cannot happen yet.
             let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Mend };
             Finding::new("eviction", grade, found, help)
@@ -296,7 +303,7 @@ fn mib(bytes: u64) -> String {
 
 fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Finding {
     if server.forbidden.is_empty() {
-        let commands = if settings.store.scripts { COMMANDS.len() } else { PLAIN_COMMANDS.len() };
+        let commands = store::modes(settings).commands().len();
         let more = if in_cluster { format!(", {}", CLUSTER_COMMANDS.join(", ")) } else { String::new() };
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }

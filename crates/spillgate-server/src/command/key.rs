@@ -3,7 +3,7 @@
 use serde_json::json;
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Descriptor, Limit, Request, Rules};
-use spillgate_redis::{LogForm, Name};
+use spillgate_redis::{Name, Settings as Modes};
 
 use super::explain::{name, quota};
 use super::load::{self, Problems, Trouble};
@@ -13,6 +13,9 @@ use super::terminal::{Terminal, Tone};
 use super::{NO, OK, WRONG};
 use crate::cli::KeyNames;
 
+/// What is said of native windows.
+const NO_INCREX: &str = "note: where the store has no INCREX, such a window is called sg:{..}:.. and not sg:{..}+..";
+
 /// One limit of a descriptor, and where it counts.
 struct Named<'r> {
     /// The number of its descriptor, from 0.
@@ -20,6 +23,8 @@ struct Named<'r> {
     limit: &'r Limit,
     label: String,
     key: Name,
+    /// Of a native window, where it counts if the store has no INCREX.
+    without_increx: Option<Name>,
 }
 
 pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
@@ -40,7 +45,7 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
     let (rules, _) = load::rules(&settings.rules)?;
     let keys = store::keys(&settings)?;
     let is_secret = settings.store.key_secret_file.is_some();
-    let named = named(key, &rules, &keys, settings.store.log, settings.limits.value)?;
+    let named = named(key, &rules, &keys, &store::modes(&settings), settings.limits.value)?;
     if key.json {
         let all: Vec<_> = named
             .iter()
@@ -49,6 +54,7 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
                     "descriptor": named.descriptor,
                     "limit": named.limit.name.as_deref(),
                     "key": named.key.to_string(),
+                    "key_without_increx": named.without_increx.map(|name| name.to_string()),
                     "slot": named.key.slot(),
                     "algorithm": named.limit.quota.algorithm().as_str(),
                     "quota": quota(named.limit),
@@ -75,6 +81,9 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
             let text = table.text(true, terminal);
             terminal.print(&text);
         }
+        if named.iter().any(|named| named.without_increx.is_some()) {
+            terminal.complain(NO_INCREX);
+        }
         if !is_secret {
             terminal.complain(store::NO_SECRET);
         }
@@ -86,7 +95,7 @@ fn named<'r>(
     key: &'r KeyNames,
     rules: &'r Rules,
     keys: &KeyHasher,
-    log: LogForm,
+    modes: &Modes,
     value_bytes: usize,
 ) -> Result<Vec<Named<'r>>, Problems> {
     let entries = key.descriptors.iter().map(|descriptor| {
@@ -108,8 +117,8 @@ fn named<'r>(
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
         // The rule's own: those of the plan are gone with the descriptor.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
-            let key = Name::with(&plan.hits[*hit], log);
-            all.push(Named { descriptor: number, limit, label: name(limit, at), key });
+            let (key, without_increx) = modes.names(&plan.hits[*hit]);
+            all.push(Named { descriptor: number, limit, label: name(limit, at), key, without_increx });
         }
     }
     Ok(all)

@@ -24,10 +24,11 @@ const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// What commands say of names that hang on it.
 pub(super) const NO_SECRET: &str = "note: hashed without a secret, as a server without store.key_secret_file does; \
-                                    where the fleet has one, or another store.log or store.scripts, it counts under \
-                                    other keys";
+                                    where the fleet has one, or another store.log, store.scripts or \
+                                    store.fixed_window, it counts under other keys";
 
-/// How long a command waits for the store, which is no request of anybody.
+/// How long a command waits for an answer of the store, which is no request of anybody. To connect it has as long as a
+/// server, for which the doctor is to speak.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A limiter as the settings say; it is not connected yet.
@@ -221,6 +222,16 @@ pub(super) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     found.filter_map(note).collect()
 }
 
+/// How the store is asked, whichever it is.
+pub(super) fn modes(settings: &Settings) -> spillgate_redis::Settings {
+    spillgate_redis::Settings {
+        log: settings.store.log,
+        scripts: settings.store.scripts,
+        fixed_window: settings.store.fixed_window,
+        ..spillgate_redis::Settings::new("")
+    }
+}
+
 fn problems(found: Vec<Trouble>) -> Result<(), Problems> {
     if found.is_empty() {
         Ok(())
@@ -242,11 +253,7 @@ fn unserved(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
     if settings.store.url == StoreUrl::Memory {
         return Vec::new();
     }
-    let modes = spillgate_redis::Settings {
-        scripts: settings.store.scripts,
-        fixed_window: settings.store.fixed_window,
-        ..spillgate_redis::Settings::new("")
-    };
+    let modes = modes(settings);
     let supports = |limit: &Limit, kind| modes.supports(&limit.quota, kind);
     let mut found = Vec::new();
     for limit in limits(rules) {

@@ -126,7 +126,8 @@ impl Shared {
         self.failures[class as usize].detail.swap(None).map(|failed| failed.detail.to_string())
     }
 
-    /// Takes from a key that nobody else has, within `timeout`; each probe is for another slot.
+    /// Takes from a key that no request has, within `timeout`; each probe is for another slot. All servers of a fleet probe
+    /// the same keys: a probe that is refused is an answer too.
     ///
     /// # Errors
     /// The store does not decide.

@@ -12,8 +12,6 @@ use super::Service;
 /// Whether the server wants requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Not yet.
-    Starting,
     /// Yes.
     Ready,
     /// Not while the store does not answer: there are limits that only the store may answer for.
@@ -109,7 +107,6 @@ impl<C: Clock> Service<C> {
         });
         match (readiness, store) {
             (Readiness::Draining, _) => "draining".to_owned(),
-            (Readiness::Starting, _) => "starting".to_owned(),
             (Readiness::StoreDown, store) => format!("not ready: {}", store.unwrap_or_default()),
             (Readiness::Ready, Some(store)) => format!("ready: {store}"),
             (Readiness::Ready, None) => match self.limiter.store().shared().map(|shared| shared.store().circuit()) {

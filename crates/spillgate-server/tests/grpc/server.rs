@@ -41,7 +41,7 @@ async fn health_is_the_services_readiness() {
         assert_eq!(check(name).await.unwrap(), ServingStatus::Serving);
     }
     assert_eq!(check("nobody").await.unwrap_err().code(), tonic::Code::NotFound);
-    server.service.set_readiness(Readiness::Starting);
+    server.service.set_readiness(Readiness::StoreDown);
     assert_eq!(check("").await.unwrap(), ServingStatus::NotServing);
     server.service.set_readiness(Readiness::Ready);
     assert_eq!(check("").await.unwrap(), ServingStatus::Serving);
@@ -57,7 +57,7 @@ async fn a_health_watch_follows_and_ends_when_the_server_drains() {
     let mut watch = health.watch(HealthCheckRequest { service: RLS.into() }).await.unwrap().into_inner();
     let mut next = async || watch.message().await.unwrap().map(|message| message.status());
     assert_eq!(next().await, Some(ServingStatus::Serving));
-    server.service.set_readiness(Readiness::Starting);
+    server.service.set_readiness(Readiness::StoreDown);
     assert_eq!(next().await, Some(ServingStatus::NotServing));
     server.service.set_readiness(Readiness::Ready);
     assert_eq!(next().await, Some(ServingStatus::Serving));

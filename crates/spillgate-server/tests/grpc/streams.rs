@@ -249,7 +249,7 @@ async fn a_stream_of_answers_waits_for_its_client() {
     stream.send_data(message(b"").into(), true).unwrap();
     let mut body = response.await.unwrap().into_body();
     for change in 1..=20 {
-        let readiness = if change % 2 == 0 { Readiness::Ready } else { Readiness::Starting };
+        let readiness = if change % 2 == 0 { Readiness::Ready } else { Readiness::StoreDown };
         server.service.set_readiness(readiness);
         // The server has seen the change when it has answered the call that came after it.
         let (_, mut stream) = raw.call(&GRPC).await;

@@ -6,11 +6,12 @@ use std::process::Command;
 
 use serde_json::Value;
 use spillgate_redis::doctor::CLUSTER_COMMANDS;
-use spillgate_redis::{COMMANDS, PLAIN_COMMANDS};
+use spillgate_redis::{COMMANDS, NATIVE_COMMANDS, PLAIN_COMMANDS};
 
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
 use crate::fleet::{PATIENT, check, rules, serve};
+use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis, free_port};
 
@@ -56,6 +57,10 @@ fn doctor_says_what_to_mend() {
     let said = run(&redis.url());
     let (code, told) = (said.code, json(&said));
     assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
+    assert!(
+        help(&told, "eviction").contains("leaves all limits to"),
+        "full, Redis raises no old counters either: {told}"
+    );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
     // Nearly full, and full: no script runs.
@@ -269,6 +274,43 @@ fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
 }
 
 #[test]
+fn the_least_rights_of_native_windows_are_told_with_scripts_and_without() {
+    assert_readme_has(&format!("add `{}` to either", rights(&NATIVE_COMMANDS)));
+    let (redis, (folder, arguments)) = (Redis::start(), login());
+    // A server that does not know the command refuses the word as well.
+    let known: Vec<_> = NATIVE_COMMANDS.into_iter().filter(|command| redis_knows(&redis, command)).collect();
+    for (scripts, others, count) in [("on", least(), 28), ("off", rights(&PLAIN_COMMANDS), 8)] {
+        folder.write("s.yaml", &format!("store: {{url: '{}', scripts: {scripts}, fixed_window: native}}", redis.url()));
+        let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
+        let all = format!("{others} {}", rights(&known));
+        user(&redis, &all);
+        let told = doctor();
+        assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
+        assert!(told.to_string().contains(&format!("{count} commands on sg:*")), "{told}");
+        for command in &known {
+            user(&redis, &format!("{all} -{}", command.to_ascii_lowercase()));
+            let told = doctor();
+            let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
+            assert_eq!(grade, "mend", "{command}: {told}");
+            assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
+        }
+        // From nothing to all in one run, and nothing stays.
+        user(&redis, "+ping");
+        let words = help(&doctor(), "rights");
+        redis.run(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(help(&doctor(), "rights"), "", "{words}");
+        assert_eq!(redis.run(&["keys", "*"]), "", "it leaves nothing behind");
+    }
+    user(&redis, &format!("{} {}", least(), rights(&known)));
+    let native = ["--store-fixed-window", "native"].map(str::to_owned);
+    assert_all_is_served(&folder, &redis.url(), &[&arguments[..], &native[..]].concat());
+}
+
+fn redis_knows(redis: &Redis, command: &str) -> bool {
+    !redis.run(&["command", "info", command]).trim().is_empty()
+}
+
+#[test]
 fn the_least_rights_on_a_cluster_are_enough_and_one_less_is_told() {
     let more = rights(&CLUSTER_COMMANDS);
     assert_readme_has(&format!("For a cluster add `{more}`"));
@@ -301,4 +343,38 @@ fn doctor_says_of_a_dead_node_that_it_does_not_answer_and_no_more() {
     let said: Vec<_> = findings.map(|finding| (finding["what"].clone(), finding["grade"].clone())).collect();
     assert_eq!(said, [(Value::from("answers"), Value::from("mend"))], "{told}");
     assert!(!told.to_string().contains("may not ask"), "{told}");
+}
+
+#[test]
+fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_looked_at() {
+    let (primary, _) = Redis::start_node();
+    let (replica, bus) = Redis::start_node();
+    let folder = rules(LIMITS);
+    folder.write("password", "hush");
+    let run = |words: &str| primary.run(&words.split(' ').collect::<Vec<_>>());
+    assert_eq!(run("cluster addslotsrange 0 16383"), "OK");
+    let port = replica.url().rsplit(':').next().expect("a port").to_owned();
+    assert_eq!(run(&format!("cluster meet 127.0.0.1 {port} {bus}")), "OK");
+    let id = run("cluster myid");
+    eventually("a replica", || (replica.run(&["cluster", "replicate", &id]) == "OK").then_some(()));
+    eventually("all know of it", || (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(()));
+    let url = primary.url().replace("redis://", "redis-cluster://");
+    let doctor = |login: &str| json(&folder.run(&format!("doctor --json --store {url} {login}")));
+    let grade = |told: &Value, what: &str| grades(told).into_iter().find(|(it, _)| it == what).map(|(_, grade)| grade);
+    for hosts in ["ip", "hostname"] {
+        assert_eq!(run(&format!("config set cluster-preferred-endpoint-type {hosts}")), "OK");
+        let told = doctor("");
+        for what in ["slots", "replicas", "scripts"] {
+            assert_eq!(grade(&told, what).as_deref(), Some("ok"), "{hosts}, {what}: {told}");
+        }
+    }
+    user(&primary, &format!("{} {}", least(), rights(&CLUSTER_COMMANDS)));
+    let told = doctor(LOGIN);
+    assert_eq!(told_of_rights(&told), [("ok", "")], "the replica has no such user: {told}");
+    assert_eq!(grade(&told, "replicas").as_deref(), Some("note"), "{told}");
+    assert!(help(&told, "replicas").contains("the user limiter too"), "{told}");
+}
+
+fn is_ok(node: &Redis) -> bool {
+    node.run(&["cluster", "info"]).contains("cluster_state:ok")
 }

@@ -1,5 +1,6 @@
 //! `store.fixed_window: native`: such a window is asked about alone.
 
+use crate::commands::json;
 use crate::fleet::{PATIENT, client, judged, metric, request, rules, serve};
 use crate::support::http;
 use crate::support::redis::Redis;
@@ -48,4 +49,29 @@ fn several_native_windows_in_a_request_are_answered_by_their_policy() {
     let asked = async { client(&server).await.should_rate_limit(request("user", &["d", "e"])).await };
     Runtime::new().expect("a runtime").block_on(asked).expect("an answer");
     assert_eq!(metric(&server, "spillgate_store_failures_total{class=\"malformed\"}"), 4);
+}
+
+#[test]
+fn key_tells_both_names_of_a_native_window() {
+    let folder = rules(&format!(
+        "  - {{key: user, rate_limit: {{{WINDOW}}}}}\n  - {{key: other, rate_limit: {{unit: year, requests_per_unit: 4}}}}\n"
+    ));
+    let redis = Redis::start();
+    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &NATIVE[..]].concat());
+    assert_eq!(judged(server.http(), "user", "a"), (200, "store".to_owned()));
+    let [there] = &redis.keys(&[])[..] else { panic!("{:?}", redis.keys(&[])) };
+    let key = |arguments: &str| folder.run(&format!("key rules.yaml -d api --store-fixed-window native {arguments}"));
+    let said = key("-e user=a -e other=a --json");
+    let told = json(&said);
+    let [window, other] = &told["keys"].as_array().expect("keys")[..] else { panic!("{said:?}") };
+    // That of a server without INCREX; one with it has only another sign.
+    assert_eq!(window["key_without_increx"], **there, "{said:?}");
+    assert_eq!(window["key"], *there.replace("}:", "}+"), "{said:?}");
+    assert!(
+        other["key_without_increx"].is_null() && other["key"].as_str().is_some_and(|it| it.contains("}:")),
+        "{said:?}"
+    );
+    let said = key("-e user=a");
+    assert!(said.stderr.contains("has no INCREX") && said.stderr.contains("store.fixed_window"), "{said:?}");
+    assert!(!key("-e other=a").stderr.contains("INCREX"));
 }

@@ -70,7 +70,7 @@ impl HealthApi for Health {
 fn serving(readiness: Readiness) -> ServingStatus {
     match readiness {
         Readiness::Ready => ServingStatus::Serving,
-        Readiness::Starting | Readiness::StoreDown | Readiness::Draining => ServingStatus::NotServing,
+        Readiness::StoreDown | Readiness::Draining => ServingStatus::NotServing,
     }
 }
 
