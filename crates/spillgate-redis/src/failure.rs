@@ -18,7 +18,8 @@ pub enum Failure {
     Overloaded,
     /// The circuit breaker is open: the server was not asked.
     Open,
-    /// The server is a replica: its primary has to be found anew.
+    /// The server refuses writes: it is a replica, lacks replicas of its own, or cannot save. The primary has to be found
+    /// anew.
     Readonly,
     /// The server reads its data, or waits for its primary's.
     Loading,
@@ -110,7 +111,7 @@ impl Failure {
     /// The class of an error that begins with `code`.
     fn of_code(code: &str) -> Failure {
         match code {
-            "READONLY" => Failure::Readonly,
+            "READONLY" | "NOREPLICAS" | "MISCONF" => Failure::Readonly,
             "LOADING" | "MASTERDOWN" => Failure::Loading,
             "BUSY" => Failure::Busy,
             "OOM" => Failure::Oom,
@@ -230,6 +231,8 @@ mod tests {
             ("MASTERDOWN", Failure::Loading),
             ("BUSY", Failure::Busy),
             ("OOM", Failure::Oom),
+            ("NOREPLICAS", Failure::Readonly),
+            ("MISCONF", Failure::Readonly),
             ("NOPERM", Failure::Noperm),
             ("NOAUTH", Failure::Noperm),
             ("WRONGTYPE", Failure::Wrongtype),
