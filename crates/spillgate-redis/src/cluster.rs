@@ -202,7 +202,7 @@ impl Cluster {
                 Err(_) => sleep(LONGEST_PAUSE).await,
             }
         };
-        let connected = try_join_all(map.nodes.iter().map(|node| node.server.connected(deadline))).await;
+        let connected = try_join_all(map.owners().iter().map(|node| node.server.connected(deadline))).await;
         connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
