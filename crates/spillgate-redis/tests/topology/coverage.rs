@@ -131,7 +131,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
 
 #[tokio::test]
 async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
-    let (server, cluster) = (Server::start(), Cluster::start(false, &[]).await);
+    let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
     let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("it is no cluster");
     assert!(failed.detail.contains("cluster support disabled"), "{failed}");
@@ -146,6 +146,19 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     assert_eq!(store.circuit(), Circuit::Closed);
     let failed = store.connected().await.expect_err("most requests would fail");
     assert!(failed.detail.contains("redis-cluster://"), "{failed}");
+
+    // It has all slots now.
+    cluster.nodes.truncate(1);
+    for words in [&["FLUSHALL"][..], &["CLUSTER", "RESET"], &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]] {
+        cluster.nodes[0].run(words);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(failed) = store.connected().await {
+        assert!(Instant::now() < deadline, "it never forgets: {failed}");
+        sleep(Duration::from_millis(10)).await;
+    }
+    until_decided_on(&store, elsewhere).await;
+    store.connected().await.expect("nothing was sent elsewhere");
 }
 
 /// It may be about to get some, or to leave; requests fail by themselves if they need it.
