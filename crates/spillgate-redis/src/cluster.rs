@@ -124,7 +124,7 @@ impl Cluster {
                 return Err(Failed::new(Failure::Open, "no node tells who has which slots"));
             }
             if timeout_at(deadline, was_read).await.is_err() {
-                return Err(Failed::new(Failure::Disconnected, "no map of the cluster before the deadline"));
+                return Err(Failed::new(Failure::Unasked, "no map of the cluster before the deadline"));
             }
         }
     }

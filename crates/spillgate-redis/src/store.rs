@@ -60,6 +60,8 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 /// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
 /// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::give_backs_lost). A request in one
 ///   slot that fails in doubt, or is dropped, may have charged as well: [`Failure::is_in_doubt`] alone says that.
+/// * Without [scripts](Settings::scripts) nothing is given back: what slots charge for a request that another one refuses
+///   stays charged, as it would in one slot, and is not counted.
 /// * A lease is renewed though another slot refuses the request.
 ///
 /// # Failover
@@ -330,7 +332,8 @@ impl RedisStore {
     }
 
     /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it was
-    /// not given back in time, another slot failed, or the caller did not wait for the verdict.
+    /// not given back in time, another slot failed, or the caller did not wait for the verdict. What refusals charge without
+    /// [scripts](Settings::scripts) is not among it.
     #[must_use]
     pub fn give_backs_lost(&self) -> u64 {
         self.shared.give_backs_lost.load(Ordering::Relaxed)

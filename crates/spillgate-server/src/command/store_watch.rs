@@ -90,7 +90,7 @@ impl<'s> Watch<'s> {
             return Err(failed);
         }
         probed.map(drop).map_err(|failed| match failed.class {
-            Failure::Open | Failure::Disconnected => store.trouble().unwrap_or(failed),
+            Failure::Open | Failure::Disconnected | Failure::Unasked => store.trouble().unwrap_or(failed),
             _ => failed,
         })
     }
