@@ -124,7 +124,7 @@ impl Cluster {
                 return Err(Failed::new(Failure::Open, "no node tells who has which slots"));
             }
             if timeout_at(deadline, was_read).await.is_err() {
-                return Err(Failed::new(Failure::Disconnected, "no map of the cluster before the deadline"));
+                return Err(Failed::new(Failure::Unasked, "no map of the cluster before the deadline"));
             }
         }
     }
@@ -202,7 +202,7 @@ impl Cluster {
                 Err(_) => sleep(LONGEST_PAUSE).await,
             }
         };
-        let connected = try_join_all(map.nodes.iter().map(|node| node.server.connected(deadline))).await;
+        let connected = try_join_all(map.owners().iter().map(|node| node.server.connected(deadline))).await;
         connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
     }
 

@@ -12,13 +12,16 @@ use spillgate_core::StoreError;
 pub enum Failure {
     /// No answer before the deadline.
     Timeout,
-    /// The connection ended before the answer, or there was none before the deadline.
+    /// The connection ended before the answer.
     Disconnected,
+    /// There was no connection before the deadline, or no time at all: the server was not asked.
+    Unasked,
     /// As many requests as may be are in flight already.
     Overloaded,
     /// The circuit breaker is open: the server was not asked.
     Open,
-    /// The server is a replica: its primary has to be found anew.
+    /// The server refuses writes: it is a replica, lacks replicas of its own, or cannot save. The primary has to be found
+    /// anew.
     Readonly,
     /// The server reads its data, or waits for its primary's.
     Loading,
@@ -46,9 +49,10 @@ pub enum Failure {
 
 impl Failure {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Failure; 16] = [
+    pub const ALL: [Failure; 17] = [
         Failure::Timeout,
         Failure::Disconnected,
+        Failure::Unasked,
         Failure::Overloaded,
         Failure::Open,
         Failure::Readonly,
@@ -71,6 +75,7 @@ impl Failure {
         match self {
             Failure::Timeout => "timeout",
             Failure::Disconnected => "disconnected",
+            Failure::Unasked => "unasked",
             Failure::Overloaded => "overloaded",
             Failure::Open => "open",
             Failure::Readonly => "readonly",
@@ -110,7 +115,7 @@ impl Failure {
     /// The class of an error that begins with `code`.
     fn of_code(code: &str) -> Failure {
         match code {
-            "READONLY" => Failure::Readonly,
+            "READONLY" | "NOREPLICAS" | "MISCONF" => Failure::Readonly,
             "LOADING" | "MASTERDOWN" => Failure::Loading,
             "BUSY" => Failure::Busy,
             "OOM" => Failure::Oom,
@@ -125,7 +130,7 @@ impl Failure {
 
     /// Whether another node of a cluster may serve in place of the one that was asked.
     pub(crate) fn may_be_elsewhere(self) -> bool {
-        let unreachable = matches!(self, Failure::Timeout | Failure::Disconnected | Failure::Open);
+        let unreachable = matches!(self, Failure::Timeout | Failure::Disconnected | Failure::Unasked | Failure::Open);
         unreachable || matches!(self, Failure::Readonly | Failure::Loading | Failure::Moved | Failure::Clusterdown)
     }
 
@@ -226,6 +231,8 @@ mod tests {
     fn errors_of_servers_are_classed_by_their_first_word() {
         let classed = [
             ("READONLY", Failure::Readonly),
+            ("NOREPLICAS", Failure::Readonly),
+            ("MISCONF", Failure::Readonly),
             ("LOADING", Failure::Loading),
             ("MASTERDOWN", Failure::Loading),
             ("BUSY", Failure::Busy),

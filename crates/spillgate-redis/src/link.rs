@@ -129,7 +129,7 @@ impl Links {
                 self.had_no_answer(begun);
                 // Nothing was asked, and that a user may not log in has a class of its own.
                 let why = self.trouble().filter(|trouble| !trouble.class.is_in_doubt());
-                let none = || Failed::new(Failure::Disconnected, "no connection before the deadline");
+                let none = || Failed::new(Failure::Unasked, "no connection before the deadline");
                 return Err(why.unwrap_or_else(none));
             }
         }

@@ -55,6 +55,11 @@ impl Server {
         }
         let live = self.links.live(deadline).await?;
         let asked = Instant::now();
+        // What is written is done, also when nobody waits for it.
+        if asked >= deadline {
+            self.links.breaker.learnt_nothing();
+            return Err(Failed::new(Failure::Unasked, "no time was left to ask"));
+        }
         let Ok(reply) = timeout_at(deadline, reply(&live, call, asking)).await else {
             live.suspect();
             self.links.had_no_answer(asked);

@@ -1,9 +1,10 @@
 //! The store: who is asked, and what becomes of that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
 use tokio::time::{Instant, timeout_at};
 
@@ -18,6 +19,9 @@ use crate::settings::LONGEST;
 use crate::target::{Access, Location, Target};
 use crate::tls::connector;
 use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
+
+/// So long after it has sent a request elsewhere a server is one of a cluster: somebody may have mended that.
+const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 
 /// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster. Requests that are under way at
 /// once share connections and their round trips.
@@ -56,6 +60,8 @@ use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 /// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
 /// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::give_backs_lost). A request in one
 ///   slot that fails in doubt, or is dropped, may have charged as well: [`Failure::is_in_doubt`] alone says that.
+/// * Without [scripts](Settings::scripts) nothing is given back: what slots charge for a request that another one refuses
+///   stays charged, as it would in one slot, and is not counted.
 /// * A lease is renewed though another slot refuses the request.
 ///
 /// # Failover
@@ -90,8 +96,8 @@ enum Topology {
     /// One server, which may be the one that sentinels name.
     Server {
         server: Server,
-        /// Whether it has said that it is one of several.
-        is_of_cluster: AtomicBool,
+        /// When it said last that it is one of several.
+        sent_on_at: ArcSwapOption<Instant>,
     },
     Cluster(Arc<Cluster>),
 }
@@ -124,7 +130,7 @@ impl RedisStore {
         let access = Access::new(url.user, tls, settings);
         let server = |access, location| Topology::Server {
             server: Server::new(Target { access: Arc::new(access), location }, settings),
-            is_of_cluster: AtomicBool::new(false),
+            sent_on_at: ArcSwapOption::empty(),
         };
         let topology = match url.servers {
             Servers::One(address) => server(access, Location::At(address)),
@@ -162,11 +168,15 @@ impl RedisStore {
     /// most.
     ///
     /// # Errors
-    /// Why there is none; or that the one server, which was asked before, is a node of a cluster.
+    /// Why there is none; or that the one server is a node of a cluster, if it has sent a request elsewhere just now.
     pub async fn connected(&self) -> Result<(), Failed> {
         let deadline = Instant::now() + self.connect_timeout;
         match &self.shared.topology {
-            Topology::Server { is_of_cluster, .. } if is_of_cluster.load(Ordering::Relaxed) => Err(one_of_cluster()),
+            Topology::Server { sent_on_at, .. }
+                if sent_on_at.load().as_ref().is_some_and(|at| at.elapsed() < OF_CLUSTER_FOR) =>
+            {
+                Err(one_of_cluster())
+            }
             Topology::Server { server, .. } => server.connected(deadline).await,
             Topology::Cluster(cluster) => cluster.connected(deadline).await,
         }
@@ -322,7 +332,8 @@ impl RedisStore {
     }
 
     /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it was
-    /// not given back in time, another slot failed, or the caller did not wait for the verdict.
+    /// not given back in time, another slot failed, or the caller did not wait for the verdict. What refusals charge without
+    /// [scripts](Settings::scripts) is not among it.
     #[must_use]
     pub fn give_backs_lost(&self) -> u64 {
         self.shared.give_backs_lost.load(Ordering::Relaxed)
@@ -333,10 +344,10 @@ impl Topology {
     async fn ask(&self, call: &Call<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
         match self {
             Topology::Cluster(cluster) => cluster.ask(call, deadline).await,
-            Topology::Server { server, is_of_cluster } => match server.ask(call, false, deadline).await? {
+            Topology::Server { server, sent_on_at } => match server.ask(call, false, deadline).await? {
                 Reply::Bytes(reply) => Ok(reply),
                 Reply::Elsewhere(_) => {
-                    is_of_cluster.store(true, Ordering::Relaxed);
+                    sent_on_at.store(Some(Arc::new(Instant::now())));
                     Err(one_of_cluster())
                 }
             },

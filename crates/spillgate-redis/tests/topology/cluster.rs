@@ -41,6 +41,17 @@ impl Cluster {
         cluster
     }
 
+    /// Another primary, which has no slots, once it serves.
+    pub(crate) async fn join(&mut self) {
+        let new = start(&[]);
+        let (port, bus) = (new.port().to_string(), bus_port(&new));
+        self.nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        let id = text(new.run(&["CLUSTER", "MYID"]));
+        until("it is known", || text(self.nodes[0].run(&["CLUSTER", "NODES"])).contains(&id)).await;
+        until("it serves", || text(new.run(&["CLUSTER", "INFO"])).contains("cluster_state:ok")).await;
+        self.nodes.push(new);
+    }
+
     fn is_whole(&self, node: &Server) -> bool {
         let info = text(node.run(&["CLUSTER", "INFO"]));
         let known = format!("cluster_known_nodes:{}\r", self.nodes.len());

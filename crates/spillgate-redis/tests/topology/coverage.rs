@@ -131,7 +131,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
 
 #[tokio::test]
 async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
-    let (server, cluster) = (Server::start(), Cluster::start(false, &[]).await);
+    let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
     let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("it is no cluster");
     assert!(failed.detail.contains("cluster support disabled"), "{failed}");
@@ -146,4 +146,40 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     assert_eq!(store.circuit(), Circuit::Closed);
     let failed = store.connected().await.expect_err("most requests would fail");
     assert!(failed.detail.contains("redis-cluster://"), "{failed}");
+
+    // It has all slots now.
+    cluster.nodes.truncate(1);
+    for words in [&["FLUSHALL"][..], &["CLUSTER", "RESET"], &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]] {
+        cluster.nodes[0].run(words);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(failed) = store.connected().await {
+        assert!(Instant::now() < deadline, "it never forgets: {failed}");
+        sleep(Duration::from_millis(10)).await;
+    }
+    until_decided_on(&store, elsewhere).await;
+    store.connected().await.expect("nothing was sent elsewhere");
+}
+
+/// It may be about to get some, or to leave; requests fail by themselves if they need it.
+#[tokio::test]
+async fn a_node_without_slots_is_not_waited_for() {
+    let mut cluster = Cluster::start(false, &[]).await;
+    cluster.join().await;
+    let settings = Settings { connect_timeout: PATIENCE / 10, ..patient(&cluster.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[3], a_day(1000));
+    let key = key_on(from, 0, &quota, 17);
+    let slot = slot(from, key, &quota).to_string();
+    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
+    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    take(&store, key, &quota, PATIENCE).await.expect("the slot's new states are made there");
+    let connected = || store.nodes().iter().filter(|node| node.is_connected).count();
+    assert_eq!((store.nodes().len(), connected()), (4, 4));
+    cluster.nodes[3].kill();
+    until("its connection ends", || connected() == 3).await;
+    store.connected().await.expect("all that have slots serve");
+    assert_eq!(store.nodes().len(), 4);
 }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::server::Server;
-use crate::{PATIENCE, a_day, patient, take, until};
+use crate::{PATIENCE, a_day, patient, take, until, until_decided};
 
 #[derive(Clone, Copy)]
 enum Told {
@@ -104,6 +104,20 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     fakes.iter().for_each(|fake| fake.tell(Told::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("what all tell is believed", || is_at(&store, &new)).await;
+}
+
+/// It is cut off from its replicas and the sentinels, and we still reach it.
+#[tokio::test]
+async fn a_primary_that_lacks_its_replicas_is_left_for_the_one_that_was_promoted() {
+    let (old, new) = (Server::start(), Server::start());
+    let (fakes, url) = three(Told::Primary(1, old.port())).await;
+    let store = RedisStore::new(&Settings { connections: 1, ..patient(&url) }).expect("valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
+    assert!(is_at(&store, &old));
+    fakes.iter().for_each(|fake| fake.tell(Told::Primary(2, new.port())));
+    old.run(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    until_decided(&store, &a_day(1000)).await;
+    assert!(is_at(&store, &new), "{:?}", store.nodes());
 }
 
 #[tokio::test]

@@ -242,6 +242,21 @@ async fn a_part_that_fails_has_the_request_fail() {
     assert_eq!(store.give_backs_lost(), 3, "two have taken, and one may have");
 }
 
+/// Nothing was asked where there was no connection in time.
+#[tokio::test]
+async fn a_slot_without_a_connection_keeps_nothing() {
+    let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
+    let store = RedisStore::new(&patient(&cluster.url())).expect("valid");
+    let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
+    assert_eq!(left(&store, &limited[0]).await, 500);
+    cluster.nodes[1].freeze();
+    let failed = store.within(WITHIN).decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!((store.failures(Failure::Unasked), store.give_backs_lost()), (1, 1));
+    cluster.nodes[1].thaw();
+    assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [499, 500]);
+}
+
 /// Whichever slot comes first in the request: the others are asked to the end.
 #[tokio::test]
 async fn a_slot_that_is_not_asked_has_the_others_charge_nevertheless() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota};
 use spillgate_redis::{COMMANDS, Circuit, Failure, LogForm, Name, RedisStore, Settings};
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::common::limiter;
@@ -160,16 +161,18 @@ async fn a_full_memory_refuses_what_would_be_written() {
     assert_eq!(decision.remaining, 998, "what failed was not charged");
 }
 
+/// The connections that scripts came by.
+fn ours(server: &Server) -> Vec<String> {
+    let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
+    let asked = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
+    asked.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+}
+
 #[tokio::test]
 async fn a_primary_that_was_demoted_loses_its_connections() {
     let (server, primary) = (Server::start(), Server::start());
     let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("a primary");
-    let ours = |server: &Server| -> Vec<String> {
-        let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
-        let asked = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
-        asked.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
-    };
     let before = ours(&server);
     assert_eq!(before.len(), 1, "{before:?}");
     server.run(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
@@ -179,6 +182,46 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     server.run(&["REPLICAOF", "NO", "ONE"]);
     until_decided(&store, &quota).await;
     assert_eq!(store.in_flight(), 0);
+}
+
+/// Without its replicas, or a place to save to: it is asked for a while no more, and then anew.
+#[tokio::test]
+async fn a_primary_that_refuses_writes_loses_its_connections() {
+    let folder = TempDir::new().expect("a folder");
+    let server = Server::start_with(free_port(), &["--dir", folder.path().to_str().expect("text")]);
+    let quota = a_day(1000);
+    let in_the_way = folder.path().join("dump.rdb");
+    let refuses = |word: &str, refuses: bool| match (word, refuses) {
+        ("NOREPLICAS", _) => {
+            drop(server.run(&["CONFIG", "SET", "min-replicas-to-write", if refuses { "1" } else { "0" }]))
+        }
+        (_, true) => {
+            std::fs::create_dir_all(in_the_way.join("x")).expect("a folder");
+            server.run(&["CONFIG", "SET", "save", "3600 1"]);
+            server.run(&["BGSAVE"]);
+        }
+        (_, false) => drop(server.run(&["CONFIG", "SET", "save", ""])),
+    };
+    for word in ["NOREPLICAS", "MISCONF"] {
+        let store = RedisStore::new(&patient(&server.url())).expect("valid");
+        take(&store, 1, &quota, PATIENCE).await.expect("it takes writes");
+        let before = ours(&server);
+        refuses(word, true);
+        let deadline = Instant::now() + PATIENCE;
+        let failed = loop {
+            assert!(Instant::now() < deadline, "it never refused");
+            match take(&store, 1, &quota, PATIENCE).await {
+                Ok(_) => sleep(Duration::from_millis(1)).await,
+                Err(failed) => break failed,
+            }
+        };
+        assert!(failed.class == Failure::Readonly && failed.detail.contains(word), "{failed}");
+        assert!(!failed.detail.contains("DEL"), "{failed}");
+        assert_ne!(store.circuit(), Circuit::Closed);
+        until("the connection is dropped", || ours(&server).iter().all(|it| !before.contains(it))).await;
+        refuses(word, false);
+        until_decided(&store, &quota).await;
+    }
 }
 
 #[tokio::test]

@@ -82,9 +82,9 @@ async fn callers_without_time_harm_nobody_else() {
         let (store, stop) = (store.clone(), Arc::clone(&stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                // On a busy machine the answer may be there first.
+                // On a busy machine the answer may be there first, or the deadline before the question.
                 if let Err(failed) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
-                    assert_eq!(failed.class, Failure::Timeout, "{failed}");
+                    assert!(matches!(failed.class, Failure::Timeout | Failure::Unasked), "{failed}");
                 }
             }
         })

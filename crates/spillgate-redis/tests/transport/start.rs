@@ -24,7 +24,7 @@ async fn a_store_is_there_before_its_server() {
         assert!(matches!(&answer, Err(StoreError::Unavailable(_))), "{answer:?}");
     }
     assert_ne!(store.circuit(), Circuit::Closed);
-    assert_eq!(store.failures(Failure::Open) + store.failures(Failure::Disconnected), 100);
+    assert_eq!(store.failures(Failure::Open) + store.failures(Failure::Unasked), 100);
     assert!(store.failures(Failure::Open) > 50, "most are answered at once");
     let trouble = store.trouble().expect("nobody listens");
     assert!(trouble.class == Failure::Disconnected && trouble.detail.contains("refused"), "{trouble}");
@@ -33,6 +33,28 @@ async fn a_store_is_there_before_its_server() {
     let (_, decision) = until_decided(&store, &quota).await;
     assert_eq!(decision.remaining, 999, "what failed was never asked");
     assert_eq!((store.circuit(), store.trouble(), store.in_flight()), (Circuit::Closed, None, 0));
+}
+
+/// Neither without a connection nor without time: nothing is in doubt then.
+#[tokio::test]
+async fn a_request_that_comes_too_late_is_not_asked() {
+    let (server, quota) = (Server::start(), a_day(1000));
+    let store = RedisStore::new(&Settings { connections: 1, ..patient(&server.url()) }).expect("valid");
+    server.freeze();
+    for within in [Duration::ZERO, Duration::from_millis(20)] {
+        let failed = take(&store, 1, &quota, within).await.expect_err("nobody greets");
+        assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Unasked, false), "{failed}");
+    }
+    server.thaw();
+    store.connected().await.expect("it serves");
+    for taken in 1..10 {
+        let failed = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
+        assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Unasked, false), "{failed}");
+        // What was written before it on the one connection is done before it.
+        let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
+        assert_eq!(decision.remaining, 1000 - taken);
+    }
+    assert_eq!((store.circuit(), store.in_flight()), (Circuit::Closed, 0));
 }
 
 #[tokio::test]

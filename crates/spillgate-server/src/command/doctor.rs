@@ -337,7 +337,10 @@ fn script_help(class: Failure) -> &'static str {
             "memory is full, and limits are left to on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
              maxmemory-policy volatile-ttl, which forgets what is nearly over"
         }
-        Failure::Readonly => OF_REPLICA,
+        Failure::Readonly => {
+            "it refuses writes, and limits are left to on_store_failure: name the primary in place of a replica \
+             (redis-sentinel:// always finds it), bring back the replicas that it waits for, or mend its disk"
+        }
         Failure::Moved => "other nodes have these keys: write redis-cluster:// (rediss-cluster:// with TLS) in the URL",
         Failure::Clusterdown => "the cluster serves nobody until all slots have a node: CLUSTER INFO, CLUSTER NODES",
         Failure::Noperm => "the user may not do all that scripts do: README has the least rights",

@@ -79,16 +79,18 @@ impl<'s> Watch<'s> {
     /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
     async fn probe(&mut self) -> Result<(), Failed> {
         let store = self.shared.store();
+        let connected = timeout(PROBE_WITHIN, store.connected()).await;
+        self.probes = self.probes.wrapping_add(1);
+        let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
+        // One of a cluster decides some probes, and goes on being probed: it is one no longer when it sends none elsewhere.
         // Where there is no connection, or not to each node of a cluster, the probe says it.
-        if let Ok(Err(failed)) = timeout(PROBE_WITHIN, store.connected()).await
+        if let Ok(Err(failed)) = connected
             && failed.class == Failure::Moved
         {
             return Err(failed);
         }
-        self.probes = self.probes.wrapping_add(1);
-        let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
         probed.map(drop).map_err(|failed| match failed.class {
-            Failure::Open | Failure::Disconnected => store.trouble().unwrap_or(failed),
+            Failure::Open | Failure::Disconnected | Failure::Unasked => store.trouble().unwrap_or(failed),
             _ => failed,
         })
     }

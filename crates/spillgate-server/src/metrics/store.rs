@@ -61,7 +61,8 @@ impl StoreMetrics {
             give_backs_lost: counter(
                 registry,
                 "store_give_backs_lost",
-                "Parts of requests that were not admitted, which a slot of a cluster may have kept",
+                "Parts of requests that were not admitted, which a slot of a cluster may have kept; not what refusals charge \
+                 with scripts: off",
             ),
             deny_cache: by(Source::DenyCache),
             local: by(Source::Local),

@@ -223,6 +223,13 @@ fn a_store_that_answers_and_does_not_decide_is_not_ready() {
         check(server.http(), "error", &format!("user-{user}"));
         assert_eq!(readiness(&server).0, 503);
     }
+    // It gets all slots, and is found to have them without a request.
+    let [alone, others @ ..] = cluster.nodes;
+    drop(others);
+    for words in [&["flushall"][..], &["cluster", "reset"], &["cluster", "addslotsrange", "0", "16383"]] {
+        assert_eq!(alone.run(words), "OK");
+    }
+    until_ready(&server, 200, "ready: the store answers");
 }
 
 /// Nobody else would decide the rest either.
