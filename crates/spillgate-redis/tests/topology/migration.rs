@@ -15,12 +15,26 @@ fn keys(tasks: u64) -> impl Iterator<Item = u128> {
     (1..=u128::from(tasks)).map(|i| i << 96 | i)
 }
 
+fn id(node: &Server) -> String {
+    text(node.run(&["CLUSTER", "MYID"]))
+}
+
+/// From then on both nodes have a part of the slot.
+fn begin_move(slot: &str, from: &Server, to: &Server) {
+    to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
+    from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
+}
+
+fn finish_move(slot: &str, from: &Server, to: &Server) {
+    for node in [to, from] {
+        node.run(&["CLUSTER", "SETSLOT", slot, "NODE", &id(to)]);
+    }
+}
+
 /// As an operator moves a slot: no state is lost, and requests go on in the meantime.
 async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
-    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
     let (slot, port) = (slot.to_string(), to.port().to_string());
-    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
-    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    begin_move(&slot, from, to);
     let names = || -> Vec<String> {
         redis::from_redis_value(from.run(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"])).expect("names")
     };
@@ -30,8 +44,7 @@ async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
         until("the store decides while the slot moves", || load.decided() > decided + 20).await;
     }
     assert_eq!(names(), Vec::<String>::new(), "new states are made where the slot goes to");
-    to.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
-    from.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
+    finish_move(&slot, from, to);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,11 +86,9 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let mut decisions = [Decision::default(); 2];
     store.decide(None, &hits, &mut decisions).await.expect("it serves");
 
-    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
     let (slot, port) = (slot(from, key, &quotas[0]).to_string(), to.port().to_string());
     let migrate = |hit: &Hit<'_>| from.run(&["MIGRATE", "127.0.0.1", &port, &Name::of(hit).to_string(), "0", "5000"]);
-    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
-    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    begin_move(&slot, from, to);
     migrate(&hits[0]);
     let asked = tokio::spawn({
         let (store, quotas) = (store.clone(), quotas.clone());
@@ -110,10 +121,8 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let (from, to) = (&cluster.nodes[0], &cluster.nodes[1]);
     let quotas = [a_day(1000), Quota::per_day(1000).build().expect("valid")];
     let key = key_on(from, 0, &quotas[0], 14);
-    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
     let slot = slot(from, key, &quotas[0]).to_string();
-    to.run(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
-    from.run(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+    begin_move(&slot, from, to);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
     // However often it is tried.
@@ -124,9 +133,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     // One state is new at a time.
     store.decide(None, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
     assert_eq!(decisions[0].remaining, 999, "nothing was charged before");
-    for node in [to, from] {
-        node.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(to)]);
-    }
+    finish_move(&slot, from, to);
     store.decide(None, &hits, &mut decisions).await.expect("the slot has moved");
     assert_eq!(decisions.map(|decision| decision.remaining), [998, 999]);
     assert_eq!(store.circuit(), Circuit::Closed);
@@ -141,7 +148,6 @@ async fn a_request_is_not_sent_on_for_ever() {
     let quota = a_day(1000);
     let key = key_on(one, 0, &quota, 12);
     let slot = slot(one, key, &quota).to_string();
-    let id = |node: &Server| text(node.run(&["CLUSTER", "MYID"]));
     one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(other)]);
     other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
     for asked in 1..=10 {
