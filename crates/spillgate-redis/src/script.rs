@@ -19,16 +19,37 @@ macro_rules! script {
     };
 }
 
-/// A script for one take, by the function that the last of the named files defines under its name.
+/// A step that judges one take: it says whether that fits, and if so the state after it and when that ends; and whether
+/// the state before no longer counts. It breaks off with no word of `fits` where it does not know.
+macro_rules! step {
+    ($name:literal) => {
+        concat!(
+            "local fits, value, s, ns, stale\nrepeat\n",
+            include_str!(concat!("scripts/", $name, ".lua")),
+            "until true\n",
+        )
+    };
+}
+
+/// The step as a function, where there are several.
+macro_rules! function {
+    ($name:literal) => {
+        concat!("local function ", $name, "(raw, at)\n", step!($name), "return fits, value, s, ns, stale\nend\n")
+    };
+}
+
+/// A script for one take, by the step of that name. Redis makes the functions of a script anew in each call: so there is
+/// none that can be done without.
 macro_rules! take_one {
     ($($shared:literal)* => $name:literal) => {
         Script::new(
             $name,
             concat!(
+                include_str!("scripts/clock.lua"),
                 $(include_str!(concat!("scripts/", $shared, ".lua")),)*
-                include_str!(concat!("scripts/", $name, ".lua")),
-                "local take = ", $name, "\n",
-                include_str!("scripts/take_one.lua"),
+                include_str!("scripts/get_one.lua"),
+                step!($name),
+                include_str!("scripts/set_one.lua"),
             ),
         )
     };
@@ -41,6 +62,7 @@ macro_rules! take_log {
             $name,
             concat!(
                 include_str!("scripts/clock.lua"),
+                include_str!("scripts/ending.lua"),
                 include_str!("scripts/writes.lua"),
                 include_str!("scripts/logs.lua"),
                 include_str!(concat!("scripts/", $file, ".lua")),
@@ -53,15 +75,26 @@ macro_rules! take_log {
     };
 }
 
-static TAKE_BUCKET: Script = take_one!("clock" => "take_bucket");
-static TAKE_WINDOW: Script = take_one!("clock" "windows" => "take_window");
-static TAKE_COUNTER: Script = take_one!("clock" "windows" "products" => "take_counter");
-static TAKE_ALL: Script =
-    script!("take_all", "clock" "windows" "products" "take_bucket" "take_window" "take_counter" "take_all");
+static TAKE_BUCKET: Script = take_one!(=> "take_bucket");
+static TAKE_WINDOW: Script = take_one!("windows" => "take_window");
+static TAKE_COUNTER: Script = take_one!("windows" "products" => "take_counter");
+static TAKE_ALL: Script = Script::new(
+    "take_all",
+    concat!(
+        include_str!("scripts/clock.lua"),
+        include_str!("scripts/ending.lua"),
+        include_str!("scripts/windows.lua"),
+        include_str!("scripts/products.lua"),
+        function!("take_bucket"),
+        function!("take_window"),
+        function!("take_counter"),
+        include_str!("scripts/take_all.lua"),
+    ),
+);
 static TAKE_LOG: Script = take_log!("take_log", "log_list" "list_form");
 static TAKE_ZSET: Script = take_log!("take_zset", "log_zset" "zset_form");
 static DECIDE: Script = script!(
-    "decide", "clock" "writes" "parts" "windows" "products" "logs" "log_list" "log_zset" "bucket" "window" "counter"
+    "decide", "clock" "ending" "writes" "parts" "windows" "products" "logs" "log_list" "log_zset" "bucket" "window" "counter"
     "log" "leases" "decide"
 );
 

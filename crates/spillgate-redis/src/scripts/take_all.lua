@@ -1,6 +1,6 @@
 -- Several takes on as many states, all or nothing.
 -- KEYS     the states, in the order of the takes
--- ARGV[2]  for each take the number of its algorithm, how many bytes follow, and these: what its function reads
+-- ARGV[2]  for each take the number of its algorithm, how many bytes follow, and these: what its step reads
 -- RETURNS  the time of the decision, and each state as it was before, with its length
 -- TIME     '' for the server's own
 local takes, at, allowed = {take_bucket, take_window, take_counter}, 1, true

@@ -1,28 +1,25 @@
--- One take on a token bucket or a queue: whether it fits, the state after it, and when that ends; and whether the
--- state before no longer counts. Nothing for a state of another T, with a penalty, or from before a clock was set
--- back: a case for decide.lua.
+-- One take on a token bucket or a queue. A state of another T, with a penalty, or from before a clock was set back is a
+-- case for decide.lua.
 -- ARGV[2]  cost * T; room: the most debt beside which the take fits, min(B*T - cost*T, longest wait);
 --          the most debt there is, 2*B*T; T in bytes as the bucket keeps it
-local function take_bucket(raw, at)
-  local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, interval = struct.unpack('>I5I4I5I4I5I4c9', ARGV[2], at)
-  local debt_s, debt_ns, stale = 0, 0, false
-  if raw ~= '' then
-    if #raw ~= 18 then return end
-    local tat_s, tat_ns, known = struct.unpack('>I5I4c9', raw)
-    -- debt = max(TAT - now, 0)
-    debt_s, debt_ns = tat_s - now_s, tat_ns - now_ns
-    if debt_ns < 0 then debt_s, debt_ns = debt_s - 1, debt_ns + 1000000000 end
-    if debt_s < 0 or (debt_s == 0 and debt_ns == 0) then
-      debt_s, debt_ns, stale = 0, 0, true
-    elseif known ~= interval or debt_s > top_s or (debt_s == top_s and debt_ns > top_ns) then
-      return
-    end
+local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, interval = struct.unpack('>I5I4I5I4I5I4c9', ARGV[2], at)
+local debt_s, debt_ns = 0, 0
+if raw ~= '' then
+  if #raw ~= 18 then break end
+  local tat_s, tat_ns, known = struct.unpack('>I5I4c9', raw)
+  -- debt = max(TAT - now, 0)
+  debt_s, debt_ns = tat_s - now_s, tat_ns - now_ns
+  if debt_ns < 0 then debt_s, debt_ns = debt_s - 1, debt_ns + 1000000000 end
+  if debt_s < 0 or (debt_s == 0 and debt_ns == 0) then
+    debt_s, debt_ns, stale = 0, 0, true
+  elseif known ~= interval or debt_s > top_s or (debt_s == top_s and debt_ns > top_ns) then
+    break
   end
-  -- allow <=> debt <= room; then TAT = now + debt + cost*T
-  if debt_s > room_s or (debt_s == room_s and debt_ns > room_ns) then return false end
-  local s, ns = now_s + debt_s + cost_s, now_ns + debt_ns + cost_ns
-  if ns >= 2000000000 then s, ns = s + 2, ns - 2000000000 end
-  if ns >= 1000000000 then s, ns = s + 1, ns - 1000000000 end
-  return true, struct.pack('>I5I4', s, ns) .. interval, s, ns, stale
 end
-
+-- allow <=> debt <= room; then TAT = now + debt + cost*T
+fits = debt_s < room_s or (debt_s == room_s and debt_ns <= room_ns)
+if not fits then break end
+s, ns = now_s + debt_s + cost_s, now_ns + debt_ns + cost_ns
+if ns >= 2000000000 then s, ns = s + 2, ns - 2000000000 end
+if ns >= 1000000000 then s, ns = s + 1, ns - 1000000000 end
+value = struct.pack('>I5I4', s, ns) .. interval
