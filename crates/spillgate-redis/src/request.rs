@@ -13,6 +13,9 @@ use crate::{LogForm, Name, Script, raw};
 /// The longest window that begins at multiples of its length: 2^51 us (71 years).
 const MAX_EPOCH_WINDOW_NS: u64 = (1 << 51) * 1000;
 
+/// Room for what a script reads of one take.
+const TAKE_BYTES: usize = 40;
+
 /// Whether the scripts can serve `op` on `quota`.
 ///
 /// Windows that begin at multiples of their length, and segments, have to be whole microseconds and at most 71 years
@@ -139,7 +142,7 @@ impl<'r, 'q> Request<'r, 'q> {
 
     /// The call of a script for takes alone, if that is all there is to do.
     fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
-        let mut out = Writer::default();
+        let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
         if let [hit] = self.hits {
             return Some((write_take(hit, self.log, &mut out)?, out.0));
         }

@@ -19,6 +19,9 @@ use crate::target::{Location, Target};
 /// How often a request gives the server its script before it fails: somebody may flush them all the time.
 const LOADS_MAX: usize = 3;
 
+/// Room for the parts of a usual command.
+const COMMAND_BYTES: usize = 256;
+
 /// What a server answers to a request.
 pub(crate) enum Reply {
     /// What the script returned.
@@ -236,8 +239,8 @@ pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<Connec
 }
 
 pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(request.script().sha()).arg(request.keys().len());
+    let mut command = Cmd::with_capacity(3 + request.keys().len() + 3, COMMAND_BYTES);
+    command.arg("EVALSHA").arg(request.script().sha()).arg(request.keys().len());
     for key in request.keys() {
         command.arg(key.as_bytes());
     }

@@ -94,7 +94,8 @@ impl Fallback {
             return Err(StoreError::Malformed("hits and decisions differ in length"));
         }
         if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_here(hit)) {
-            return self.ask_both(store, now, hits, decisions).await;
+            // In a box: all other requests would carry its size around.
+            return Box::pin(self.ask_both(store, now, hits, decisions)).await;
         }
         self.ask(store, now, hits, decisions).await
     }
