@@ -2,7 +2,7 @@
 # Decisions a second on Redis, in one run: the library beside redis-benchmark that runs the same script, spillgate's gRPC
 # beside a server that makes one call of the same script a request, and a refused hot key beside an allowed one; fails if
 # Redis is asked for that. Redis commands and bytes a decision for each.
-# Prints markdown for bench/RESULTS.md. Arguments go to all three: scripts/show-3.5.sh --repetitions 9
+# Prints markdown for bench/RESULTS.md. Arguments go to all of them: scripts/show-3.5.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,5 +18,7 @@ cargo build --release --quiet -p spillgate-server
 cargo build --release --quiet --manifest-path bench/Cargo.toml -p on-redis -p compare -p limits -p loadgen
 cd bench
 target/release/on-redis speed "$@"
-target/release/bench shared "$@"
+for concurrency in 64 256; do
+    target/release/bench shared --concurrency "$concurrency" "$@"
+done
 target/release/on-redis cached "$@"

@@ -2,8 +2,10 @@
 //!
 //! A connection reads all that is there, then answers the calls that it read in a row, and only then writes: what
 //! was read together is decided at one time, in order, and leaves in one write. A call that has to wait, for the
-//! rest of its message or for its decision, goes on as a task of its own and holds up no other.
+//! rest of its message or for its decision, goes on as a task of its own and holds up no other; after some of these
+//! all other tasks have a turn, among them those that write to the store.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::metrics::{Closed, Metrics};
-use crate::protocol::grpc::{AnswerBody, Grpc, GrpcConnection};
+use crate::protocol::grpc::{AnswerBody, Call, Grpc, GrpcConnection};
 
 use super::connection::{
     Activity, CONNECTION_WINDOW_BYTES, Connection, HEADER_LIST_BYTES, Manners, PING_EVERY, STREAM_WINDOW_BYTES,
@@ -32,6 +34,9 @@ use super::worker::Context;
 
 /// Bytes of a client's first words: the preface and an empty SETTINGS frame.
 const GREETING_BYTES: u64 = 24 + 9;
+
+/// Calls that begin to wait before others have a turn: a store elsewhere decides these while we get to the next ones.
+const ROW: usize = 24;
 
 const MANNERS: Manners = Manners { greeting_bytes: GREETING_BYTES, farewell: Duration::ZERO };
 
@@ -51,7 +56,7 @@ where
     let calls = Arc::new(Calls { grpc: grpc.connection(), activity: Arc::clone(activity), receive: limits.receive });
     let connection = Streams {
         state: State::Greeting { handshake, told_to_go: false },
-        read: Vec::new(),
+        read: VecDeque::new(),
         runner: Runner::new(),
         answer: |stream| answer(Arc::clone(&calls), stream),
         at_one_time: |row: &mut dyn FnMut()| calls.grpc.at_one_time(row),
@@ -72,8 +77,7 @@ struct Calls {
 /// A connection, and the streams that it has read and not answered.
 struct Streams<'a, I, A, R, F> {
     state: State<I>,
-    /// Empty between two polls; kept for its room.
-    read: Vec<Stream>,
+    read: VecDeque<Stream>,
     runner: Runner<F>,
     /// Makes the future that answers a stream.
     answer: A,
@@ -113,7 +117,10 @@ where
             // What is not answered when the connection ends is dropped: nobody waits for it any more.
             while let Poll::Ready(stream) = connection.poll_accept(cx) {
                 match stream {
-                    Some(Ok(stream)) => self.read.push(stream),
+                    Some(Ok(stream)) => {
+                        self.activity.begun.fetch_add(1, Ordering::Relaxed);
+                        self.read.push_back(stream);
+                    }
                     Some(Err(_)) => return Poll::Ready(false),
                     None => return Poll::Ready(true),
                 }
@@ -121,19 +128,25 @@ where
             if self.read.is_empty() {
                 return Poll::Pending;
             }
-            self.activity.begun.fetch_add(self.read.len() as u64, Ordering::Relaxed);
+            let enough = self.runner.waiting() + ROW;
             (self.at_one_time)(&mut || {
-                for stream in self.read.drain(..) {
+                while self.runner.waiting() < enough
+                    && let Some(stream) = self.read.pop_front()
+                {
                     self.runner.run((self.answer)(stream));
                 }
             });
+            if !self.read.is_empty() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 
     /// Answers that lie here because the client does not read them are no work of ours: else it could hold them,
     /// and the end of the server, for as long as it liked.
     fn is_busy(&self) -> bool {
-        self.runner.waiting() > 0
+        !self.read.is_empty() || self.runner.waiting() > 0
     }
 
     fn graceful_shutdown(&mut self) {
@@ -145,17 +158,22 @@ where
 }
 
 /// Answers one call, unless the client takes it back.
-async fn answer(calls: Arc<Calls>, (request, mut respond): Stream) {
-    let request = request.map(|stream| TimedBody::new(StreamBody::new(stream), calls.receive));
-    let metrics = &calls.activity.metrics;
-    let call = pin!(calls.grpc.call(request));
-    let mut call = pin!(unless_panic(call, metrics));
-    let answered = poll_fn(|cx| match call.as_mut().poll(cx) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap_or_else(GrpcConnection::failure))),
-        Poll::Pending => respond.poll_reset(cx).map(|_| None),
-    });
-    if let Some(answer) = answered.await {
-        give(answer, &mut respond, metrics).await;
+fn answer(calls: Arc<Calls>, (request, mut respond): Stream) -> impl Future<Output = ()> {
+    let call = Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), calls.receive)));
+    async move {
+        let metrics = &calls.activity.metrics;
+        let answered = {
+            let answer = pin!(calls.grpc.answer(call));
+            let mut answer = pin!(unless_panic(answer, metrics));
+            let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap_or_else(GrpcConnection::failure))),
+                Poll::Pending => respond.poll_reset(cx).map(|_| None),
+            });
+            answered.await
+        };
+        if let Some(answer) = answered {
+            give(answer, &mut respond, metrics).await;
+        }
     }
 }
 

@@ -60,6 +60,8 @@ impl Body for Broken {
 struct Served {
     client: DuplexStream,
     permits: Arc<Semaphore>,
+    /// Calls of `/wait` that have begun.
+    waiting: Arc<AtomicUsize>,
     writes: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
 }
@@ -68,6 +70,7 @@ struct Served {
 fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
     let (client, inner) = duplex(1 << 20);
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+    let waiting = Arc::new(AtomicUsize::new(0));
     let metrics = Arc::new(Metrics::new());
     let activity = Activity {
         metrics: Arc::clone(&metrics),
@@ -78,12 +81,14 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         draining: AtomicBool::new(false),
     };
     let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
-    let gate = Arc::clone(&permits);
+    let (gate, begun) = (Arc::clone(&permits), Arc::clone(&waiting));
     let ended = async move {
         let answer = |(request, mut respond): Stream| {
             let (gate, metrics) = (Arc::clone(&gate), Arc::clone(&activity.metrics));
+            let begun = Arc::clone(&begun);
             async move {
                 if request.uri().path() == "/wait" {
+                    begun.fetch_add(1, Ordering::Relaxed);
                     gate.acquire().await.expect("it stays open").forget();
                 }
                 let broken = || AnswerBody::Other(tonic::body::Body::new(Broken));
@@ -93,7 +98,7 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         };
         let mut streams = Streams {
             state: State::Greeting { handshake: Builder::new().handshake(io), told_to_go: false },
-            read: Vec::new(),
+            read: VecDeque::new(),
             runner: Runner::new(),
             answer,
             at_one_time: |row: &mut dyn FnMut()| row(),
@@ -105,7 +110,7 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         }
         poll_fn(|cx| streams.poll(cx)).await
     };
-    (Served { client, permits, writes, metrics }, ended)
+    (Served { client, permits, waiting, writes, metrics }, ended)
 }
 
 impl Served {
@@ -165,6 +170,36 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
     };
     tokio::select! {
         () = asking => {}
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn others_have_a_turn_after_each_row_of_calls_that_wait() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let waiting = Arc::clone(&server.waiting);
+        let (mut client, permits, _) = server.client().await;
+        is_answered(ask(&mut client, "/").await).await;
+        let mut answers = Vec::new();
+        for _ in 0..3 * ROW {
+            answers.push(ask(&mut client, "/wait").await);
+        }
+        let (mut before, mut largest) = (0, 0);
+        while before < 3 * ROW {
+            tokio::task::yield_now().await;
+            let begun = waiting.load(Ordering::Relaxed);
+            (largest, before) = (largest.max(begun - before), begun);
+        }
+        permits.add_permits(3 * ROW);
+        for answer in answers {
+            is_answered(answer).await;
+        }
+        largest
+    };
+    tokio::select! {
+        biased;
+        largest = asking => assert_eq!(largest, ROW),
         in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
     }
 }

@@ -19,12 +19,11 @@ const ROOM_BYTES: usize = 2048;
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// Reads the message of a call that brings one; it may come in any number of pieces.
-pub(super) async fn read<B>(headers: &HeaderMap, body: B, max_bytes: usize) -> Result<Bytes, Status>
+pub(super) async fn read<B>(body: B, max_bytes: usize) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
     B::Error: Display,
 {
-    is_uncompressed(headers)?;
     let mut body = pin!(body);
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream() {
@@ -78,7 +77,8 @@ fn has_room_for(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     Ok(())
 }
 
-fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
+/// Whether it can be read, as far as the head tells.
+pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     let Some(encoding) = headers.get(ENCODING).filter(|encoding| *encoding != "identity") else {
         return Ok(());
     };

@@ -83,24 +83,50 @@ impl Grpc {
     }
 }
 
+/// A call, as far as its head tells. It is small, since the future that answers it carries it around.
+#[derive(Debug)]
+pub struct Call<B>(Kind<B>);
+
+#[derive(Debug)]
+enum Kind<B> {
+    ShouldRateLimit(rls::Call<B>),
+    /// Of another method, which tonic answers.
+    Other(Box<Request<B>>),
+    /// No gRPC.
+    Stranger,
+}
+
+impl<B> Call<B> {
+    /// What `request` is.
+    pub fn of(request: Request<B>) -> Call<B> {
+        Call(if !is_grpc(request.headers()) {
+            Kind::Stranger
+        } else if request.uri().path() == SHOULD_RATE_LIMIT {
+            Kind::ShouldRateLimit(rls::Call::of(request))
+        } else {
+            Kind::Other(Box::new(request))
+        })
+    }
+}
+
 impl GrpcConnection {
     /// Answers one call.
-    pub async fn call<B>(&self, request: Request<B>) -> Response<AnswerBody>
+    pub async fn answer<B>(&self, call: Call<B>) -> Response<AnswerBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError> + Display + Send,
     {
-        if !is_grpc(request.headers()) {
-            return answer::of_stranger();
-        }
-        if request.uri().path() == SHOULD_RATE_LIMIT {
-            return match self.rls.should_rate_limit(request).await {
+        match call.0 {
+            Kind::ShouldRateLimit(call) => match self.rls.should_rate_limit(call).await {
                 Ok(message) => answer::of_message(message),
                 Err(status) => status.into_http(),
-            };
+            },
+            Kind::Other(request) => {
+                let answered = self.others.clone().call(*request).await;
+                answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
+            }
+            Kind::Stranger => answer::of_stranger(),
         }
-        let answered = self.others.clone().call(request).await;
-        answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
     }
 
     /// Runs `row`, in which calls that were read together are answered: all that is decided in it is decided at
