@@ -142,8 +142,8 @@ impl<'r, 'q> Request<'r, 'q> {
 
     /// The call of a script for takes alone, if that is all there is to do.
     fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
-        let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
         if let [hit] = self.hits {
+            let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
             return Some((write_take(hit, self.log, &mut out)?, out.0));
         }
         // Each on a state of its own, and each able to refuse the request.
@@ -151,8 +151,9 @@ impl<'r, 'q> Request<'r, 'q> {
         if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
             return None;
         }
+        let mut out = Writer::default();
         for hit in self.hits {
-            let mut take = Writer::default();
+            let mut take = Writer(Vec::with_capacity(TAKE_BYTES));
             write_take(hit, self.log, &mut take)?;
             if hit.quota.algorithm() == Algorithm::SlidingWindowLog {
                 return None;

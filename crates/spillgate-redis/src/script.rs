@@ -38,8 +38,8 @@ macro_rules! function {
     };
 }
 
-/// A script for one take, by the step of that name. Redis makes the functions of a script anew in each call: so there is
-/// none that can be done without.
+/// A script for one take, by the step of that name. Redis makes the functions of a script anew in each call: a step costs
+/// less than one.
 macro_rules! take_one {
     ($($shared:literal)* => $name:literal) => {
         Script::new(

@@ -1,4 +1,4 @@
--- Shared by scripts that write at more than one place.
+-- Shared by scripts that are not for one take on one state.
 
 -- How the time of a key's end is told to SET and the like: rounded up to a millisecond. The server's clock
 -- knows nothing of a time that was passed, so such keys live an hour.

@@ -1,5 +1,6 @@
 -- One take on a token bucket or a queue. A state of another T, with a penalty, or from before a clock was set back is a
 -- case for decide.lua.
+-- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
 -- ARGV[2]  cost * T; room: the most debt beside which the take fits, min(B*T - cost*T, longest wait);
 --          the most debt there is, 2*B*T; T in bytes as the bucket keeps it
 local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, interval = struct.unpack('>I5I4I5I4I5I4c9', ARGV[2], at)

@@ -1,5 +1,6 @@
 -- One take on a sliding window counter of one segment. A state with a penalty or counts of 2^40 and more is a case for
 -- decide.lua.
+-- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
 -- ARGV[2]  cost; room: the most units in the newest window beside which it may fit, L - cost; W in microseconds
 local cost, room, length = struct.unpack('>I7I7I7', ARGV[2], at)
 local at_s, at_ns = now_s, now_ns

@@ -1,4 +1,5 @@
 -- One take on a fixed window. A state with a penalty is a case for decide.lua.
+-- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
 -- ARGV[2]  cost; room: the most units beside which it fits, L - cost; W as a time; W in microseconds where windows
 --          are anchored at the epoch, 0 where at the first hit
 local cost, room, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)

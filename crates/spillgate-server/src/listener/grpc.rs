@@ -1,9 +1,9 @@
 //! gRPC connections, on h2 alone.
 //!
-//! A connection reads all that is there, then answers the calls that it read in a row, and only then writes: what
-//! was read together is decided at one time, in order, and leaves in one write. A call that has to wait, for the
-//! rest of its message or for its decision, goes on as a task of its own and holds up no other; after some of these
-//! all other tasks have a turn, among them those that write to the store.
+//! A connection reads all that is there, then answers the calls that it read in a row, and only then writes: a row is
+//! decided at one time, in order, and leaves in one write. A call that has to wait, for the rest of its message or for
+//! its decision, goes on as a task of its own and holds up no other. The row ends when it has a number of these: all
+//! other tasks have a turn then, among them those that write to the store, before the rest is answered.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -35,8 +35,8 @@ use super::worker::Context;
 /// Bytes of a client's first words: the preface and an empty SETTINGS frame.
 const GREETING_BYTES: u64 = 24 + 9;
 
-/// Calls that begin to wait before others have a turn: a store elsewhere decides these while we get to the next ones.
-const ROW: usize = 24;
+/// Calls of a row that have to wait, at most: a store elsewhere decides these while we get to the next ones.
+const WAITING_MAX: usize = 24;
 
 const MANNERS: Manners = Manners { greeting_bytes: GREETING_BYTES, farewell: Duration::ZERO };
 
@@ -58,9 +58,10 @@ where
         state: State::Greeting { handshake, told_to_go: false },
         read: VecDeque::new(),
         runner: Runner::new(),
-        answer: |stream| answer(Arc::clone(&calls), stream),
+        answer: |stream, came| answer(Arc::clone(&calls), stream, came),
         at_one_time: |row: &mut dyn FnMut()| calls.grpc.at_one_time(row),
         activity,
+        streams_max: limits.streams as usize,
         patience: limits.receive,
     };
     watch_over(connection, activity, &MANNERS, context).await
@@ -77,9 +78,11 @@ struct Calls {
 /// A connection, and the streams that it has read and not answered.
 struct Streams<'a, I, A, R, F> {
     state: State<I>,
-    read: VecDeque<Stream>,
+    /// Those with the time when they came, `streams_max` at most.
+    read: VecDeque<(Stream, Instant)>,
+    streams_max: usize,
     runner: Runner<F>,
-    /// Makes the future that answers a stream.
+    /// Makes the future that answers a stream, which came then.
     answer: A,
     /// Runs what answers a row of streams.
     at_one_time: R,
@@ -96,7 +99,7 @@ enum State<I> {
 impl<I, A, R, F> Connection for Streams<'_, I, A, R, F>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Stream) -> F,
+    A: Fn(Stream, Instant) -> F,
     R: Fn(&mut dyn FnMut()),
     F: Future<Output = ()> + Send + 'static,
 {
@@ -113,14 +116,16 @@ where
         if pulse.as_mut().is_some_and(|pulse| pulse.has_stopped(cx)) {
             return Poll::Ready(false);
         }
+        let mut left_over = self.read.len();
         loop {
-            // What is not answered when the connection ends is dropped: nobody waits for it any more.
-            while let Poll::Ready(stream) = connection.poll_accept(cx) {
+            let (came, before) = (Instant::now(), self.read.len());
+            // A client can have more accepted than it may have open: it takes them back.
+            while self.read.len() < self.streams_max
+                && let Poll::Ready(stream) = connection.poll_accept(cx)
+            {
+                // What is not answered when the connection ends is dropped: nobody waits for it any more.
                 match stream {
-                    Some(Ok(stream)) => {
-                        self.activity.begun.fetch_add(1, Ordering::Relaxed);
-                        self.read.push_back(stream);
-                    }
+                    Some(Ok(stream)) => self.read.push_back((stream, came)),
                     Some(Err(_)) => return Poll::Ready(false),
                     None => return Poll::Ready(true),
                 }
@@ -128,12 +133,18 @@ where
             if self.read.is_empty() {
                 return Poll::Pending;
             }
-            let enough = self.runner.waiting() + ROW;
+            self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
+            let enough = self.runner.waiting() + WAITING_MAX;
             (self.at_one_time)(&mut || {
                 while self.runner.waiting() < enough
-                    && let Some(stream) = self.read.pop_front()
+                    && let Some((mut stream, came)) = self.read.pop_front()
                 {
-                    self.runner.run((self.answer)(stream));
+                    // Those of an earlier turn may have been taken back meanwhile.
+                    let is_left_over = left_over > 0;
+                    left_over = left_over.saturating_sub(1);
+                    if !is_left_over || stream.1.poll_reset(cx).is_pending() {
+                        self.runner.run((self.answer)(stream, came));
+                    }
                 }
             });
             if !self.read.is_empty() {
@@ -157,9 +168,9 @@ where
     }
 }
 
-/// Answers one call, unless the client takes it back.
-fn answer(calls: Arc<Calls>, (request, mut respond): Stream) -> impl Future<Output = ()> {
-    let call = Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), calls.receive)));
+/// Answers one call, which came then, unless the client takes it back.
+fn answer(calls: Arc<Calls>, (request, mut respond): Stream, came: Instant) -> impl Future<Output = ()> {
+    let call = Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), calls.receive)), came);
     async move {
         let metrics = &calls.activity.metrics;
         let answered = {

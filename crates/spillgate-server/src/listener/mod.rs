@@ -2,7 +2,7 @@
 //!
 //! One thread accepts; each accepted socket goes to the worker with the fewest connections and
 //! stays there. A worker is a thread with a runtime of its own: nothing of a connection ever
-//! crosses to another core, and its answers leave in one write for all that were read together.
+//! crosses to another core, and the answers that are there at once leave in one write.
 
 mod batch;
 mod connection;

@@ -1,5 +1,7 @@
 //! The store that was picked at the start.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -27,8 +29,12 @@ impl Backend {
     ) -> Result<Verdict, StoreError> {
         match self {
             Backend::Memory(store) => store.decide(Some(now), hits, decisions).await,
-            // In a box, so that questions to memory do not carry its size around.
-            Backend::Redis(shared) => Box::pin(shared.ask(now, timeout, hits, decisions)).await,
+            Backend::Redis(shared) => {
+                // In a box, so that questions to memory do not carry its size around, nor the compiler its type.
+                let asked: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+                    Box::pin(shared.ask(now, timeout, hits, decisions));
+                asked.await
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use h2::client::{ResponseFuture, SendRequest};
 use http::StatusCode;
 use http_body::Frame;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -15,6 +16,7 @@ use super::*;
 use crate::listener::io::Transport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+const STREAMS_MAX: usize = 10 * WAITING_MAX;
 
 /// Counts what is written in one go.
 struct Writes {
@@ -60,8 +62,10 @@ impl Body for Broken {
 struct Served {
     client: DuplexStream,
     permits: Arc<Semaphore>,
-    /// Calls of `/wait` that have begun.
-    waiting: Arc<AtomicUsize>,
+    /// When calls of `/wait` came that have begun.
+    begun: Arc<Mutex<Vec<Instant>>>,
+    /// Tells the connection to go.
+    go: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
 }
@@ -70,7 +74,7 @@ struct Served {
 fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
     let (client, inner) = duplex(1 << 20);
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
-    let waiting = Arc::new(AtomicUsize::new(0));
+    let (begun, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(told_to_go)));
     let metrics = Arc::new(Metrics::new());
     let activity = Activity {
         metrics: Arc::clone(&metrics),
@@ -81,14 +85,14 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         draining: AtomicBool::new(false),
     };
     let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
-    let (gate, begun) = (Arc::clone(&permits), Arc::clone(&waiting));
+    let (gate, waited, told_to_go) = (Arc::clone(&permits), Arc::clone(&begun), Arc::clone(&go));
     let ended = async move {
-        let answer = |(request, mut respond): Stream| {
+        let answer = |(request, mut respond): Stream, came: Instant| {
             let (gate, metrics) = (Arc::clone(&gate), Arc::clone(&activity.metrics));
-            let begun = Arc::clone(&begun);
+            let waited = Arc::clone(&waited);
             async move {
                 if request.uri().path() == "/wait" {
-                    begun.fetch_add(1, Ordering::Relaxed);
+                    waited.lock().push(came);
                     gate.acquire().await.expect("it stays open").forget();
                 }
                 let broken = || AnswerBody::Other(tonic::body::Body::new(Broken));
@@ -103,14 +107,18 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
             answer,
             at_one_time: |row: &mut dyn FnMut()| row(),
             activity: &activity,
+            streams_max: STREAMS_MAX,
             patience: PATIENCE,
         };
-        if told_to_go {
-            streams.graceful_shutdown();
-        }
-        poll_fn(|cx| streams.poll(cx)).await
+        poll_fn(|cx| {
+            if told_to_go.swap(false, Ordering::Relaxed) {
+                streams.graceful_shutdown();
+            }
+            streams.poll(cx)
+        })
+        .await
     };
-    (Served { client, permits, waiting, writes, metrics }, ended)
+    (Served { client, permits, begun, go, writes, metrics }, ended)
 }
 
 impl Served {
@@ -174,34 +182,107 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
     }
 }
 
-#[tokio::test]
-async fn others_have_a_turn_after_each_row_of_calls_that_wait() {
+/// Asks for `/wait` that often at once, and waits for the end of the first row.
+async fn ask_rows(client: &mut SendRequest<Bytes>, begun: &Mutex<Vec<Instant>>, calls: usize) -> Vec<ResponseFuture> {
+    is_answered(ask(client, "/").await).await;
+    let mut answers = Vec::new();
+    for _ in 0..calls {
+        answers.push(ask(client, "/wait").await);
+    }
+    while begun.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(begun.lock().len(), WAITING_MAX);
+    answers
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_have_a_turn_after_each_row_and_a_call_comes_when_it_is_read() {
     let (server, ended) = served(false);
     let asking = async {
-        let waiting = Arc::clone(&server.waiting);
+        let begun = Arc::clone(&server.begun);
         let (mut client, permits, _) = server.client().await;
-        is_answered(ask(&mut client, "/").await).await;
-        let mut answers = Vec::new();
-        for _ in 0..3 * ROW {
-            answers.push(ask(&mut client, "/wait").await);
+        let answers = ask_rows(&mut client, &begun, 3 * WAITING_MAX).await;
+        let other = ask(&mut client, "/").await;
+        for rows in 2..=3 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(begun.lock().len(), rows * WAITING_MAX);
         }
-        let (mut before, mut largest) = (0, 0);
-        while before < 3 * ROW {
-            tokio::task::yield_now().await;
-            let begun = waiting.load(Ordering::Relaxed);
-            (largest, before) = (largest.max(begun - before), begun);
-        }
-        permits.add_permits(3 * ROW);
+        let came = begun.lock().clone();
+        assert!(came.iter().all(|then| *then == came[0]), "they came together");
+        is_answered(other).await;
+        permits.add_permits(3 * WAITING_MAX);
         for answer in answers {
             is_answered(answer).await;
         }
-        largest
     };
     tokio::select! {
         biased;
-        largest = asking => assert_eq!(largest, ROW),
+        () = asking => {}
         in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_calls_lie_read_than_may_be_open() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let begun = Arc::clone(&server.begun);
+        let (mut client, ..) = server.client().await;
+        let _answers = ask_rows(&mut client, &begun, 2 * STREAMS_MAX).await;
+        while begun.lock().len() < 2 * STREAMS_MAX {
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        begun.lock().clone()
+    };
+    tokio::select! {
+        biased;
+        came = asking => assert_eq!(came.iter().filter(|then| **then == came[0]).count(), STREAMS_MAX),
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_taken_back_before_its_row_is_not_begun() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let begun = Arc::clone(&server.begun);
+        let (mut client, permits, _) = server.client().await;
+        let mut answers = ask_rows(&mut client, &begun, 4 * WAITING_MAX).await;
+        answers.truncate(2 * WAITING_MAX);
+        // Those that are kept begin before it is heard of the others.
+        while begun.lock().len() < 2 * WAITING_MAX {
+            tokio::task::yield_now().await;
+        }
+        permits.add_permits(4 * WAITING_MAX);
+        for answer in answers {
+            is_answered(answer).await;
+        }
+        is_answered(ask(&mut client, "/").await).await;
+        begun.lock().len()
+    };
+    tokio::select! {
+        biased;
+        begun = asking => assert_eq!(begun, 2 * WAITING_MAX, "calls have begun"),
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_goes_answers_all_that_it_has_read() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (begun, go) = (Arc::clone(&server.begun), Arc::clone(&server.go));
+        let (mut client, permits, _) = server.client().await;
+        let answers = ask_rows(&mut client, &begun, 3 * WAITING_MAX).await;
+        go.store(true, Ordering::Relaxed);
+        permits.add_permits(3 * WAITING_MAX);
+        for answer in answers {
+            is_answered(answer).await;
+        }
+    };
+    let ((), in_peace) = tokio::join!(biased; asking, ended);
+    assert!(in_peace);
 }
 
 #[tokio::test]

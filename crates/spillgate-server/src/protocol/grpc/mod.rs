@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::service::Routes;
 use tower::{BoxError, Service as _};
@@ -24,6 +25,7 @@ pub use answer::AnswerBody;
 
 use health::Health;
 use rls::RateLimits;
+use timeout::Patience;
 
 /// What the compiler made of `proto/`.
 #[allow(clippy::all, missing_debug_implementations, unreachable_pub)]
@@ -89,7 +91,12 @@ pub struct Call<B>(Kind<B>);
 
 #[derive(Debug)]
 enum Kind<B> {
-    ShouldRateLimit(rls::Call<B>),
+    ShouldRateLimit {
+        patience: Patience,
+        body: B,
+    },
+    /// Its message cannot be read.
+    Refused(Box<Status>),
     /// Of another method, which tonic answers.
     Other(Box<Request<B>>),
     /// No gRPC.
@@ -97,14 +104,16 @@ enum Kind<B> {
 }
 
 impl<B> Call<B> {
-    /// What `request` is.
-    pub fn of(request: Request<B>) -> Call<B> {
+    /// What `request` is, which came then.
+    pub fn of(request: Request<B>, came: Instant) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
             Kind::Stranger
-        } else if request.uri().path() == SHOULD_RATE_LIMIT {
-            Kind::ShouldRateLimit(rls::Call::of(request))
-        } else {
+        } else if request.uri().path() != SHOULD_RATE_LIMIT {
             Kind::Other(Box::new(request))
+        } else if let Err(status) = message::is_uncompressed(request.headers()) {
+            Kind::Refused(Box::new(status))
+        } else {
+            Kind::ShouldRateLimit { patience: Patience::of(request.headers(), came), body: request.into_body() }
         })
     }
 }
@@ -117,10 +126,11 @@ impl GrpcConnection {
         B::Error: Into<BoxError> + Display + Send,
     {
         match call.0 {
-            Kind::ShouldRateLimit(call) => match self.rls.should_rate_limit(call).await {
+            Kind::ShouldRateLimit { patience, body } => match self.rls.should_rate_limit(patience, body).await {
                 Ok(message) => answer::of_message(message),
                 Err(status) => status.into_http(),
             },
+            Kind::Refused(status) => status.into_http(),
             Kind::Other(request) => {
                 let answered = self.others.clone().call(*request).await;
                 answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)

@@ -32,23 +32,6 @@ pub(super) struct RateLimits {
     writer: Writer<RateLimitResponse>,
 }
 
-/// What matters of a call: its head is dropped before anybody waits.
-#[derive(Debug)]
-pub(super) struct Call<B> {
-    patience: Patience,
-    /// Its message cannot be read.
-    refused: Option<Box<Status>>,
-    body: B,
-}
-
-impl<B> Call<B> {
-    pub(super) fn of(request: http::Request<B>) -> Call<B> {
-        let (head, body) = request.into_parts();
-        let refused = message::is_uncompressed(&head.headers).err().map(Box::new);
-        Call { patience: Patience::of(&head.headers), refused, body }
-    }
-}
-
 impl RateLimits {
     pub(super) fn new(service: Arc<Service>, grants: Grants, max_message_bytes: usize) -> RateLimits {
         RateLimits { service, grants, max_message_bytes, moment: Moment::default(), writer: Writer::default() }
@@ -60,15 +43,11 @@ impl RateLimits {
     }
 
     /// One call: its message in, the answer out, framed.
-    pub(super) async fn should_rate_limit<B>(&self, call: Call<B>) -> Result<Bytes, Status>
+    pub(super) async fn should_rate_limit<B>(&self, patience: Patience, body: B) -> Result<Bytes, Status>
     where
         B: Body<Data = Bytes>,
         B::Error: Display,
     {
-        let Call { patience, refused, body } = call;
-        if let Some(status) = refused {
-            return Err(*status);
-        }
         let message = message::read(body, self.max_message_bytes).await?;
         let wire = RateLimitRequest::decode(&*message).map_err(|error| {
             let text = format!("the message is no RateLimitRequest: {error}");

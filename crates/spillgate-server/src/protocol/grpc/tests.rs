@@ -70,7 +70,7 @@ fn code(answered: Poll<Response<AnswerBody>>) -> Code {
 }
 
 fn ask(connection: &GrpcConnection, bucket: u32, hits: u32) -> Code {
-    code(poll(pin!(connection.answer(Call::of(take(bucket, hits, 0))))))
+    code(poll(pin!(connection.answer(Call::of(take(bucket, hits, 0), Instant::now())))))
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_row_of_calls_is_decided_at_one_time() {
 fn a_call_that_waits_is_decided_at_its_own_time() {
     let connection = connection();
     for bucket in 0..100 {
-        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1))));
+        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1), Instant::now())));
         connection.at_one_time(|| {
             assert!(poll(late.as_mut()).is_pending());
             ask(&connection, bucket, ALL);

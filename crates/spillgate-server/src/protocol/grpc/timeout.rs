@@ -13,10 +13,10 @@ const FOR_THE_ANSWER: Duration = Duration::from_millis(3);
 pub(super) struct Patience(Option<Instant>);
 
 impl Patience {
-    /// Of a call that came now. A field that makes no sense says nothing.
-    pub(super) fn of(headers: &HeaderMap) -> Patience {
+    /// Of a call that came then. A field that makes no sense says nothing.
+    pub(super) fn of(headers: &HeaderMap, came: Instant) -> Patience {
         let timeout = headers.get("grpc-timeout").and_then(|field| timeout(field.as_bytes()));
-        Patience(timeout.and_then(|timeout| Instant::now().checked_add(timeout.saturating_sub(FOR_THE_ANSWER))))
+        Patience(timeout.and_then(|timeout| came.checked_add(timeout.saturating_sub(FOR_THE_ANSWER))))
     }
 
     /// What is left of it, if it has an end.
@@ -62,12 +62,12 @@ mod tests {
     async fn three_milliseconds_of_it_are_for_the_answer() {
         let patience = |text: &str| {
             let headers = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]);
-            Patience::of(&headers)
+            Patience::of(&headers, Instant::now())
         };
         assert_eq!(patience("20m").left(), Some(Duration::from_millis(17)));
         assert_eq!([patience("2m").left(), patience("3m").left()], [Some(Duration::ZERO); 2]);
         assert_eq!(patience("never").left(), None);
-        assert_eq!(Patience::of(&HeaderMap::new()).left(), None);
+        assert_eq!(Patience::of(&HeaderMap::new(), Instant::now()).left(), None);
         let patience = patience("20m");
         tokio::time::advance(Duration::from_millis(10)).await;
         assert_eq!(patience.left(), Some(Duration::from_millis(7)));
