@@ -19,6 +19,8 @@ pub(crate) struct Forms {
     fixed_window: FixedWindow,
     /// No server has said that it knows no INCREX.
     has_increx: AtomicBool,
+    /// A server has taken by INCREX.
+    took_by_increx: AtomicBool,
     pub(crate) clock: ServerClock,
 }
 
@@ -36,6 +38,7 @@ impl Forms {
             scripts: settings.scripts,
             fixed_window: settings.fixed_window,
             has_increx: AtomicBool::new(true),
+            took_by_increx: AtomicBool::new(false),
             clock: ServerClock::new(),
         }
     }
@@ -90,9 +93,27 @@ impl Forms {
         }
         Request::with(now, hits, self.log).map(Call::Script)
     }
+
+    /// The call that tells more than `plain`, which was answered so, if there is one: a look does not tell whether the
+    /// server has INCREX, and what looks as nobody had taken from it may be counted by scripts.
+    fn unproved<'r, 'q>(
+        &self,
+        plain: &Plain<'_, 'r, 'q>,
+        decisions: &[Decision],
+    ) -> Option<Result<Call<'_, 'r, 'q>, StoreError>> {
+        if !plain.by_increx || self.took_by_increx.load(Ordering::Relaxed) {
+            return None;
+        }
+        if plain.takes() {
+            self.took_by_increx.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let untouched = decisions.iter().all(|decision| decision.remaining == decision.limit);
+        (self.scripts && untouched).then(|| Request::with(None, plain.hits, self.log).map(Call::Script))
+    }
 }
 
-impl Call<'_, '_, '_> {
+impl<'f, 'r, 'q> Call<'f, 'r, 'q> {
     /// The name of one of the keys: all are in one slot.
     pub(crate) fn key(&self) -> Option<Name> {
         match self {
@@ -145,7 +166,12 @@ impl Call<'_, '_, '_> {
                 *self = plain.forms.call(None, plain.hits)?;
                 Ok(Answer::AskAgain)
             }
-            Call::Plain(plain) => plain.answer(reply, decisions),
+            Call::Plain(plain) => {
+                let answer = plain.answer(reply, decisions)?;
+                let Some(unproved) = plain.forms.unproved(plain, decisions) else { return Ok(answer) };
+                *self = unproved?;
+                Ok(Answer::AskAgain)
+            }
         }
     }
 

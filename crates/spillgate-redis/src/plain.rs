@@ -135,6 +135,11 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         self.counters.iter().map(|counter| counter.name)
     }
 
+    /// Whether it takes anything.
+    pub(crate) fn takes(&self) -> bool {
+        self.counters.iter().any(|counter| counter.cost > 0)
+    }
+
     /// Appends the commands, of which the last one's answer counts.
     pub(crate) fn write(&self, out: &mut Pipeline) {
         out.cmd("MULTI").ignore();

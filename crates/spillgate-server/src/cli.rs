@@ -181,7 +181,8 @@ fn serve_command() -> Command {
         .after_help(format!(
             "Examples:\n  spillgate serve rules.yaml\n  spillgate serve --config spillgate.yaml\n  \
              spillgate serve rules/ --http unix:/run/spillgate.sock --grpc off\n  \
-             SPILLGATE_GRPC=0.0.0.0:9081 spillgate serve rules.yaml --memory-max-keys 1M\n\n\
+             SPILLGATE_GRPC=0.0.0.0:9081 spillgate serve rules.yaml --memory-max-keys 1M\n  \
+             spillgate serve rules.yaml --store redis://127.0.0.1:6379 --store-key-secret-file key.secret\n\n\
              Signals:\n  SIGTERM, SIGINT  stop listening, answer what is in flight, end; a second one ends at once\n  \
              SIGHUP           read the rules again: all files or none\n\n{EXIT_CODES}"
         ))

@@ -21,7 +21,9 @@ const REACHING: [&str; 9] = [
     "store.fixed_window",
 ];
 /// And about which keys.
-const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.fixed_window"];
+const NAMING: [&str; 4] = ["store.key_secret_file", "store.log", "store.scripts", "store.fixed_window"];
+/// What the doctor compares as well.
+const DEADLINE: [&str; 1] = ["store.deadline"];
 /// Both, for who asks about keys.
 const ASKING: [&str; 10] = {
     let [url, user, password, ca, cert, key, scripts, log, window] = REACHING;
@@ -95,10 +97,11 @@ pub(super) fn doctor_command() -> Command {
              {EXIT_CODES}"
         ))
         .arg(config_argument("Settings file that names the store"));
-    with(command, &REACHING).arg(json_argument("Print one line of JSON"))
+    with(with(command, &REACHING), &DEADLINE).arg(json_argument("Print one line of JSON"))
 }
 
 pub(super) fn doctor(matches: &ArgMatches) -> Doctor {
     let config = matches.get_one("config").cloned();
-    Doctor { config, flags: settings(matches, &REACHING), json: matches.get_flag("json") }
+    let flags = [settings(matches, &REACHING), settings(matches, &DEADLINE)].concat();
+    Doctor { config, flags, json: matches.get_flag("json") }
 }

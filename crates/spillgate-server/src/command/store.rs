@@ -285,8 +285,8 @@ fn uncountable(settings: &Settings, limit: &Limit) -> Trouble {
     let is_native = settings.store.fixed_window == FixedWindow::Native && limit.post_paid;
     let help = match settings.store.scripts {
         false => {
-            "without scripts (store.scripts: off) only plain fixed windows are served: write `algorithm: fixed_window`, \
-                  or allow scripts"
+            "without scripts (store.scripts: off) only fixed windows are served, and none with `penalty`, `denied: \
+             charged` or `post_paid`: write such a one, or allow scripts"
         }
         true if is_native => "what is charged afterwards needs `store.fixed_window: script`",
         true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",

@@ -198,7 +198,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     }
     match released {
         Some(released) => Ok(object(&Released { released })),
-        None => Err(gone("its places are free already").into()),
+        None => Err(gone(FREE).into()),
     }
 }
 
@@ -228,6 +228,9 @@ fn leases<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Vec<Lease>, Pro
         Problem::bad_request("this lease_id was not made by this server, nor by one that has its key secret", help)
     })
 }
+
+const FREE: &str = "its places are free already; unless another server granted it while the shared store failed, which alone \
+                    can release it";
 
 fn gone(help: &'static str) -> Problem {
     Problem::new(StatusCode::GONE, "the lease has expired or was released", help)
