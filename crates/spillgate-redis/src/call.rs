@@ -95,7 +95,7 @@ impl Forms {
     }
 
     /// The call that tells more than `plain`, which was answered so, if there is one: a look does not tell whether the
-    /// server has INCREX, and what looks as nobody had taken from it may be counted by scripts.
+    /// server has INCREX, and a window that looks untouched may be counted by scripts.
     fn unproved<'r, 'q>(
         &self,
         plain: &Plain<'_, 'r, 'q>,
@@ -113,7 +113,7 @@ impl Forms {
     }
 }
 
-impl<'f, 'r, 'q> Call<'f, 'r, 'q> {
+impl Call<'_, '_, '_> {
     /// The name of one of the keys: all are in one slot.
     pub(crate) fn key(&self) -> Option<Name> {
         match self {
