@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
-cargo test --workspace --locked
+# To the end, so that one run names all that fails.
+cargo test --workspace --locked --no-fail-fast
 scripts/valkey.sh
 # Every order of events over the memory store's locks with up to three preemptions.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \

@@ -19,7 +19,8 @@ descriptors:
   - key: batch
     rate_limits:
       - {name: hourly, unit: hour, requests_per_unit: 8}
-      - {name: daily, unit: day, requests_per_unit: 5}
+      # A bucket: in the last hour of a day a window of a day would end with that of the hour.
+      - {name: daily, algorithm: token_bucket, unit: day, requests_per_unit: 5}
   - key: free
     rate_limit: {unlimited: true}
   - key: window
