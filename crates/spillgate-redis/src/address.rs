@@ -42,7 +42,7 @@ impl Url {
     fn one(url: &str, is_secure: bool) -> Result<Url, Failed> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info()?;
-        let user = info.redis_settings().clone().set_skip_set_lib_name();
+        let user = info.redis_settings().clone();
         if user.username().is_some() && user.password().is_none() {
             return Err(invalid("the URL of the store has a user without a password"));
         }

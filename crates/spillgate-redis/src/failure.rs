@@ -150,11 +150,6 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// A server's error in its own words, of which the first is its code.
-    pub(crate) fn said(error: String) -> Failed {
-        Failed::new(Failure::of_code(error.split(' ').next().unwrap_or_default()), error)
-    }
-
     pub(crate) fn new(class: Failure, detail: impl Into<Cow<'static, str>>) -> Failed {
         Failed { class, detail: detail.into() }
     }
@@ -177,7 +172,7 @@ impl From<RedisError> for Failed {
         let class = match error.kind() {
             // Who cannot read an answer cannot read the next one either: the client library hangs up.
             ErrorKind::Io | ErrorKind::Parse => Failure::Disconnected,
-            ErrorKind::AuthenticationFailed => Failure::Noperm,
+            ErrorKind::Client => Failure::Overloaded,
             _ => Failure::Other,
         };
         Failed::new(class, error.to_string())

@@ -44,12 +44,15 @@
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
 mod address;
+mod batch;
 mod breaker;
 mod bytes;
 mod call;
 mod cluster;
+mod connection;
 mod deny_cache;
 pub mod doctor;
+mod driver;
 mod failure;
 mod first;
 mod hit;
@@ -59,6 +62,7 @@ mod name;
 mod parts;
 mod plain;
 mod raw;
+mod reply;
 mod request;
 mod script;
 mod sentinels;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::ConnectionAddr;
-use redis::aio::MultiplexedConnection;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::breaker::Breaker;
+use crate::connection::Connection;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
 use crate::settings::Settings;
@@ -26,21 +26,28 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection in use.
 pub(crate) struct Live {
-    connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     pub(crate) address: ConnectionAddr,
+    /// Several states can be asked about in one call, as far as the server has said.
+    has_all_slots: AtomicBool,
     /// A request on it had no answer.
     suspected: Notify,
     given_up: Notify,
 }
 
 impl Live {
-    pub(crate) fn connection(&self) -> MultiplexedConnection {
-        self.connection.clone()
-    }
-
     /// Has it tried. That a request had no answer proves nothing: its caller may have had no time.
     pub(crate) fn suspect(&self) {
         self.suspected.notify_one();
+    }
+
+    pub(crate) fn has_all_slots(&self) -> bool {
+        self.has_all_slots.load(Ordering::Relaxed)
+    }
+
+    /// It stands for several servers, and each state has to be asked about by itself.
+    pub(crate) fn lacks_slots(&self) {
+        self.has_all_slots.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn give_up(&self) {
@@ -52,7 +59,7 @@ impl Live {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
             // That the user may not do it is an answer too.
-            if timeout(patience, redis::cmd("PING").exec_async(&mut self.connection())).await.is_err() {
+            if timeout(patience, self.connection.ask(&redis::cmd("PING"))).await.is_err() {
                 return;
             }
         }
@@ -259,7 +266,9 @@ impl Kept {
     /// Lends the connection until it ends, or is no good any more.
     async fn use_up(&self, Connected { connection, driver, address }: Connected) {
         let links = &self.links;
-        let live = Arc::new(Live { connection, address, suspected: Notify::new(), given_up: Notify::new() });
+        let has_all_slots = AtomicBool::new(links.target.access.has_all_slots);
+        let (suspected, given_up) = (Notify::new(), Notify::new());
+        let live = Arc::new(Live { connection, address, has_all_slots, suspected, given_up });
         links.found.send_replace(Some(live.address.clone()));
         let mut found = links.found.subscribe();
         self.link().live.store(Some(Arc::clone(&live)));

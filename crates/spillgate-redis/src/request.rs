@@ -6,6 +6,7 @@ use spillgate_core::{
     decide,
 };
 
+use crate::batch::Take;
 use crate::bytes::{Reader, Writer};
 use crate::hit::{Asked, algorithm, epoch_window_us};
 use crate::{LogForm, Name, Script, raw};
@@ -129,6 +130,13 @@ impl<'r, 'q> Request<'r, 'q> {
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
         let [.., latest] = &self.arguments;
         self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
+    }
+
+    /// The request as one of several in a call, if it may be: then its keys are in any slots.
+    pub(crate) fn take(&self) -> Option<Take<'_>> {
+        let ([key], [time, argument, _]) = (&self.keys[..], &self.arguments) else { return None };
+        let (script, key) = (self.script, key.as_bytes());
+        Script::EACH.contains(&script).then_some(Take { script, time, key, argument })
     }
 
     /// Has nothing done after that time by the clock that decides, however late the request gets there: its reply is empty

@@ -38,18 +38,18 @@ macro_rules! function {
     };
 }
 
-/// A script for one take, by the step of that name. Redis makes the functions of a script anew in each call: a step costs
-/// less than one.
-macro_rules! take_one {
+/// A script for takes on several states, each by itself, by the step of that name. Redis makes the functions of a script
+/// anew in each call: a step costs less than one.
+macro_rules! take_each {
     ($($shared:literal)* => $name:literal) => {
         Script::new(
             $name,
             concat!(
                 include_str!("scripts/clock.lua"),
                 $(include_str!(concat!("scripts/", $shared, ".lua")),)*
-                include_str!("scripts/get_one.lua"),
+                include_str!("scripts/each_get.lua"),
                 step!($name),
-                include_str!("scripts/set_one.lua"),
+                include_str!("scripts/each_set.lua"),
             ),
         )
     };
@@ -75,9 +75,9 @@ macro_rules! take_log {
     };
 }
 
-static TAKE_BUCKET: Script = take_one!(=> "take_bucket");
-static TAKE_WINDOW: Script = take_one!("windows" => "take_window");
-static TAKE_COUNTER: Script = take_one!("windows" "products" => "take_counter");
+static TAKE_BUCKET: Script = take_each!(=> "take_bucket");
+static TAKE_WINDOW: Script = take_each!("windows" => "take_window");
+static TAKE_COUNTER: Script = take_each!("windows" "products" => "take_counter");
 static TAKE_ALL: Script = Script::new(
     "take_all",
     concat!(
@@ -128,17 +128,17 @@ pub const COMMANDS: [&str; 24] = [
 ];
 
 impl Script {
-    /// One take on a `token_bucket` or `leaky_bucket`.
+    /// Takes on each a `token_bucket` or `leaky_bucket`.
     pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
-    /// One take on a `fixed_window`.
+    /// Takes on each a `fixed_window`.
     pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
-    /// One take on a `sliding_window_counter` of one segment.
+    /// Takes on each a `sliding_window_counter` of one segment.
     pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
     /// One take on a `sliding_window_log` in a list.
     pub const TAKE_LOG: &'static Script = &TAKE_LOG;
     /// One take on a `sliding_window_log` in a sorted set.
     pub const TAKE_ZSET: &'static Script = &TAKE_ZSET;
-    /// Takes on several states, each of which one of the first three could serve.
+    /// Takes on several states, all or nothing, each of which one of the first three could serve.
     pub const TAKE_ALL: &'static Script = &TAKE_ALL;
     /// Any request.
     pub const DECIDE: &'static Script = &DECIDE;
@@ -153,6 +153,9 @@ impl Script {
         Script::TAKE_ALL,
         Script::DECIDE,
     ];
+
+    /// Those that decide several takes, each by itself.
+    pub(crate) const EACH: [&'static Script; 3] = [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER];
 
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }

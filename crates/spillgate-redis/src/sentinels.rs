@@ -83,7 +83,7 @@ impl Sentinels {
     /// The epoch of the latest failover, and the primary's address since.
     async fn told_by(&self, sentinel: &ConnectionAddr, access: &Access) -> Result<(u64, ConnectionAddr), Failed> {
         // The user of the URL is the servers'.
-        let nobody = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let nobody = RedisConnectionInfo::default();
         let mut commands = Pipeline::new();
         commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         // During a failover the other command does not know yet.

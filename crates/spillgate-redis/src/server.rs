@@ -140,21 +140,35 @@ async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Rep
 
 /// What the script returns; `None` if it is none of ours.
 async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
-    let mut connection = live.connection();
-    let command = command(request);
-    let mut reply = if asking {
-        commands(asking, &command, None).query_async(&mut connection).await.map(|(reply,)| reply)
-    } else {
-        command.query_async(&mut connection).await
+    let together = request.take().filter(|_| !asking && live.has_all_slots());
+    let mut reply = match together {
+        Some(take) => live.connection.take(&take).await,
+        None => alone(live, &command(request), asking).await,
     };
+    // Nothing was done: who answers there stands for the nodes of a cluster.
+    if together.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
+        live.lacks_slots();
+        reply = alone(live, &command(request), asking).await;
+    }
     for _ in 0..LOADS_MAX {
-        if !reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {
+        if !is_error(&reply, ServerErrorKind::NoScript) {
             break;
         }
-        let all = commands(asking, &command, Some(request.script()));
-        reply = all.query_async(&mut connection).await.map(|(reply,)| reply);
+        let all = commands(asking, &command(request), Some(request.script()));
+        reply = all.query_async(&mut live.connection.clone()).await.map(|(reply,)| reply);
     }
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
+}
+
+async fn alone(live: &Live, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return live.connection.ask(command).await;
+    }
+    commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
+}
+
+fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
+    reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(kind))
 }
 
 /// The numbers that the transaction answers with, none if the server has not INCREX; `None` if there are others.
@@ -164,7 +178,7 @@ async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisR
         all.cmd("ASKING").ignore();
     }
     plain.write(&mut all);
-    match all.query_async(&mut live.connection()).await {
+    match all.query_async(&mut live.connection.clone()).await {
         Ok((reply,)) => Ok(numbers(&reply)),
         Err(error) if plain.by_increx && lacks_increx(&error) => Ok(Some(Vec::new())),
         Err(error) => Err(error),

@@ -127,7 +127,8 @@ impl RedisStore {
         let settings = &settings.within_bounds();
         let url = Url::parse(&settings.url)?;
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
-        let access = Access::new(url.user, tls, settings);
+        let has_all_slots = !matches!(url.servers, Servers::Cluster(_));
+        let access = Access { has_all_slots, ..Access::new(url.user, tls, settings) };
         let server = |access, location| Topology::Server {
             server: Server::new(Target { access: Arc::new(access), location }, settings),
             sent_on_at: ArcSwapOption::empty(),

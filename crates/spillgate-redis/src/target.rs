@@ -5,14 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
-};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use redis::{Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value, cmd};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use crate::connection::Connection;
 use crate::failure::{Failed, Failure};
 use crate::script::Script;
 use crate::sentinels::Sentinels;
@@ -22,13 +20,20 @@ use crate::tls;
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Answers that a connection may await beside one for each request in flight: for requests of several parts, and for those whose
+/// time was over before.
+const ANSWERS_BESIDE: usize = 1 << 16;
+
 /// How connections are made, and who asks on them.
 pub(crate) struct Access {
     pub(crate) user: RedisConnectionInfo,
     pub(crate) tls: Option<TlsConnector>,
-    pub(crate) queue: usize,
+    /// Answers that a connection may await at once.
+    pub(crate) waiting_max: usize,
     /// Whether scripts are run there.
     pub(crate) scripts: bool,
+    /// Whether a server has the states of all slots, so that several can be asked about in one call.
+    pub(crate) has_all_slots: bool,
     /// So long sentinels are waited for.
     pub(crate) sentinels_within: Duration,
 }
@@ -38,8 +43,9 @@ impl Access {
         Access {
             user,
             tls,
-            queue: settings.max_in_flight.max(1),
+            waiting_max: settings.max_in_flight.saturating_add(ANSWERS_BESIDE),
             scripts: settings.scripts,
+            has_all_slots: true,
             // A connection takes two answers of theirs.
             sentinels_within: settings.connect_timeout / 4,
         }
@@ -47,35 +53,28 @@ impl Access {
 
     /// Connects and logs in.
     pub(crate) async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
-        let (connection, driver) = match (address, &self.tls) {
-            (ConnectionAddr::Unix(path), _) => self.greet(UnixStream::connect(path).await?, user).await?,
+        let mut connected = match (address, &self.tls) {
+            (ConnectionAddr::Unix(path), _) => self.on(UnixStream::connect(path).await?, address),
             (ConnectionAddr::Tcp(host, port), tls) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 match tls {
-                    Some(tls) => self.greet(tls.connect(tls::server_name(host)?, stream).await?, user).await?,
-                    None => self.greet(stream, user).await?,
+                    Some(tls) => self.on(tls.connect(tls::server_name(host)?, stream).await?, address),
+                    None => self.on(stream, address),
                 }
             }
             _ => return Err(Failed::new(Failure::Other, "an address of another kind")),
         };
-        Ok(Connected { connection, driver, address: address.clone() })
+        connected.log_in(user).await?;
+        Ok(connected)
     }
 
-    async fn greet<S>(
-        &self,
-        mut stream: S,
-        user: &RedisConnectionInfo,
-    ) -> Result<(MultiplexedConnection, Driver), Failed>
+    fn on<S>(&self, stream: S, address: &ConnectionAddr) -> Connected
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        is_let_in(&mut stream, user.password().is_some()).await?;
-        // Deadlines are the caller's. As many requests as may be in flight do not wait to be queued; parts of theirs may,
-        // for the driver to take others out.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(self.queue);
-        let (connection, driver) = MultiplexedConnection::new_with_config(user, stream, config).await?;
-        Ok((connection, Box::pin(driver)))
+        let (connection, driver) = Connection::new(stream, self.waiting_max);
+        Connected { connection, driver: Box::pin(driver), address: address.clone() }
     }
 
     /// The answer to one command, on a connection of its own.
@@ -84,54 +83,54 @@ impl Access {
     }
 }
 
-/// Whether the server talks to us. One that hangs up says why, but to nobody's question: the client library would drop it.
-async fn is_let_in(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), logs_in: bool) -> Result<(), Failed> {
-    // It may have hung up already, and what it said is there all the same.
-    let written = stream.write_all(b"*1\r\n$4\r\nPING\r\n").await.and(stream.flush().await);
-    let (mut said, mut length) = ([0; 512], 0);
-    while length < said.len() && !said[..length].ends_with(b"\n") {
-        match stream.read(&mut said[length..]).await? {
-            0 => return Err(written.err().map_or_else(hung_up, Failed::from)),
-            more => length += more,
-        }
-    }
-    let said = String::from_utf8_lossy(&said[..length]);
-    match said.trim_end().strip_prefix('-') {
-        // Nobody is logged in yet; to who never will be, a server may hang up in the middle of the scripts.
-        Some(error) if error.starts_with("NOAUTH") && logs_in || error.starts_with("NOPERM") => Ok(()),
-        Some(error) => Err(Failed::said(error.to_owned())),
-        None if said.starts_with('+') => Ok(()),
-        None => Err(Failed::new(Failure::Disconnected, "what answers there is no Redis")),
-    }
-}
-
-fn hung_up() -> Failed {
-    Failed::new(Failure::Disconnected, "the server hung up")
-}
-
 /// A connection, and to whom.
 pub(crate) struct Connected {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     pub(crate) driver: Driver,
     pub(crate) address: ConnectionAddr,
 }
 
 impl Connected {
+    /// A server that hangs up at once says why, as the answer to the first question.
+    async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Failed> {
+        let logs_in = user.password().is_some();
+        match driven(&mut self.driver, self.connection.ask(&cmd("PING"))).await {
+            // Nobody is logged in yet; to who never will be, a server may hang up in the middle of the scripts.
+            Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
+            told => drop(told?),
+        }
+        if let Some(password) = user.password() {
+            self.ask(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|failed| match failed.class {
+                Failure::Other => Failed { class: Failure::Noperm, ..failed },
+                _ => failed,
+            })?;
+        }
+        if user.db() != 0 {
+            self.ask(cmd("SELECT").arg(user.db())).await?;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
-        driven(&mut self.driver, command.query_async(&mut self.connection)).await
+        Ok(driven(&mut self.driver, self.connection.ask(command)).await?)
     }
 
     pub(crate) async fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Failed> {
-        driven(&mut self.driver, commands.query_async(&mut self.connection)).await
+        Ok(driven(&mut self.driver, commands.query_async(&mut self.connection)).await?)
     }
 }
 
 /// What is told by a connection that nobody keeps yet.
-async fn driven<T>(driver: &mut Driver, told: impl Future<Output = RedisResult<T>>) -> Result<T, Failed> {
+async fn driven<T>(driver: &mut Driver, told: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    tokio::pin!(told);
     tokio::select! {
-        told = told => Ok(told?),
-        () = driver => Err(hung_up()),
+        // It is asked before the server is listened to.
+        biased;
+        told = &mut told => return told,
+        () = driver => {}
     }
+    // The connection has ended, and told that.
+    told.await
 }
 
 /// A server, and how it is found.

@@ -11,6 +11,7 @@ mod port;
 mod proxy;
 mod server;
 mod start;
+mod together;
 mod ways;
 
-use common::{PATIENCE, a_day, patient, take, until, until_decided};
+use common::{PATIENCE, a_day, patient, take, until, until_decided, until_serves};

@@ -36,7 +36,7 @@ use super::worker::Context;
 const GREETING_BYTES: u64 = 24 + 9;
 
 /// Calls of a row that have to wait, at most: a store elsewhere decides these while we get to the next ones.
-const WAITING_MAX: usize = 24;
+const WAITING_MAX: usize = 32;
 
 const MANNERS: Manners = Manners { greeting_bytes: GREETING_BYTES, farewell: Duration::ZERO };
 

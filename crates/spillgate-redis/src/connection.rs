@@ -1,0 +1,240 @@
+//! One connection: whatever is asked between two turns of its driver goes out together, and answers come back in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::task::AtomicWaker;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::batch::{Batch, Take};
+use crate::driver::Driver;
+
+/// So many batches are looked at for one that a take fits in: there is one for each script, but where tests pass the time.
+const BATCHES_LOOKED_AT: usize = 4;
+
+/// What asks; its [`Driver`] has to be polled as long as answers are wanted.
+#[derive(Clone)]
+pub(crate) struct Connection(Arc<Shared>);
+
+/// What the two share.
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    pub(crate) driver: AtomicWaker,
+}
+
+struct Queue {
+    /// What is not written yet: commands, and after them takes.
+    commands: Vec<u8>,
+    batches: Vec<Batch>,
+    /// For each command that is written, who waits for its answer: several, if that is a list for so many takes. One who does
+    /// not any more is passed over when it comes.
+    awaited: VecDeque<Awaited>,
+    /// All who wait.
+    waiting: usize,
+    waiting_max: usize,
+    /// Why nothing is answered any more.
+    ended: Option<RedisError>,
+}
+
+enum Awaited {
+    One(oneshot::Sender<Value>),
+    Each(Vec<oneshot::Sender<Value>>),
+}
+
+impl Connection {
+    /// On a stream that nobody has written to, for at most so many answers at once.
+    pub(crate) fn new<S>(stream: S, waiting_max: usize) -> (Connection, Driver<S>) {
+        let queue = Queue {
+            commands: Vec::new(),
+            batches: Vec::new(),
+            awaited: VecDeque::new(),
+            waiting: 0,
+            waiting_max,
+            ended: None,
+        };
+        let shared = Arc::new(Shared { queue: Mutex::new(queue), driver: AtomicWaker::new() });
+        (Connection(Arc::clone(&shared)), Driver::new(stream, shared))
+    }
+
+    /// The answer to one command, which is done also if nobody waits for that.
+    pub(crate) async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        let asked = self.0.put(1, |queue| queue.ask(|out| command.write_packed_command(out), 1))?;
+        let mut values = self.0.answers(asked).await?;
+        values.pop().unwrap_or(Value::Nil).extract_error()
+    }
+
+    /// The answer to one take, which goes out with all others of this turn.
+    pub(crate) async fn take(&self, take: &Take<'_>) -> RedisResult<Value> {
+        let asked = self.0.put(1, |queue| queue.take(take))?;
+        self.0.answer(asked).await?.extract_error()
+    }
+}
+
+/// For commands with answers of other types, and for pipelines.
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(self.ask(command))
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(async move {
+            let answers = offset + count;
+            let write = |out: &mut Vec<u8>| out.extend(commands.get_packed_pipeline());
+            let asked = self.0.put(answers, |queue| queue.ask(write, answers))?;
+            let mut values = self.0.answers(asked).await?;
+            Ok(values.drain(offset..).collect())
+        })
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
+impl Queue {
+    fn ask(&mut self, write: impl FnOnce(&mut Vec<u8>), answers: usize) -> SmallVec<[oneshot::Receiver<Value>; 1]> {
+        write(&mut self.commands);
+        let receivers = (0..answers).map(|_| {
+            let (sender, receiver) = oneshot::channel();
+            self.awaited.push_back(Awaited::One(sender));
+            receiver
+        });
+        receivers.collect()
+    }
+
+    fn take(&mut self, take: &Take<'_>) -> oneshot::Receiver<Value> {
+        let (sender, receiver) = oneshot::channel();
+        let mut last = self.batches.iter_mut().rev().take(BATCHES_LOOKED_AT);
+        match last.find(|batch| batch.has_room_for(take)) {
+            Some(batch) => batch.push(take, sender),
+            None => {
+                let mut batch = Batch::of(take);
+                batch.push(take, sender);
+                self.batches.push(batch);
+            }
+        }
+        receiver
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.batches.is_empty()
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts what has so many answers.
+    fn put<T>(&self, answers: usize, put: impl FnOnce(&mut Queue) -> T) -> RedisResult<T> {
+        let mut queue = self.queue();
+        if let Some(why) = &queue.ended {
+            return Err(why.clone());
+        }
+        if queue.waiting + answers > queue.waiting_max {
+            return Err((ErrorKind::Client, "as many answers as may be are awaited on the connection").into());
+        }
+        let is_first = queue.is_empty();
+        queue.waiting += answers;
+        let asked = put(&mut queue);
+        drop(queue);
+        // Else the driver is to come already.
+        if is_first {
+            self.driver.wake();
+        }
+        Ok(asked)
+    }
+
+    async fn answer(&self, asked: oneshot::Receiver<Value>) -> RedisResult<Value> {
+        asked.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
+    }
+
+    async fn answers(&self, asked: SmallVec<[oneshot::Receiver<Value>; 1]>) -> RedisResult<SmallVec<[Value; 1]>> {
+        let mut values = SmallVec::with_capacity(asked.len());
+        for asked in asked {
+            values.push(self.answer(asked).await?);
+        }
+        Ok(values)
+    }
+
+    /// What is to be written, in place of what was.
+    pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
+        written.clear();
+        let Queue { commands, batches, awaited, .. } = &mut *self.queue();
+        for batch in batches.drain(..) {
+            awaited.push_back(Awaited::Each(batch.write(commands)));
+        }
+        std::mem::swap(written, commands);
+    }
+
+    /// Hands the answer to those whose turn it is.
+    ///
+    /// # Errors
+    /// Nobody asked, or not this.
+    pub(crate) fn hand_out(&self, value: Value) -> io::Result<()> {
+        let mut queue = self.queue();
+        let awaited =
+            queue.awaited.pop_front().ok_or_else(|| io::Error::other("the server answers what nobody asked"))?;
+        queue.waiting -= awaited.len();
+        drop(queue);
+        let takers = match awaited {
+            Awaited::One(sender) => {
+                let _ = sender.send(value);
+                return Ok(());
+            }
+            Awaited::Each(takers) => takers,
+        };
+        let values = match value {
+            value if takers.len() == 1 => vec![value],
+            Value::Array(values) if values.len() == takers.len() => values,
+            error @ Value::ServerError(_) => vec![error; takers.len()],
+            _ => {
+                let why = || io::Error::other("the server does not answer what was asked");
+                // Before they are told.
+                self.end(why());
+                return Err(why());
+            }
+        };
+        for (taker, value) in takers.into_iter().zip(values) {
+            let _ = taker.send(value);
+        }
+        Ok(())
+    }
+
+    /// Nothing is answered any more.
+    pub(crate) fn end(&self, why: io::Error) {
+        let mut queue = self.queue();
+        queue.ended.get_or_insert_with(|| why.into());
+        queue.commands = Vec::new();
+        // Woken without the lock: they ask why.
+        let waiting = (std::mem::take(&mut queue.awaited), std::mem::take(&mut queue.batches));
+        drop(queue);
+        drop(waiting);
+    }
+}
+
+impl Awaited {
+    fn len(&self) -> usize {
+        match self {
+            Awaited::One(_) => 1,
+            Awaited::Each(takers) => takers.len(),
+        }
+    }
+}
+
+pub(crate) fn hung_up() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! Connections to a server that is played.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::time::timeout;
+
+use super::Connection;
+use crate::Script;
+use crate::batch::Take;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection, whose driver is a task, and the other end of it.
+fn connected(waiting_max: usize) -> (Connection, DuplexStream) {
+    let (ours, theirs) = duplex(1 << 16);
+    let (connection, driver) = Connection::new(ours, waiting_max);
+    tokio::spawn(driver);
+    (connection, theirs)
+}
+
+fn ping() -> Cmd {
+    cmd("PING")
+}
+
+fn take<'t>(script: &'static Script, key: &'t [u8], argument: &'t [u8]) -> Take<'t> {
+    Take { script, time: b"", key, argument }
+}
+
+/// What comes until there are so many bytes.
+async fn read(server: &mut DuplexStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    timeout(PATIENCE, server.read_exact(&mut bytes)).await.expect("in time").expect("not ended");
+    bytes
+}
+
+fn text(value: &str) -> Value {
+    Value::BulkString(value.as_bytes().to_vec())
+}
+
+fn code(error: &RedisError) -> Option<ServerErrorKind> {
+    match error.kind() {
+        redis::ErrorKind::Server(kind) => Some(kind),
+        _ => None,
+    }
+}
+
+/// The call of a script, as the client library writes it.
+fn call(script: &Script, keys: &[&str], arguments: &str) -> Vec<u8> {
+    let mut call = cmd("EVALSHA");
+    call.arg(script.sha()).arg(keys.len()).arg(keys).arg("").arg(arguments);
+    call.get_packed_command()
+}
+
+#[tokio::test]
+async fn takes_of_one_turn_are_one_call_and_each_has_its_answer() {
+    let (connection, mut server) = connected(100);
+    for count in [1, 2, 9, 10, 31, 32] {
+        let keys: Vec<String> = (0..count).map(|i| format!("key-{i}")).collect();
+        let arguments: Vec<String> = (0..count).map(|i| format!("{i:03}")).collect();
+        let takes: Vec<_> = keys
+            .iter()
+            .zip(&arguments)
+            .map(|(key, argument)| take(Script::TAKE_BUCKET, key.as_bytes(), argument.as_bytes()))
+            .collect();
+        let asked = join_all(takes.iter().map(|take| connection.take(take)));
+        let answered = async {
+            let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let expected = call(Script::TAKE_BUCKET, &names, &arguments.concat());
+            assert_eq!(read(&mut server, expected.len()).await, expected, "{count} takes");
+            let one = |i: usize| format!("$2\r\n{i:02}\r\n");
+            let all: String = (0..count).map(one).collect();
+            let list = if count == 1 { all } else { format!("*{count}\r\n{all}") };
+            server.write_all(list.as_bytes()).await.expect("it reads");
+        };
+        let (answers, ()) = join(asked, answered).await;
+        for (i, answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer.expect("an answer"), text(&format!("{i:02}")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn takes_beyond_a_call_and_those_of_other_scripts_or_times_are_calls_of_their_own() {
+    let (connection, mut server) = connected(100);
+    let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+    let window = take(Script::TAKE_WINDOW, b"w", b"2");
+    let timed = Take { time: b"000000009", ..bucket };
+    let takes: Vec<_> = [window, timed].into_iter().chain([bucket; 33]).collect();
+    let asked = join_all(takes.iter().map(|take| connection.take(take)));
+    let answered = async {
+        let mut at_a_time = cmd("EVALSHA");
+        at_a_time.arg(Script::TAKE_BUCKET.sha()).arg(1).arg("b").arg("000000009").arg("1");
+        let calls = [
+            call(Script::TAKE_WINDOW, &["w"], "2"),
+            at_a_time.get_packed_command(),
+            call(Script::TAKE_BUCKET, &["b"; 32], &"1".repeat(32)),
+            call(Script::TAKE_BUCKET, &["b"], "1"),
+        ];
+        let expected = calls.concat();
+        assert_eq!(read(&mut server, expected.len()).await, expected);
+        let list = format!("+w\r\n+t\r\n*32\r\n{}+last\r\n", "+b\r\n".repeat(32));
+        server.write_all(list.as_bytes()).await.expect("it reads");
+    };
+    let (answers, ()) = join(asked, answered).await;
+    let simple = |text: &str| Value::SimpleString(text.to_owned());
+    let expected = ["w", "t"].into_iter().chain(["b"; 32]).chain(["last"]).map(simple);
+    assert!(answers.into_iter().map(|answer| answer.expect("an answer")).eq(expected));
+}
+
+#[tokio::test]
+async fn an_error_is_that_of_one_take_or_of_all() {
+    let (connection, mut server) = connected(100);
+    let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+    for (answer, errors) in [("*3\r\n+a\r\n-NOPERM no\r\n+c\r\n", [false, true, false]), ("-NOPERM no\r\n", [true; 3])]
+    {
+        let asked = join_all([(); 3].map(|()| connection.take(&bucket)));
+        let answered = async {
+            read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
+            server.write_all(answer.as_bytes()).await.expect("it reads");
+        };
+        let (answers, ()) = join(asked, answered).await;
+        let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().and_then(code)).collect();
+        assert_eq!(kinds, errors.map(|is_error| is_error.then_some(ServerErrorKind::NoPerm)));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_byte_by_byte_is_one() {
+    let (connection, mut server) = connected(100);
+    let long = "x".repeat(100_000);
+    let answers = format!("$3\r\nabc\r\n*1\r\n:5\r\n${}\r\n{long}\r\n", long.len());
+    let asked = join_all([(); 3].map(|()| async { connection.ask(&ping()).await.expect("an answer") }));
+    let answered = async {
+        let (slow, fast) = answers.split_at(30);
+        for byte in slow.as_bytes() {
+            server.write_all(&[*byte]).await.expect("it reads");
+            tokio::task::yield_now().await;
+        }
+        server.write_all(fast.as_bytes()).await.expect("it reads");
+    };
+    let (answers, ()) = join(asked, answered).await;
+    assert_eq!(answers, [text("abc"), Value::Array(vec![Value::Int(5)]), text(&long)]);
+}
+
+#[tokio::test]
+async fn commands_that_belong_together_stay_together() {
+    let (mut connection, mut server) = connected(100);
+    let mut commands = Pipeline::new();
+    commands.cmd("ASKING").ignore().cmd("GET").arg("a");
+    let other = connection.clone();
+    let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+    let asked = join(commands.query_async::<(i64,)>(&mut connection), other.take(&bucket));
+    let answered = async {
+        let expected = [commands.get_packed_pipeline(), call(Script::TAKE_BUCKET, &["b"], "1")].concat();
+        assert_eq!(read(&mut server, expected.len()).await, expected);
+        server.write_all(b"+OK\r\n:7\r\n+b\r\n").await.expect("it reads");
+    };
+    let ((got, took), ()) = join(asked, answered).await;
+    assert_eq!((got.expect("an answer"), took.expect("an answer")), ((7,), Value::SimpleString("b".to_owned())));
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_is_passed_over() {
+    let (connection, mut server) = connected(2);
+    let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+    for late in [true, false] {
+        let wait = Duration::from_millis(1);
+        let asked = async {
+            if late {
+                assert!(timeout(wait, connection.take(&bucket)).await.is_err(), "nobody answers yet");
+            }
+            connection.ask(&ping()).await
+        };
+        let answered = async {
+            let takes = if late { call(Script::TAKE_BUCKET, &["b"], "1").len() } else { 0 };
+            read(&mut server, takes + ping().get_packed_command().len()).await;
+            server.write_all(if late { b"+late\r\n+PONG\r\n" } else { b"+PONG\r\n" }).await.expect("it reads");
+        };
+        let (answer, ()) = join(asked, answered).await;
+        assert_eq!(answer.expect("an answer"), Value::SimpleString("PONG".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn so_many_answers_are_awaited_and_no_more() {
+    let (connection, mut server) = connected(2);
+    let ping = ping();
+    let asked = join_all([(); 3].map(|()| connection.ask(&ping)));
+    let answered = async {
+        read(&mut server, 2 * ping.get_packed_command().len()).await;
+        server.write_all(b":1\r\n:2\r\n").await.expect("it reads");
+    };
+    let (answers, ()) = join(asked, answered).await;
+    let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().map(RedisError::kind)).collect();
+    assert_eq!(kinds, [None, None, Some(redis::ErrorKind::Client)]);
+    let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+    let answered = async { server.write_all(b":3\r\n").await.expect("it reads") };
+    let (answer, ()) = join(connection.take(&bucket), answered).await;
+    assert_eq!(answer.expect("there is room again"), Value::Int(3));
+}
+
+#[tokio::test]
+async fn who_waits_when_it_ends_is_told_why() {
+    let hostile: [(&[u8], &str); 7] = [
+        (b"", "the server hung up"),
+        (b"+a\r\n", "the server hung up"),
+        (b"HTTP/1.1 400\r\n", "no Redis"),
+        (b"+a\r\n*2\r\n+b\r\n+c\r\n+d\r\n", "nobody asked"),
+        (b"+a\r\n*1\r\n+b\r\n", "not answer what was asked"),
+        (b"+a\r\n$-1\r\n", "not answer what was asked"),
+        (b"$99999999999\r\n", "too long"),
+    ];
+    for (answer, why) in hostile {
+        let (connection, mut server) = connected(100);
+        let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+        let asked = async {
+            let pinged = async { connection.ask(&ping()).await.map(drop) };
+            let took = async { connection.take(&bucket).await.map(drop) };
+            let took_too = async { connection.take(&bucket).await.map(drop) };
+            (join(pinged, join(took, took_too)).await, connection.ask(&ping()).await.map(drop))
+        };
+        let answered = async {
+            read(&mut server, 20).await;
+            server.write_all(answer).await.expect("it reads");
+            drop(server);
+        };
+        let ((asked, after), ()) = timeout(PATIENCE, join(asked, answered)).await.expect("nobody waits on");
+        let (_, (took, _)) = asked;
+        let is_told = |error: &RedisError| error.kind() == redis::ErrorKind::Io && error.to_string().contains(why);
+        assert!(after.as_ref().is_err_and(is_told), "{answer:?}: {after:?}");
+        assert!(took.is_ok() && why == "nobody asked" || took.as_ref().is_err_and(is_told), "{answer:?}: {took:?}");
+    }
+}
+
+/// As a server does that has too many clients.
+#[tokio::test]
+async fn a_server_that_has_hung_up_is_heard_all_the_same() {
+    let (ours, mut theirs) = duplex(1 << 16);
+    theirs.write_all(b"-ERR max number of clients reached\r\n").await.expect("there is room");
+    drop(theirs);
+    let (connection, driver) = Connection::new(ours, 100);
+    let ping = ping();
+    let (answer, ()) = join(connection.ask(&ping), driver).await;
+    let error = answer.expect_err("an error");
+    assert!(error.to_string().contains("max number of clients"), "{error}");
+}
+
+#[tokio::test]
+async fn without_a_driver_nobody_waits() {
+    let (ours, _theirs) = duplex(1 << 16);
+    let (connection, driver) = Connection::new(ours, 100);
+    let ping = ping();
+    let asked = join(connection.ask(&ping), async { drop(driver) });
+    let (answer, ()) = timeout(PATIENCE, asked).await.expect("nobody waits on");
+    assert!(answer.is_err() && connection.ask(&ping).await.is_err());
+}

@@ -1,0 +1,13 @@
+    -- The end as of ending(), of which Redis would make a function in each call.
+    local done
+    if fits and ARGV[1] == '' then
+      done = redis.pcall('SET', key, value, 'PXAT', string.format('%d', s * 1000 + math.ceil(ns / 1000000)))
+    elseif fits then
+      done = redis.pcall('SET', key, value, 'PX', 3600000)
+    end
+    if done and done.err then answer = done end
+  end
+  answers[i] = answer
+end
+if #KEYS == 1 then return answers[1] end
+return answers

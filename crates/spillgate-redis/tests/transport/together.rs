@@ -1,0 +1,138 @@
+//! Takes that come together, and are one call of a script.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spillgate::{MemoryOptions, MemoryStore};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
+use spillgate_redis::{Failure, Name, RedisStore, Settings};
+
+use crate::server::{Server, free_port};
+use crate::{PATIENCE, a_day, patient, until_serves};
+
+/// All on one connection, so that they get there in order; and each is asked about, however often it was refused.
+fn one_connection(url: &str) -> RedisStore {
+    let settings = Settings { connections: 1, deny_cache_entries: 0, ..patient(url) };
+    RedisStore::new(&settings).expect("valid")
+}
+
+async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, Failure> {
+    let mut decisions = [Decision::default()];
+    let verdict = store.decide_within(PATIENCE, now, &[hit], &mut decisions).await.map_err(|failed| failed.class)?;
+    assert_eq!(verdict.allowed, decisions[0].allowed);
+    Ok(decisions[0])
+}
+
+fn calls(server: &Server) -> u64 {
+    server.info("cmdstat_evalsha:calls=")
+}
+
+#[tokio::test]
+async fn each_is_decided_as_by_the_kernel_after_those_before_it() {
+    let server = Server::start();
+    let (store, memory) = (one_connection(&server.url()), MemoryStore::new(MemoryOptions::default()));
+    store.connected().await.expect("it serves");
+    let second = Duration::from_secs(1);
+    let quotas = [
+        Quota::token_bucket(70, second).burst(40),
+        Quota::leaky_bucket(50, second).queue(30),
+        Quota::fixed_window(60, second),
+        Quota::fixed_window(60, second).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(80, second),
+    ]
+    .map(|builder| builder.build().expect("valid"));
+    let (mut state, mut refused, before) = (9_u64, 0, calls(&server));
+    let mut below = |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    let (rounds, takes) = (40, 250);
+    for round in 0..rounds {
+        let now = Time::from_nanos(1_000_000_000_000 + round * 130_000_123);
+        let hits: Vec<Hit<'_>> = (0..takes)
+            .map(|_| {
+                let (quota, key) = (&quotas[below(5) as usize], u128::from(below(4)) << 120);
+                Hit::new(key, quota, Op::Take { cost: 1 + below(3), max_wait_ns: below(2) << 29 }, Binding::Enforce)
+            })
+            .collect();
+        let decided = join_all(hits.iter().map(|hit| decide(&store, Some(now), *hit))).await;
+        for (hit, decided) in hits.iter().zip(decided) {
+            let mut expected = [Decision::default()];
+            memory.decide_now(now, &[*hit], &mut expected).expect("room");
+            assert_eq!(decided, Ok(expected[0]), "{hit:?}");
+            refused += u64::from(!expected[0].allowed);
+        }
+    }
+    assert!(refused > 1000 && refused < rounds * takes - 1000, "{refused} refused");
+    let called = calls(&server) - before;
+    assert!(called < rounds * takes / 10, "{called} calls for {} takes", rounds * takes);
+}
+
+#[tokio::test]
+async fn one_that_fails_concerns_no_other() {
+    let server = Server::start();
+    let (store, quota) = (one_connection(&server.url()), a_day(1000));
+    store.connected().await.expect("it serves");
+    let hits: Vec<Hit<'_>> = (0..20).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
+    server.run(&["SADD", &Name::of(&hits[7]).to_string(), "foreign"]);
+    let before = calls(&server);
+    let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
+    for (key, decided) in decided.into_iter().enumerate() {
+        match key {
+            7 => assert_eq!(decided, Err(Failure::Wrongtype)),
+            key => assert_eq!(decided.map(|decision| decision.remaining), Ok(999), "{key}"),
+        }
+    }
+    assert_eq!(calls(&server) - before, 1);
+}
+
+#[tokio::test]
+async fn without_memory_none_is_charged_and_each_says_so() {
+    let server = Server::start();
+    let (store, quota) = (one_connection(&server.url()), a_day(1000));
+    store.connected().await.expect("it serves");
+    let hits: Vec<Hit<'_>> = (0..20).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
+    for (most, expected) in [("1", Err(Failure::Oom)), ("0", Ok(999))] {
+        server.run(&["CONFIG", "SET", "maxmemory", most]);
+        let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
+        assert!(decided.into_iter().all(|decided| decided.map(|it| it.remaining) == expected), "{most}");
+    }
+}
+
+#[tokio::test]
+async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
+    let server = Server::start();
+    let (store, quota) = (one_connection(&server.url()), a_day(1000));
+    store.connected().await.expect("it serves");
+    let hit = Hit::new(1, &quota, Op::take(1), Binding::Enforce);
+    for round in 1..=5 {
+        server.run(&["SCRIPT", "FLUSH"]);
+        let decided = join_all([(); 20].map(|()| decide(&store, None, hit))).await;
+        let mut left: Vec<u64> = decided.into_iter().map(|decided| decided.expect("decided").remaining).collect();
+        left.sort_unstable();
+        let last = 1000 - 20 * round;
+        assert!(left.into_iter().eq(last..last + 20), "round {round}");
+    }
+}
+
+/// A proxy before a cluster, or a node with all slots that is asked as if it were alone: it takes no call with keys of
+/// several slots.
+#[tokio::test]
+async fn what_stands_for_a_cluster_is_asked_about_each_by_itself() {
+    let bus = free_port().to_string();
+    let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
+    server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    until_serves(&server).await;
+    let (store, quota) = (one_connection(&server.url()), a_day(1000));
+    store.connected().await.expect("it serves");
+    // The highest bits pick the slot.
+    let hits: Vec<Hit<'_>> =
+        (0..20_u128).map(|key| Hit::new(key << 114, &quota, Op::take(1), Binding::Enforce)).collect();
+    let before = calls(&server);
+    for left in [999, 998, 997] {
+        let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
+        assert!(decided.into_iter().all(|decided| decided.map(|it| it.remaining) == Ok(left)), "{left}");
+    }
+    assert_eq!(calls(&server) - before, 60, "what is refused for its slots is no call");
+    assert_eq!(store.failures(Failure::Moved), 0);
+}
