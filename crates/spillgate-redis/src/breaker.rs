@@ -58,14 +58,16 @@ impl Breaker {
         self.probe_at_ns.compare_exchange(at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// An answer came.
-    pub(crate) fn succeeded(&self) {
+    /// An answer came. Returns whether that closes it.
+    pub(crate) fn succeeded(&self) -> bool {
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
         }
-        if self.probe_at_ns.load(Ordering::Relaxed) != 0 {
+        let was_open = self.probe_at_ns.load(Ordering::Relaxed) != 0;
+        if was_open {
             self.probe_at_ns.store(0, Ordering::Release);
         }
+        was_open
     }
 
     /// No answer came.

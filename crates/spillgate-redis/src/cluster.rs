@@ -220,7 +220,7 @@ impl Cluster {
         }
     }
 
-    /// Why there is no connection to one of the nodes, and to which; or why there is no map.
+    /// Why one of the nodes does not serve, and which; or why there is no map.
     pub(crate) fn trouble(&self) -> Option<Failed> {
         let map = self.map.load();
         if map.is_unknown() {

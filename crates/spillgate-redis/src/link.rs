@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::breaker::Breaker;
+use crate::breaker::{Breaker, Circuit};
 use crate::connection::Connection;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
@@ -90,7 +90,7 @@ pub(crate) struct Links {
     longest_pause: Duration,
     /// When the clock of the breaker began.
     start: Instant,
-    /// Why the last attempt to connect failed.
+    /// Why the server does not serve.
     trouble: ArcSwapOption<Failed>,
     /// Where the server was found last: connections to another place end.
     found: watch::Sender<Option<ConnectionAddr>>,
@@ -159,10 +159,25 @@ impl Links {
     /// What that says of the server: nothing, unless the request had the time that requests have here.
     pub(crate) fn had_no_answer(&self, since: Instant) {
         let now = Instant::now();
-        if now.duration_since(since) >= self.usual_wait {
-            self.breaker.failed(self.at_ns(now));
-        } else {
-            self.breaker.learnt_nothing();
+        if now.duration_since(since) < self.usual_wait {
+            return self.breaker.learnt_nothing();
+        }
+        self.breaker.failed(self.at_ns(now));
+        if self.breaker.circuit() != Circuit::Closed && self.trouble.load().is_none() {
+            self.trouble.store(Some(Arc::new(Failed::new(Failure::Timeout, "no answer before the deadline"))));
+        }
+    }
+
+    /// By its own word the server serves nobody.
+    pub(crate) fn serves_nobody(&self, why: &Failed) {
+        self.breaker.open(self.at_ns(Instant::now()));
+        self.trouble.store(Some(Arc::new(why.clone())));
+    }
+
+    /// The server has answered.
+    pub(crate) fn answered(&self) {
+        if self.breaker.succeeded() {
+            self.trouble.store(None);
         }
     }
 
@@ -194,7 +209,7 @@ impl Links {
         *link.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
     }
 
-    /// Why the last attempt to connect failed, if it did.
+    /// Why the server does not serve, if so: the last attempt to connect failed, or the breaker is open.
     pub(crate) fn trouble(&self) -> Option<Failed> {
         self.trouble.load().as_deref().cloned()
     }

@@ -70,14 +70,14 @@ impl Server {
         };
         match &reply {
             Err(failed) if failed.class.is_of_the_server() => {
-                self.links.breaker.open(self.links.at_ns(Instant::now()));
+                self.links.serves_nobody(failed);
                 if failed.class == Failure::Readonly {
                     live.give_up();
                 }
             }
             // The link itself sees to it.
             Err(failed) if failed.class == Failure::Disconnected => {}
-            _ => self.links.breaker.succeeded(),
+            _ => self.links.answered(),
         }
         reply
     }
@@ -93,7 +93,7 @@ impl Server {
         self.links.connected(deadline).await.map_err(|failed| self.trouble().unwrap_or(failed))
     }
 
-    /// Why the last attempt to connect failed, if it did.
+    /// Why it does not serve, if so.
     pub(crate) fn trouble(&self) -> Option<Failed> {
         self.links.trouble()
     }

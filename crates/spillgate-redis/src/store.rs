@@ -290,7 +290,8 @@ impl RedisStore {
         }
     }
 
-    /// Why the last attempt to connect failed, if it did; of a cluster, to one of its nodes.
+    /// Why the server does not serve, if so: the last attempt to connect failed, or what opened the circuit. Of a cluster,
+    /// why one of its nodes does not, and which.
     #[must_use]
     pub fn trouble(&self) -> Option<Failed> {
         match &self.shared.topology {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use spillgate_core::{
-    Anchor, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, Reason, Receipt, Source, Store, StoreError,
-    Time, Verdict, Wait,
+    Anchor, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, Reason, Receipt, Source, State, Store,
+    StoreError, Time, Verdict, Wait, decide,
 };
 
 use crate::MemoryStore;
@@ -21,7 +21,8 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
 /// Answers by each limit's [policy](OnStoreFailure) while a shared store fails.
 ///
-/// * [`Allow`](OnStoreFailure::Allow) lets pass and [`Deny`](OnStoreFailure::Deny) refuses, whatever is asked.
+/// * [`Allow`](OnStoreFailure::Allow) lets pass and [`Deny`](OnStoreFailure::Deny) refuses, whatever is asked; but what
+///   costs more than a limit ever has room for, be it anything of a limit of nothing, is refused as by the store.
 /// * [`Error`](OnStoreFailure::Error) hands on what the store said; of a shadow hit, which refuses nothing, it lets pass.
 /// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in local memory.
 ///
@@ -183,9 +184,9 @@ impl Fallback {
         let mut verdict = None;
         if local {
             let shares: SmallVec<[Quota; 4]> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
-            let asked = hits.iter().zip(&shares).map(|(hit, share)| match hit.quota.on_store_failure() {
-                OnStoreFailure::Local => Hit { quota: share, ..*hit },
-                policy => self.settled(hit, policy != OnStoreFailure::Deny),
+            let asked = hits.iter().zip(&shares).map(|(hit, share)| match is_local(hit) {
+                true => Hit { quota: share, ..*hit },
+                false => self.settled(hit, by_policy(hit, now).allowed),
             });
             let asked: SmallVec<[Hit<'_>; 4]> = asked.collect();
             verdict = Some(self.local.decide_now(now, &asked, decisions)?);
@@ -194,7 +195,7 @@ impl Fallback {
             if is_local(hit) {
                 mark(hit, decision);
             } else {
-                *decision = by_policy(hit.quota);
+                *decision = by_policy(hit, now);
             }
         }
         let verdict = verdict.unwrap_or_else(|| Verdict::of(hits, decisions, now));
@@ -296,13 +297,20 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
 }
 
 /// The decision of the policies that need no state.
-fn by_policy(quota: &Quota) -> Decision {
-    let (limit, none) = (quota.capacity(), Decision { reason: Reason::StoreFailed, ..Decision::default() });
-    match quota.on_store_failure() {
-        OnStoreFailure::Deny => Decision { allowed: false, limit, retry_after: Wait::Unknown, ..none },
-        // As much as this would pass now.
-        _ => Decision { limit, remaining: limit, ..none },
+fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
+    let (quota, limit) = (hit.quota, hit.quota.capacity());
+    let none = Decision { reason: Reason::StoreFailed, ..Decision::default() };
+    if quota.on_store_failure() == OnStoreFailure::Deny {
+        return Decision { allowed: false, limit, retry_after: Wait::Unknown, ..none };
     }
+    if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) {
+        // Whatever the state is.
+        let mut decisions = [none];
+        decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
+        return Decision { receipt: None, ..decisions[0] };
+    }
+    // As much as this would pass now.
+    Decision { limit, remaining: limit, ..none }
 }
 
 /// The verdict over all hits, of which those that were asked came to `decided`.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use shaky::{Link, Shaky, at_once, fallback, memory, nodes};
 use spillgate::conformance::run_all;
 use spillgate::{
-    Binding, Decision, Fallback, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, OnStoreFailure,
-    Op, Quota, QuotaBuilder, Reason, Receipt, Source, Store, StoreError, Time, Verdict, Wait,
+    Binding, Decision, Denied, Fallback, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore,
+    OnStoreFailure, Op, Quota, QuotaBuilder, Reason, Receipt, Source, Store, StoreError, Time, Verdict, Wait,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ fn a_store_that_answers_decides_alone() {
 fn allow_lets_pass_and_deny_refuses_whatever_is_asked() {
     let node = Node::cut_off();
     let (allow, deny) = (quota(OnStoreFailure::Allow), quota(OnStoreFailure::Deny));
-    for op in [Op::take(1), Op::take(13), Op::Look, Op::Force { cost: 5 }] {
+    for op in [Op::take(1), Op::take(12), Op::Look, Op::Force { cost: 13 }] {
         let (verdict, decisions) = node.ask(&[Hit::new(1, &allow, op, Binding::Enforce)]);
         assert_eq!((verdict.allowed, verdict.source, verdict.now), (true, Source::Policy, NOW), "{op:?}");
         assert_eq!((verdict.binding, verdict.retry_after, verdict.delay_ns), (Some(0), Wait::NONE, 0));
@@ -111,6 +111,30 @@ fn allow_lets_pass_and_deny_refuses_whatever_is_asked() {
         assert_eq!(decisions, [expected]);
     }
     assert!(node.fallback.local().is_empty(), "neither counts");
+}
+
+#[test]
+fn what_no_state_has_room_for_is_refused_by_allow_too() {
+    let node = Node::cut_off();
+    let nothing = |builder: QuotaBuilder| built(builder.on_store_failure(OnStoreFailure::Allow));
+    let banned = nothing(Quota::fixed_window(0, SECOND * 60));
+    let charged = nothing(Quota::fixed_window(12, SECOND * 60).denied(Denied::Charged));
+    let punished = nothing(Quota::token_bucket(12, SECOND * 60).penalty(SECOND));
+    let local = quota(OnStoreFailure::Local);
+    for (hit, limit) in [(take(1, &banned, 1), 0), (take(1, &charged, 13), 12), (take(1, &punished, 13), 12)] {
+        let (verdict, decisions) = node.ask(&[hit]);
+        let expected = (false, Source::Policy, Some(0), Wait::Never);
+        assert_eq!((verdict.allowed, verdict.source, verdict.binding, verdict.retry_after), expected, "{hit:?}");
+        let decision = &decisions[0];
+        assert_eq!((decision.allowed, decision.limit, decision.receipt), (false, limit, None), "{hit:?}");
+        // Beside a limit that is counted here, of which nothing is taken then.
+        let (verdict, decisions) = node.ask(&[take(2, &local, 1), hit]);
+        assert_eq!((verdict.allowed, verdict.source, verdict.binding), (false, Source::Local, Some(1)), "{hit:?}");
+        assert_eq!((decisions[0].allowed, decisions[0].receipt, node.left_here(2, &local)), (true, None, 3), "{hit:?}");
+        let (verdict, _) = node.ask(&[take(3, &local, 0), Hit { binding: Binding::Shadow, ..hit }]);
+        assert!(verdict.allowed, "a shadow refuses nothing");
+    }
+    assert!(node.ask(&[Hit::new(1, &banned, Op::Look, Binding::Enforce)]).0.allowed, "as by the store");
 }
 
 #[test]

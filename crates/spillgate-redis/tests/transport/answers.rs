@@ -236,10 +236,12 @@ async fn somebodys_slow_script() {
     });
     until_failed(&store, &quota, Failure::Busy).await;
     assert_ne!(store.circuit(), Circuit::Closed);
+    let why = store.trouble().expect("the circuit is open");
+    assert!(why.class == Failure::Busy && why.detail.contains("SCRIPT KILL"), "{why}");
     server.run(&["SCRIPT", "KILL"]);
     assert!(slow.join().expect("it ends").is_err(), "it was killed");
     until_decided(&store, &quota).await;
-    assert_eq!(store.circuit(), Circuit::Closed);
+    assert_eq!((store.circuit(), store.trouble()), (Circuit::Closed, None));
 }
 
 #[tokio::test]

@@ -6,8 +6,6 @@ use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Verdict};
 use spillgate_redis::{COMMANDS, Failed, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
-use crate::server::Server;
-
 /// Longer than anything here lasts.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -42,12 +40,6 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "it never came to this: {what}");
         sleep(Duration::from_millis(1)).await;
     }
-}
-
-/// Polls until a node of a cluster serves.
-pub(crate) async fn until_serves(node: &Server) {
-    let info = || redis::from_redis_value::<String>(node.run(&["CLUSTER", "INFO"])).expect("text");
-    until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
 /// Asks again until the store decides.

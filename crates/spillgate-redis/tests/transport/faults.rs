@@ -101,10 +101,13 @@ async fn a_server_freezes() {
     until_more_are_decided(&load).await;
     // For long: the connection is given up.
     server.freeze();
-    until("the server is connected to in vain", || store.trouble().is_some()).await;
+    let says = |words: &str| store.trouble().is_some_and(|failed| failed.detail.contains(words));
+    until("the circuit is open, and it is known why", || says("no answer before the deadline")).await;
+    until("the server is connected to in vain", || says("not connected in time")).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.thaw();
     until_more_are_decided(&load).await;
+    until("it is forgotten", || store.trouble().is_none()).await;
     let tally = load.end().await;
     assert_all_are_accounted_for(&store, &tally);
     assert!(store.failures(Failure::Open) > 0, "{tally:?}");

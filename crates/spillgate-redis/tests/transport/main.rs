@@ -14,4 +14,4 @@ mod start;
 mod together;
 mod ways;
 
-use common::{PATIENCE, a_day, patient, take, until, until_decided, until_serves};
+use common::{PATIENCE, a_day, patient, take, until, until_decided};

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take, until, until_decided, until_serves};
+use crate::{PATIENCE, a_day, patient, take, until, until_decided};
 
 #[tokio::test]
 async fn a_store_is_there_before_its_server() {
@@ -126,6 +126,12 @@ async fn settings_at_their_extremes() {
         let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
         assert_eq!((refused.class, store.failures(Failure::Overloaded)), (Failure::Overloaded, 1));
     }
+}
+
+/// Polls until a node of a cluster serves.
+pub(crate) async fn until_serves(node: &Server) {
+    let info = || redis::from_redis_value::<String>(node.run(&["CLUSTER", "INFO"])).expect("text");
+    until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
 /// The bound counts requests, and each part of one has its call: those wait for one another in the queue, and no more.

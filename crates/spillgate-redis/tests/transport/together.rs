@@ -8,7 +8,8 @@ use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
 use spillgate_redis::{Failure, Name, RedisStore, Settings};
 
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, until_serves};
+use crate::start::until_serves;
+use crate::{PATIENCE, a_day, patient};
 
 /// All on one connection, so that they get there in order; and each is asked about, however often it was refused.
 fn one_connection(url: &str) -> RedisStore {
