@@ -10,11 +10,8 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Valu
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::batch::{Batch, Take};
+use crate::batch::{Awaited, Batches, Take};
 use crate::driver::Driver;
-
-/// So many batches are looked at for one that a take fits in: there is one for each script, but where tests pass the time.
-const BATCHES_LOOKED_AT: usize = 4;
 
 /// What asks; its [`Driver`] has to be polled as long as answers are wanted.
 #[derive(Clone)]
@@ -29,9 +26,8 @@ pub(crate) struct Shared {
 struct Queue {
     /// What is not written yet: commands, and after them takes.
     commands: Vec<u8>,
-    batches: Vec<Batch>,
-    /// For each command that is written, who waits for its answer: several, if that is a list for so many takes. One who does
-    /// not any more is passed over when it comes.
+    batches: Batches,
+    /// For each command that is written, who waits for its answer; one who does not any more is passed over when it comes.
     awaited: VecDeque<Awaited>,
     /// All who wait.
     waiting: usize,
@@ -40,17 +36,12 @@ struct Queue {
     ended: Option<RedisError>,
 }
 
-enum Awaited {
-    One(oneshot::Sender<Value>),
-    Each(Vec<oneshot::Sender<Value>>),
-}
-
 impl Connection {
     /// On a stream that nobody has written to, for at most so many answers at once.
     pub(crate) fn new<S>(stream: S, waiting_max: usize) -> (Connection, Driver<S>) {
         let queue = Queue {
             commands: Vec::new(),
-            batches: Vec::new(),
+            batches: Batches::default(),
             awaited: VecDeque::new(),
             waiting: 0,
             waiting_max,
@@ -113,15 +104,7 @@ impl Queue {
 
     fn take(&mut self, take: &Take<'_>) -> oneshot::Receiver<Value> {
         let (sender, receiver) = oneshot::channel();
-        let mut last = self.batches.iter_mut().rev().take(BATCHES_LOOKED_AT);
-        match last.find(|batch| batch.has_room_for(take)) {
-            Some(batch) => batch.push(take, sender),
-            None => {
-                let mut batch = Batch::of(take);
-                batch.push(take, sender);
-                self.batches.push(batch);
-            }
-        }
+        self.batches.push(take, sender);
         receiver
     }
 
@@ -170,10 +153,8 @@ impl Shared {
     /// What is to be written, in place of what was.
     pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
         written.clear();
-        let Queue { commands, batches, awaited, .. } = &mut *self.queue();
-        for batch in batches.drain(..) {
-            awaited.push_back(Awaited::Each(batch.write(commands)));
-        }
+        let Queue { commands, batches, awaited, waiting, .. } = &mut *self.queue();
+        *waiting -= batches.write(commands, awaited);
         std::mem::swap(written, commands);
     }
 
@@ -195,7 +176,6 @@ impl Shared {
             Awaited::Each(takers) => takers,
         };
         let values = match value {
-            value if takers.len() == 1 => vec![value],
             Value::Array(values) if values.len() == takers.len() => values,
             error @ Value::ServerError(_) => vec![error; takers.len()],
             _ => {
@@ -220,15 +200,6 @@ impl Shared {
         let waiting = (std::mem::take(&mut queue.awaited), std::mem::take(&mut queue.batches));
         drop(queue);
         drop(waiting);
-    }
-}
-
-impl Awaited {
-    fn len(&self) -> usize {
-        match self {
-            Awaited::One(_) => 1,
-            Awaited::Each(takers) => takers.len(),
-        }
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) struct Driver<S> {
     shared: Arc<Shared>,
     writing: Vec<u8>,
     written: usize,
+    has_ended: bool,
     /// Who has hung up may have said why before that: it is still read.
     is_writable: bool,
     read: Vec<u8>,
@@ -31,7 +32,17 @@ pub(crate) struct Driver<S> {
 impl<S> Driver<S> {
     pub(crate) fn new(stream: S, shared: Arc<Shared>) -> Driver<S> {
         let read = vec![0; READ_BYTES];
-        Driver { stream, shared, writing: Vec::new(), written: 0, is_writable: true, read, start: 0, end: 0 }
+        Driver {
+            stream,
+            shared,
+            writing: Vec::new(),
+            written: 0,
+            has_ended: false,
+            is_writable: true,
+            read,
+            start: 0,
+            end: 0,
+        }
     }
 }
 
@@ -40,6 +51,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
+        // Who waited for an answer may have seen that one, and not the end after it.
+        if driver.has_ended {
+            return Poll::Ready(());
+        }
         driver.shared.driver.register(context.waker());
         if driver.is_writable && matches!(driver.poll_write(context), Poll::Ready(Err(_))) {
             driver.is_writable = false;
@@ -48,6 +63,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
             Ok(()) => hung_up(),
             Err(error) => error,
         };
+        driver.has_ended = true;
         driver.shared.end(why);
         Poll::Ready(())
     }

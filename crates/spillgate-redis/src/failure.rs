@@ -16,7 +16,7 @@ pub enum Failure {
     Disconnected,
     /// There was no connection before the deadline, or no time at all: the server was not asked.
     Unasked,
-    /// As many requests as may be are in flight already.
+    /// As many requests as may be are in flight already, or as many answers as may be are awaited on the connection.
     Overloaded,
     /// The circuit breaker is open: the server was not asked.
     Open,
@@ -170,7 +170,7 @@ impl From<RedisError> for Failed {
             return Failed::new(Failure::of_error(error), error.to_string());
         }
         let class = match error.kind() {
-            // Who cannot read an answer cannot read the next one either: the client library hangs up.
+            // Who cannot read an answer cannot read the next one either: our side hangs up.
             ErrorKind::Io | ErrorKind::Parse => Failure::Disconnected,
             ErrorKind::Client => Failure::Overloaded,
             _ => Failure::Other,

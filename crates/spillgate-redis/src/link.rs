@@ -58,9 +58,12 @@ impl Live {
     async fn silence(&self, patience: Duration) {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
-            // That the user may not do it is an answer too.
-            if timeout(patience, self.connection.ask(&redis::cmd("PING"))).await.is_err() {
-                return;
+            match timeout(patience, self.connection.ask(&redis::cmd("PING"))).await {
+                Ok(Ok(_)) => {}
+                // That the user may not do it is an answer too.
+                Ok(Err(error)) if error.clone().into_server_errors().is_some() => {}
+                // Nor is there one if so many are awaited already that nothing can be asked.
+                _ => return,
             }
         }
     }
@@ -163,15 +166,22 @@ impl Links {
             return self.breaker.learnt_nothing();
         }
         self.breaker.failed(self.at_ns(now));
-        if self.breaker.circuit() != Circuit::Closed && self.trouble.load().is_none() {
+        if self.breaker.circuit() == Circuit::Closed {
+            return;
+        }
+        if self.trouble.load().is_none() {
             self.trouble.store(Some(Arc::new(Failed::new(Failure::Timeout, "no answer before the deadline"))));
+        }
+        // An answer on another connection may have closed it meanwhile.
+        if self.breaker.circuit() == Circuit::Closed {
+            self.trouble.store(None);
         }
     }
 
     /// By its own word the server serves nobody.
     pub(crate) fn serves_nobody(&self, why: &Failed) {
-        self.breaker.open(self.at_ns(Instant::now()));
         self.trouble.store(Some(Arc::new(why.clone())));
+        self.breaker.open(self.at_ns(Instant::now()));
     }
 
     /// The server has answered.

@@ -33,6 +33,9 @@ pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
             _ => return Err(none()),
         };
         end = after;
+        if end > LENGTH_MAX {
+            return Err(too_long());
+        }
         match (kind, number) {
             (b'$', Some(length)) => {
                 end = end.checked_add(length).and_then(|end| end.checked_add(2)).ok_or_else(none)?;
@@ -193,6 +196,8 @@ mod tests {
         let long = format!("${LENGTH_MAX}\r\n");
         assert!(length(long.as_bytes()).is_err());
         assert!(length(&[b"+".to_vec(), vec![b'a'; LENGTH_MAX + 1]].concat()).is_err());
+        let many = [b"*9999999999\r\n".to_vec(), b":1\r\n".repeat(LENGTH_MAX / 4)].concat();
+        assert!(length(&many).is_err());
     }
 
     /// Against the client library's parser, on what answers become when bytes of theirs change places.

@@ -50,8 +50,8 @@ impl Server {
         Server { links: Arc::new(Links::new(target, settings)) }
     }
 
-    /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that says that it
-    /// lacks the script: that has done nothing. `asking` says that another server has sent us.
+    /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that has done nothing, by
+    /// its own word: it lacks the script, or some of the slots. `asking` says that another server has sent us.
     pub(crate) async fn ask(&self, call: &Call<'_, '_, '_>, asking: bool, deadline: Instant) -> Result<Reply, Failed> {
         if !self.admits() {
             return Err(Failed::new(Failure::Open, "the server is not asked for a while"));
@@ -77,6 +77,11 @@ impl Server {
             }
             // The link itself sees to it.
             Err(failed) if failed.class == Failure::Disconnected => {}
+            // Of the connection: too many on it have no answer.
+            Err(failed) if failed.class == Failure::Overloaded => {
+                live.suspect();
+                self.links.breaker.learnt_nothing();
+            }
             _ => self.links.answered(),
         }
         reply
@@ -140,7 +145,7 @@ async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Rep
 
 /// What the script returns; `None` if it is none of ours.
 async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
-    let together = request.take().filter(|_| !asking && live.has_all_slots());
+    let together = request.take().filter(|_| live.has_all_slots());
     let mut reply = match together {
         Some(take) => live.connection.take(&take).await,
         None => alone(live, &command(request), asking).await,
@@ -266,9 +271,63 @@ pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
 
 #[cfg(test)]
 mod tests {
-    use redis::ConnectionAddr;
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    use super::address;
+    use redis::{ConnectionAddr, RedisConnectionInfo};
+    use spillgate_core::{Binding, Hit, Op, Quota};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::time::{Instant, sleep};
+
+    use super::{Server, address};
+    use crate::breaker::Circuit;
+    use crate::call::Call;
+    use crate::failure::{Failed, Failure};
+    use crate::request::Request;
+    use crate::settings::Settings;
+    use crate::target::{Access, Location, Target};
+
+    /// A server that lets in and says no more, and a store of one connection that awaits one answer beside that to PING.
+    async fn silent() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    client.write_all(b"+PONG\r\n").await.expect("it reads");
+                    while client.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
+                });
+            }
+        });
+        let minute = Duration::from_secs(60);
+        let probe_every = Duration::from_millis(1);
+        let settings = Settings { connections: 1, connect_timeout: minute, probe_every, ..Settings::new("") };
+        let access =
+            Access::new(RedisConnectionInfo::default(), None, &Settings { scripts: false, ..settings.clone() });
+        let location = Location::At(ConnectionAddr::Tcp("127.0.0.1".to_owned(), port));
+        Server::new(Target { access: Arc::new(Access { waiting_max: 2, ..access }), location }, &settings)
+    }
+
+    /// No byte came: whether the server serves is as unknown as before.
+    #[tokio::test]
+    async fn a_connection_that_awaits_too_much_is_no_answer() {
+        let server = silent().await;
+        let minute = || Instant::now() + Duration::from_secs(60);
+        server.connected(minute()).await.expect("it lets in");
+        let quota = Quota::per_minute(5).build().expect("valid");
+        let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
+        let call = Call::Script(Request::new(None, &hits).expect("well formed"));
+        let class = async |deadline| server.ask(&call, false, deadline).await.err().map(|failed| failed.class);
+        assert_eq!(class(Instant::now() + Duration::from_millis(1)).await, Some(Failure::Timeout));
+        assert_eq!(server.circuit(), Circuit::Closed, "the caller had little time");
+        // By now it was asked whether it is there.
+        let why = Failed::new(Failure::Busy, "somebody's script");
+        server.links.serves_nobody(&why);
+        sleep(Duration::from_millis(2)).await;
+        assert_eq!(class(minute()).await, Some(Failure::Overloaded), "it is the probe");
+        assert_eq!((server.circuit(), server.trouble()), (Circuit::Open, Some(why)));
+    }
 
     #[test]
     fn addresses_that_servers_send_us_to() {

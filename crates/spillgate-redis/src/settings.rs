@@ -38,6 +38,9 @@ pub struct Settings {
     /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]`, the sentinels, and the
     ///   name by which they know the primary. The user is the servers', and has to be allowed ROLE; the sentinels are
     ///   asked without one.
+    ///
+    /// What has one address has to be one server, or answer CROSSSLOT like a node of a cluster where keys are not in one
+    /// slot. A proxy that picks one of several servers by the first key would count the others in the wrong place.
     pub url: String,
     /// Certificates for TLS.
     pub tls: Tls,
@@ -52,7 +55,7 @@ pub struct Settings {
     pub connections: usize,
     /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded): all of them
     /// at 0. A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times as
-    /// many calls may be in flight.
+    /// many calls may be in flight. A connection awaits 65,536 answers beside one for each; others fail in the same way.
     pub max_in_flight: usize,
     /// So many requests in a row without an answer open the circuit breaker. Requests that had less than
     /// [`timeout`](Settings::timeout) do not count.

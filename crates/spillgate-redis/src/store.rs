@@ -24,7 +24,7 @@ use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 
 /// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster. Requests that are under way at
-/// once share connections and their round trips.
+/// once share connections and their round trips; takes that come together, of one server, the call of their script as well.
 ///
 /// It is made at once, with or without a server, and connects when it is first asked. Each request is answered within
 /// [`Settings::timeout`]: decided, or failed. It is asked once: whether one that failed was charged,

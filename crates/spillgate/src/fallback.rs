@@ -21,8 +21,9 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
 /// Answers by each limit's [policy](OnStoreFailure) while a shared store fails.
 ///
-/// * [`Allow`](OnStoreFailure::Allow) lets pass and [`Deny`](OnStoreFailure::Deny) refuses, whatever is asked; but what
-///   costs more than a limit ever has room for, be it anything of a limit of nothing, is refused as by the store.
+/// * [`Allow`](OnStoreFailure::Allow) lets pass, but for a take that costs more by itself than the limit ever has room for
+///   (one on a limit of nothing does): that is refused, as by the store.
+/// * [`Deny`](OnStoreFailure::Deny) refuses whatever is asked.
 /// * [`Error`](OnStoreFailure::Error) hands on what the store said; of a shadow hit, which refuses nothing, it lets pass.
 /// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in local memory.
 ///
@@ -300,17 +301,17 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
     let none = Decision { reason: Reason::StoreFailed, ..Decision::default() };
-    if quota.on_store_failure() == OnStoreFailure::Deny {
-        return Decision { allowed: false, limit, retry_after: Wait::Unknown, ..none };
+    match quota.on_store_failure() {
+        OnStoreFailure::Deny => Decision { allowed: false, limit, retry_after: Wait::Unknown, ..none },
+        OnStoreFailure::Allow if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) => {
+            // Whatever the state is.
+            let mut decisions = [none];
+            decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
+            Decision { receipt: None, ..decisions[0] }
+        }
+        // As much as this would pass now.
+        _ => Decision { limit, remaining: limit, ..none },
     }
-    if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) {
-        // Whatever the state is.
-        let mut decisions = [none];
-        decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
-        return Decision { receipt: None, ..decisions[0] };
-    }
-    // As much as this would pass now.
-    Decision { limit, remaining: limit, ..none }
 }
 
 /// The verdict over all hits, of which those that were asked came to `decided`.

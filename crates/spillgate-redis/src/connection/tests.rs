@@ -1,10 +1,13 @@
 //! Connections to a server that is played.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::time::timeout;
 
 use super::Connection;
@@ -256,4 +259,81 @@ async fn without_a_driver_nobody_waits() {
     let asked = join(connection.ask(&ping), async { drop(driver) });
     let (answer, ()) = timeout(PATIENCE, asked).await.expect("nobody waits on");
     assert!(answer.is_err() && connection.ask(&ping).await.is_err());
+}
+
+#[tokio::test]
+async fn an_end_that_comes_with_an_answer_is_an_end() {
+    let (ours, mut server) = duplex(1 << 16);
+    let (connection, mut driver) = Connection::new(ours, 100);
+    server.write_all(b"+PONG\r\n+more\r\n").await.expect("there is room");
+    let ping = ping();
+    let (answer, ()) = join(connection.ask(&ping), &mut driver).await;
+    assert!(answer.is_ok(), "{answer:?}");
+    timeout(PATIENCE, &mut driver).await.expect("it does not wait for more");
+    assert!(connection.ask(&ping).await.is_err());
+}
+
+#[tokio::test]
+async fn takes_that_nobody_waits_for_any_more_are_not_written() {
+    let (ours, mut server) = duplex(1 << 16);
+    let (connection, driver) = Connection::new(ours, 3);
+    let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
+    let window = take(Script::TAKE_WINDOW, b"w", b"2");
+    let gone = join(connection.take(&bucket), connection.take(&bucket));
+    assert!(timeout(Duration::from_millis(1), gone).await.is_err(), "nobody drives");
+    let asked = join(connection.take(&window), async {
+        tokio::spawn(driver);
+        let expected = call(Script::TAKE_WINDOW, &["w"], "2");
+        assert_eq!(read(&mut server, expected.len()).await, expected);
+        server.write_all(b":1\r\n").await.expect("it reads");
+    });
+    let (answer, ()) = asked.await;
+    assert_eq!(answer.expect("an answer"), Value::Int(1));
+    let all = join_all([(); 4].map(|()| connection.take(&bucket)));
+    let answered = async {
+        read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
+        server.write_all(b"*3\r\n:1\r\n:2\r\n:3\r\n").await.expect("it reads");
+    };
+    let (answers, ()) = join(all, answered).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "they have no place any more");
+}
+
+/// The other end takes nothing any more, and has said why.
+struct Deaf(DuplexStream);
+
+impl AsyncRead for Deaf {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Deaf {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_to_is_still_read() {
+    let (ours, mut server) = duplex(1 << 16);
+    let (connection, driver) = Connection::new(Deaf(ours), 100);
+    let driver = tokio::spawn(driver);
+    let ping = ping();
+    let answered = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        server.write_all(b"-ERR too many\r\n").await.expect("it reads");
+    };
+    let (answer, ()) = join(connection.ask(&ping), answered).await;
+    assert!(answer.is_err_and(|error| error.to_string().contains("too many")));
+    drop(server);
+    timeout(PATIENCE, driver).await.expect("it ends").expect("no panic");
+    assert!(connection.ask(&ping).await.is_err());
 }
