@@ -1,0 +1,23 @@
+//! Any bytes as what a Redis answers: each answer ends where the client library's parser ends it and is what that reads, or
+//! it is refused; what is cut off is never whole, and none is longer than its bytes.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis::parse_redis_value;
+
+#[path = "../../crates/spillgate-redis/src/reply.rs"]
+mod reply;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut rest = bytes;
+    while let Ok(Some(length)) = reply::length(rest) {
+        assert!(length > 0 && length <= rest.len());
+        let (answer, after) = rest.split_at(length);
+        for cut in [0, length / 2, length - 1] {
+            assert!(matches!(reply::length(&answer[..cut]), Ok(None)), "{answer:?} up to {cut}");
+        }
+        assert_eq!(reply::value(answer).ok(), parse_redis_value(answer).ok(), "{answer:?}");
+        rest = after;
+    }
+});
