@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::{Shared, hung_up};
-use crate::reply;
+use crate::reply::{self, Scan};
 
 /// Room for the answers of a turn; it grows to that of the longest one.
 const READ_BYTES: usize = 16 << 10;
@@ -27,6 +27,7 @@ pub(crate) struct Driver<S> {
     /// Of what is read the part that is not handed out yet.
     start: usize,
     end: usize,
+    scan: Scan,
 }
 
 impl<S> Driver<S> {
@@ -42,6 +43,7 @@ impl<S> Driver<S> {
             read,
             start: 0,
             end: 0,
+            scan: Scan::default(),
         }
     }
 }
@@ -117,7 +119,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     fn hand_out(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.read[self.start..self.end];
-            let Some(length) = reply::length(rest)? else { return Ok(()) };
+            let Some(length) = self.scan.length(rest)? else { return Ok(()) };
             self.shared.hand_out(reply::value(&rest[..length])?)?;
             self.start += length;
         }

@@ -4,68 +4,90 @@ use std::io;
 
 use redis::{Value, parse_redis_value};
 
-/// The longest answer: the longest state is a tenth of that.
-const LENGTH_MAX: usize = 16 << 20;
+/// The longest answer: of a cluster whose slots all stand by themselves in CLUSTER SLOTS.
+const LENGTH_MAX: usize = 8 << 20;
+/// The parts of all its arrays.
+const PARTS_MAX: usize = 1 << 19;
+/// The longest error, or line of another kind.
+const LINE_MAX: usize = 64 << 10;
 /// Arrays within arrays: those of CLUSTER SLOTS are four deep.
 const DEPTH_MAX: usize = 8;
 /// Letters of a number: a sign, and 19 digits.
 const NUMBER_MAX: usize = 20;
 
-/// The length of the first answer in `read`; `None` if it is not all there yet.
-///
-/// # Errors
-/// It is no answer, or too long.
-pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
-    // Those of the arrays that the next answer is part of that are still to come.
-    let mut open: [usize; DEPTH_MAX] = [0; DEPTH_MAX];
-    let (mut depth, mut end) = (0, 0);
-    loop {
-        let Some((kind, rest)) = read[end..].split_first() else { return Ok(None) };
-        let (number, after) = match kind {
-            b'+' | b'-' | b':' => {
-                let Some(line) = line(rest)? else { return Ok(None) };
-                (None, end + 1 + line)
-            }
-            b'$' | b'*' => {
-                let Some((number, line)) = number(rest)? else { return Ok(None) };
-                (number, end + 1 + line)
-            }
-            _ => return Err(none()),
-        };
-        end = after;
-        if end > LENGTH_MAX {
-            return Err(too_long());
-        }
-        match (kind, number) {
-            (b'$', Some(length)) => {
-                end = end.checked_add(length).and_then(|end| end.checked_add(2)).ok_or_else(none)?;
-                if end > LENGTH_MAX {
-                    return Err(too_long());
-                }
-                match read.get(end - 2..end) {
-                    Some(b"\r\n") => {}
-                    Some(_) => return Err(none()),
+/// Looks for the end of an answer, and goes on where it has stopped when more of it has come.
+#[derive(Default)]
+pub(crate) struct Scan {
+    /// The parts before this are whole.
+    end: usize,
+    parts: usize,
+    /// Of each array that the next part belongs to, the parts that are still to come.
+    open: [usize; DEPTH_MAX],
+    depth: usize,
+}
+
+impl Scan {
+    /// The length of the answer that `read` begins with; `None` if it is not all there yet. Then the next `read` has to begin
+    /// with this one; else the next answer is looked for.
+    ///
+    /// # Errors
+    /// It is no answer, or too long.
+    pub(crate) fn length(&mut self, read: &[u8]) -> io::Result<Option<usize>> {
+        loop {
+            let Some((kind, rest)) = read[self.end..].split_first() else { return Ok(None) };
+            let (number, line) = match kind {
+                b'+' | b'-' | b':' => match line(rest)? {
+                    Some(line) => (None, line),
                     None => return Ok(None),
-                }
+                },
+                b'$' | b'*' => match number(rest)? {
+                    Some(told) => told,
+                    None => return Ok(None),
+                },
+                _ => return Err(none()),
+            };
+            let bytes = number.filter(|_| *kind == b'$').map_or(Some(0), |length| length.checked_add(2));
+            let end = bytes.and_then(|bytes| bytes.checked_add(self.end + 1 + line)).ok_or_else(too_long)?;
+            if end > LENGTH_MAX {
+                return Err(too_long());
             }
-            (b'*', Some(parts @ 1..)) => {
-                *open.get_mut(depth).ok_or_else(none)? = parts;
-                depth += 1;
-                continue;
+            match read.get(..end) {
+                Some(part) if part.ends_with(b"\r\n") => self.end = end,
+                Some(_) => return Err(none()),
+                None => return Ok(None),
             }
-            _ => {}
-        }
-        while depth > 0 {
-            open[depth - 1] -= 1;
-            if open[depth - 1] > 0 {
-                break;
+            if self.is_whole_with(number.filter(|_| *kind == b'*').unwrap_or(0))? {
+                return Ok(Some(std::mem::take(self).end));
             }
-            depth -= 1;
-        }
-        if depth == 0 {
-            return Ok(Some(end));
         }
     }
+
+    /// Counts a part that is an array of so many others; whether it is the last one.
+    fn is_whole_with(&mut self, parts: usize) -> io::Result<bool> {
+        self.parts = self.parts.saturating_add(parts);
+        if self.parts > PARTS_MAX {
+            return Err(too_long());
+        }
+        if parts > 0 {
+            *self.open.get_mut(self.depth).ok_or_else(none)? = parts;
+            self.depth += 1;
+            return Ok(false);
+        }
+        while self.depth > 0 {
+            let open = &mut self.open[self.depth - 1];
+            *open -= 1;
+            if *open > 0 {
+                return Ok(false);
+            }
+            self.depth -= 1;
+        }
+        Ok(true)
+    }
+}
+
+/// As of [`Scan::length`], of all that there is.
+pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
+    Scan::default().length(read)
 }
 
 /// A whole answer's value.
@@ -74,6 +96,10 @@ pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
 /// It is none.
 pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
     let (kind, rest) = reply.split_first().ok_or_else(none)?;
+    if *kind == b':' {
+        let digits = rest.strip_suffix(b"\r\n").and_then(|digits| std::str::from_utf8(digits).ok());
+        return digits.and_then(|digits| digits.parse().ok()).map(Value::Int).ok_or_else(none);
+    }
     match (kind, number(rest)) {
         (b'$', Ok(Some((Some(length), line)))) => {
             rest.get(line..line + length).map(|bytes| Value::BulkString(bytes.to_vec())).ok_or_else(none)
@@ -93,10 +119,10 @@ pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
 
 /// The length of a line with its end.
 fn line(rest: &[u8]) -> io::Result<Option<usize>> {
-    match rest.iter().position(|byte| *byte == b'\n') {
+    match rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && rest[end - 1] == b'\r' => Ok(Some(end + 1)),
         Some(_) => Err(none()),
-        None if rest.len() > LENGTH_MAX => Err(too_long()),
+        None if rest.len() >= LINE_MAX => Err(too_long()),
         None => Ok(None),
     }
 }
@@ -136,7 +162,7 @@ fn too_long() -> io::Error {
 mod tests {
     use redis::{Value, parse_redis_value};
 
-    use super::{DEPTH_MAX, LENGTH_MAX, length, value};
+    use super::{DEPTH_MAX, LENGTH_MAX, LINE_MAX, PARTS_MAX, Scan, length, value};
 
     const ANSWERS: [&[u8]; 14] = [
         b"+OK\r\n",
@@ -195,9 +221,31 @@ mod tests {
         }
         let long = format!("${LENGTH_MAX}\r\n");
         assert!(length(long.as_bytes()).is_err());
-        assert!(length(&[b"+".to_vec(), vec![b'a'; LENGTH_MAX + 1]].concat()).is_err());
-        let many = [b"*9999999999\r\n".to_vec(), b":1\r\n".repeat(LENGTH_MAX / 4)].concat();
-        assert!(length(&many).is_err());
+        let line = [b"+".to_vec(), vec![b'a'; LINE_MAX]].concat();
+        assert!(length(&line).is_err() && matches!(length(&line[..LINE_MAX]), Ok(None)));
+        let many = format!("*2\r\n*{}\r\n", PARTS_MAX - 3);
+        assert!(matches!(length(many.as_bytes()), Ok(None)));
+        assert!(length([many.as_bytes(), b"*1\r\n"].concat().as_slice()).is_ok());
+        assert!(length([many.as_bytes(), b"*1\r\n*1\r\n"].concat().as_slice()).is_err());
+        let strings = [format!("*{PARTS_MAX}\r\n").into_bytes(), b"$9\r\n123456789\r\n".repeat(PARTS_MAX)].concat();
+        assert!(strings.len() < LENGTH_MAX && length(&strings).is_ok_and(|length| length == Some(strings.len())));
+        let longer = [format!("*{PARTS_MAX}\r\n").into_bytes(), b"$20\r\n12345678901234567890\r\n".repeat(PARTS_MAX)];
+        assert!(length(&longer.concat()).is_err());
+    }
+
+    #[test]
+    fn a_scan_goes_on_where_it_has_stopped() {
+        let all = ANSWERS.concat();
+        for step in [1, 2, 3, 7, 50] {
+            let (mut scan, mut start, mut ends) = (Scan::default(), 0, Vec::new());
+            for end in (0..all.len()).step_by(step).chain([all.len()]) {
+                while let Some(length) = scan.length(&all[start..end]).expect("answers") {
+                    start += length;
+                    ends.push(length);
+                }
+            }
+            assert!(ends.iter().copied().eq(ANSWERS.iter().map(|answer| answer.len())), "{step}");
+        }
     }
 
     /// Against the client library's parser, on what answers become when bytes of theirs change places.
@@ -209,7 +257,7 @@ mod tests {
             (state >> 33) as usize % bound
         };
         let alphabet = b"*$:+-0123456789\r\nab";
-        let (mut whole, mut partial, mut none) = (0, 0, 0);
+        let (mut whole, mut values, mut partial, mut none) = (0, 0, 0, 0);
         for _ in 0..200_000 {
             let mut bytes = [ANSWERS[below(ANSWERS.len())], ANSWERS[below(ANSWERS.len())]].concat();
             for _ in 0..below(3) {
@@ -221,14 +269,16 @@ mod tests {
                 Ok(Some(length)) => {
                     whole += 1;
                     let read = value(&bytes[..length]).ok();
-                    // It lets pass an integer that is none; that is found out by who reads the value.
+                    // Of a number ours has to have digits alone.
                     let theirs = parse_redis_value(&bytes[..length]).ok();
-                    assert_eq!(read, theirs, "{:?}", String::from_utf8_lossy(&bytes));
+                    assert!(read.is_none() || read == theirs, "{:?}", String::from_utf8_lossy(&bytes));
+                    values += u32::from(read.is_some());
                 }
                 Ok(None) => partial += 1,
                 Err(_) => none += 1,
             }
         }
+        assert!(values > 9 * whole / 10, "{values} values of {whole}");
         assert!(whole > 10_000 && partial > 10_000 && none > 10_000, "{whole} whole, {partial} partial, {none} none");
         assert_eq!(value(b"").ok(), None::<Value>);
     }

@@ -10,11 +10,13 @@ pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 /// What probes have seen.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether it answers, and since when; `None` before the first probe.
+    /// Whether it answers, and since when: not, since the first probe that failed. `None` before the first probe.
     now: Option<(bool, Instant)>,
     /// How long it was the other way before.
     before: Option<Duration>,
     failed_probes: usize,
+    /// The first one of those.
+    fails_since: Option<Instant>,
     /// How often it was found to answer again.
     pub(super) recoveries: u64,
     /// Changes that no line has told.
@@ -39,10 +41,12 @@ impl Changes {
     /// `patience` have failed in a row.
     pub(super) fn seen(&mut self, answered: bool, patience: usize, at: Instant) -> bool {
         self.failed_probes = if answered { 0 } else { self.failed_probes.saturating_add(1) };
+        self.fails_since = if answered { None } else { self.fails_since.or(Some(at)) };
         let was = self.now;
         let excused = self.failed_probes < patience && was.is_some_and(|(answers, _)| answers);
         let answers = answered || excused;
         if was.is_none_or(|(was, _)| was != answers) {
+            let at = self.fails_since.unwrap_or(at);
             self.before = was.map(|(_, since)| at.duration_since(since));
             self.recoveries += u64::from(answers && was.is_some());
             self.untold += 1;
@@ -109,9 +113,9 @@ mod tests {
             changes.news(at).map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
         };
         assert_eq!(step(true, 0), Some((true, None, 1)));
-        assert_eq!([step(false, 100), step(false, 200)], [None, Some((false, Some(200), 1))]);
-        assert_eq!(step(true, 300), Some((true, Some(100), 1)));
+        assert_eq!([step(false, 100), step(false, 200)], [None, Some((false, Some(100), 1))]);
+        assert_eq!(step(true, 300), Some((true, Some(200), 1)));
         assert_eq!([step(false, 400), step(false, 500), step(false, 10_199)], [None, None, None]);
-        assert_eq!(step(false, 10_200), Some((false, Some(200), 1)));
+        assert_eq!(step(false, 10_200), Some((false, Some(100), 1)));
     }
 }

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::store_changes::{Change, Changes, TELL_EVERY};
 use crate::service::{Service, Shared};
 
-/// How often a store that answers is asked.
+/// How often a store that answered is asked.
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// How often one that does not is tried; its breaker lets one question pass in 250 ms at most.
+/// How often one that did not is tried; its breaker lets one question pass in 250 ms at most.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 /// How long a connection is waited for, and then an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
@@ -49,15 +49,17 @@ struct Watch<'s> {
 }
 
 /// What the log knows of a class.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Told {
     failures: u64,
     at: Option<Instant>,
+    /// What was said since, last.
+    detail: Option<String>,
 }
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, shared: &'s Shared) -> Watch<'s> {
-        let told = [Told::default(); Failure::ALL.len()];
+        let told = Failure::ALL.map(|_| Told::default());
         Watch { service, shared, changes: Changes::default(), probes: 0, told }
     }
 
@@ -72,7 +74,7 @@ impl<'s> Watch<'s> {
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
             self.tell_change(probed);
             self.tell_failures();
-            sleep(if answers { ASK_EVERY } else { TRY_EVERY }).await;
+            sleep(if why.is_none() { ASK_EVERY } else { TRY_EVERY }).await;
         }
     }
 
@@ -130,12 +132,12 @@ impl<'s> Watch<'s> {
     fn tell_failures(&mut self) {
         for (told, class) in self.told.iter_mut().zip(Failure::ALL) {
             let failures = self.shared.failures(class);
+            told.detail = self.shared.take_detail(class).or(told.detail.take());
             if failures == told.failures || told.at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
                 continue;
             }
-            let count = failures - told.failures;
-            *told = Told { failures, at: Some(Instant::now()) };
-            let detail = self.shared.take_detail(class).unwrap_or_default();
+            let (count, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
+            *told = Told { failures, at: Some(Instant::now()), detail: None };
             tracing::warn!(class = class.name(), count, detail, "the store did not decide");
         }
     }

@@ -109,10 +109,12 @@ impl<C: Clock> Service<C> {
             (Readiness::Draining, _) => "draining".to_owned(),
             (Readiness::StoreDown, store) => format!("not ready: {}", store.unwrap_or_default()),
             (Readiness::Ready, Some(store)) => format!("ready: {store}"),
-            (Readiness::Ready, None) => match self.limiter.store().shared().map(|shared| shared.store().circuit()) {
+            (Readiness::Ready, None) => match self.limiter.store().shared().map(|shared| shared.store()) {
                 None => "ready".to_owned(),
                 // Of one server it is closed again with the next answer.
-                Some(Circuit::HalfOpen) => "ready: some nodes of the store do not answer".to_owned(),
+                Some(store) if store.circuit() == Circuit::HalfOpen && store.nodes().len() > 1 => {
+                    "ready: some nodes of the store do not answer".to_owned()
+                }
                 Some(_) => "ready: the store answers".to_owned(),
             },
         }
