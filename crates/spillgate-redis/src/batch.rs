@@ -8,22 +8,13 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use crate::Script;
+use crate::request::Take;
 
 /// The most takes in a call, which is the time that others wait for: a tenth or two of a millisecond.
 const TAKES_MAX: usize = 32;
 /// So many batches are looked at for one that a take fits in, and are used again: there is one for each script, but where tests
 /// pass the time.
 const BATCHES_KEPT: usize = 4;
-
-/// One take, as its script reads it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Take<'r> {
-    pub(crate) script: &'static Script,
-    pub(crate) time: &'r [u8],
-    pub(crate) key: &'r [u8],
-    /// Of the same length for all takes by that script.
-    pub(crate) argument: &'r [u8],
-}
 
 /// Who waits for the answer to a command.
 pub(crate) enum Awaited {
@@ -119,8 +110,7 @@ impl Batch {
         write_length(b'*', 5 + takes, out);
         write_bytes(b"EVALSHA", out);
         write_bytes(self.script.sha().as_bytes(), out);
-        let digits = [b'0' + (takes / 10) as u8, b'0' + (takes % 10) as u8];
-        write_bytes(&digits[usize::from(takes < 10)..], out);
+        write_bytes(decimal(takes, &mut [0; 20]), out);
         out.extend_from_slice(&self.keys);
         write_bytes(&self.time, out);
         write_bytes(&self.arguments, out);
@@ -142,17 +132,19 @@ fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.push(kind);
-    // All but a long batch's arguments have less than a hundred bytes.
-    if length >= 10 {
-        let (mut digits, mut at, mut rest) = ([0; 20], 20, length);
-        while rest > 0 {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-        }
-        out.extend_from_slice(&digits[at..]);
-    } else {
-        out.push(b'0' + length as u8);
-    }
+    out.extend_from_slice(decimal(length, &mut [0; 20]));
     out.extend_from_slice(b"\r\n");
+}
+
+/// The number's digits, without the machinery of `write!`.
+fn decimal(mut number: usize, room: &mut [u8; 20]) -> &[u8] {
+    let mut at = room.len();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &room[at..];
+        }
+    }
 }

@@ -10,8 +10,9 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Valu
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::batch::{Awaited, Batches, Take};
+use crate::batch::{Awaited, Batches};
 use crate::driver::Driver;
+use crate::request::Take;
 
 /// What asks; its [`Driver`] has to be polled as long as answers are wanted.
 #[derive(Clone)]

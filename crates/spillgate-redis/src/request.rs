@@ -6,7 +6,6 @@ use spillgate_core::{
     decide,
 };
 
-use crate::batch::Take;
 use crate::bytes::{Reader, Writer};
 use crate::hit::{Asked, algorithm, epoch_window_us};
 use crate::{LogForm, Name, Script, raw};
@@ -62,6 +61,16 @@ pub struct Request<'r, 'q> {
     script: &'static Script,
     /// The last one is empty unless a [latest time](Request::until) is set.
     arguments: [Vec<u8>; 3],
+}
+
+/// One take, as its script reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take<'r> {
+    pub(crate) script: &'static Script,
+    pub(crate) time: &'r [u8],
+    pub(crate) key: &'r [u8],
+    /// Of the same length for all takes by that script.
+    pub(crate) argument: &'r [u8],
 }
 
 /// What a reply means.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::Connection;
 use crate::Script;
-use crate::batch::Take;
+use crate::request::Take;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
