@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
                 let found = rules.find(domain, entries);
                 let descriptor = Descriptor { entries, action: Action::Take(1), limit: None };
                 let request = Request { domain, descriptors: &[descriptor, descriptor], max_wait_ns: 0 };
-                let plan = rules.plan(&keys, &request);
+                let plan = rules.plan(&keys, &request, 16);
                 assert_eq!(plan.descriptors.len(), 2);
                 assert_eq!(plan.descriptors[0].rule.map(std::ptr::from_ref), found.map(std::ptr::from_ref));
                 let _ = rules.explain(domain, entries);

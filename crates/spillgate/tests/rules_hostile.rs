@@ -43,7 +43,7 @@ fn exercise(text: &str) {
                 Descriptor { entries: &[("user", "vip")], action: Action::Refund(1), limit: None },
             ];
             let request = Request { domain: "d", descriptors: &descriptors, max_wait_ns: 0 };
-            let plan = rules.plan(&KeyHasher::with_secret([1; 16]), &request);
+            let plan = rules.plan(&KeyHasher::with_secret([1; 16]), &request, 1024);
             assert_eq!(plan.descriptors.len(), 2);
             for warning in rules.warnings() {
                 assert!(!warning.report().is_empty());
@@ -94,6 +94,62 @@ fn deep_and_wide_files_end_well() {
     ] {
         exercise(&text);
     }
+}
+
+/// One descriptor of key `k` for each value.
+fn with_values(values: impl Iterator<Item = String>) -> String {
+    let limit = "rate_limit: {unit: second, limit: 1}";
+    let rules: String = values.map(|value| format!("  - {{key: k, value: \"{value}\", {limit}}}\n")).collect();
+    format!("domain: d\ndescriptors:\n{rules}")
+}
+
+fn load(text: String) -> Result<Rules, Vec<String>> {
+    let parsed = Rules::parse(&[RulesFile { name: "f.yaml".into(), text }]);
+    parsed.map_err(|errors| errors.iter().map(|error| error.message().to_owned()).collect())
+}
+
+#[test]
+fn a_wildcard_costs_its_own_length_and_not_the_values() {
+    let ends = (0..10_000).flat_map(|n| [format!("*.{n}.example.com"), format!("/{n}/*")]);
+    let rules = load(with_values(ends)).expect("20,000 wildcards on one key");
+    // Read once for each wildcard, these values would take many minutes.
+    for end in [".9999.example.com", ".example.com"] {
+        let value = format!("{}{end}", "a".repeat(16 << 20));
+        assert_eq!(rules.find("d", &[("k", &value)]).is_some(), end.starts_with(".9"), "{end}");
+    }
+}
+
+#[test]
+fn rules_that_could_read_a_value_without_end_do_not_load() {
+    let within = |count: u32| with_values((0..count).map(|n| format!("*/{n}/*")));
+    assert!(load(within(256)).is_ok());
+    assert_eq!(
+        load(within(257)).unwrap_err(),
+        ["a value here is searched for up to 257 wildcards, one after the other"]
+    );
+    // Below wildcards that all fit one value, or of which only one can.
+    let nested = |first: fn(u32) -> String| {
+        let below = "descriptors: [{key: b, value: '*x*'}]";
+        let rules: String = (0..300).map(|n| format!("  - {{key: a, value: '{}', {below}}}\n", first(n))).collect();
+        load(format!("domain: d\ndescriptors:\n{rules}"))
+    };
+    let together = nested(|n| format!("*{n}"));
+    assert_eq!(together.unwrap_err(), ["a value here is searched for up to 300 wildcards, one after the other"]);
+    assert!(nested(|n| format!("{n}/*")).is_ok());
+}
+
+#[test]
+fn rules_that_could_compare_without_end_do_not_load() {
+    let wildcards = |count: u32| with_values((0..count).map(|n| format!("{n}{}*", "x".repeat(3_960))));
+    assert!(load(wildcards(500)).is_ok());
+    let messages = load(wildcards(550)).unwrap_err();
+    assert!(messages.len() == 1 && messages[0].starts_with("a value here is compared with up to "), "{messages:?}");
+    // The search goes back up from each of the many: all that is below counts.
+    let long = format!("descriptors: [{{key: b, value: {}}}]", "v".repeat(4_000));
+    let rules: String = (0..1_000).map(|n| format!("  - {{key: a, value: '*{n}', {long}}}\n")).collect();
+    let deep = |compat: &str| load(format!("domain: d\n{compat}descriptors:\n{rules}"));
+    assert_eq!(deep("").unwrap_err().len(), 1);
+    assert!(deep("compat: envoy\n").is_ok(), "there only the first one is tried");
 }
 
 proptest! {

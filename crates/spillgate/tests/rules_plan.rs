@@ -15,7 +15,7 @@ fn asked<'p>(entries: &'p [(&'p str, &'p str)], action: Action) -> Descriptor<'p
 }
 
 fn plan<'p>(rules: &'p Rules, descriptors: &'p [Descriptor<'p>]) -> Plan<'p> {
-    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain: "d", descriptors, max_wait_ns: 9 })
+    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain: "d", descriptors, max_wait_ns: 9 }, 1024)
 }
 
 const SEVERAL: &str = "domain: d
@@ -94,7 +94,7 @@ fn keys_tell_domains_entries_and_their_order_apart() {
     let keys = KeyHasher::with_secret([7; 16]);
     let key = |domain, entries: &[(&str, &str)]| {
         let descriptors = [asked(entries, Action::Take(1))];
-        rules.plan(&keys, &Request { domain, descriptors: &descriptors, max_wait_ns: 0 }).hits[0].key
+        rules.plan(&keys, &Request { domain, descriptors: &descriptors, max_wait_ns: 0 }, 1024).hits[0].key
     };
     let all = [
         key("d", &[("a", "b_c")]),

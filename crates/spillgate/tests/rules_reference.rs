@@ -14,7 +14,7 @@ fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Descriptor<'p> {
 }
 
 fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &'p [Descriptor<'p>]) -> Plan<'p> {
-    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain, descriptors, max_wait_ns: 0 })
+    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain, descriptors, max_wait_ns: 0 }, 1024)
 }
 
 /// Units and seconds of the rule's only limit.

@@ -105,6 +105,25 @@ descriptors:
 }
 
 #[test]
+fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
+    let long = "x".repeat(1_025);
+    let text = format!(
+        "domain: d\ndescriptors:\n  - {{key: a, value: {long}, rate_limit: {{unit: second, limit: 1}}}}\n  \
+         - {{key: a, value: {long}*, share_threshold: true, rate_limit: {{unit: second, limit: 1}}}}"
+    );
+    let file = RulesFile { name: "d.yaml".into(), text };
+    let told = |value_bytes| {
+        let mut rules = Rules::parse(std::slice::from_ref(&file)).expect("good rules");
+        rules.warn_of_long_values(std::slice::from_ref(&file), value_bytes);
+        let real = rules.warnings().iter().filter(|warning| !warning.is_note());
+        real.map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(told(1_025), []);
+    let message = "this value is 1025 bytes long, and requests are counted by the first 1024";
+    assert_eq!(told(1_024), [(3, message.to_owned())], "a shared one counts as its pattern");
+}
+
+#[test]
 fn a_leaf_without_a_limit_is_noted() {
     let rules = rules("domain: d\ndescriptors:\n  - {key: a}\n  - {key: b, rate_limit: {unlimited: true}}");
     let told: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.is_note())).collect();

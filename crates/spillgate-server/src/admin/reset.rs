@@ -48,8 +48,7 @@ async fn of_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize,
     }
     let mut reset = 0;
     for descriptor in &wire.descriptors {
-        let entries: SmallVec<[(&str, &str); 4]> =
-            descriptor.iter().map(|(key, value)| (key, state.service.counted(value))).collect();
+        let entries: SmallVec<[(&str, &str); 4]> = descriptor.iter().collect();
         reset += state.service.reset(&wire.domain, &entries).await?;
     }
     Ok(reset)

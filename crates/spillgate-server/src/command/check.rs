@@ -124,7 +124,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
 }
 
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
-    let (rules, _) = load::rules(&settings.rules)?;
+    let (rules, _) = load::rules(settings)?;
     let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
@@ -141,7 +141,7 @@ fn answer<C: Clock>(
     let pairs: Pairs<'_> = check
         .descriptors
         .iter()
-        .map(|entries| entries.0.iter().map(|(key, value)| (&**key, service.counted(value))).collect())
+        .map(|entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect())
         .collect();
     let describe = |entries| Descriptor { entries, action: Action::Take(check.cost), limit: None };
     let descriptors: Vec<Descriptor<'_>> = pairs.iter().map(|entries| describe(&entries[..])).collect();

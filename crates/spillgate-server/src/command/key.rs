@@ -11,7 +11,7 @@ use super::store;
 use super::table::Table;
 use super::terminal::{Terminal, Tone};
 use super::{NO, OK, WRONG};
-use crate::cli::KeyNames;
+use crate::cli::{Entries, KeyNames};
 
 /// What is said of native windows.
 const NO_INCREX: &str = "note: where the store has no INCREX, such a window is called sg:{..}:.. and not sg:{..}+..";
@@ -42,7 +42,7 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
         let message = "without scripts a counter has another name in each window, which only the store's clock tells";
         return Err(Trouble::new(message, help).into());
     }
-    let (rules, _) = load::rules(&settings.rules)?;
+    let (rules, _) = load::rules(&settings)?;
     let keys = store::keys(&settings)?;
     let is_secret = settings.store.key_secret_file.is_some();
     let named = named(key, &rules, &keys, &store::modes(&settings), settings.limits.value)?;
@@ -98,12 +98,8 @@ fn named<'r>(
     modes: &Modes,
     value_bytes: usize,
 ) -> Result<Vec<Named<'r>>, Problems> {
-    let entries = key.descriptors.iter().map(|descriptor| {
-        // As a server counts it.
-        let pair = |(key, value): &'r (String, String)| (&**key, &value[..value.floor_char_boundary(value_bytes)]);
-        descriptor.0.iter().map(pair).collect()
-    });
-    let entries: Vec<Vec<(&str, &str)>> = entries.collect();
+    let pairs = |entries: &'r Entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let entries: Vec<Vec<(&str, &str)>> = key.descriptors.iter().map(pairs).collect();
     if !rules.domains().any(|domain| *domain.name == *key.domain) {
         let help = "name one with --domain; `spillgate validate --json` lists those of the files";
         return Err(Trouble::new(format!("no rules file has the domain `{}`", key.domain), help).into());
@@ -113,7 +109,7 @@ fn named<'r>(
         let Some(rule) = rules.find(&key.domain, entries) else { continue };
         let descriptor = Descriptor { entries, action: Action::Take(1), limit: None };
         let request = Request { domain: &key.domain, descriptors: &[descriptor], max_wait_ns: 0 };
-        let plan = rules.plan(keys, &request);
+        let plan = rules.plan(keys, &request, value_bytes);
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
         // The rule's own: those of the plan are gone with the descriptor.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {

@@ -9,7 +9,7 @@ use miette::Diagnostic;
 use spillgate::rules::{Rules, read_files};
 
 use super::terminal::{Terminal, finding, one_line};
-use crate::settings::{Key, Resolved, SettingsFile, Sources, masked, resolve, shows_secret};
+use crate::settings::{Key, Resolved, Settings, SettingsFile, Sources, masked, resolve, shows_secret};
 
 /// No settings file needs more; a larger one is something else.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -119,13 +119,13 @@ fn settings_file(path: &Path) -> Result<SettingsFile, Trouble> {
     Ok(SettingsFile { name, text })
 }
 
-/// All rules of `paths`, or none; and how many files they were.
-pub(super) fn rules(paths: &[PathBuf]) -> Result<(Rules, usize), Problems> {
-    if paths.is_empty() {
+/// All rules that the settings name, or none; and how many files they were.
+pub(super) fn rules(settings: &Settings) -> Result<(Rules, usize), Problems> {
+    if settings.rules.is_empty() {
         let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
         return Err(Trouble::new("no rules were given", help).into());
     }
-    let files = read_files(paths).map_err(|error| {
+    let files = read_files(&settings.rules).map_err(|error| {
         if masked(&error.to_string()) == error.to_string() {
             return Problems(vec![Box::new(error)]);
         }
@@ -133,7 +133,10 @@ pub(super) fn rules(paths: &[PathBuf]) -> Result<(Rules, usize), Problems> {
     })?;
     let parsed = Rules::parse(&files);
     match parsed {
-        Ok(rules) => Ok((rules, files.len())),
+        Ok(mut rules) => {
+            rules.warn_of_long_values(&files, settings.limits.value);
+            Ok((rules, files.len()))
+        }
         Err(errors) => Err(Problems(errors.iter().map(|error| without_secrets(error.clone())).collect())),
     }
 }

@@ -46,7 +46,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         return Ok(OK);
     }
     let settings = resolved.settings;
-    let (rules, files) = load::rules(&settings.rules).map_err(Failure::Wrong)?;
+    let (rules, files) = load::rules(&settings).map_err(Failure::Wrong)?;
     let token = admin_token(&settings).map_err(|trouble| Failure::Wrong(trouble.into()))?;
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);

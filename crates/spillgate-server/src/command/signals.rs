@@ -89,7 +89,7 @@ fn reload_or_keep(service: &Service, settings: &Settings) {
 
 /// All files or none; says whether they are in force.
 fn reload(service: &Service, settings: &Settings) -> bool {
-    let loaded = load::rules(&settings.rules).and_then(|(rules, files)| {
+    let loaded = load::rules(settings).and_then(|(rules, files)| {
         check_served_rules(settings, &rules)?;
         Ok((rules, files))
     });

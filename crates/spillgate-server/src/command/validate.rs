@@ -11,7 +11,7 @@ use crate::settings::Resolved;
 pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     let loaded =
         load::settings(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
-            let (rules, files) = load::rules(&settings.rules)?;
+            let (rules, files) = load::rules(&settings)?;
             store::check(&settings)?;
             store::check_served_rules(&settings, &rules)?;
             Ok((store::notes(&settings, &rules), rules, files))

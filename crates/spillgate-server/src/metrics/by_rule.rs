@@ -15,6 +15,9 @@ use super::{Metrics, OUTCOMES, Outcome};
 /// plain name. Values come from clients, and a series for each would have no bound.
 const MAX_VALUES: usize = 1000;
 
+/// Of a value, bytes that a name shows.
+const MAX_VALUE_BYTES: usize = 1024;
+
 /// One counter for each outcome.
 #[derive(Clone, Debug)]
 pub(super) struct Outcomes(pub(super) [Counter; OUTCOMES.len()]);
@@ -81,7 +84,7 @@ fn named_values<'a>(
 ) -> impl Iterator<Item = (&'a RuleStep, Option<&'a str>)> {
     rule.steps.iter().zip(entries).map(|(step, (_, value))| {
         let named = (rule.detailed_metric || step.value_to_metric) && !step.shared;
-        (step, named.then_some(*value))
+        (step, named.then(|| &value[..value.floor_char_boundary(MAX_VALUE_BYTES)]))
     })
 }
 

@@ -52,7 +52,7 @@ pub struct Bounds {
     pub entries: usize,
     /// Bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// Bytes of an entry's value that count ([`Service::counted`]).
+    /// Bytes of an entry's value that are counted; rules match the whole value.
     pub value_bytes: usize,
 }
 
@@ -243,7 +243,7 @@ impl<C: Clock> Service<C> {
         grants: Grants,
     ) -> Result<Plan<'p>, ServiceError> {
         self.admit(request, grants)?;
-        let mut plan = loaded.rules.plan(self.limiter.keys(), request);
+        let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
         if plan.too_large {
             return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
         }
@@ -304,7 +304,7 @@ impl<C: Clock> Service<C> {
         let descriptors = [Descriptor { entries, action: Action::Take(0), limit: None }];
         let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
         self.admit(&request, Grants::default())?;
-        let mut plan = loaded.rules.plan(self.limiter.keys(), &request);
+        let mut plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
         if plan.hits.is_empty() {
             return Err(ServiceError::UnknownLimit);
         }
@@ -314,14 +314,6 @@ impl<C: Clock> Service<C> {
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         self.ask(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
         Ok(plan.hits.len())
-    }
-
-    /// The part of an entry's value that counts: a longer one counts as its first
-    /// `limits.value` bytes. Refusing it instead would let it pass wherever a proxy fails open,
-    /// and values come from those who are to be limited.
-    #[must_use]
-    pub fn counted<'v>(&self, value: &'v str) -> &'v str {
-        &value[..value.floor_char_boundary(self.options.bounds.value_bytes)]
     }
 
     /// Counts a request that was not judged; for protocols too, where they find out by themselves.

@@ -34,21 +34,39 @@ async fn a_request_in_compat_is_judged_at_one_time() {
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
 }
 
+/// Whether a request with this one entry is allowed.
+async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
+    let loaded = service.rules();
+    let entries = [(key, value)];
+    let descriptor = Descriptor { entries: &entries, action: Action::Take(1), limit: None };
+    let request = Request { domain: "d", descriptors: &[descriptor], max_wait_ns: 0 };
+    service.decide(&loaded, &request, Grants::default()).await.expect("an answer").verdict.allowed
+}
+
 #[tokio::test]
 async fn a_long_value_counts_as_its_beginning() {
     let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]");
-    assert_eq!(service.counted("short"), "short");
+    // The first 1024 bytes would cut a character in two: 1023 count.
     let long = "é".repeat(600);
-    let (first, other) = (format!("a{long}1"), format!("a{long}2"));
-    assert_eq!(service.counted(&first).len(), 1023, "1024 would cut a character in two");
-    let loaded = service.rules();
-    for (value, allowed) in [(&first, true), (&other, false)] {
-        let entries = [("a", service.counted(value))];
-        let descriptor = Descriptor { entries: &entries, action: Action::Take(1), limit: None };
-        let request = Request { domain: "d", descriptors: &[descriptor], max_wait_ns: 0 };
-        let answer = service.decide(&loaded, &request, Grants::default()).await.expect("an answer");
-        assert_eq!(answer.verdict.allowed, allowed);
+    for (value, is_allowed) in [(format!("a{long}1"), true), (format!("a{long}2"), false)] {
+        assert_eq!(allowed(&service, "a", &value).await, is_allowed);
     }
+}
+
+#[tokio::test]
+async fn a_long_value_is_matched_as_a_whole_and_only_counted_by_its_beginning() {
+    let service = service(
+        "domain: d
+descriptors:
+  - {key: path, value: '*/admin', rate_limit: {unit: year, requests_per_unit: 0}}
+  - {key: path, rate_limit: {unit: year, requests_per_unit: 1}}",
+    );
+    for length in [10, 1_100, 60_000] {
+        assert!(!allowed(&service, "path", &format!("/{}/admin", "x".repeat(length))).await, "{length} bytes");
+    }
+    let long = "y".repeat(1_100);
+    assert!(allowed(&service, "path", &format!("{long}/a")).await);
+    assert!(!allowed(&service, "path", &format!("{long}/b")).await, "both count as their first 1024 bytes");
 }
 
 #[tokio::test]

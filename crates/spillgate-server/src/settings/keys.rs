@@ -235,7 +235,7 @@ pub const KEYS: &[Key] = &[
         "Bytes of an entry's key",
         |s, v| s.limits.key = v.size(1..=1 << 16)?),
     key!("limits.value", One "SIZE", "1024",
-        "Bytes of an entry's value that count; a longer one counts as its first so many",
+        "Bytes of an entry's value that are counted; rules match the whole value",
         |s, v| s.limits.value = v.size(1..=1 << 16)?),
     key!("limits.idle", One "DURATION", "5m",
         "A connection that asks nothing for this long is closed",

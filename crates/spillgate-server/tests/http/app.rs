@@ -51,6 +51,9 @@ descriptors:
     descriptors:
       - key: inner
         rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: uri
+    value: "*/admin"
+    rate_limit: {unit: hour, requests_per_unit: 0}
 "#;
 
 pub(crate) struct App {

@@ -54,6 +54,15 @@ fn a_refusal_is_an_answer_and_a_problem_at_once() {
 }
 
 #[test]
+fn a_value_over_its_bound_is_matched_as_a_whole() {
+    let app = App::new();
+    let padded = format!("/{}/admin", "x".repeat(1_100));
+    assert_eq!(check(&app, &format!(r#"{{"uri":"{padded}"}}"#)).status, 429, "a block rule cannot be padded away");
+    let entries = json!({"domain": "api", "descriptors": [{"entries": [{"key": "uri", "value": padded}]}]});
+    assert_eq!(app.post("/json", &entries.to_string()).status, 429);
+}
+
+#[test]
 fn a_cost_that_never_fits_has_no_time() {
     let app = App::new();
     let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":4}"#);

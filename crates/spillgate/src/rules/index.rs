@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::model::{How, Outcome, Rule, Step, Wildcard};
 use super::pattern::Pattern;
+use super::work::{self, Work};
 
 /// The descriptors of all domains as a forest. A node's number is its rule's number.
 #[derive(Clone, Debug, Default)]
@@ -18,12 +19,16 @@ pub(super) struct Index {
 #[derive(Clone, Debug, Default)]
 struct Level {
     keys: HashMap<Arc<str>, Slot>,
+    /// Of a search from here on, at worst.
+    work: Work,
 }
 
 /// The descriptors of one level that have the same key.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     exact: HashMap<Arc<str>, u32>,
+    /// Of the longest exact value, in bytes: a longer value is not hashed.
+    longest: usize,
     wildcards: Vec<Wildcard>,
     /// The patterns of `wildcards`, while the level is filled.
     patterns: HashMap<Box<str>, u32>,
@@ -33,7 +38,8 @@ struct Slot {
 impl Slot {
     /// The nodes that fit `value`, in the order in which they are tried.
     fn candidates(&self, value: &str) -> impl Iterator<Item = (Tried<'_>, u32)> {
-        let exact = self.exact.get(value).map(|node| (Tried::Exact, *node));
+        let exact = if value.len() > self.longest { None } else { self.exact.get(value) };
+        let exact = exact.map(|node| (Tried::Exact, *node));
         let wildcards = self.wildcards.iter().filter(move |w| w.pattern.fits(value));
         let wildcards = wildcards.map(|w| (Tried::Wildcard(&w.pattern), w.node));
         exact.into_iter().chain(wildcards).chain(self.alone.map(|node| (Tried::KeyAlone, node)))
@@ -81,7 +87,10 @@ impl Index {
             },
             Some((value, None)) => match slot.exact.get(value) {
                 Some(there) => return Err(*there),
-                None => drop(slot.exact.insert(value.clone(), node)),
+                None => {
+                    slot.longest = slot.longest.max(value.len());
+                    slot.exact.insert(value.clone(), node);
+                }
             },
         }
         self.below.push(None);
@@ -93,20 +102,48 @@ impl Index {
     }
 
     /// Ends the filling of a level. Unless they stay `as_declared`, the most specific wildcard
-    /// of each key comes first; ties stay as declared in any case.
-    pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) {
+    /// of each key comes first; ties stay as declared in any case. The levels below are finished.
+    ///
+    /// Returns the key that makes a search too much work, if there is one, with what is too much and what to do.
+    pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
             slot.patterns = HashMap::new();
             if !as_declared {
                 slot.wildcards.sort_by_key(|wildcard| std::cmp::Reverse(wildcard.pattern.literals()));
             }
         }
+        let of_keys = self.levels[level as usize]
+            .keys
+            .iter()
+            .map(|(key, slot)| (key, self.work(slot, as_declared).and(Work::lookup(key.len()))));
+        let of_keys: Vec<(&Arc<str>, Work)> = of_keys.collect();
+        let too_much = of_keys.iter().filter_map(|(key, work)| Some((*key, work.too_much()?)));
+        if let Some((key, (message, help))) = too_much.min_by_key(|(key, _)| *key) {
+            return Some((key.clone(), message, help));
+        }
+        self.levels[level as usize].work = of_keys.iter().fold(Work::default(), |most, (_, work)| most.or(*work));
+        None
+    }
+
+    /// The work of a search in `slot` and below it, at worst.
+    fn work(&self, slot: &Slot, first_only: bool) -> Work {
+        let below =
+            |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);
+        let compared = slot.wildcards.iter().fold(Work::lookup(slot.longest), |sum, w| sum.and(Work::of(&w.pattern)));
+        let exact = slot.exact.values().fold(Work::default(), |most, node| most.or(below(*node)));
+        let alone = slot.alone.map_or(Work::default(), below);
+        let wildcards = slot.wildcards.iter().map(|w| (w.pattern.prefix(), below(w.node)));
+        // The search goes on with the next that fits, unless only the first one counts.
+        compared.and(match first_only {
+            true => wildcards.fold(exact.or(alone), |most, (_, work)| most.or(work)),
+            false => exact.and(work::together(wildcards)).and(alone),
+        })
     }
 
     /// The node that `entries` lead to. Where a level has nothing below that fits, the next
     /// candidate is tried, unless `first_only` (the reference server's habit).
     ///
-    /// Each node is looked at no more than once, and the depth is bounded when loading.
+    /// Each node is looked at no more than once, and depth and [work](Work) are bounded when loading.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
         let slot = self.levels[level as usize].keys.get(*key)?;

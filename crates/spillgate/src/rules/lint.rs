@@ -33,6 +33,29 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
     findings
 }
 
+/// Rules whose own value is longer than what is counted of a value.
+pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Warning> {
+    let mut findings = Vec::new();
+    for (number, entry) in rules.domains.iter().enumerate() {
+        let own = |rule: &Rule| {
+            rule.steps.last().filter(|step| !step.shared).and_then(|step| Some(step.value.as_ref()?.len()))
+        };
+        let mut long =
+            rules.rules_of(number).iter().filter_map(|rule| Some((rule, own(rule).filter(|n| *n > value_bytes)?)));
+        let Some(first) = long.next() else { continue };
+        let mut linter = Linter { rules, entry, source: Lines::new(&files[entry.file]), findings: Vec::new() };
+        for (rule, bytes) in std::iter::once(first).chain(long) {
+            let message =
+                format!("this value is {bytes} bytes long, and requests are counted by the first {value_bytes}");
+            let help =
+                "values with the same beginning share a counter: shorten it, or raise the setting `limits.value`";
+            linter.warn(rule.origin.line, message, "this descriptor", help);
+        }
+        findings.append(&mut linter.findings);
+    }
+    findings
+}
+
 /// A file's text with the start of each line.
 struct Lines {
     source: Source,

@@ -3,7 +3,9 @@
 //! [`Rules::parse`] reads the reference server's format with additions and builds an index;
 //! [`Rules::plan`] turns a request into [hits](spillgate_core::Hit) that a store decides.
 //! Matching allocates nothing and costs a hash look-up or two for each entry of the request, and a
-//! comparison with each wildcard of its key on that level.
+//! comparison with each wildcard of its key on that level. A wildcard costs its own length, whatever the
+//! value's; only one with text between two stars reads the whole value. What a descriptor can cost at worst is bounded:
+//! rules that would need more than 2 MiB of comparisons, or read a value more than 256 times, do not load.
 //!
 //! A request's entries are walked in order. At each level the exact `key` and `value` are tried,
 //! then wildcards, the most specific first (most characters that are not `*`; ties as declared),
@@ -23,6 +25,7 @@ mod plan;
 mod read;
 mod report;
 mod schema;
+mod work;
 mod yaml;
 
 use std::collections::HashMap;
@@ -99,6 +102,13 @@ impl Rules {
         let mut rules = read::read(files)?;
         rules.warnings = lint::lint(&rules, files);
         Ok(rules)
+    }
+
+    /// Warns of rules whose own value is longer than `value_bytes`, the part of a value that [`plan`](Rules::plan) is
+    /// to count; `files` are those that were parsed.
+    pub fn warn_of_long_values(&mut self, files: &[RulesFile], value_bytes: usize) {
+        self.warnings.extend(lint::long_values(self, files, value_bytes));
+        self.warnings.truncate(lint::MAX_WARNINGS);
     }
 
     /// What is allowed but probably not meant, in order of files and lines; at most 1,000.

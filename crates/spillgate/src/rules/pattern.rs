@@ -4,6 +4,10 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     text: Box<str>,
+    /// Bytes before the first star.
+    prefix: usize,
+    /// Bytes after the last star.
+    suffix: usize,
     literals: u32,
 }
 
@@ -20,7 +24,9 @@ impl Pattern {
             }
         }
         let literals = collapsed.chars().filter(|c| *c != '*').count();
-        Some(Pattern { text: collapsed.into(), literals: u32::try_from(literals).unwrap_or(u32::MAX) })
+        let prefix = collapsed.find('*').unwrap_or(0);
+        let suffix = collapsed.len() - collapsed.rfind('*').unwrap_or(0) - 1;
+        Some(Pattern { text: collapsed.into(), prefix, suffix, literals: u32::try_from(literals).unwrap_or(u32::MAX) })
     }
 
     /// The pattern with runs of stars made one.
@@ -38,33 +44,34 @@ impl Pattern {
         self.literals == 0
     }
 
-    /// Whether `value` fits: on a mismatch the last star takes one byte more, so at most
-    /// (pattern * value) steps and no memory.
+    /// What a value that fits begins with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.text[..self.prefix]
+    }
+
+    /// The text from the first star to the last.
+    fn middle(&self) -> &str {
+        &self.text[self.prefix..self.text.len() - self.suffix]
+    }
+
+    /// Whether there is text between two stars: the value has to be searched for it. Other patterns look at no more
+    /// bytes than they have themselves.
+    pub(super) fn is_searched(&self) -> bool {
+        self.middle().len() > 1
+    }
+
+    /// Whether `value` fits. What stands between stars is searched from left to right, each part where it is first
+    /// found, so the value is read once.
     pub(super) fn fits(&self, value: &str) -> bool {
-        let (pattern, value) = (self.text.as_bytes(), value.as_bytes());
-        let (mut p, mut v) = (0, 0);
-        let mut last_star: Option<(usize, usize)> = None;
-        while v < value.len() {
-            match pattern.get(p) {
-                Some(b'*') => {
-                    p += 1;
-                    last_star = Some((p, v));
-                }
-                Some(byte) if *byte == value[v] => {
-                    p += 1;
-                    v += 1;
-                }
-                _ => match last_star {
-                    Some((after_star, taken)) => {
-                        p = after_star;
-                        v = taken + 1;
-                        last_star = Some((after_star, v));
-                    }
-                    None => return false,
-                },
-            }
+        let suffix = &self.text[self.text.len() - self.suffix..];
+        let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
+            return false;
+        };
+        for part in self.middle().split('*').filter(|part| !part.is_empty()) {
+            let Some((_, after)) = rest.split_once(part) else { return false };
+            rest = after;
         }
-        pattern[p..].iter().all(|byte| *byte == b'*')
+        true
     }
 
     /// Whether every value that fits `other` fits this too.
@@ -89,6 +96,7 @@ mod tests {
         assert!(fits("*.example.com", "a.example.com") && !fits("*.example.com", "example.com"));
         assert!(fits("a*b*c", "abc") && fits("a*b*c", "a-b-b-c") && !fits("a*b*c", "acb"));
         assert!(fits("a**b", "ab") && !fits("a*", "ba") && fits("*ä*", "xäy"));
+        assert!(!fits("a*a", "a") && !fits("ab*bc", "abc") && !fits("a*b*b", "ab") && fits("*ab*ab*", "abab"));
     }
 
     #[test]

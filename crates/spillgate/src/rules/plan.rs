@@ -67,6 +67,9 @@ impl Rules {
     /// Turns a request into hits: matches each descriptor, leaves out what is replaced, and
     /// merges what is the same.
     ///
+    /// A rule is found by whole values. What is counted is the first `value_bytes` bytes of each value, so that
+    /// longer ones with the same beginning share a counter.
+    ///
     /// Nothing is allocated for up to four descriptors with two limits each.
     ///
     /// ```
@@ -76,11 +79,11 @@ impl Rules {
     /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
     /// let descriptor = Descriptor { entries: &[("user_id", "7")], action: Action::Take(1), limit: None };
     /// let request = Request { domain: "api", descriptors: &[descriptor], max_wait_ns: 0 };
-    /// assert_eq!(rules.plan(&KeyHasher::random(), &request).hits[0].quota.limit(), 5);
+    /// assert_eq!(rules.plan(&KeyHasher::random(), &request, 1024).hits[0].quota.limit(), 5);
     /// # Ok::<(), spillgate::rules::RulesErrors>(())
     /// ```
     #[must_use]
-    pub fn plan<'p>(&'p self, keys: &KeyHasher, request: &Request<'p>) -> Plan<'p> {
+    pub fn plan<'p>(&'p self, keys: &KeyHasher, request: &Request<'p>, value_bytes: usize) -> Plan<'p> {
         let mut plan =
             Plan { hits: SmallVec::new(), descriptors: SmallVec::new(), separately: false, too_large: false };
         let Some((number, domain)) = self.domain(request.domain) else {
@@ -98,7 +101,7 @@ impl Rules {
         }
         self.drop_replaced(number, &mut plan.descriptors);
         for (at, descriptor) in request.descriptors.iter().enumerate() {
-            plan.add(keys, domain, descriptor, at, request);
+            plan.add(&Counter { keys, domain, value_bytes }, descriptor, at, request.max_wait_ns);
         }
         plan
     }
@@ -118,7 +121,7 @@ impl Rules {
 
 impl<'p> Plan<'p> {
     /// Adds the hits of descriptor `at`.
-    fn add(&mut self, keys: &KeyHasher, domain: &Domain, asked: &Descriptor<'p>, at: usize, request: &Request<'p>) {
+    fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'p>, at: usize, max_wait_ns: u64) {
         let planned = &self.descriptors[at];
         let (rule, replaced) = (planned.rule, planned.replaced);
         let limits = match (asked.limit, rule) {
@@ -129,7 +132,8 @@ impl<'p> Plan<'p> {
         if limits.is_empty() {
             return;
         }
-        let key = state_key(keys, domain, counted(rule, asked.entries));
+        let compat_envoy = counter.domain.compat_envoy;
+        let key = counter.state_key(counter.counted(rule, asked.entries));
         let first_of_descriptor = self.hits.len();
         for limit in limits {
             let name = limit.name.as_deref();
@@ -137,16 +141,16 @@ impl<'p> Plan<'p> {
                 continue;
             }
             let quota = match &limit.charged {
-                Some(charged) if domain.compat_envoy => charged,
+                Some(charged) if compat_envoy => charged,
                 _ => &limit.quota,
             };
             let key = match &limit.slot_by {
-                Some(by) => in_slot(key, slot_key(keys, domain, counted(rule, asked.entries), by)),
+                Some(by) => in_slot(key, counter.slot_key(counter.counted(rule, asked.entries), by)),
                 None => key,
             };
-            let op = operation(asked.action, limit.post_paid, request.max_wait_ns);
+            let op = operation(asked.action, limit.post_paid, max_wait_ns);
             let binding = rule.map(Rule::binding).unwrap_or_default();
-            let mergeable = if domain.compat_envoy { first_of_descriptor } else { 0 };
+            let mergeable = if compat_envoy { first_of_descriptor } else { 0 };
             match self.place(Hit::new(key, quota, op, binding), mergeable) {
                 Some(index) => self.descriptors[at].hits.push((index, limit)),
                 None => self.too_large = true,
@@ -176,33 +180,45 @@ fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
     planned.iter().filter_map(|planned| planned.rule).flat_map(Rule::replaces).any(|replaced| replaced == name)
 }
 
-/// The entries as they are counted: each key with its value, or with the pattern that its values share.
-fn counted<'e>(rule: Option<&'e Rule>, entries: &'e [(&'e str, &'e str)]) -> impl Iterator<Item = (&'e str, &'e str)> {
-    let steps = rule.map_or(&[][..], |rule| &rule.steps);
-    entries.iter().enumerate().map(|(level, (key, value))| {
-        let shared = steps.get(level).filter(|step| step.shared).and_then(|step| step.value.as_deref());
-        (*key, shared.unwrap_or(value))
-    })
+/// What is counted of a request, and under which keys.
+struct Counter<'k> {
+    keys: &'k KeyHasher,
+    domain: &'k Domain,
+    /// Of each value, in bytes.
+    value_bytes: usize,
 }
 
-/// Who is counted: the domain, then each key and value.
-fn state_key<'e>(keys: &KeyHasher, domain: &Domain, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
-    let mut builder = keys.start();
-    builder.part(domain.name.as_bytes());
-    for (key, value) in counted {
-        builder.part(key.as_bytes()).part(value.as_bytes());
+impl Counter<'_> {
+    /// The entries as they are counted: each key with its value, or with the pattern that its values share. A longer
+    /// value is cut: refusing it instead would let it pass wherever a proxy fails open, and values come from those who
+    /// are to be limited.
+    fn counted<'e>(
+        &self,
+        rule: Option<&'e Rule>,
+        entries: &'e [(&'e str, &'e str)],
+    ) -> impl Iterator<Item = (&'e str, &'e str)> {
+        let steps = rule.map_or(&[][..], |rule| &rule.steps);
+        let value_bytes = self.value_bytes;
+        entries.iter().enumerate().map(move |(level, (key, value))| {
+            let shared = steps.get(level).filter(|step| step.shared).and_then(|step| step.value.as_deref());
+            (*key, shared.unwrap_or_else(|| &value[..value.floor_char_boundary(value_bytes)]))
+        })
     }
-    builder.finish()
-}
 
-/// The key that picks the slot: that of a descriptor with the entry called `by` alone.
-fn slot_key<'e>(
-    keys: &KeyHasher,
-    domain: &Domain,
-    counted: impl Iterator<Item = (&'e str, &'e str)>,
-    by: &str,
-) -> u128 {
-    state_key(keys, domain, counted.filter(|(key, _)| *key == by).take(1))
+    /// Who is counted: the domain, then each key and value.
+    fn state_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
+        let mut builder = self.keys.start();
+        builder.part(self.domain.name.as_bytes());
+        for (key, value) in counted {
+            builder.part(key.as_bytes()).part(value.as_bytes());
+        }
+        builder.finish()
+    }
+
+    /// The key that picks the slot: that of a descriptor with the entry called `by` alone.
+    fn slot_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>, by: &str) -> u128 {
+        self.state_key(counted.filter(|(key, _)| *key == by).take(1))
+    }
 }
 
 /// The bits of a key, its lowest 98, that do not pick the slot of a Redis Cluster: the highest 30 do.

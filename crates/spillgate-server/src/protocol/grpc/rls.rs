@@ -60,9 +60,7 @@ impl RateLimits {
         let entries: SmallVec<[(&str, &str); 8]> = wire
             .descriptors
             .iter()
-            .flat_map(|descriptor| {
-                descriptor.entries.iter().map(|entry| (&*entry.key, self.service.counted(&entry.value)))
-            })
+            .flat_map(|descriptor| descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)))
             .collect();
         let limits = self.overrides(&wire.descriptors)?;
         let (mut entries, mut limits) = (&entries[..], &limits[..]);

@@ -103,9 +103,7 @@ async fn judge<C: Clock, R>(
     max_wait_ns: u64,
     write: impl FnOnce(&Told<'_>) -> R,
 ) -> Result<(R, u64), ServiceError> {
-    let entries = check.descriptors.iter().flat_map(Entries::iter);
-    let entries: SmallVec<[(&str, &str); 8]> =
-        entries.map(|(key, value)| (key, state.0.service.counted(value))).collect();
+    let entries: SmallVec<[(&str, &str); 8]> = check.descriptors.iter().flat_map(Entries::iter).collect();
     let mut rest = &entries[..];
     let mut descriptors: SmallVec<[Descriptor<'_>; 4]> = SmallVec::with_capacity(check.descriptors.len());
     for descriptor in &check.descriptors {

@@ -88,11 +88,8 @@ pub(super) async fn forward_auth<C: Clock>(
     };
     let client = counted_by(client_address(peer, &headers, &state.0.trusted_proxies), auth.ipv6_prefix);
     let values = values(auth, &headers, &client);
-    let service = &state.0.service;
-    let entries: SmallVec<[Entries<'_>; 4]> = values
-        .iter()
-        .map(|entries| entries.iter().map(|(key, value)| (*key, service.counted(value))).collect())
-        .collect();
+    let entries: SmallVec<[Entries<'_>; 4]> =
+        values.iter().map(|entries| entries.iter().map(|(key, value)| (*key, &**value)).collect()).collect();
     let descriptors: SmallVec<[Descriptor<'_>; 4]> =
         entries.iter().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None }).collect();
     let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };

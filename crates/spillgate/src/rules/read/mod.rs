@@ -154,7 +154,9 @@ impl FileReader<'_> {
             }
             self.descriptor(item, level);
         }
-        self.rules.index.finish_level(level, self.compat_envoy);
+        if let Some((key, message, help)) = self.rules.index.finish_level(level, self.compat_envoy) {
+            self.reporter.error(list.at, message, format!("the descriptors with `{}` here", shown(&key)), help);
+        }
     }
 
     fn descriptor(&mut self, item: &Node, level: u32) {
