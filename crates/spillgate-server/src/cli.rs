@@ -29,7 +29,7 @@ pub enum Verb {
 pub type Setting = (&'static Key, Vec<String>);
 
 /// `spillgate serve`
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Serve {
     pub config: Option<PathBuf>,
     pub rules: Vec<PathBuf>,
@@ -184,7 +184,7 @@ fn serve_command() -> Command {
              SPILLGATE_GRPC=0.0.0.0:9081 spillgate serve rules.yaml --memory-max-keys 1M\n  \
              spillgate serve rules.yaml --store redis://127.0.0.1:6379 --store-key-secret-file key.secret\n\n\
              Signals:\n  SIGTERM, SIGINT  stop listening, answer what is in flight, end; a second one ends at once\n  \
-             SIGHUP           read the rules again: all files or none\n\n{EXIT_CODES}"
+             SIGHUP           read the rules again: all files or none; settings take effect at a restart\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
         .arg(config_argument("Settings file (YAML)"))

@@ -3,6 +3,8 @@
 mod cli_support;
 mod support;
 
+use std::process::Command;
+
 use cli_support::{Folder, Said, lines};
 use serde_json::Value;
 
@@ -328,4 +330,16 @@ fn check_judges_as_the_reference_where_a_file_asks_for_it() {
     assert!(said.stdout.starts_with("domain d (rules.yaml, compat: envoy)"), "{}", said.stdout);
     let first: Vec<_> = said.stdout.lines().filter(|line| line.contains("1: #1")).collect();
     assert!(first[2].contains("3 -> 2 of 5"), "refused requests are charged to the others: {first:?}");
+}
+
+#[test]
+fn rules_that_are_no_regular_file_are_named_and_not_waited_for() {
+    let folder = folder();
+    let made = Command::new("mkfifo").arg(folder.path("pipe.yaml")).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+    for arguments in ["validate pipe.yaml", "validate .", "check pipe.yaml -d api -e a=1", "validate -c pipe.yaml"] {
+        let said = folder.run(arguments);
+        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}");
+        assert!(said.stderr.contains("pipe.yaml is not a regular file"), "{arguments}: {}", said.stderr);
+    }
 }

@@ -20,17 +20,6 @@ fn rules(limit: u32) -> String {
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
-/// Limit and remaining of one more check.
-fn check(server: &Spillgate) -> (u64, u64) {
-    let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
-    let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
-    (answer["limit"].as_u64().expect("a limit"), answer["remaining"].as_u64().expect("remaining"))
-}
-
-fn logged(process: &Process, text: &str) -> String {
-    eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
-}
-
 /// A request of which only half was sent.
 struct HalfSent(TcpStream);
 
@@ -61,8 +50,10 @@ impl HalfSent {
 
 #[test]
 fn it_says_where_it_listens_and_what_it_loaded() {
-    let folder =
-        Folder::new(&[("rules/a.yaml", &rules(5)), ("rules/b.yaml", "domain: web\ndescriptors: [{key: a}]\n")]);
+    let folder = Folder::new(&[
+        ("rules/a.yaml", &rules(5)),
+        ("rules/b.yaml", "domain: web\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]\n"),
+    ]);
     let arguments =
         ["serve", "rules", "--http", "127.0.0.1:0", "--grpc", "off", "--admin", "off", "--memory-max-keys", "5k"];
     let process = Process::start("spillgate", command(&folder.path(".")).args(arguments));
@@ -97,7 +88,7 @@ fn told_to_end_it_answers_what_is_in_flight() {
         let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
         let request = HalfSent::to(server.http());
         signal(server.process.id(), name);
-        logged(&server.process, "draining");
+        server.process.logged("draining");
         eventually("closed doors", || TcpStream::connect_timeout(&server.http(), DEADLINE).err());
         assert!(server.process.is_running(), "a request is in flight");
         let answer = request.finish();
@@ -113,7 +104,7 @@ fn told_to_end_twice_it_ends_at_once() {
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     let _request = HalfSent::to(server.http());
     signal(server.process.id(), "TERM");
-    logged(&server.process, "draining");
+    server.process.logged("draining");
     signal(server.process.id(), "TERM");
     assert_eq!(server.process.wait().code(), Some(3));
 }
@@ -125,46 +116,7 @@ fn a_request_that_never_ends_holds_it_only_so_long() {
     let _request = HalfSent::to(server.http());
     signal(server.process.id(), "TERM");
     assert_eq!(server.process.wait().code(), Some(0));
-    assert!(logged(&server.process, "connections were cut").contains("connections=1"));
-}
-
-#[test]
-fn a_reload_keeps_what_was_used() {
-    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
-    assert_eq!(check(&server), (5, 4));
-    folder.write("rules.yaml", &rules(100));
-    signal(server.process.id(), "HUP");
-    assert!(logged(&server.process, "rules reloaded").contains("rules=1"));
-    assert_eq!(check(&server), (100, 98));
-}
-
-#[test]
-fn a_bad_reload_changes_nothing_and_says_why() {
-    let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
-    let server = Spillgate::serve(&folder.path("rules"), &[]);
-    folder.write("rules/a.yaml", &rules(100));
-    folder.write("rules/b.yaml", "domain: web\ndescriptors: [{ky: a}]\n");
-    signal(server.process.id(), "HUP");
-    logged(&server.process, "those loaded before stay in force");
-    assert!(logged(&server.process, "did you mean `key`?").contains("b.yaml:2:16: "));
-    assert_eq!(check(&server), (5, 4), "all files or none");
-    std::fs::remove_dir_all(folder.path("rules")).expect("removed");
-    signal(server.process.id(), "HUP");
-    logged(&server.process, "rules cannot be read");
-    assert_eq!(check(&server), (5, 3));
-    let metrics = || http::get(server.admin(), "/metrics", &[]).body;
-    eventually("both are counted", || metrics().contains("reload_failures_total 2").then_some(()));
-}
-
-#[test]
-fn a_reload_says_which_rules_count_anew() {
-    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
-    folder.write("rules.yaml", &rules(5).replace("day", "hour"));
-    signal(server.process.id(), "HUP");
-    let line = logged(&server.process, "no longer counts");
-    assert!(line.contains("api: user_id"), "{line}");
+    assert!(server.process.logged("connections were cut").contains("connections=1"));
 }
 
 #[test]
@@ -172,7 +124,7 @@ fn the_log_can_be_json_and_quiet() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-format", "json"]);
     signal(server.process.id(), "HUP");
-    let line = logged(&server.process, "rules reloaded");
+    let line = server.process.logged("rules reloaded");
     let line: Value = serde_json::from_str(&line).expect("JSON");
     assert_eq!((line["level"].as_str(), line["files"].as_u64()), (Some("INFO"), Some(1)));
     let mut quiet = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "error"]);

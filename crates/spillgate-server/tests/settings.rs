@@ -102,7 +102,7 @@ fn settings_files_that_cannot_be_read_are_named() {
         ("missing.yaml", "the settings file missing.yaml cannot be read: No such file or directory"),
         ("broken.yaml", "this is not YAML"),
         ("large.yaml", "larger than 1 MiB"),
-        (".", "cannot be read"),
+        (".", "is not a regular file"),
     ] {
         let said = folder.run(&format!("serve rules.yaml -c {file}"));
         assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{file}");

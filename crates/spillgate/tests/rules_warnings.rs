@@ -131,6 +131,16 @@ fn a_leaf_without_a_limit_is_noted() {
 }
 
 #[test]
+fn a_domain_that_a_cut_file_left_without_a_limit_is_a_warning() {
+    for text in ["domain: d", "# limits\ndomain: d\ndescriptors:", "domain: d\ndescriptors: [{key: a}, {key: b}]"] {
+        let line = if text.starts_with('#') { 2 } else { 1 };
+        assert_eq!(warnings(text), [(line, "domain `d` has no limit: everything passes".to_owned())]);
+    }
+    let meant = "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]";
+    assert_eq!(warnings(meant), []);
+}
+
+#[test]
 fn the_examples_have_no_warnings() {
     for text in [include_str!("../../../examples/quickstart.yaml"), include_str!("../../../examples/reference.yaml")] {
         assert_eq!(warnings(text), []);

@@ -1,12 +1,12 @@
 //! From paths to settings and rules: where the commands read files.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
-use spillgate::rules::{Rules, read_files};
+use spillgate::rules::{Rules, RulesFile, read_files};
 
 use super::terminal::{Terminal, finding, one_line};
 use crate::settings::{Key, Resolved, Settings, SettingsFile, Sources, masked, resolve, shows_secret};
@@ -64,6 +64,15 @@ impl From<Trouble> for Problems {
     }
 }
 
+/// What was found, if anything was.
+pub(super) fn problems(found: Vec<Trouble>) -> Result<(), Problems> {
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Problems(found.into_iter().map(|trouble| Box::new(trouble) as _).collect()))
+    }
+}
+
 /// The settings of a file, the environment and flags together.
 pub(super) fn settings(
     config: Option<&Path>,
@@ -109,6 +118,11 @@ fn settings_file(path: &Path) -> Result<SettingsFile, Trouble> {
             "check the path after --config and its permissions",
         )
     };
+    // Asked before it is opened: to open a pipe is to wait for its other end.
+    if !fs::metadata(path).map_err(unread)?.is_file() {
+        let help = "settings are read from a regular file: write them into one";
+        return Err(Trouble::new(format!("the settings file {name} is not a regular file"), help));
+    }
     let mut text = String::new();
     let file = File::open(path).map_err(unread)?;
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
@@ -121,24 +135,31 @@ fn settings_file(path: &Path) -> Result<SettingsFile, Trouble> {
 
 /// All rules that the settings name, or none; and how many files they were.
 pub(super) fn rules(settings: &Settings) -> Result<(Rules, usize), Problems> {
-    if settings.rules.is_empty() {
+    let files = rules_files(&settings.rules)?;
+    Ok((rules_of(settings, &files)?, files.len()))
+}
+
+/// The texts of the rules files that `paths` name.
+pub(super) fn rules_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems> {
+    if paths.is_empty() {
         let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
         return Err(Trouble::new("no rules were given", help).into());
     }
-    let files = read_files(&settings.rules).map_err(|error| {
+    read_files(paths).map_err(|error| {
         if masked(&error.to_string()) == error.to_string() {
             return Problems(vec![Box::new(error)]);
         }
         Trouble::new(error.to_string(), error.help()).into()
-    })?;
-    let parsed = Rules::parse(&files);
-    match parsed {
-        Ok(mut rules) => {
-            rules.warn_of_long_values(&files, settings.limits.value);
-            Ok((rules, files.len()))
-        }
-        Err(errors) => Err(Problems(errors.iter().map(|error| without_secrets(error.clone())).collect())),
-    }
+    })
+}
+
+/// What the files say.
+pub(super) fn rules_of(settings: &Settings, files: &[RulesFile]) -> Result<Rules, Problems> {
+    let parsed = Rules::parse(files);
+    let mut rules =
+        parsed.map_err(|errors| Problems(errors.iter().map(|error| without_secrets(error.clone())).collect()))?;
+    rules.warn_of_long_values(files, settings.limits.value);
+    Ok(rules)
 }
 
 /// The error, without the lines around it where these may hold a secret: a settings file was taken for one of rules.

@@ -7,11 +7,12 @@ use spillgate::rules::Rules;
 
 use super::announce::{self, Loaded};
 use super::load::{self, Problems, Trouble};
-use super::signals::Signals;
+use super::reload::Reloads;
+use super::signals::{HangUps, Signals};
 use super::snapshot::Saver;
 use super::snapshot_file::{LockedFile, SnapshotFile};
 use super::terminal::Terminal;
-use super::{OK, UNSERVED, WRONG, log, open_files, secret_file, store, store_watch};
+use super::{OK, UNSERVED, WRONG, log, open_files, secret_file, served, store, store_watch};
 use crate::admin::{self, AdminState};
 use crate::cli::Serve;
 use crate::listener::{App, Server};
@@ -40,12 +41,13 @@ pub(super) fn run(serve: &Serve, terminal: &mut Terminal) -> u8 {
 }
 
 fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
+    let hang_ups = HangUps::new().map_err(|error| unserved(no_resources(&error)))?;
     let resolved = load::settings(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Wrong)?;
     if serve.show_settings {
         announce::settings(&resolved, serve.json, terminal);
         return Ok(OK);
     }
-    let settings = resolved.settings;
+    let settings = resolved.settings.clone();
     let (rules, files) = load::rules(&settings).map_err(Failure::Wrong)?;
     let token = admin_token(&settings).map_err(|trouble| Failure::Wrong(trouble.into()))?;
     log::start(&settings, terminal.err_colour());
@@ -55,12 +57,13 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Wrong)?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
     let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
-    let signals = Signals::new().map_err(|error| unserved(no_resources(&error)))?;
+    let signals = Signals::new(hang_ups).map_err(|error| unserved(no_resources(&error)))?;
     let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
     let saver = Arc::new(saver.map_err(|error| unserved(no_resources(&error)))?);
-    let followed = signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), settings.clone());
-    followed.map_err(unserved)?;
+    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved);
+    let reloads = reloads.map_err(|error| unserved(no_resources(&error)))?;
+    signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unserved)?;
     store_watch::start(&service).map_err(|error| unserved(no_resources(&error)))?;
     announce::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
@@ -111,7 +114,7 @@ fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile
 
 fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
     let limiter = store::limiter(settings, file)?;
-    store::check_served_rules(settings, &rules)?;
+    served::check(settings, &rules)?;
     for note in store::notes(settings, &rules) {
         tracing::info!("{note}");
     }

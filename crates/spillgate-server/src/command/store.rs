@@ -9,7 +9,7 @@ use spillgate::rules::{Limit, Rules};
 use spillgate::{Fallback, KeyHasher, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, OpKind, SystemClock};
 use spillgate_redis::{Failed, Failure, FixedWindow, RedisStore, Tls};
 
-use super::load::{Problems, Trouble};
+use super::load::{self, Problems, Trouble};
 use super::secret_file;
 use super::snapshot;
 use super::snapshot_file::LockedFile;
@@ -187,11 +187,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), Trouble> {
 
 /// What is wrong with rules on the shared store of the settings; nothing is on memory.
 pub(super) fn check_rules(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
-    problems(unserved(settings, rules))
+    load::problems(unserved(settings, rules))
 }
 
 /// The same, and what is wrong with them for a server while the store fails.
-pub(super) fn check_served_rules(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
+pub(super) fn unserved_by_server(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
     let mut found = unserved(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
     let is_shared = settings.store.url != StoreUrl::Memory;
@@ -205,7 +205,7 @@ pub(super) fn check_served_rules(settings: &Settings, rules: &Rules) -> Result<(
                     `on_store_failure: allow`, `deny` or `error`";
         found.push(Trouble::new(message, help));
     }
-    problems(found)
+    found
 }
 
 /// What the rules say that is of no use to the store of the settings: of each kind the first place.
@@ -229,14 +229,6 @@ pub(super) fn modes(settings: &Settings) -> spillgate_redis::Settings {
         scripts: settings.store.scripts,
         fixed_window: settings.store.fixed_window,
         ..spillgate_redis::Settings::new("")
-    }
-}
-
-fn problems(found: Vec<Trouble>) -> Result<(), Problems> {
-    if found.is_empty() {
-        Ok(())
-    } else {
-        Err(Problems(found.into_iter().map(|trouble| Box::new(trouble) as _).collect()))
     }
 }
 

@@ -4,7 +4,7 @@ use spillgate::rules::{Rules, Warning};
 
 use super::show::count;
 use super::terminal::{Terminal, Tone, finding, one_line};
-use super::{NO, OK, WRONG, load, store};
+use super::{NO, OK, WRONG, load, served, store};
 use crate::cli::Validate;
 use crate::settings::Resolved;
 
@@ -13,7 +13,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
         load::settings(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
             let (rules, files) = load::rules(&settings)?;
             store::check(&settings)?;
-            store::check_served_rules(&settings, &rules)?;
+            served::check(&settings, &rules)?;
             Ok((store::notes(&settings, &rules), rules, files))
         });
     let (of_store, rules, files) = match loaded {

@@ -4,6 +4,7 @@
 //! `--help` and the tests; nothing here opens a file. A flag beats the environment, the
 //! environment beats the file, the file beats the default.
 
+mod changed;
 mod error;
 mod keys;
 mod resolve;

@@ -67,6 +67,13 @@ impl Process {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
+    /// The first line of stderr with `text` in it.
+    pub(crate) fn logged(&self, text: &str) -> String {
+        super::eventually(&format!("`{text}` in the log"), || {
+            self.stderr().into_iter().find(|line| line.contains(text))
+        })
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

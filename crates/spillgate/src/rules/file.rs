@@ -9,11 +9,12 @@ use super::{MAX_FILE_BYTES, RulesFile};
 
 /// Reads the files named by `paths`. A folder stands for its files that end in `.yaml` or
 /// `.yml`, in the order of their names; those that start with a dot and folders inside are left
-/// out. A file is taken whatever its name is.
+/// out. A file is taken whatever its name is, but only a regular one is read: nobody knows when a pipe
+/// or a device ends.
 ///
 /// # Errors
-/// A path that cannot be read, a folder without rules, a file above [`MAX_FILE_BYTES`] or one
-/// that is not UTF-8.
+/// A path that cannot be read or is no regular file, a folder without rules, a file above
+/// [`MAX_FILE_BYTES`] or one that is not UTF-8.
 pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, RulesError> {
     if paths.is_empty() {
         let help = "name a rules file, or a folder of them";
@@ -53,6 +54,11 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
 
 fn read_file(path: &Path) -> Result<RulesFile, RulesError> {
     let name = path.display().to_string();
+    // Asked before it is opened: to open a pipe is to wait for its other end.
+    if !fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_file() {
+        let help = "rules are read from regular files: write them into one, or take this out of the folder";
+        return Err(RulesError::unreadable(&name, format!("{name} is not a regular file"), help));
+    }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;

@@ -23,6 +23,7 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
     for (number, entry) in rules.domains.iter().enumerate() {
         let source = Lines::new(&files[entry.file]);
         let mut linter = Linter { rules, entry, source, findings: Vec::new() };
+        linter.no_limits(number);
         linter.reachability(entry.root);
         linter.each_rule(number);
         linter.looks(number);
@@ -107,6 +108,18 @@ impl<'r> Linter<'r> {
 
     fn compat_envoy(&self) -> bool {
         self.entry.domain.compat_envoy
+    }
+
+    /// A domain that lets everything pass: what is left of a file that was cut looks so.
+    fn no_limits(&mut self, domain: usize) {
+        if self.rules.rules_of(domain).iter().any(|rule| !rule.limits.is_empty() || rule.unlimited) {
+            return;
+        }
+        let first = self.source.source.text.lines().position(|line| line.trim_start().starts_with("domain"));
+        let line = u32::try_from(first.unwrap_or(0) + 1).unwrap_or(1);
+        let message = format!("domain `{}` has no limit: everything passes", self.entry.domain.name);
+        let help = "is the file whole? to say that this is meant, give a descriptor `rate_limit: {unlimited: true}`";
+        self.warn(line, message, "this domain", help);
     }
 
     /// Rules that no request can reach, since one beside them is tried first and always fits.

@@ -1,0 +1,167 @@
+//! SIGHUP: what is read again, what is put in force, and what a server says of it.
+
+mod cli_support;
+mod support;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use cli_support::{Folder, command, signal};
+use serde_json::Value;
+use support::process::Process;
+use support::spillgate::Spillgate;
+use support::{DEADLINE, eventually, http};
+
+fn rules(limit: u32) -> String {
+    format!("domain: api\ndescriptors: [{{key: user_id, rate_limit: {{unit: day, requests_per_unit: {limit}}}}}]\n")
+}
+
+const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
+
+/// Limit and remaining of one more check.
+fn check(server: &Spillgate) -> (u64, u64) {
+    let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
+    let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+    (answer["limit"].as_u64().expect("a limit"), answer["remaining"].as_u64().expect("remaining"))
+}
+
+/// A named pipe: who opens it waits for somebody at its other end.
+fn pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo {}", path.display());
+}
+
+#[test]
+fn a_reload_keeps_what_was_used() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    assert_eq!(check(&server), (5, 4));
+    folder.write("rules.yaml", &rules(100));
+    signal(server.process.id(), "HUP");
+    assert!(server.process.logged("rules reloaded").contains("rules=1"));
+    assert_eq!(check(&server), (100, 98));
+}
+
+#[test]
+fn a_bad_reload_changes_nothing_and_says_why() {
+    let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules"), &[]);
+    folder.write("rules/a.yaml", &rules(100));
+    folder.write("rules/b.yaml", "domain: web\ndescriptors: [{ky: a}]\n");
+    signal(server.process.id(), "HUP");
+    server.process.logged("those loaded before stay in force");
+    assert!(server.process.logged("did you mean `key`?").contains("b.yaml:2:16: "));
+    assert_eq!(check(&server), (5, 4), "all files or none");
+    std::fs::remove_dir_all(folder.path("rules")).expect("removed");
+    signal(server.process.id(), "HUP");
+    server.process.logged("rules cannot be read");
+    assert_eq!(check(&server), (5, 3));
+    let metrics = || http::get(server.admin(), "/metrics", &[]).body;
+    eventually("both are counted", || metrics().contains("reload_failures_total 2").then_some(()));
+}
+
+#[test]
+fn a_reload_says_which_rules_count_anew() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    folder.write("rules.yaml", &rules(5).replace("day", "hour"));
+    signal(server.process.id(), "HUP");
+    let line = server.process.logged("no longer counts");
+    assert!(line.contains("api: user_id"), "{line}");
+}
+
+#[test]
+fn a_pipe_among_the_rules_does_not_keep_a_signal_from_being_heard() {
+    let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
+    let mut server = Spillgate::serve(&folder.path("rules"), &[]);
+    pipe(&folder.path("rules/b.yaml"));
+    signal(server.process.id(), "HUP");
+    let line = server.process.logged("is not a regular file");
+    assert!(line.contains("b.yaml"), "{line}");
+    assert_eq!(check(&server), (5, 4), "what was loaded before stays in force");
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(0));
+}
+
+#[test]
+fn a_hang_up_while_it_starts_is_a_reload_and_not_its_end() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    pipe(&folder.path("token"));
+    let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --admin-token-file token";
+    let mut server = Process::start("spillgate", command(&folder.path(".")).args(arguments.split(' ')));
+    // Opens once the server reads it: from then on it waits for what is written.
+    let (send, opened) = channel();
+    let path = folder.path("token");
+    thread::spawn(move || send.send(File::options().write(true).open(path)));
+    let mut token = opened.recv_timeout(DEADLINE).expect("the server reads its token").expect("a pipe");
+    signal(server.id(), "HUP");
+    token.write_all(b"s3cret\n").expect("written");
+    drop(token);
+    assert!(server.line().is_some_and(|line| line.ends_with("is ready")), "{:?}", server.stderr());
+    server.logged("rules reloaded");
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_reload_that_changes_who_counts_together_says_what_counts_anew() {
+    let wildcard = |more: &str| {
+        format!(
+            "domain: api\ndescriptors:\n  - key: user_id\n    value: '*'\n{more}    rate_limit: {{unit: day, \
+             requests_per_unit: 5}}\n"
+        )
+    };
+    let folder = Folder::new(&[("rules.yaml", &wildcard(""))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    assert_eq!([check(&server), check(&server)], [(5, 4), (5, 3)]);
+    folder.write("rules.yaml", &wildcard("    share_threshold: true\n"));
+    signal(server.process.id(), "HUP");
+    let line = server.process.logged("no longer counts");
+    assert!(line.contains("api: user_id=*") && line.contains("share_threshold"), "{line}");
+    server.process.logged("rules reloaded");
+    assert_eq!(check(&server), (5, 4));
+}
+
+#[test]
+fn a_file_cut_in_the_middle_does_not_turn_its_limits_off() {
+    let web = rules(9).replace("api", "web");
+    let folder = Folder::new(&[("rules/a.yaml", &rules(5)), ("rules/b.yaml", &web)]);
+    let server = Spillgate::serve(&folder.path("rules"), &[]);
+    // The second is cut in the middle of the domain's name.
+    for (number, cut) in (1..).zip(["domain: api\n", "domain: ap", "domain: api\ndescriptors: [{key: user_id}]"]) {
+        folder.write("rules/a.yaml", cut);
+        signal(server.process.id(), "HUP");
+        let failures = format!("rules_reload_failures_total {number}\n");
+        let metrics = || http::get(server.admin(), "/metrics", &[]).body;
+        eventually("the reload is refused", || metrics().contains(&failures).then_some(()));
+        let line = server.process.logged("had limits and now has none");
+        assert!(line.contains("`api`") && line.contains("a.yaml"), "{line}");
+        assert_eq!(check(&server), (5, 5 - number));
+    }
+    std::fs::remove_file(folder.path("rules/a.yaml")).expect("removed");
+    signal(server.process.id(), "HUP");
+    assert!(server.process.logged("rules reloaded").contains("domains=1"), "a domain goes with its file");
+}
+
+#[test]
+fn a_reload_says_which_settings_wait_for_a_restart() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", "limits: {body: 64KiB}\nshadow: off\n")]);
+    let settings = folder.path("s.yaml");
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("UTF-8")]);
+    let reload = |text: &str, said: &str| {
+        folder.write("s.yaml", text);
+        signal(server.process.id(), "HUP");
+        server.process.logged(said)
+    };
+    let line = reload("limits: {body: 64KiB}\nshadow: on\nheaders: off\n", "take effect at a restart");
+    assert!(line.contains("shadow, headers") && !line.contains("limits.body"), "{line}");
+    let line = reload("limits: {boddy: 64KiB}\n", "would not start");
+    assert!(line.contains("s.yaml"), "{line}");
+    assert!(server.process.logged("did you mean `body`?").contains("s.yaml:1:10: "));
+    let metrics = || http::get(server.admin(), "/metrics", &[]).body;
+    eventually("the rules are reloaded all the same", || metrics().contains("rules_reloads_total 2\n").then_some(()));
+}
