@@ -145,6 +145,21 @@ fn envoy_refuses_by_spillgates_word() {
     assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, LOGIN_LIMIT - 1));
 }
 
+/// Without a duration Envoy writes `x-ratelimit-reset: 0`: ask again at once.
+#[test]
+fn envoy_tells_a_banned_user_when_the_window_ends() {
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
+    let banned = "{key: user_id, rate_limit: {unit: day, requests_per_unit: 0}}";
+    fs::write(rules.path(), format!("domain: web\ndescriptors: [{banned}]\n")).expect("a temporary file");
+    let (upstream, spillgate) = (Upstream::start(), Spillgate::serve(rules.path(), &[]));
+    let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
+    let refused = envoy.get_as("banned");
+    assert_eq!((refused.status, refused.number("x-ratelimit-remaining")), (429, 0), "{refused:?}");
+    for field in ["x-ratelimit-reset", "retry-after"] {
+        assert!((1..=24 * HOUR_S).contains(&refused.number(field)), "{field}: {refused:?}");
+    }
+}
+
 #[test]
 fn no_spelling_of_a_path_dodges_its_limit() {
     let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));

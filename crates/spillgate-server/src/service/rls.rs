@@ -1,7 +1,7 @@
 //! What RLS v3 means, on whatever wire it comes.
 
-use spillgate::Wait;
 use spillgate::rules::{Action, Limit, Unit};
+use spillgate::{Algorithm, Anchor, Decision, Time, Wait};
 
 use super::{ServiceError, Status};
 
@@ -14,26 +14,45 @@ pub struct Shown<'p> {
     pub requests_per_unit: u32,
     /// `None` for a window that is no unit of RLS.
     pub unit: Option<Unit>,
-    /// Saturating.
+    /// Saturating; 0 if the status says that the limit is exceeded. Units may be left, fewer than the request wanted,
+    /// but a client reads them beside a 429 as leave to ask again.
     pub remaining: u32,
     /// Whole seconds until all is free again or, if refused, until it fits: Envoy cuts fractions
-    /// off, so they are rounded up. `None` where nobody can tell.
+    /// off, so they are rounded up. Where no wait makes it fit, until all is free again: Envoy would write 0 for a
+    /// duration that is missing. `None` where nobody can tell.
     pub until_reset_secs: Option<u64>,
 }
 
 impl<'p> Shown<'p> {
-    /// Of a descriptor that something limits.
+    /// Of a descriptor that something limits; `now` is the time of the decision.
     #[must_use]
-    pub fn of(status: &Status<'p>) -> Option<Shown<'p>> {
+    pub fn of(status: &Status<'p>, now: Time) -> Option<Shown<'p>> {
         let (limit, decision) = (status.limit?, &status.decision);
-        let until = if decision.allowed { Wait::After(decision.reset_after_ns) } else { decision.retry_after };
+        let until = match decision.retry_after {
+            _ if decision.allowed => Wait::After(decision.reset_after_ns),
+            Wait::Never => Wait::After(until_unused_ns(limit, decision, now)),
+            wait => wait,
+        };
         Some(Shown {
             name: limit.name.as_deref().unwrap_or_default(),
             requests_per_unit: saturated(limit.requests_per_unit),
             unit: limit.unit,
-            remaining: saturated(decision.remaining),
+            remaining: if status.enforced_over { 0 } else { saturated(decision.remaining) },
             until_reset_secs: until.secs_ceil(),
         })
+    }
+}
+
+/// How long until nothing of what was used counts any more, never 0: where nothing is used, the time to the end of the
+/// window that began by the clock, else a whole window (of a concurrency limit, a lease).
+#[cold]
+fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
+    let (quota, window_ns) = (&limit.quota, limit.quota.window_ns());
+    match (decision.reset_after_ns, quota.algorithm()) {
+        (0, Algorithm::FixedWindow(Anchor::Epoch)) => window_ns - now.as_nanos() % window_ns,
+        (0, Algorithm::Concurrency) => quota.lease_ns(),
+        (0, _) => window_ns,
+        (ns, _) => ns,
     }
 }
 

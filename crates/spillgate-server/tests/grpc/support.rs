@@ -156,11 +156,15 @@ pub(crate) fn summary(response: &RateLimitResponse) -> (Code, Vec<(Code, u32)>) 
     (response.overall_code(), response.statuses.iter().map(status).collect())
 }
 
+/// Whole seconds since the Unix epoch.
+pub(crate) fn now_s() -> u64 {
+    SystemClock::start().now().as_nanos() / 1_000_000_000
+}
+
 /// Waits until the window of an hour (so of a day, too) has a minute left, so that a test that
 /// counts in it does not straddle its edge.
 pub(crate) async fn clear_of_an_edge() {
-    let now_s = SystemClock::start().now().as_nanos() / 1_000_000_000;
-    let left = 3600 - now_s % 3600;
+    let left = 3600 - now_s() % 3600;
     if left < 60 {
         tokio::time::sleep(Duration::from_secs(left + 1)).await;
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::Body;
 use prost::Message;
 use smallvec::SmallVec;
+use spillgate::Time;
 use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use tonic::Status;
 
@@ -83,7 +84,8 @@ impl RateLimits {
         let answer = answer.map_err(|error| status(&error))?;
         self.writer.framed(|response| {
             response.set_overall_code(code(!answer.verdict.allowed));
-            response.statuses.extend(answer.statuses.iter().map(descriptor_status));
+            let statuses = answer.statuses.iter().map(|status| descriptor_status(status, answer.verdict.now));
+            response.statuses.extend(statuses);
         })
     }
 
@@ -97,12 +99,12 @@ impl RateLimits {
     }
 }
 
-fn descriptor_status(answer: &DescriptorAnswer<'_>) -> DescriptorStatus {
+fn descriptor_status(answer: &DescriptorAnswer<'_>, now: Time) -> DescriptorStatus {
     let mut status = DescriptorStatus { code: code(answer.enforced_over).into(), ..DescriptorStatus::default() };
     if answer.unlimited {
         status.limit_remaining = u32::MAX;
     }
-    let Some(shown) = Shown::of(answer) else { return status };
+    let Some(shown) = Shown::of(answer, now) else { return status };
     status.current_limit = Some(RateLimit {
         requests_per_unit: shown.requests_per_unit,
         unit: shown.unit.map_or(WireUnit::Unknown, wire_unit).into(),

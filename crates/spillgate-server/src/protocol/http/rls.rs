@@ -4,8 +4,8 @@ use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use smallvec::SmallVec;
-use spillgate::Clock;
 use spillgate::rules::{Descriptor, Limit, Request, Unit};
+use spillgate::{Clock, Time};
 
 use crate::service::rls::{Shown, action, overriding};
 use crate::service::{ServiceError, Status};
@@ -84,7 +84,7 @@ pub(super) async fn should_rate_limit<C: Clock>(
     let allowed = answer.verdict.allowed;
     let members = RateLimitResponse {
         overall_code: code(!allowed),
-        statuses: answer.statuses.iter().map(descriptor_status).collect(),
+        statuses: answer.statuses.iter().map(|status| descriptor_status(status, answer.verdict.now)).collect(),
     };
     let body = serde_json::to_vec(&members).expect("invariant: strings and numbers become JSON in memory");
     let status = if allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
@@ -107,8 +107,8 @@ fn brought(wire: &RateLimitOverride) -> Result<Limit, ServiceError> {
     overriding(units, wire.unit.map_or(0, |unit| unit.0))
 }
 
-fn descriptor_status<'a>(status: &Status<'a>) -> DescriptorStatus<'a> {
-    let shown = Shown::of(status);
+fn descriptor_status<'a>(status: &Status<'a>, now: Time) -> DescriptorStatus<'a> {
+    let shown = Shown::of(status, now);
     DescriptorStatus {
         code: code(status.enforced_over),
         current_limit: shown.map(|shown| RateLimit {
