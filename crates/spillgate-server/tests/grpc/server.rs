@@ -50,6 +50,19 @@ async fn health_is_the_services_readiness() {
     assert_eq!(check("").await.unwrap(), ServingStatus::NotServing, "there is no way back from draining");
 }
 
+/// Probes that were written for the reference server ask for its name.
+#[tokio::test]
+async fn health_knows_the_name_that_the_reference_server_has() {
+    let server = TestServer::start(&[RULES]);
+    let mut health = HealthClient::new(server.channel().await);
+    let asked = || HealthCheckRequest { service: "ratelimit".into() };
+    assert_eq!(health.check(asked()).await.unwrap().into_inner().status(), ServingStatus::Serving);
+    let mut watch = health.watch(asked()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    server.service.set_readiness(Readiness::Draining);
+    assert_eq!(health.check(asked()).await.unwrap().into_inner().status(), ServingStatus::NotServing);
+}
+
 #[tokio::test]
 async fn a_health_watch_follows_and_ends_when_the_server_drains() {
     let server = TestServer::start(&[RULES]);

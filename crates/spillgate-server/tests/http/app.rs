@@ -47,6 +47,10 @@ descriptors:
     rate_limit: {name: "caf\u00e9 \"one\"", unit: hour, requests_per_unit: 1}
   - key: remote_address
     rate_limit: {name: per_address, unit: minute, requests_per_unit: 2}
+  - key: alike
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - key: like
+    rate_limit: {unit: hour, requests_per_unit: 2}
   - key: outer
     descriptors:
       - key: inner
@@ -173,4 +177,17 @@ fn health_and_readiness() {
         (200, StatusCode::SERVICE_UNAVAILABLE.as_u16())
     );
     assert_eq!(app.get("/readyz").body, "draining\n");
+}
+
+/// Probes that were written for the reference server ask by its path, which says no once the server drains.
+#[test]
+fn the_path_of_the_reference_servers_health_answers() {
+    use spillgate_server::service::Readiness;
+    let app = App::new();
+    assert_eq!((app.get("/healthcheck").status, app.get("/healthcheck").body.as_str()), (200, "OK"));
+    app.service.set_readiness(Readiness::StoreDown);
+    assert_eq!(app.get("/healthcheck").status, 200, "without the store it is alive all the same");
+    app.service.set_readiness(Readiness::Draining);
+    assert_eq!(app.get("/healthcheck").status, 500);
+    app.post("/healthcheck", "").problem(405);
 }

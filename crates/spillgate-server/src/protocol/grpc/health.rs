@@ -11,8 +11,9 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::service::{Readiness, Service};
 
-/// The services that can be asked for: the whole server, and the one that matters.
-const NAMES: [&str; 2] = ["", "envoy.service.ratelimit.v3.RateLimitService"];
+/// The services that can be asked for: the whole server, the one that matters, and the name that the reference server
+/// has for it.
+const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
 /// Answers health checks from the service's readiness.
 #[derive(Debug)]

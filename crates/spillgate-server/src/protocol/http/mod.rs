@@ -27,7 +27,7 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{Clock, SystemClock};
 use tower::BoxError;
 
-use crate::service::{Peer, Service};
+use crate::service::{Peer, Readiness, Service};
 use crate::settings::{self, Grants, Settings};
 
 pub(crate) use body::received;
@@ -133,7 +133,7 @@ impl<C: Clock> HttpState<C> {
 pub(crate) type Response = http::Response<Full<Bytes>>;
 
 const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /json, \
-                     and GET /v1/forward-auth, /healthz, /readyz";
+                     and GET /v1/forward-auth, /healthz, /healthcheck, /readyz";
 
 impl<C: Clock> HttpState<C> {
     /// Answers one request of the HTTP listener, from `peer`.
@@ -174,9 +174,10 @@ impl<C: Clock> HttpState<C> {
                 return Box::pin(rls::should_rate_limit(self, &body.await?, headers)).await;
             }
             "/healthz" if GET_OR_HEAD.contains(&method) => return Ok(text((StatusCode::OK, "ok\n"))),
+            "/healthcheck" if GET_OR_HEAD.contains(&method) => return Ok(text(health(&self.0.service))),
             "/readyz" if GET_OR_HEAD.contains(&method) => return Ok(text(readiness(&self.0.service))),
             "/v1/check" | "/v1/hit" | "/v1/release" | "/v1/renew" | "/json" => "POST",
-            "/v1/forward-auth" | "/healthz" | "/readyz" => "GET,HEAD",
+            "/v1/forward-auth" | "/healthz" | "/healthcheck" | "/readyz" => "GET,HEAD",
             path => {
                 let detail = format!("there is nothing at {path}");
                 return Ok(Problem::new(StatusCode::NOT_FOUND, detail, PATHS).response());
@@ -185,6 +186,14 @@ impl<C: Clock> HttpState<C> {
         let mut response = wrong_method(&method, &uri).response();
         response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
         Ok(response)
+    }
+}
+
+/// What `/healthcheck` says, as the reference server does: alive, and not about to end.
+fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
+    match service.readiness() {
+        Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
+        Readiness::Ready | Readiness::StoreDown => (StatusCode::OK, "OK"),
     }
 }
 
