@@ -85,7 +85,8 @@ pub struct UnknownStyle;
 /// One limit of an answer, as a client is told of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
-    /// Its name; without one it is named by what it is, such as `20-per-3600s`.
+    /// Its name; without one it is named by what it is, such as `20-per-3600s`, and the second of this size in an
+    /// answer `20-per-3600s-2`.
     pub name: Option<&'a str>,
     /// How much in how long.
     pub quota: &'a Quota,
@@ -93,17 +94,18 @@ pub struct Policy<'a> {
     pub decision: &'a Decision,
 }
 
-impl<'a> Policy<'a> {
-    /// The name that a client knows this limit by, without the escapes of a header field.
-    #[must_use]
-    pub fn label(&self) -> Cow<'a, str> {
-        match self.name {
-            Some(name) => Cow::Borrowed(name),
-            None => {
-                let mut label = String::new();
-                push_description(&mut label, self.quota);
-                Cow::Owned(label)
-            }
+/// The name that a client knows the limit at `index` by, without the escapes of a header field.
+///
+/// # Panics
+/// There is no such limit.
+#[must_use]
+pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
+    match policies[index].name {
+        Some(name) => Cow::Borrowed(name),
+        None => {
+            let mut label = String::new();
+            push_description(&mut label, policies, index);
+            Cow::Owned(label)
         }
     }
 }
@@ -172,29 +174,31 @@ impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
         (self.put)(name, self.buffer);
     }
 
-    fn list(&mut self, name: &'static str, policies: &[Policy<'_>], item: impl Fn(&mut W, &Policy<'_>)) {
-        for (i, policy) in policies.iter().enumerate() {
+    fn list(&mut self, name: &'static str, policies: &[Policy<'_>], item: impl Fn(&mut W, &[Policy<'_>], usize)) {
+        for i in 0..policies.len() {
             push(self.buffer, if i > 0 { ", " } else { "" });
-            item(self.buffer, policy);
+            item(self.buffer, policies, i);
         }
         (self.put)(name, self.buffer);
     }
 }
 
 /// `"per_user";q=100;w=60`: q may be passed by r where a burst is above the limit.
-fn policy_item(out: &mut impl Write, policy: &Policy<'_>) {
-    push_name(out, policy);
-    push_int(out, ";q=", policy.quota.limit());
-    push_window(out, policy.quota);
-    if policy.quota.algorithm() == Algorithm::Concurrency {
+fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
+    let quota = policies[index].quota;
+    push_name(out, policies, index);
+    push_int(out, ";q=", quota.limit());
+    push_window(out, quota);
+    if quota.algorithm() == Algorithm::Concurrency {
         push(out, ";qu=\"concurrent-requests\"");
     }
 }
 
 /// `"per_user";r=42;t=17`: t is the time until there is more, left out where nothing is used
 /// or nobody can tell.
-fn limit_item(out: &mut impl Write, policy: &Policy<'_>) {
-    push_name(out, policy);
+fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
+    let policy = &policies[index];
+    push_name(out, policies, index);
     push_int(out, ";r=", policy.decision.remaining);
     if let Some(more_ns) = more_after_ns(policy) {
         push_int(out, ";t=", more_ns.div_ceil(NS_PER_S).max(1));
@@ -202,9 +206,9 @@ fn limit_item(out: &mut impl Write, policy: &Policy<'_>) {
 }
 
 /// `100;w=60`
-fn draft_06_policy_item(out: &mut impl Write, policy: &Policy<'_>) {
-    push_int(out, "", policy.quota.limit());
-    push_window(out, policy.quota);
+fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
+    push_int(out, "", policies[index].quota.limit());
+    push_window(out, policies[index].quota);
 }
 
 /// Nanoseconds until more is available: what a refusal says; of a bucket the next whole unit;
@@ -248,12 +252,12 @@ fn push_number(out: &mut impl Write, value: u64) {
 
 /// The name as a structured-field string. Bytes that such a string cannot hold, and `%`, are
 /// percent-encoded (UTF-8), so that a reader can tell any two names apart.
-fn push_name(out: &mut impl Write, policy: &Policy<'_>) {
+fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push(out, "\"");
-    match policy.name {
+    match policies[index].name {
         Some(name) if name.bytes().all(is_plain) => push(out, name),
         Some(name) => name.bytes().for_each(|byte| push_name_byte(out, byte)),
-        None => push_description(out, policy.quota),
+        None => push_description(out, policies, index),
     }
     push(out, "\"");
 }
@@ -271,8 +275,22 @@ fn push_name_byte(out: &mut impl Write, byte: u8) {
     }
 }
 
-/// What a limit without a name is called: `20-per-3600s`, `5-per-250ms`, `8-at-once`.
-fn push_description(out: &mut impl Write, quota: &Quota) {
+/// What a limit without a name is called: `20-per-3600s`, `5-per-250ms`, `8-at-once`; of several that are called the
+/// same, from the second on with its number: `8-at-once-2`.
+fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
+    let (before, quota) = (&policies[..index], policies[index].quota);
+    push_size(out, quota);
+    let same = |other: &&Policy<'_>| {
+        other.name.is_none() && (other.quota.limit(), other.quota.window_ns()) == (quota.limit(), quota.window_ns())
+    };
+    let earlier = before.iter().filter(same).count();
+    if earlier > 0 {
+        push(out, "-");
+        push_number(out, earlier as u64 + 1);
+    }
+}
+
+fn push_size(out: &mut impl Write, quota: &Quota) {
     push_number(out, quota.limit());
     let window_ns = quota.window_ns();
     if window_ns == 0 {
@@ -431,7 +449,7 @@ mod tests {
         let named = |limit, window| {
             let quota = Quota::fixed_window(limit, window).build().expect("a quota");
             let mut out = String::new();
-            push_description(&mut out, &quota);
+            push_size(&mut out, &quota);
             out
         };
         assert_eq!(named(20, Duration::from_secs(3600)), "20-per-3600s");

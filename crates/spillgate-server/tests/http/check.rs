@@ -17,8 +17,8 @@ fn a_limit_counts_down_and_then_refuses() {
         let reply = check(&app, r#"{"user_id":"7"}"#);
         assert_eq!(reply.status, 200);
         let expected = json!({
-            "allowed": true, "limit": 3, "remaining": left, "retry_after_ms": 0, "reset_after_ms": 3_600_000,
-            "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": "user_id", "source": "store",
+            "allowed": true, "limit": 3, "quota": {"limit": 3, "window_ms": 3_600_000}, "remaining": left,
+            "retry_after_ms": 0, "reset_after_ms": 3_600_000, "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": "user_id", "source": "store",
         });
         assert_eq!(reply.json(), expected);
         assert_eq!(reply.header("content-type"), Some("application/json"));
@@ -42,8 +42,8 @@ fn a_refusal_is_an_answer_and_a_problem_at_once() {
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "title": "Request cannot be satisfied as assigned quota has been exceeded",
         "status": 429, "detail": "the limit is used up", "violated-policies": ["per_user"],
-        "allowed": false, "limit": 3, "remaining": 0, "retry_after_ms": 3_599_500, "reset_after_ms": 3_599_500,
-        "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": "user_id", "source": "store",
+        "allowed": false, "limit": 3, "quota": {"limit": 3, "window_ms": 3_600_000}, "remaining": 0,
+        "retry_after_ms": 3_599_500, "reset_after_ms": 3_599_500, "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": "user_id", "source": "store",
     });
     assert_eq!(reply.json(), expected);
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
@@ -85,7 +85,7 @@ fn what_no_rule_matches_passes_and_unlimited_too() {
     let app = App::new();
     let expected = |rule: Value| {
         json!({
-            "allowed": true, "limit": null, "remaining": null, "retry_after_ms": 0, "reset_after_ms": null,
+            "allowed": true, "limit": null, "quota": null, "remaining": null, "retry_after_ms": 0, "reset_after_ms": null,
             "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": rule, "source": "store",
         })
     };
@@ -159,8 +159,22 @@ fn a_list_of_checks_is_answered_as_a_list() {
     let allowed: Vec<&Value> = answers.as_array().expect("a list").iter().map(|answer| &answer["allowed"]).collect();
     assert_eq!(allowed, [&json!(true), &json!(true), &json!(true), &json!(false)]);
     assert_eq!(answers[3]["retry_after_ms"], 3_600_000);
-    assert_eq!(answers[3].get("type"), None, "an item is no response of its own");
     assert_eq!(app.post("/v1/check", "[]").body, "[]");
+}
+
+#[test]
+fn each_item_of_a_list_has_its_own_status_and_details() {
+    let app = App::new();
+    let item = |cost| format!(r#"{{"domain":"api","descriptors":[{{"user_id":"7"}}],"cost":{cost}}}"#);
+    let body = format!(r#"[{},{},{{"domain":"","descriptors":[]}}]"#, item(1), item(4));
+    let answers = app.post("/v1/check", &body).json();
+    let statuses: Vec<&Value> = answers.as_array().expect("a list").iter().map(|item| &item["status"]).collect();
+    assert_eq!(statuses, [&json!(200), &json!(429), &json!(400)], "{answers}");
+    assert_eq!(answers[0].get("type"), None, "what is allowed is no problem");
+    assert_eq!(answers[1]["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(answers[1]["violated-policies"], json!(["per_user"]));
+    assert!(answers[1]["detail"].as_str().is_some_and(|detail| detail.contains("can ever hold")), "{answers}");
+    assert!(answers[2]["detail"].as_str().is_some_and(|detail| detail.contains("domain is empty")), "{answers}");
 }
 
 #[test]
@@ -217,4 +231,66 @@ fn the_same_descriptor_twice_is_one_check_of_both_costs() {
     assert_eq!(reply.header("ratelimit-policy"), Some(r#""per_user";q=3;w=3600"#), "told of once");
     assert_eq!(check(&app, r#"{"user_id":"7"},{"user_id":"7"}"#).status, 429);
     assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "the refused two were not charged");
+}
+
+#[test]
+fn numbers_and_booleans_count_as_their_text() {
+    let app = App::new();
+    let remaining = |value: &str| check(&app, &format!(r#"{{"user_id":{value}}}"#)).json()["remaining"].clone();
+    for written in ["7", "-7", "18446744073709551615", "2.5", "1.0", "true", "false"] {
+        assert_eq!((remaining(written), remaining(&format!(r#""{written}""#))), (json!(2), json!(1)), "{written}");
+        let pairs = format!(r#"[["user_id",{written}]]"#);
+        assert_eq!(check(&app, &pairs).json()["remaining"], 0, "{pairs}");
+    }
+    let hit = |key: &str| {
+        let body = format!(r#"{{"bucket":"mail","key":{key},"limit":5,"window_ms":60000}}"#);
+        app.post("/v1/hit", &body).json()["remaining"].clone()
+    };
+    assert_eq!((hit("7"), hit(r#""7""#)), (json!(4), json!(3)));
+}
+
+#[test]
+fn values_that_are_no_scalar_or_not_exact_are_errors() {
+    let app = App::new();
+    for value in
+        ["null", "[7]", r#"{"a":7}"#, "18446744073709551616", "-9223372036854775809", "1e300", "1e999", "-1e19"]
+    {
+        let problem = check(&app, &format!(r#"{{"user_id":{value}}}"#)).problem(400);
+        let expected = match value {
+            "1e999" => "number out of range",
+            number if number.parse::<f64>().is_ok() => "not exact as a number: write it as a string",
+            _ => "expected a string, a number or a boolean",
+        };
+        assert!(problem.contains(expected), "{value}: {problem}");
+    }
+}
+
+/// A bucket holds its burst, and the policy header names what flows in.
+#[test]
+fn the_quota_stands_beside_the_capacity() {
+    let app = App::new();
+    let hit = |rest: &str| {
+        let reply = app.post("/v1/hit", &format!(r#"{{"bucket":"b","key":"{}",{rest}}}"#, rest.len()));
+        let policy = reply.header("ratelimit-policy").expect("a policy").to_owned();
+        (reply.json()["limit"].clone(), reply.json()["quota"].clone(), policy)
+    };
+    let bucket = hit(r#""algorithm":"token_bucket","limit":10,"window_ms":1000,"burst":20"#);
+    let quota = json!({"limit": 10, "window_ms": 1000, "burst": 20});
+    assert_eq!(bucket, (json!(20), quota, r#""b";q=10;w=1"#.to_owned()));
+    let queue = hit(r#""algorithm":"leaky_bucket","limit":10,"window_ms":1000,"queue":50"#);
+    let quota = json!({"limit": 10, "window_ms": 1000, "queue": 50});
+    assert_eq!(queue, (json!(51), quota, r#""b";q=10;w=1"#.to_owned()));
+    let places = hit(r#""algorithm":"concurrency","limit":8"#);
+    assert_eq!((places.0, places.1), (json!(8), json!({"limit": 8})));
+}
+
+#[test]
+fn two_limits_of_one_size_without_names_have_names_of_their_own() {
+    let app = App::new();
+    let reply = check(&app, r#"{"alike":"x"},{"like":"x"}"#);
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""2-per-3600s";q=2;w=3600, "2-per-3600s-2";q=2;w=3600"#));
+    assert_eq!(reply.header("ratelimit"), Some(r#""2-per-3600s";r=1;t=3600, "2-per-3600s-2";r=1;t=3600"#));
+    check(&app, r#"{"like":"x"}"#);
+    let refused = check(&app, r#"{"alike":"x"},{"like":"x"}"#);
+    assert_eq!((refused.status, &refused.json()["violated-policies"]), (429, &json!(["2-per-3600s-2"])));
 }

@@ -14,8 +14,8 @@ fn the_default_is_an_exact_sliding_window() {
     for left in [1, 0] {
         let reply = hit(&app, r#""limit":2,"window_ms":1000"#);
         let expected = json!({
-            "allowed": true, "limit": 2, "remaining": left, "retry_after_ms": 0, "reset_after_ms": 1000,
-            "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": null, "source": "store",
+            "allowed": true, "limit": 2, "quota": {"limit": 2, "window_ms": 1000}, "remaining": left,
+            "retry_after_ms": 0, "reset_after_ms": 1000, "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": null, "source": "store",
         });
         assert_eq!((reply.status, reply.json()), (200, expected));
         assert_eq!(reply.header("ratelimit-policy"), Some(r#""login";q=2;w=1"#));

@@ -17,7 +17,7 @@ fn check_bodies_that_make_no_sense_say_what_where_and_how() {
         (r#"{"domain":"api","descriptors":[]}"#, "no descriptors"),
         (r#"{"domain":"","descriptors":[{"a":"b"}]}"#, "domain is empty"),
         (r#"{"domain":null,"descriptors":[{"a":"b"}]}"#, "expected a string"),
-        (r#"{"domain":"api","descriptors":[{"a":7}]}"#, "expected a string"),
+        (r#"{"domain":"api","descriptors":[{"a":null}]}"#, "expected a string, a number or a boolean"),
         (r#"{"domain":"api","descriptors":[{"a":"b","a":"c"}]}"#, "duplicate field `a`"),
         (r#"{"domain":"api","descriptors":{"a":"b"}}"#, "invalid type: object, expected a list"),
         (r#"{"domain":"api","descriptors":[[["a"]]]}"#, r#"expected a pair ["key","value"]"#),

@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 use smallvec::SmallVec;
-use spillgate::headers::{HeaderStyle, Policy, write_fields};
-use spillgate::{Binding, Decision, Op, Reason, Verdict};
+use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
+use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
 
 use crate::service::{Answer, Judged};
 
@@ -32,7 +32,7 @@ pub(super) struct Told<'a> {
     /// Which of `policies` binds.
     pub(super) binding: Option<usize>,
     /// Whose numbers the body shows.
-    pub(super) shown: Option<&'a Decision>,
+    pub(super) shown: Option<(&'a Quota, &'a Decision)>,
     pub(super) rule: Option<&'a str>,
     pub(super) soft_over: bool,
     /// What was taken and can be released.
@@ -64,9 +64,9 @@ impl<'a> Told<'a> {
         }
         let descriptor = bound.map(|(index, _)| &answer.statuses[index]);
         let descriptor = descriptor.or_else(|| answer.statuses.iter().find(|status| status.limit.is_some()));
-        told.shown = descriptor.map(|status| &status.decision);
+        told.shown = descriptor.and_then(|status| Some((&status.limit?.quota, &status.decision)));
         if let (Some(index), true) = (told.binding, bound.is_some()) {
-            told.shown = told.policies.get(index).map(|policy| policy.decision).or(told.shown);
+            told.shown = told.policies.get(index).map(|policy| (policy.quota, policy.decision)).or(told.shown);
         }
         let matched = || answer.statuses.iter().find(|status| status.rule.is_some());
         told.rule = descriptor.or_else(matched).and_then(|status| status.rule).map(|rule| &*rule.path);
@@ -97,25 +97,39 @@ impl<'a> Told<'a> {
         self.policies.push(Policy { name, quota: judged.hit.quota, decision: judged.decision });
     }
 
-    /// Writes the body; `status` is given where a refusal is a response of its own: an RFC 9457
-    /// problem then, with the members of every answer beside it.
-    pub(super) fn write_json(&self, status: Option<StatusCode>, lease_id: Option<&str>, out: &mut BytesMut) {
-        let refused = !self.verdict.allowed;
+    /// Writes the body. A refusal is an RFC 9457 problem of status `denied`, with the members of every answer beside it.
+    pub(super) fn write_json(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b'{');
-        if let Some(status) = status.filter(|_| refused) {
+        if !self.verdict.allowed {
             member(out, r#""type":"#, QUOTA_EXCEEDED);
             member(out, r#","title":"#, "Request cannot be satisfied as assigned quota has been exceeded");
-            member(out, r#","status":"#, status.as_u16());
+            member(out, r#","status":"#, denied.as_u16());
             member(out, r#","detail":"#, self.detail());
             member(out, r#","violated-policies":"#, self.violated());
             out.put_u8(b',');
         }
-        let retry_after_ms = if refused { self.verdict.retry_after.millis_ceil() } else { Some(0) };
+        self.write_members(lease_id, out);
+    }
+
+    /// Writes the answer to one check of a list: with a status, since it has no response of its own to say it.
+    pub(super) fn write_item(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
+        if !self.verdict.allowed {
+            return self.write_json(denied, lease_id, out);
+        }
+        member(out, r#"{"status":"#, StatusCode::OK.as_u16());
+        out.put_u8(b',');
+        self.write_members(lease_id, out);
+    }
+
+    fn write_members(&self, lease_id: Option<&str>, out: &mut BytesMut) {
+        let decision = self.shown.map(|(_, decision)| decision);
+        let retry_after_ms = if self.verdict.allowed { Some(0) } else { self.verdict.retry_after.millis_ceil() };
         member(out, r#""allowed":"#, self.verdict.allowed);
-        member(out, r#","limit":"#, self.shown.map(|decision| decision.limit));
-        member(out, r#","remaining":"#, self.shown.map(|decision| decision.remaining));
+        member(out, r#","limit":"#, decision.map(|decision| decision.limit));
+        self.write_quota(out);
+        member(out, r#","remaining":"#, decision.map(|decision| decision.remaining));
         member(out, r#","retry_after_ms":"#, retry_after_ms);
-        member(out, r#","reset_after_ms":"#, self.shown.map(|decision| decision.reset_after_ns.div_ceil(1_000_000)));
+        member(out, r#","reset_after_ms":"#, decision.map(|decision| decision.reset_after_ns.div_ceil(1_000_000)));
         member(out, r#","delay_ms":"#, self.verdict.delay_ns.div_ceil(1_000_000));
         member(out, r#","soft_over":"#, self.soft_over);
         member(out, r#","lease_id":"#, lease_id);
@@ -124,15 +138,35 @@ impl<'a> Told<'a> {
         out.put_u8(b'}');
     }
 
+    /// The quota as it was written: what `limit` calls the capacity is a bucket's burst, or a queue and one more.
+    fn write_quota(&self, out: &mut BytesMut) {
+        let Some((quota, _)) = self.shown else {
+            out.put_slice(br#","quota":null"#);
+            return;
+        };
+        member(out, r#","quota":{"limit":"#, quota.limit());
+        if quota.window_ns() > 0 {
+            member(out, r#","window_ms":"#, quota.window_ns().div_ceil(1_000_000));
+        }
+        match quota.algorithm() {
+            Algorithm::TokenBucket => member(out, r#","burst":"#, quota.capacity()),
+            Algorithm::LeakyBucket => member(out, r#","queue":"#, quota.capacity().saturating_sub(1)),
+            _ => {}
+        }
+        out.put_u8(b'}');
+    }
+
     fn violated(&self) -> Vec<Cow<'a, str>> {
-        self.policies.iter().filter(|policy| !policy.decision.allowed).map(Policy::label).collect()
+        let refusing = (0..self.policies.len()).filter(|index| !self.policies[*index].decision.allowed);
+        refusing.map(|index| headers::label(&self.policies, index)).collect()
     }
 
     fn detail(&self) -> &'static str {
-        if self.shown.is_some_and(|decision| decision.limit == 0 && decision.reason != Reason::StoreFull) {
+        let decision = self.shown.map(|(_, decision)| decision);
+        if decision.is_some_and(|decision| decision.limit == 0 && decision.reason != Reason::StoreFull) {
             return "the limit is 0: it refuses everything";
         }
-        match self.shown.map(|decision| decision.reason) {
+        match decision.map(|decision| decision.reason) {
             Some(Reason::CostAboveCapacity) => "the cost is above what the limit can ever hold; ask for less",
             Some(Reason::Penalty) => "the limit was exceeded before, and the penalty for that is not over",
             Some(Reason::WaitTooLong) => "the turn of this request comes later than it can wait",
@@ -161,8 +195,8 @@ impl<'a> Told<'a> {
     ) -> Response {
         let (status, kind) = if self.verdict.allowed { (StatusCode::OK, JSON) } else { (denied, PROBLEM_JSON) };
         // One piece of memory for the body and the values of the header fields.
-        let mut buffer = BytesMut::with_capacity(if self.verdict.allowed { 384 } else { 768 });
-        self.write_json(Some(status), lease_id, &mut buffer);
+        let mut buffer = BytesMut::with_capacity(if self.verdict.allowed { 448 } else { 832 });
+        self.write_json(denied, lease_id, &mut buffer);
         let mut response = response(status, kind, buffer.split().freeze(), room);
         self.write_fields(style, &mut buffer, response.headers_mut());
         response

@@ -60,8 +60,8 @@ pub(super) async fn check<C: Clock>(
     }
 }
 
-/// Answers a list with a list, each by itself: 200, and each item says whether it is allowed. An
-/// item that could not be judged is a problem object, and its status that of the response.
+/// Answers a list with a list, each by itself: 200, and each item has the status and the details that it would have
+/// alone. The status of an item that could not be judged is that of the response too.
 async fn many<C: Clock>(
     state: &HttpState<C>,
     checks: &[Check<'_>],
@@ -75,13 +75,15 @@ async fn many<C: Clock>(
         )
         .into());
     }
-    let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 200), StatusCode::OK, 0);
+    let (mut body, mut status, mut longest_ns) = (BytesMut::with_capacity(2 + checks.len() * 256), StatusCode::OK, 0);
     body.put_u8(b'[');
     for (i, check) in checks.iter().enumerate() {
         if i > 0 {
             body.put_u8(b',');
         }
-        let item = |told: &Told<'_>| told.write_json(None, state.lease_id(told).as_deref(), &mut body);
+        let item = |told: &Told<'_>| {
+            told.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(told).as_deref(), &mut body);
+        };
         match judge(state, check, max_wait_ns, item).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
             Err(error) => {

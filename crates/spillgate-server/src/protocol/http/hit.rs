@@ -11,7 +11,7 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HI
 use crate::service::{Service, ServiceError};
 
 use super::answer::{JSON, Told, response};
-use super::json::{self, Text};
+use super::json::{self, Scalar, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
 use super::wait::hold;
@@ -27,7 +27,7 @@ pub(crate) struct WireHit<'a> {
     #[serde(borrow)]
     bucket: Text<'a>,
     #[serde(borrow)]
-    key: Text<'a>,
+    key: Scalar<'a>,
     limit: u64,
     window_ms: Option<u64>,
     cost: Option<u64>,
@@ -143,7 +143,7 @@ pub(super) async fn hit<C: Clock>(
         verdict,
         policies: smallvec![Policy { name: Some(&wire.bucket), quota: &quota, decision: &decision }],
         binding: Some(0),
-        shown: Some(&decision),
+        shown: Some((&quota, &decision)),
         rule: None,
         soft_over: decision.soft_over,
         leases: lease.map(|receipt| Lease { key, quota: quota.clone(), places: cost, receipt }).into_iter().collect(),

@@ -44,10 +44,73 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// A value that is counted by its text: a string, or a number or boolean as JSON writes it. A number is refused where
+/// others would be read as the same one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scalar<'a>(Text<'a>);
+
+impl std::ops::Deref for Scalar<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// From here on a float does not hold every whole number.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+
+        struct ScalarVisitor;
+
+        fn text<'de>(text: String) -> Scalar<'de> {
+            Scalar(Text(Cow::Owned(text)))
+        }
+
+        impl<'de> Visitor<'de> for ScalarVisitor {
+            type Value = Scalar<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a number or a boolean")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Text(Cow::Borrowed(text))))
+            }
+
+            fn visit_str<E: Error>(self, written: &str) -> Result<Scalar<'de>, E> {
+                Ok(text(written.to_owned()))
+            }
+
+            fn visit_bool<E: Error>(self, boolean: bool) -> Result<Scalar<'de>, E> {
+                Ok(text(boolean.to_string()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Scalar<'de>, E> {
+                Ok(text(number.to_string()))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Scalar<'de>, E> {
+                Ok(text(number.to_string()))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Scalar<'de>, E> {
+                if number.abs() >= EXACT {
+                    return Err(E::custom("a value is not exact as a number: write it as a string"));
+                }
+                Ok(text(format!("{number:?}")))
+            }
+        }
+
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
 /// The entries of one descriptor, in written order: `{"user_id":"7"}`, or `[["user_id","7"]]`
 /// where a key stands twice.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Text<'a>); 2]>);
+pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Scalar<'a>); 2]>);
 
 impl Entries<'_> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -67,7 +130,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'a>, A::Error> {
-                let mut entries = SmallVec::<[(Text<'a>, Text<'a>); 2]>::new();
+                let mut entries = SmallVec::<[(Text<'a>, Scalar<'a>); 2]>::new();
                 while let Some(key) = map.next_key::<Text<'a>>()? {
                     if entries.iter().any(|(other, _)| *other == key) {
                         let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
@@ -85,7 +148,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut pairs: A) -> Result<Entries<'a>, A::Error> {
                 let mut entries = SmallVec::new();
-                while let Some(pair) = pairs.next_element::<(Text<'a>, Text<'a>)>()? {
+                while let Some(pair) = pairs.next_element::<(Text<'a>, Scalar<'a>)>()? {
                     entries.push(pair);
                 }
                 Ok(Entries(entries))
@@ -197,7 +260,8 @@ mod tests {
     #[test]
     fn what_is_no_descriptor_is_an_error_that_says_what_is() {
         let bodies = [
-            (r#"{"a":1}"#, "expected a string"),
+            (r#"{"a":null}"#, "expected a string, a number or a boolean"),
+            (r#"[[1,"a"]]"#, "expected a string"),
             (r#"{"a":"1","a":"2"}"#, "duplicate field `a`"),
             (r#"{"\u0061":"1","a":"2"}"#, "duplicate field `a`"),
             (r#"[["a"]]"#, "invalid length 1"),
