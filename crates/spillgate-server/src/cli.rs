@@ -98,7 +98,8 @@ const EXIT_CODES: &str = "Exit codes:
   0  done; for check: every question was allowed; for doctor: all is well
   1  the answer is no: check was refused, validate --deny-warnings found warnings, doctor something to mend
   2  a wrong command line, setting or rule; nothing was started
-  3  serve could not serve: an address in use, no permission, a failed worker; the store cannot be reached";
+  3  serve could not serve, or not to its end: an address in use, no permission, a failed worker, a second SIGTERM, a
+     last snapshot that cannot be written; for check and doctor: the store cannot be reached";
 
 /// Reads the command line; without arguments there is nothing to do but help.
 ///

@@ -49,6 +49,31 @@ fn doctor_finds_nothing_wrong_with_a_store_that_is_right() {
     assert!(said.code == 0 && said.stdout.contains("all is well"), "{said:?}");
 }
 
+/// Words apart, and every number with its unit as `#`.
+fn shape(text: &str) -> Vec<String> {
+    let text = text.replace("ahead of", "behind");
+    let shape = |word: &str| {
+        let (start, rest) = word.split_at(word.find(|c: char| c.is_ascii_digit()).unwrap_or(word.len()));
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let units = ["ns", "us", "ms", "s"].iter().filter_map(|unit| rest.strip_prefix(unit));
+        let rest = units.min_by_key(|rest| rest.len()).filter(|_| start.is_empty()).unwrap_or(rest);
+        if start.len() == word.len() { word.to_owned() } else { format!("{start}#{rest}") }
+    };
+    text.split_whitespace().map(shape).collect()
+}
+
+#[test]
+fn the_doctors_sample_in_the_readme_is_what_it_prints() {
+    let readme = std::fs::read_to_string(crate::support::root().join("README.md")).expect("README.md");
+    let sample = readme.split("$ spillgate doctor").nth(1).and_then(|text| text.split("```").next());
+    let (_, sample) = sample.and_then(|text| text.split_once('\n')).expect("a sample");
+    let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    // A loaded machine answers late.
+    let said = Folder::new(&[]).run(&format!("doctor --store {} --store-deadline 5s", redis.url()));
+    let printed = said.stdout.replace(&redis.url(), "redis://127.0.0.1:6379");
+    assert_eq!(shape(sample), shape(&printed), "{printed}");
+}
+
 #[test]
 fn doctor_says_what_to_mend() {
     let folder = rules(LIMITS);
