@@ -1,0 +1,101 @@
+//! What a client calls a limit: the policy names of header fields and of `violated-policies`.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use spillgate_core::Quota;
+
+use super::{NS_PER_S, Policy, push, push_number};
+
+/// The name that a client knows the limit at `index` by, without the escapes of a header field.
+///
+/// # Panics
+/// There is no such limit.
+#[must_use]
+pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
+    match policies[index].name {
+        Some(name) => Cow::Borrowed(name),
+        None => {
+            let mut label = String::new();
+            push_description(&mut label, policies, index);
+            Cow::Owned(label)
+        }
+    }
+}
+
+/// The name as a structured-field string. Bytes that such a string cannot hold, and `%`, are
+/// percent-encoded (UTF-8), so that a reader can tell any two names apart.
+pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
+    push(out, "\"");
+    match policies[index].name {
+        Some(name) if name.bytes().all(is_plain) => push(out, name),
+        Some(name) => name.bytes().for_each(|byte| push_name_byte(out, byte)),
+        None => push_description(out, policies, index),
+    }
+    push(out, "\"");
+}
+
+const fn is_plain(byte: u8) -> bool {
+    matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\' | b'%')
+}
+
+fn push_name_byte(out: &mut impl Write, byte: u8) {
+    match byte {
+        b'"' => push(out, "\\\""),
+        b'\\' => push(out, "\\\\"),
+        byte if !is_plain(byte) => write!(out, "%{byte:02X}").expect("writing to memory does not fail"),
+        byte => out.write_char(char::from(byte)).expect("writing to memory does not fail"),
+    }
+}
+
+/// What a limit without a name is called: `20-per-3600s`, `5-per-250ms`, `8-at-once`; of several that are called the
+/// same, from the second on with its number: `8-at-once-2`.
+fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
+    let (before, quota) = (&policies[..index], policies[index].quota);
+    push_size(out, quota);
+    let same = |other: &&Policy<'_>| {
+        other.name.is_none() && (other.quota.limit(), other.quota.window_ns()) == (quota.limit(), quota.window_ns())
+    };
+    let earlier = before.iter().filter(same).count();
+    if earlier > 0 {
+        push(out, "-");
+        push_number(out, earlier as u64 + 1);
+    }
+}
+
+fn push_size(out: &mut impl Write, quota: &Quota) {
+    push_number(out, quota.limit());
+    let window_ns = quota.window_ns();
+    if window_ns == 0 {
+        push(out, "-at-once");
+        return;
+    }
+    push(out, "-per-");
+    let (units, unit) = match window_ns {
+        ns if ns.is_multiple_of(NS_PER_S) => (ns / NS_PER_S, "s"),
+        ns if ns.is_multiple_of(1_000_000) => (ns / 1_000_000, "ms"),
+        ns => (ns, "ns"),
+    };
+    push_number(out, units);
+    push(out, unit);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_without_a_name_is_named_by_what_it_is() {
+        let named = |limit, window| {
+            let quota = Quota::fixed_window(limit, window).build().expect("a quota");
+            let mut out = String::new();
+            push_size(&mut out, &quota);
+            out
+        };
+        assert_eq!(named(20, Duration::from_secs(3600)), "20-per-3600s");
+        assert_eq!(named(5, Duration::from_millis(250)), "5-per-250ms");
+        assert_eq!(named(5, Duration::from_nanos(7)), "5-per-7ns");
+    }
+}
