@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use support::http::{Response, Upstream, get};
+use support::http::{Response, Upstream, get, get_from};
 use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
@@ -187,6 +187,8 @@ fn no_spelling_of_a_path_dodges_its_limit() {
     for spelling in spellings {
         assert_eq!(get(envoy.ingress, spelling, &[]).status, 429, "{spelling:.20}");
     }
+    let neighbour = get_from([127, 0, 0, 2].into(), envoy.ingress, "/login");
+    assert_eq!(neighbour.status, 200, "one visitor does not lock the others out");
     for other in ["/", "/loginx", "/x/login", "/?/login"] {
         let passed = get(envoy.ingress, other, &[]);
         assert_eq!((passed.status, passed.header("x-ratelimit-limit")), (200, None), "{other}");

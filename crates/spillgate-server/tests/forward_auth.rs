@@ -4,11 +4,11 @@
 mod support;
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use support::http::{Response, Upstream, get, request};
+use support::http::{Response, Upstream, get, get_from, request};
 use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
@@ -100,6 +100,11 @@ impl Proxy {
     fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
         get(self.address, path, headers)
     }
+
+    /// [`get`](Proxy::get) from another address of this machine.
+    fn get_from(&self, client: IpAddr, path: &str) -> Response {
+        get_from(client, self.address, path)
+    }
 }
 
 /// Debian's nginx would write below /var/lib, which is for root alone.
@@ -134,7 +139,10 @@ fn refuses_by_spillgates_word(proxy: &Proxy, upstream: &Upstream) {
     assert!(refused.header("ratelimit").is_some_and(|field| field.contains("r=0")), "{refused:?}");
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
     let problem: serde_json::Value = serde_json::from_str(&refused.body).expect("JSON");
-    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    let told = serde_json::json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Too Many Requests", "status": 429,
+    });
+    assert_eq!(problem, told, "no more than a client needs: neither rules nor stores are named");
     assert_eq!(upstream.seen(), before, "what is refused never reaches the upstream");
 }
 
@@ -145,6 +153,8 @@ fn refuses_by_path(proxy: &Proxy) {
     let refused = proxy.get("/login", &[]);
     assert_eq!(refused.status, 429, "{refused:?}");
     assert_eq!(proxy.get("/elsewhere", &[]).status, 200, "the address has more left than the log-in page");
+    // One visitor does not lock the others out.
+    assert_eq!(proxy.get_from([127, 0, 0, 2].into(), "/login").status, 200);
     let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("an answer");
     assert_eq!((posted.status, posted.body.as_str()), (200, Upstream::BODY), "a body passes: {posted:?}");
 }
@@ -200,6 +210,41 @@ fn passes_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate
         assert_eq!(open.header("ratelimit"), None, "{open:?}");
     }
     assert_eq!(upstream.seen() - before, 10);
+}
+
+/// The store is down and the limit's word for that is `error`: as if spillgate itself were down. A mistake in its settings
+/// shows, but not what is wrong with them.
+fn passes_without_the_store_and_stops_at_mistakes(kind: &str, start: fn(u16, u16) -> Proxy) {
+    let upstream = Upstream::start();
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
+    let limit = "{unit: hour, requests_per_unit: 5, on_store_failure: error}";
+    fs::write(rules.path(), format!("{{domain: web, descriptors: [{{key: remote_address, rate_limit: {limit}}}]}}\n"))
+        .expect("a temporary file");
+    let settings = deployed(kind).join("spillgate.yaml");
+    let settings = settings.to_str().expect("a path of text");
+    let nowhere = format!("redis://127.0.0.1:{}", support::port::free_port());
+    let spillgate = Spillgate::serve(
+        rules.path(),
+        &["--config", settings, "--grpc", "off", "--store", &nowhere, "--store-expected-nodes", "1"],
+    );
+    let open = start(upstream.port(), spillgate.http().port()).get("/", &[]);
+    assert_eq!((open.status, open.body.as_str()), (200, Upstream::BODY), "{open:?}");
+
+    let unconfigured = Spillgate::serve(rules.path(), &["--grpc", "off"]);
+    let before = upstream.seen();
+    let stopped = start(upstream.port(), unconfigured.http().port()).get("/", &[]);
+    assert_eq!((stopped.status, upstream.seen()), (500, before), "{stopped:?}");
+    assert!(!stopped.body.contains("forward_auth"), "{stopped:?}");
+}
+
+#[test]
+fn nginx_passes_without_the_store_and_stops_at_mistakes() {
+    passes_without_the_store_and_stops_at_mistakes("nginx", Proxy::nginx);
+}
+
+#[test]
+fn caddy_passes_without_the_store_and_stops_at_mistakes() {
+    passes_without_the_store_and_stops_at_mistakes("caddy", Proxy::caddy);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! HTTP/1.1, one request a connection: the least that a client can be, and an upstream that counts.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+
+use socket2::{Domain, Socket, Type};
 
 use super::DEADLINE;
 
@@ -36,6 +38,17 @@ pub(crate) fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> R
     request(server, "GET", path, headers, "").unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
 }
 
+/// [`get`] from another address of this machine.
+pub(crate) fn get_from(client: IpAddr, server: SocketAddr, path: &str) -> Response {
+    let asked = || {
+        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(client, 0).into())?;
+        socket.connect_timeout(&server.into(), DEADLINE)?;
+        exchange(socket.into(), server, "GET", path, &[], "")
+    };
+    asked().unwrap_or_else(|error: std::io::Error| panic!("GET {path} of {server} from {client}: {error}"))
+}
+
 pub(crate) fn request(
     server: SocketAddr,
     method: &str,
@@ -43,7 +56,17 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: &str,
 ) -> std::io::Result<Response> {
-    let mut stream = TcpStream::connect_timeout(&server, DEADLINE)?;
+    exchange(TcpStream::connect_timeout(&server, DEADLINE)?, server, method, path, headers, body)
+}
+
+fn exchange(
+    mut stream: TcpStream,
+    server: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> std::io::Result<Response> {
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
     let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
