@@ -127,7 +127,7 @@ pub struct Decision {
     pub reset_after_ns: u64,
     /// Nanoseconds that an allowed caller has to wait for its turn (`leaky_bucket`), else 0.
     pub delay_ns: u64,
-    /// Above the soft limit, though below the hard one.
+    /// Allowed, and more than the soft limit is used: after this decision or, of a look, before it.
     pub soft_over: bool,
     /// For an allowed take that was charged: how to give it back.
     pub receipt: Option<Receipt>,

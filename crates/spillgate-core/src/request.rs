@@ -9,14 +9,15 @@ pub const MAX_HITS: usize = 256;
 /// What a hit asks of its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Take `cost` units if they fit; a cost of 0 is a look.
+    /// Take `cost` units if they fit. A cost of 0 is the question before work that is [forced](Op::Force) afterwards:
+    /// it takes nothing and is refused like a look, but its refusal starts the quota's penalty.
     Take {
         /// Units.
         cost: u64,
         /// The longest delay the caller can wait for its turn (`leaky_bucket`), in nanoseconds.
         max_wait_ns: u64,
     },
-    /// See what is left; refused only while more than the capacity is used.
+    /// See what is left; refused only while more than the capacity is used. Changes nothing.
     Look,
     /// Charge units that were used already; cannot be refused.
     Force {
@@ -47,7 +48,7 @@ impl Op {
         Op::Take { cost, max_wait_ns: 0 }
     }
 
-    /// The kind of operation, without its operands.
+    /// The kind of operation, without its operands; a take of nothing looks.
     #[must_use]
     pub const fn kind(&self) -> OpKind {
         match self {
@@ -157,7 +158,7 @@ impl<'q> Hit<'q> {
 ///
 /// What is charged: an allowed request charges its takes that fit; a take whose own limit
 /// refuses charges nothing, or min(cost, capacity) where that limit's refusals are
-/// [charged](Denied::Charged), and starts the limit's penalty, whatever the verdict. Forces and
+/// [charged](Denied::Charged), and starts the limit's penalty, whatever the verdict; so does a take of nothing. Forces and
 /// refunds always take effect, refunds last, so that they make no room in their own request;
 /// renewals only in an allowed request.
 /// Takes that share a state are each checked with the sum of all takes on it, and have one turn
@@ -206,7 +207,8 @@ pub fn decide(
             let cost = cost_on_state(i, state_of, hits);
             retell(state, hit, cost, now, &mut decisions[i]);
         }
-        if hit.op.kind() != OpKind::Look {
+        // A look shows the state before, unless it was refused: that may have started a penalty.
+        if hit.op.kind() != OpKind::Look || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }
     }
@@ -254,11 +256,9 @@ fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<(Reason
 /// Charges a take that fits if the request is allowed; charges and punishes one that does not.
 #[inline]
 fn take_or_punish(state: &mut State, hit: &Hit<'_>, now: Time, request_allowed: bool, decision: &mut Decision) {
-    let (Op::Take { cost: cost @ 1.., .. }, quota) = (hit.op, hit.quota) else { return };
+    let (Op::Take { cost, .. }, quota) = (hit.op, hit.quota) else { return };
     if decision.allowed && request_allowed {
-        decision.receipt = Some(state.charge(quota, cost, now));
-        // Without a soft limit what fits is never over it.
-        decision.soft_over = quota.hard_capacity() > quota.capacity() && state.usage(quota, now).over;
+        decision.receipt = (cost > 0).then(|| state.charge(quota, cost, now));
     } else if decision.allowed {
         decision.delay_ns = 0;
     } else {
@@ -283,10 +283,12 @@ fn retell(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, decision:
     }
 }
 
-/// Fills in what the state shows: what is left, and when it is all back.
+/// Fills in what the state shows: what is left, when it is all back, and whether the soft limit is passed.
 #[inline]
 fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
+    // Without a soft limit only what is forced goes over it.
+    decision.soft_over = decision.allowed && usage.over && hit.quota.hard_capacity() > hit.quota.capacity();
 }

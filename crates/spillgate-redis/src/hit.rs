@@ -43,6 +43,7 @@ impl Asked<'_, '_> {
         match self.hit.op {
             Op::Refund { cost: 0, .. } => 0,
             Op::Force { cost: 0 } if self.hit.quota.supports(OpKind::Force) => 0,
+            Op::Take { cost: 0, .. } => 7,
             op => match op.kind() {
                 OpKind::Take => 1,
                 OpKind::Look => 2,

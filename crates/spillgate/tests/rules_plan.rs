@@ -2,7 +2,7 @@
 
 use spillgate::rules::{Action, Descriptor, Plan, Request, Rules, RulesFile};
 use spillgate::{
-    Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, MemoryOptions, MemoryStore, OnStoreFailure, Op, OpKind, Time,
+    Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, MemoryOptions, MemoryStore, OnStoreFailure, Op, OpKind, Time, Wait,
 };
 
 fn rules(text: &str) -> Rules {
@@ -72,7 +72,7 @@ fn operations_follow_the_action_and_the_rule() {
     assert_eq!(op(("user", "7"), Action::Take(0)), Op::Look);
     assert_eq!(op(("user", "7"), Action::Refund(3)), Op::Refund { cost: 3, receipt: None });
     assert_eq!(op(("bytes", "7"), Action::Take(500)), Op::Force { cost: 500 });
-    assert_eq!(op(("bytes", "7"), Action::Take(0)), Op::Look);
+    assert_eq!(op(("bytes", "7"), Action::Take(0)), Op::take(0), "its refusal starts a penalty");
     assert_eq!(op(("bytes", "7"), Action::Refund(1)), Op::Refund { cost: 1, receipt: None });
 }
 
@@ -239,6 +239,47 @@ fn values_that_share_a_counter_share_its_slot() {
     let other = keys_of(&rules, &[("host", "api-2"), ("path", "/b")]);
     assert_eq!(parts(a[0]).0, parts(other[0]).0);
     assert_ne!(a, other);
+}
+
+#[test]
+fn a_login_guard_locks_an_account_for_its_penalty() {
+    let rules = rules(include_str!("../../../examples/login.yaml"));
+    let store = MemoryStore::new(MemoryOptions::default());
+    let ask = |at_s: u64, cost: u64| {
+        let (now, keys) = (Time::from_nanos(at_s * 1_000_000_000), KeyHasher::with_secret([7; 16]));
+        let descriptors = [asked(&[("account", "bob")], Action::Take(cost))];
+        let request = Request { domain: "login", descriptors: &descriptors, max_wait_ns: 0 };
+        let plan = rules.plan(&keys, &request, 1024);
+        store.hit_now(now, &plan.hits[0])
+    };
+    for failure in 1..=5 {
+        assert!(ask(failure, 0).allowed, "failure {failure}");
+        assert!(ask(failure, 1).allowed, "a failure is always counted");
+    }
+    let locked = ask(60, 0);
+    assert_eq!((locked.allowed, locked.retry_after), (false, Wait::After(900_000_000_000)));
+    assert!(ask(70, 1).allowed, "a login that was under way fails");
+    let waits = [300, 959].map(|at_s| ask(at_s, 0).retry_after);
+    assert_eq!(waits, [Wait::After(660_000_000_000), Wait::After(1_000_000_000)], "asking does not prolong it");
+    assert!(ask(960, 0).allowed);
+}
+
+#[test]
+fn a_soft_limit_that_is_paid_afterwards_is_flagged() {
+    let rules = rules(
+        "domain: d
+descriptors:
+  - {key: bytes, rate_limit: {unit: minute, limit: 10, post_paid: true, soft: 50%}}",
+    );
+    let store = MemoryStore::new(MemoryOptions::default());
+    let ask = |cost: u64| {
+        let descriptors = [asked(&[("bytes", "x")], Action::Take(cost))];
+        let decision = store.hit_now(Time::from_nanos(7), &plan(&rules, &descriptors).hits[0]);
+        (decision.allowed, decision.soft_over)
+    };
+    assert_eq!([ask(0), ask(10), ask(0)], [(true, false); 3]);
+    assert_eq!([ask(5), ask(0)], [(true, true); 2]);
+    assert_eq!([ask(1), ask(0)], [(true, true), (false, false)]);
 }
 
 #[test]

@@ -142,7 +142,11 @@ fn a_domain_that_a_cut_file_left_without_a_limit_is_a_warning() {
 
 #[test]
 fn the_examples_have_no_warnings() {
-    for text in [include_str!("../../../examples/quickstart.yaml"), include_str!("../../../examples/reference.yaml")] {
+    for text in [
+        include_str!("../../../examples/quickstart.yaml"),
+        include_str!("../../../examples/reference.yaml"),
+        include_str!("../../../examples/login.yaml"),
+    ] {
         assert_eq!(warnings(text), []);
     }
 }

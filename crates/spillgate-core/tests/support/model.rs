@@ -234,8 +234,9 @@ impl Model {
         }
         let mut answer = Decision { limit: quota.capacity(), ..Decision::default() };
         match op {
-            Op::Take { cost: cost @ 1.., max_wait_ns } => self.take(quota, cost, max_wait_ns, now, &mut answer),
-            Op::Take { .. } | Op::Look => self.refuse(quota, 0, u64::MAX, now, &mut answer),
+            Op::Take { cost: 0, .. } => self.take(quota, 0, u64::MAX, now, &mut answer),
+            Op::Take { cost, max_wait_ns } => self.take(quota, cost, max_wait_ns, now, &mut answer),
+            Op::Look => self.refuse(quota, 0, u64::MAX, now, &mut answer),
             Op::Force { .. } if !quota.supports(OpKind::Force) => answer.refuse(Reason::Unsupported, Wait::Never),
             Op::Force { cost: 0 } | Op::Refund { cost: 0, .. } => {}
             Op::Force { cost } => {
@@ -253,6 +254,8 @@ impl Model {
         if self.used.is_forgotten(now) {
             self.used = Used::Nothing;
         }
+        let over = quota.hard_capacity() > quota.capacity() && !self.used.fits(quota, 0, quota.capacity(), now);
+        answer.soft_over = answer.allowed && over;
         answer.remaining = self.remaining(quota, now);
         answer.reset_after_ns = self.reset_after_ns(quota, now);
         answer
@@ -261,13 +264,14 @@ impl Model {
     fn take(&mut self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64, answer: &mut Decision) {
         self.refuse(quota, cost, max_wait_ns, now, answer);
         if answer.allowed {
-            answer.delay_ns = self.delay_ns(quota, now);
-            answer.receipt = Some(self.used.add(quota, cost, now, false));
-            answer.soft_over = !self.used.fits(quota, 0, quota.capacity(), now);
+            if cost > 0 {
+                answer.delay_ns = self.delay_ns(quota, now);
+                answer.receipt = Some(self.used.add(quota, cost, now, false));
+            }
             return;
         }
         let charged = quota.denied() == Denied::Charged;
-        if charged {
+        if charged && cost > 0 {
             self.used.add(quota, cost.min(quota.capacity()), now, true);
         }
         if charged || self.shut_out_until <= now {

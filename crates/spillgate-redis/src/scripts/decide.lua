@@ -82,7 +82,7 @@ end
 local function refuses(hit)
   if hit.never then return true end
   if hit.op == RENEW then return not hit.algorithm.is_alive(hit.state.body, hit.quota) end
-  if hit.op ~= TAKE and hit.op ~= LOOK then return false end
+  if hit.op ~= TAKE and hit.op ~= LOOK and hit.op ~= TAKE_NOTHING then return false end
   return is_shut_out(hit) or not (hit.idle or hit.algorithm.fits(hit.state.body, hit.quota))
 end
 
@@ -101,11 +101,11 @@ end
 local function take_or_punish(hit, allowed)
   local state = hit.state
   if not hit.refused then
-    if allowed then hit.algorithm.charge(state.body, hit.quota) end
+    if allowed and hit.op == TAKE then hit.algorithm.charge(state.body, hit.quota) end
     return
   end
   if hit.idle then return end
-  if hit.charged then hit.algorithm.force(state.body, hit.quota) end
+  if hit.charged and hit.op == TAKE then hit.algorithm.force(state.body, hit.quota) end
   if hit.punishes and (hit.charged or not is_shut_out(hit)) then
     local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
     shut_out(state, most(state.until_s, state.until_ns, s, ns))
@@ -152,7 +152,7 @@ for _, state in ipairs(states) do
   answer = answer .. struct.pack('>I4', #before) .. before
 end
 for _, hit in ipairs(hits) do
-  if hit.op == TAKE then take_or_punish(hit, allowed) end
+  if hit.op == TAKE or hit.op == TAKE_NOTHING then take_or_punish(hit, allowed) end
 end
 for _, hit in ipairs(hits) do
   if hit.op == FORCE and not hit.never and not hit.idle then hit.algorithm.force(hit.state.body, hit.quota) end

@@ -83,7 +83,7 @@ local function load_log(form)
   -- makes room for a take, and for one whose refusal has been charged; what is given back, and the unit before.
   local function asked(log, hit, gone, count)
     local quota = hit.quota
-    if hit.op == TAKE or hit.op == LOOK then
+    if hit.op == TAKE or hit.op == LOOK or hit.op == TAKE_NOTHING then
       local rank = count - quota.room
       return hit.charged and {rank, rank + quota.due} or {rank}
     end

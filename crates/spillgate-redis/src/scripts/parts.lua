@@ -1,6 +1,6 @@
 -- Shared by the parts of decide.lua: operations by number, the most units that a counter holds, and what is done with
 -- times and spans (seconds, nanoseconds).
-local TAKE, LOOK, FORCE, REFUND, RENEW, RESET = 1, 2, 3, 4, 5, 6
+local TAKE, LOOK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
 local MAX_UNITS = 9007199254740991
 
 local function less(a_s, a_ns, b_s, b_ns)

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::cli_support::{Folder, command};
 use crate::fleet::{PATIENT, check, judged};
 use crate::support::redis::{Cluster, Redis};
-use crate::support::root;
 use crate::support::spillgate::Spillgate;
+use crate::support::{http, root};
 
 fn serve(settings: &str, url: &str) -> Spillgate {
     let settings = root().join("examples").join(settings).display().to_string();
@@ -23,6 +23,30 @@ fn redis_yaml_serves_a_fleet() {
     let left = |server: &Spillgate| check(server.http(), "user_id", "vip-7").1["remaining"].as_u64();
     assert!(left(&servers[0]).is_some_and(|left| left < 50), "somebody takes");
     assert_eq!(redis.keys(&[]).len(), 1);
+}
+
+#[test]
+fn login_yaml_locks_an_account_for_a_fleet() {
+    let redis = Redis::start();
+    let servers = [(); 2].map(|()| {
+        let store = ["--store", &redis.url(), "--store-expected-nodes", "2"];
+        Spillgate::serve(&root().join("examples/login.yaml"), &[&store[..], &PATIENT[..]].concat())
+    });
+    let ask = |server: &Spillgate, cost: u64| {
+        let body = format!(r#"{{"domain":"login","descriptors":[{{"account":"bob"}}],"cost":{cost}}}"#);
+        let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
+        let told: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert_eq!(told["source"], "store");
+        (answer.status, told["retry_after_ms"].as_u64().expect("a time"))
+    };
+    for failure in 0..5 {
+        let server = &servers[failure % 2];
+        assert_eq!([ask(server, 0).0, ask(server, 1).0], [200, 200], "failure {failure}");
+    }
+    let first = ask(&servers[0], 0);
+    assert_eq!(first, (429, 900_000), "the refused question starts the penalty");
+    let (status, left_ms) = ask(&servers[1], 0);
+    assert!(status == 429 && left_ms <= 900_000 && left_ms > 600_000, "{left_ms}");
 }
 
 #[test]

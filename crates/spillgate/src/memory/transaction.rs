@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use spillgate_core::{Decision, Hit, OpKind, Quota, State, Time, Verdict, decide};
+use spillgate_core::{Decision, Hit, Op, OpKind, Quota, State, Time, Verdict, decide};
 
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
@@ -24,7 +24,9 @@ struct Member<'s, 'q> {
 /// The quota under which the hit may need room.
 #[inline]
 fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
-    matches!(hit.op.kind(), OpKind::Take | OpKind::Force).then_some(hit.quota)
+    // A take of nothing adds nothing to what is used, but the penalty that its refusal starts has to lie somewhere.
+    let punishes = || matches!(hit.op, Op::Take { cost: 0, .. }) && hit.quota.penalty_ns() > 0;
+    (matches!(hit.op.kind(), OpKind::Take | OpKind::Force) || punishes()).then_some(hit.quota)
 }
 
 /// A request of several hits.

@@ -31,7 +31,8 @@ pub struct Descriptor<'p> {
 /// What a descriptor does to its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take so many units; 0 looks without taking. A `post_paid` limit is charged in any case.
+    /// Take this many units; 0 looks without taking. A `post_paid` limit is charged in any case, and refuses only looks;
+    /// a refused one starts its penalty.
     Take(u64),
     /// Give so many units back.
     Refund(u64),
@@ -235,6 +236,8 @@ const fn in_slot(key: u128, slot: u128) -> u128 {
 
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
+        // The question before the work: unlike a look, its refusal starts the penalty.
+        Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Look,
         Action::Take(cost) if post_paid => Op::Force { cost },
         Action::Take(cost) => Op::Take { cost, max_wait_ns },

@@ -135,7 +135,8 @@ pub(super) async fn hit<C: Clock>(
     let wire = WireHit::parse(body)?;
     let (key, quota, cost) = (wire.key(&state.0.service)?, wire.quota()?, wire.cost.unwrap_or(1));
     let mut decisions = [Decision::default()];
-    let hits = [Hit::new(key, &quota, Op::Take { cost, max_wait_ns }, Binding::Enforce)];
+    let op = if cost == 0 { Op::Look } else { Op::Take { cost, max_wait_ns } };
+    let hits = [Hit::new(key, &quota, op, Binding::Enforce)];
     let verdict = state.0.service.hit(&hits, &mut decisions).await?;
     let [decision] = decisions;
     let lease = decision.receipt.filter(|_| is_leased(&quota));

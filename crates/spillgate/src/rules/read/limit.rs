@@ -66,8 +66,10 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
     let window = window(&fields, algorithm, around, reporter);
     let policy = Policy::read(&fields, algorithm, around, reporter);
     let (requests_per_unit, (unit, window)) = (requests_per_unit?, window?);
-    let builder =
-        options(QuotaBuilder::new(algorithm, requests_per_unit, window), &fields, algorithm, around, reporter);
+    let mut builder = options(QuotaBuilder::new(algorithm, requests_per_unit, window), &fields, reporter);
+    if let Some(denied) = denied(&fields, algorithm, policy.post_paid, around, reporter) {
+        builder = builder.denied(denied);
+    }
     if reporter.count() > before {
         return None;
     }
@@ -211,14 +213,30 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
     None
 }
 
-/// The options of the quota, where given.
-fn options(
-    mut builder: QuotaBuilder,
+/// What a refusal costs, if anything is said or the file's habit is to charge.
+fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,
+    post_paid: bool,
     around: &Around<'_>,
     reporter: &mut Reporter<'_>,
-) -> QuotaBuilder {
+) -> Option<Denied> {
+    let Some(node) = fields.get("denied") else {
+        // What is charged after the work leaves a refusal nothing to charge.
+        let charged = around.compat_envoy && algorithm != Algorithm::Concurrency && !post_paid;
+        return charged.then_some(Denied::Charged);
+    };
+    let denied = choice(node, "denied", &[("free", Denied::Free), ("charged", Denied::Charged)], reporter)?;
+    if denied == Denied::Charged && post_paid && fields.get("penalty").is_none() {
+        let help = "remove it: with `post_paid` only looks are refused, and they cost nothing; beside a `penalty` it \
+                    has each refused look start that again";
+        reporter.error(node.at, "`denied: charged` does nothing beside `post_paid`", "not with post_paid", help);
+    }
+    Some(denied)
+}
+
+/// The options of the quota, where given.
+fn options(mut builder: QuotaBuilder, fields: &Fields<'_>, reporter: &mut Reporter<'_>) -> QuotaBuilder {
     if let Some(burst) = fields.get("burst").and_then(|node| integer(node, "burst", reporter)) {
         builder = builder.burst(burst);
     }
@@ -231,14 +249,6 @@ fn options(
     let anchors = [("epoch", Anchor::Epoch), ("first_hit", Anchor::FirstHit)];
     if let Some(anchor) = fields.get("anchor").and_then(|node| choice(node, "anchor", &anchors, reporter)) {
         builder = builder.anchor(anchor);
-    }
-    let denied = [("free", Denied::Free), ("charged", Denied::Charged)];
-    match fields.get("denied").and_then(|node| choice(node, "denied", &denied, reporter)) {
-        Some(denied) => builder = builder.denied(denied),
-        None if around.compat_envoy && algorithm != Algorithm::Concurrency => {
-            builder = builder.denied(Denied::Charged);
-        }
-        None => {}
     }
     if let Some(soft_ppm) = fields.get("soft").and_then(|node| share_ppm(node, "soft", reporter)) {
         builder = builder.soft_ppm(soft_ppm);
