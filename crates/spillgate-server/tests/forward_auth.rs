@@ -223,10 +223,11 @@ fn passes_without_the_store_and_stops_at_mistakes(kind: &str, start: fn(u16, u16
     let settings = deployed(kind).join("spillgate.yaml");
     let settings = settings.to_str().expect("a path of text");
     let nowhere = format!("redis://127.0.0.1:{}", support::port::free_port());
-    let spillgate = Spillgate::serve(
-        rules.path(),
-        &["--config", settings, "--grpc", "off", "--store", &nowhere, "--store-expected-nodes", "1"],
-    );
+    let store = ["--store", &nowhere, "--store-expected-nodes", "1"];
+    // The file asks about paths too, which these rules do not limit.
+    let asks = ["--forward-auth-descriptors", "[[{key: remote_address, from: client_ip}]]"];
+    let spillgate =
+        Spillgate::serve(rules.path(), &[&["--config", settings, "--grpc", "off"], &store[..], &asks].concat());
     let open = start(upstream.port(), spillgate.http().port()).get("/", &[]);
     assert_eq!((open.status, open.body.as_str()), (200, Upstream::BODY), "{open:?}");
 

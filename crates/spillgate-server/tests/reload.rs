@@ -165,3 +165,17 @@ fn a_reload_says_which_settings_wait_for_a_restart() {
     let metrics = || http::get(server.admin(), "/metrics", &[]).body;
     eventually("the rules are reloaded all the same", || metrics().contains("rules_reloads_total 2\n").then_some(()));
 }
+
+#[test]
+fn rules_that_forward_auth_would_pass_by_are_not_put_in_force() {
+    let settings = "forward_auth: {domain: api, descriptors: [[{key: user_id, from: client_ip}]]}\n";
+    let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", settings)]);
+    let settings = folder.path("s.yaml");
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("UTF-8")]);
+    folder.write("rules.yaml", &rules(5).replace("user_id", "user_ip"));
+    signal(server.process.id(), "HUP");
+    let line = server.process.logged("no rule of domain `api` limits `user_id`");
+    assert!(line.contains("did you mean `user_ip`?"), "{line}");
+    server.process.logged("those loaded before stay in force");
+    assert_eq!(check(&server), (5, 4));
+}

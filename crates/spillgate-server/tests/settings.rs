@@ -111,6 +111,49 @@ fn settings_files_that_cannot_be_read_are_named() {
 }
 
 #[test]
+fn a_typo_in_forward_auth_is_an_error_and_not_a_limit_that_is_off() {
+    let rules = "domain: web
+descriptors:
+  - {key: remote_address, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: tier, value: gold, rate_limit: {unit: day, requests_per_unit: 9}}
+  - key: step
+    descriptors: [{key: path, rate_limit: {unlimited: true}}]
+";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    let run = |command: &str, domain: &str, descriptor: &str| {
+        let settings = format!(
+            "rules: [rules.yaml]\nhttp: 127.0.0.1:0\ngrpc: off\nadmin: off\n\
+             forward_auth:\n  domain: {domain}\n  descriptors: [[{descriptor}]]\n"
+        );
+        folder.write("s.yaml", &settings);
+        folder.run(&format!("{command} -c s.yaml"))
+    };
+    let address = "{key: remote_address, from: client_ip}";
+    for (domain, descriptor, why, help) in [
+        ("wbe", address, "no rules file has the domain `wbe`", "did you mean `web`?"),
+        ("shop", address, "no rules file has the domain `shop`", "the domains are: web"),
+        ("web", "{key: remote_adress, from: client_ip}", "limits `remote_adress`", "did you mean `remote_address`?"),
+        ("web", "{key: user, from: 'header:X-User'}", "limits `user`", "limit: remote_address, step > path, tier;"),
+        ("web", "{key: tier, from: 'value:golden'}", "limits `tier`", "did you mean `tier`?"),
+        ("web", "{key: step, from: client_ip}", "limits `step`", "rate_limit: {unlimited: true}"),
+    ] {
+        for command in ["validate", "serve"] {
+            let said = run(command, domain, descriptor);
+            assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{command}: {said:?}");
+            assert!(said.stderr.contains(why) && said.stderr.contains(help), "{descriptor}: {}", said.stderr);
+        }
+    }
+    for descriptor in [
+        address,
+        "{key: tier, from: 'header:X-Tier'}",
+        "{key: tier, from: 'value:gold'}",
+        "{key: step, from: 'value:x'}, {key: path, from: client_ip}",
+    ] {
+        assert_eq!(run("validate", "web", descriptor).code, 0, "{descriptor}");
+    }
+}
+
+#[test]
 fn json_carries_every_error_and_no_colour() {
     let folder = Folder::new(&[RULES, ("s.yaml", "htpp: off\nshadow: maybe\n")]);
     let said = folder.run("serve rules.yaml -c s.yaml --json");

@@ -14,7 +14,7 @@ use super::terminal::{Terminal, Tone};
 use super::{NO, OK, UNSERVED, WRONG, dry, explain, store};
 use crate::cli::{Check, Setting};
 use crate::metrics::Metrics;
-use crate::service::{Backend, Bounds, Loaded, Service, ServiceError, ServiceOptions, Shared};
+use crate::service::{Backend, Loaded, Service, ServiceError, ServiceOptions, Shared};
 use crate::settings::{Grants, Settings, StoreUrl};
 
 /// One question and its answer.
@@ -125,7 +125,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
 
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
     let (rules, _) = load::rules(settings)?;
-    let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
+    let options = ServiceOptions::from(settings);
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
 

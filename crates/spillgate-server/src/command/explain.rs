@@ -11,12 +11,13 @@ use super::show::duration;
 use super::table::Table;
 use super::terminal::{Terminal, Tone};
 use crate::cli::Check;
+use crate::service::Loaded;
 use crate::settings::StoreUrl;
 
 /// For people.
 pub(super) fn text(
     check: &Check,
-    rules: &Rules,
+    rules: &Loaded,
     pairs: &Pairs<'_>,
     asked: &[Asked<'_>],
     terminal: &Terminal,
@@ -55,7 +56,7 @@ pub(super) fn text(
 fn descriptor(
     text: &mut String,
     check: &Check,
-    rules: &Rules,
+    rules: &Loaded,
     number: usize,
     entries: &[(&str, &str)],
     terminal: &Terminal,
@@ -76,7 +77,8 @@ fn descriptor(
     }
     text.push_str(&table.text(false, terminal));
     let Some(rule) = rules.find(&check.domain, entries) else {
-        text.push_str("  no rule matches: allowed and not counted\n");
+        let outcome = if rules.denies_unmatched() { "refused (unmatched: deny)" } else { "allowed and not counted" };
+        text.push_str(&format!("  no rule matches: {outcome}\n"));
         return;
     };
     text.push_str(&format!("  rule {} at {}{}\n", terminal.paint(Tone::Title, &rule.path), rule.origin, modes(rule)));

@@ -19,7 +19,7 @@ use crate::listener::{App, Server};
 use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState};
-use crate::service::{Bounds, Service, ServiceOptions};
+use crate::service::{Service, ServiceOptions};
 use crate::settings::{Listen, Settings};
 
 /// Why there is no server.
@@ -118,7 +118,7 @@ fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Resu
     for note in store::notes(settings, &rules) {
         tracing::info!("{note}");
     }
-    let options = ServiceOptions { shadow: settings.shadow, bounds: Bounds::from(&settings.limits) };
+    let options = ServiceOptions::from(settings);
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new()))))
 }
 

@@ -4,7 +4,9 @@
 mod answer;
 mod backend;
 mod error;
+mod loaded;
 mod moment;
+mod options;
 mod peer;
 mod readiness;
 pub mod rls;
@@ -13,7 +15,6 @@ mod tests;
 
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,81 +29,20 @@ use spillgate::{
 use spillgate_redis::Failure;
 use tokio::sync::watch;
 
-use crate::metrics::{Metrics, Outcome, RuleCounters};
-use crate::settings::{Grants, Limits};
+use crate::metrics::{Metrics, Outcome};
+use crate::settings::Grants;
 
 pub use answer::{Answer, Judged, Status};
 pub use backend::{Backend, Shared};
 pub use error::ServiceError;
+pub use loaded::{Loaded, UNMATCHED};
 pub use moment::{Moment, Timing};
+pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
 
-use readiness::Policies;
-
 /// The log is told of a full store at most this often.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
-
-/// What one request can hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Descriptors of a request.
-    pub descriptors: usize,
-    /// Entries of a descriptor.
-    pub entries: usize,
-    /// Bytes of an entry's key, and of the domain.
-    pub key_bytes: usize,
-    /// Bytes of an entry's value that are counted; rules match the whole value.
-    pub value_bytes: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds { descriptors: 32, entries: 16, key_bytes: 256, value_bytes: 1024 }
-    }
-}
-
-impl From<&Limits> for Bounds {
-    fn from(limits: &Limits) -> Self {
-        Bounds {
-            descriptors: limits.descriptors,
-            entries: limits.entries,
-            key_bytes: limits.key,
-            value_bytes: limits.value,
-        }
-    }
-}
-
-/// How a service behaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceOptions {
-    /// Judge and count, never refuse.
-    pub shadow: bool,
-    /// What one request can hold.
-    pub bounds: Bounds,
-}
-
-/// The rules of one load, with their counters.
-#[derive(Debug)]
-pub struct Loaded {
-    rules: Rules,
-    counters: Box<[RuleCounters]>,
-    policies: Policies,
-}
-
-impl Loaded {
-    fn new(rules: Rules, metrics: &Metrics) -> Loaded {
-        Loaded { counters: metrics.for_rules(&rules), policies: Policies::of(&rules), rules }
-    }
-}
-
-impl Deref for Loaded {
-    type Target = Rules;
-
-    fn deref(&self) -> &Rules {
-        &self.rules
-    }
-}
 
 /// Rules, limiter and counters behind one question.
 pub struct Service<C = SystemClock> {
@@ -139,7 +79,7 @@ impl<C: Clock> Service<C> {
         metrics: Arc<Metrics>,
     ) -> Service<C> {
         let service = Service {
-            loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics)),
+            loaded: ArcSwap::from_pointee(Loaded::new(rules, &metrics, &options)),
             limiter,
             options,
             metrics,
@@ -160,7 +100,7 @@ impl<C: Clock> Service<C> {
 
     /// Puts other rules in force; requests that are being judged finish by the old ones.
     pub fn replace_rules(&self, rules: Rules) {
-        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics)));
+        self.loaded.store(Arc::new(Loaded::new(rules, &self.metrics, &self.options)));
         self.metrics.reloads.inc();
         self.weigh_readiness();
     }
@@ -244,6 +184,7 @@ impl<C: Clock> Service<C> {
     ) -> Result<Plan<'p>, ServiceError> {
         self.admit(request, grants)?;
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
+        loaded.refuse_unmatched(&mut plan, request);
         if plan.too_large {
             return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
         }

@@ -30,6 +30,7 @@ pub(crate) use resolve::shows_secret;
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
+pub(crate) use values::nearest;
 pub use values::{duration, duration_mend};
 
 /// Everything that can be set, checked.
@@ -47,6 +48,8 @@ pub struct Settings {
     pub rules: Vec<PathBuf>,
     /// Judge and count, never refuse.
     pub shadow: bool,
+    /// Refuse what no rule matches.
+    pub deny_unmatched: bool,
     /// Threads that serve; `None` is one for each core.
     pub workers: Option<usize>,
     /// What is logged, as `tracing` filters say it.

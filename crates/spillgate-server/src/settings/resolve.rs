@@ -423,6 +423,7 @@ fn blank() -> Settings {
         admin_token_file: None,
         rules: Vec::<PathBuf>::new(),
         shadow: false,
+        deny_unmatched: false,
         workers: None,
         log_level: String::new(),
         log_format: LogFormat::Text,

@@ -321,7 +321,7 @@ fn is_header_name(name: &str) -> bool {
 }
 
 /// The word among `words` that was most likely meant, if any is near.
-pub(super) fn nearest<'w>(text: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+pub(crate) fn nearest<'w>(text: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     // A bound on the length keeps the quadratic distance cheap for hostile input.
     if text.len() > 64 {
         return None;

@@ -82,7 +82,8 @@ impl TestServer {
         let rules = Rules::parse(&files).unwrap();
         let metrics = Arc::new(Metrics::new());
         let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
-        let options = ServiceOptions { shadow: setup.shadow, bounds: (&setup.limits).into() };
+        let options =
+            ServiceOptions { shadow: setup.shadow, bounds: (&setup.limits).into(), ..ServiceOptions::default() };
         let service = Arc::new(Service::new(rules, limiter, options, Arc::clone(&metrics)));
         let grpc = Grpc::new(Arc::clone(&service), setup.grants, setup.limits.body).unwrap();
         let mut server = Server::new(setup.limits, Some(2), Arc::clone(&metrics));

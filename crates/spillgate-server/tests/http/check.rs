@@ -294,3 +294,26 @@ fn two_limits_of_one_size_without_names_have_names_of_their_own() {
     let refused = check(&app, r#"{"alike":"x"},{"like":"x"}"#);
     assert_eq!((refused.status, &refused.json()["violated-policies"]), (429, &json!(["2-per-3600s-2"])));
 }
+
+#[test]
+fn what_no_rule_matches_is_refused_where_the_server_says_so() {
+    let strict = ServiceOptions { deny_unmatched: true, ..ServiceOptions::default() };
+    let app = App::with(options(), strict);
+    for descriptors in [r#"{"user":"7"}"#, r#"{"user_id":"7"},{"user":"7"}"#, r#"{"user_id":"7","path":"/"}"#] {
+        let reply = check(&app, descriptors);
+        assert!(reply.problem(429).contains("no rule matches"), "{}", reply.body);
+        assert_eq!(reply.json()["violated-policies"], json!(["unmatched"]));
+        assert_eq!((&reply.json()["rule"], &reply.json()["retry_after_ms"]), (&Value::Null, &Value::Null));
+    }
+    assert_eq!(check(&app, r#"{"user_id":"7"}"#).json()["remaining"], 2, "no limit was charged beside it");
+    let unknown = |cost: u64| format!(r#"{{"domain":"apy","descriptors":[{{"user_id":"7"}}],"cost":{cost}}}"#);
+    assert_eq!([0, 1].map(|cost| app.post("/v1/check", &unknown(cost)).status), [429, 429]);
+    assert_eq!(check(&app, r#"{"path":"/free"}"#).status, 200, "a rule that limits nothing matches");
+    let rls = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"7"}]}]}"#;
+    let rls = app.post("/json", rls);
+    assert_eq!((rls.status, &rls.json()["statuses"][0]["code"]), (429, &json!("OVER_LIMIT")));
+
+    let shadow = App::with(options(), ServiceOptions { shadow: true, ..strict });
+    assert_eq!(check(&shadow, r#"{"user":"7"}"#).status, 200);
+    assert_eq!(check(&App::new(), r#"{"user":"7"}"#).status, 200, "unless it says so");
+}

@@ -173,3 +173,18 @@ fn rules_that_the_store_cannot_count_are_errors_at_the_start_and_at_a_reload() {
     assert_eq!((said.code, said.stdout.as_str()), (2, ""));
     assert!(said.stderr.contains("rules.yaml:4") && said.stderr.contains("microseconds"), "{}", said.stderr);
 }
+
+#[test]
+fn what_no_rule_matches_is_refused_where_the_server_says_so() {
+    let (redis, folder) = (Redis::start(), rules("  - {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n"));
+    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--unmatched", "deny"]].concat());
+    let mut both = request("a", &["1"]);
+    both.descriptors.extend(request("b", &["1"]).descriptors);
+    let answer = Runtime::new()
+        .expect("a runtime")
+        .block_on(async { client(&server).await.should_rate_limit(both).await.expect("an answer").into_inner() });
+    let codes: Vec<_> = answer.statuses.iter().map(|status| status.code()).collect();
+    assert_eq!((answer.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
+    let (status, left) = check(server.http(), "a", "1");
+    assert_eq!((status, left["remaining"].as_u64()), (200, Some(4)), "nothing was taken beside it");
+}

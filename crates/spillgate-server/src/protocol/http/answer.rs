@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
 use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
 
-use crate::service::{Answer, Judged};
+use crate::service::{Answer, Judged, UNMATCHED};
 
 use super::Response;
 use super::lease::{Lease, is_leased};
@@ -162,6 +162,10 @@ impl<'a> Told<'a> {
     }
 
     fn detail(&self) -> &'static str {
+        let binding = self.binding.and_then(|index| self.policies.get(index));
+        if self.rule.is_none() && binding.is_some_and(|policy| policy.name == Some(UNMATCHED)) {
+            return "no rule matches, and this server refuses what no rule matches";
+        }
         let decision = self.shown.map(|(_, decision)| decision);
         if decision.is_some_and(|decision| decision.limit == 0 && decision.reason != Reason::StoreFull) {
             return "the limit is 0: it refuses everything";

@@ -1,0 +1,73 @@
+//! The rules of one load, with what is made of them.
+
+use std::ops::Deref;
+
+use spillgate::rules::{Action, Limit, Plan, Request, Rules, Unit};
+use spillgate::{Binding, Hit, Op};
+
+use super::ServiceOptions;
+use super::readiness::Policies;
+use crate::metrics::{Metrics, RuleCounters};
+
+/// The name of the limit that refuses what no rule matches.
+pub const UNMATCHED: &str = "unmatched";
+
+/// The rules of one load, with their counters.
+#[derive(Debug)]
+pub struct Loaded {
+    pub(super) rules: Rules,
+    pub(super) counters: Box<[RuleCounters]>,
+    pub(super) policies: Policies,
+    /// A limit of 0 for what no rule matches, if that is to be refused.
+    unmatched: Option<Limit>,
+}
+
+impl Loaded {
+    pub(super) fn new(rules: Rules, metrics: &Metrics, options: &ServiceOptions) -> Loaded {
+        let unmatched = || {
+            let mut limit = Limit::overriding(Unit::Second, 0);
+            limit.name = Some(UNMATCHED.into());
+            limit
+        };
+        Loaded {
+            counters: metrics.for_rules(&rules),
+            policies: Policies::of(&rules),
+            rules,
+            unmatched: options.deny_unmatched.then(unmatched),
+        }
+    }
+
+    /// Whether what no rule matches is refused.
+    #[must_use]
+    pub const fn denies_unmatched(&self) -> bool {
+        self.unmatched.is_some()
+    }
+
+    /// Gives every descriptor that nothing matches the limit that refuses it, if there is one.
+    pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'p>) {
+        let Some(limit) = &self.unmatched else { return };
+        // Beside the first hit, so that a request in one slot of a cluster stays there.
+        let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
+        let mut refusing = None;
+        for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors) {
+            let unmatched = planned.rule.is_none() && planned.hits.is_empty();
+            if !unmatched || matches!(descriptor.action, Action::Refund(_)) {
+                continue;
+            }
+            // A look at a limit of 0 would pass.
+            let at = *refusing.get_or_insert_with(|| {
+                plan.hits.push(Hit::new(key, &limit.quota, Op::take(1), Binding::Enforce));
+                plan.hits.len() - 1
+            });
+            planned.hits.push((at, limit));
+        }
+    }
+}
+
+impl Deref for Loaded {
+    type Target = Rules;
+
+    fn deref(&self) -> &Rules {
+        &self.rules
+    }
+}
