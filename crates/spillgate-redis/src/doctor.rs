@@ -36,6 +36,17 @@ pub struct Report {
     pub servers: Vec<ServerReport>,
     /// Of a cluster.
     pub cluster: Option<ClusterReport>,
+    /// The sentinels that the URL names; none of other stores.
+    pub sentinels: Vec<SentinelReport>,
+}
+
+/// What one sentinel says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentinelReport {
+    /// Its host and port.
+    pub address: String,
+    /// Where it says the primary is, or why it says nothing.
+    pub primary: Result<String, Failed>,
 }
 
 /// One server. What the user may not ask is `None`.
@@ -71,6 +82,8 @@ pub struct Info {
     pub role: String,
     /// Replicas that are connected.
     pub replicas: u64,
+    /// Whether it refuses writes while it has not enough replicas: `min-replicas-to-write`.
+    pub waits_for_replicas: bool,
     /// The bound on its memory; 0 for none.
     pub maxmemory_bytes: u64,
     /// How much of that is in use.
@@ -112,11 +125,20 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
             return cluster(&access, Patient::new(first, settings.timeout), settings, now).await;
         }
     };
-    let connected = within(settings.connect_timeout, Target { access, location }.reach()).await?;
+    let target = Target { access, location };
+    let connected = within(settings.connect_timeout, target.reach()).await?;
     let mut patient = Patient::new(connected, settings.timeout);
     patient.is_let_in().await?;
     let server = server(patient, settings, None, now).await;
-    Ok(Report { servers: vec![server], cluster: None })
+    let sentinels = match &target.location {
+        Location::ToldBy(sentinels) => sentinels.each(&target.access, settings.connect_timeout).await,
+        Location::At(_) => Vec::new(),
+    };
+    let told = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Failed>)| SentinelReport {
+        address: address.to_string(),
+        primary: primary.map(|primary| primary.to_string()),
+    };
+    Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(told).collect() })
 }
 
 async fn cluster(
@@ -144,7 +166,7 @@ async fn cluster(
             Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
         });
     }
-    Ok(Report { servers, cluster: Some(report) })
+    Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
 }
 
 /// One server, of a cluster with what it has there.
@@ -216,6 +238,8 @@ impl Info {
             version,
             role: of("role"),
             replicas: number("connected_slaves"),
+            // A line that is there only then.
+            waits_for_replicas: field(text, "min_slaves_good_slaves").is_some(),
             maxmemory_bytes: number("maxmemory"),
             used_memory_bytes: number("used_memory"),
             maxmemory_policy: of("maxmemory_policy"),
@@ -237,14 +261,16 @@ mod tests {
     #[test]
     fn info_of_either_product_is_read() {
         let text = "# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n# Memory\r\nused_memory:512\r\nmaxmemory:1024\r\n\
-                    maxmemory_policy:volatile-ttl\r\nrole:master\r\nconnected_slaves:2\r\n";
+                    maxmemory_policy:volatile-ttl\r\nrole:master\r\nconnected_slaves:2\r\nmin_slaves_good_slaves:2\r\n";
         let redis = Info::read(text);
         assert_eq!((redis.product.as_str(), redis.version.as_str()), ("redis", "7.0.15"));
         let memory = (redis.used_memory_bytes, redis.maxmemory_bytes, redis.maxmemory_policy.as_str());
         assert_eq!(memory, (512, 1024, "volatile-ttl"));
         assert_eq!((redis.role.as_str(), redis.replicas, redis.in_cluster), ("master", 2, false));
+        assert!(redis.waits_for_replicas);
         let valkey = Info::read("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:8.1.0\ncluster_enabled:1\n");
         assert_eq!((valkey.product.as_str(), valkey.version.as_str(), valkey.in_cluster), ("valkey", "8.1.0", true));
+        assert!(!valkey.waits_for_replicas);
         let sentinel = |mode: &str| Info::read(&format!("{mode}:sentinel\n")).is_sentinel;
         assert!(sentinel("redis_mode") && sentinel("server_mode") && !redis.is_sentinel && !valkey.is_sentinel);
     }

@@ -1,13 +1,16 @@
 //! The primary that sentinels know by a name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use redis::{ConnectionAddr, Pipeline, RedisConnectionInfo, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::failure::{Failed, Failure};
 use crate::target::{Access, Connected};
@@ -20,11 +23,13 @@ pub(crate) struct Sentinels {
     pub(crate) name: String,
     /// The epoch of the latest failover that anybody has told of. An earlier one is believed only if all tell of it.
     epoch: AtomicU64,
+    /// The primary that was connected to last. It is tried while no sentinel says anything.
+    last: ArcSwapOption<ConnectionAddr>,
 }
 
 impl Sentinels {
     pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
-        Sentinels { addresses, name, epoch: AtomicU64::new(0) }
+        Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
     }
 
     /// A connection to the primary.
@@ -35,12 +40,16 @@ impl Sentinels {
         // A primary that was frozen does not know what was done without it, and answers when it goes on.
         let is_still_there = self.address(access).await? == address;
         match role {
-            Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => Ok(primary),
+            Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => {
+                self.last.store(Some(Arc::new(address)));
+                Ok(primary)
+            }
             _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
         }
     }
 
-    /// The primary's address by the word of the sentinel that has heard of the latest failover.
+    /// The primary's address by the word of the sentinel that has heard of the latest failover; if no sentinel says
+    /// anything, where it was last.
     async fn address(&self, access: &Access) -> Result<ConnectionAddr, Failed> {
         let most = self.addresses.len() / 2 + 1;
         let mut asked: FuturesUnordered<_> = self
@@ -50,7 +59,7 @@ impl Sentinels {
             .map(async |(i, sentinel)| (i, self.told_by(sentinel, access).await))
             .collect();
         let mut until = Instant::now() + access.sentinels_within;
-        let (mut newest, mut answers) = (None, 0);
+        let (mut newest, mut answers, mut was_refused) = (None, 0, false);
         let mut failed = (0, Failed::new(Failure::Timeout, "no sentinel answered in time"));
         while let Ok(Some((i, told))) = timeout_at(until, asked.next()).await {
             match told {
@@ -63,11 +72,17 @@ impl Sentinels {
                         newest = Some((epoch, address));
                     }
                 }
-                Err(error) if i >= failed.0 => failed = (i, error),
-                Err(_) => {}
+                Err(error) => {
+                    was_refused |= !matches!(error.class, Failure::Disconnected | Failure::Timeout);
+                    if i >= failed.0 {
+                        failed = (i, error);
+                    }
+                }
             }
         }
-        let (epoch, address) = newest.ok_or(failed.1)?;
+        let Some((epoch, address)) = newest else {
+            return self.last.load().as_deref().filter(|_| !was_refused).cloned().ok_or(failed.1);
+        };
         let known = self.epoch.fetch_max(epoch, Ordering::Relaxed);
         if epoch < known {
             if answers < self.addresses.len() {
@@ -78,6 +93,20 @@ impl Sentinels {
             self.epoch.store(epoch, Ordering::Relaxed);
         }
         Ok(address)
+    }
+
+    /// What each of them says by itself: where the primary is.
+    pub(crate) async fn each(
+        &self,
+        access: &Access,
+        within: Duration,
+    ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Failed>)> {
+        let late = || Failed::new(Failure::Timeout, format!("no answer within {within:?}"));
+        let asked = self.addresses.iter().map(async |sentinel| {
+            let told = timeout(within, self.told_by(sentinel, access)).await.unwrap_or_else(|_| Err(late()));
+            (sentinel.clone(), told.map(|(_, address)| address))
+        });
+        join_all(asked).await
     }
 
     /// The epoch of the latest failover, and the primary's address since.

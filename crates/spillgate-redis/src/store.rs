@@ -69,7 +69,7 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 /// A replica takes over with what had reached it. The takes that had not are forgotten, and a limit is exceeded by that
 /// many at most:
 ///
-/// * of a primary that died, those of its last replication lag;
+/// * of a primary that died, or was handed over by `SENTINEL FAILOVER`, those of its last replication lag;
 /// * of a primary that is cut off from the others and lives, also all that it admits to those who still reach it. A
 ///   cluster's primary goes on for `cluster-node-timeout` at most; one of sentinels as long as the cut lasts, or for
 ///   `min-replicas-max-lag` where it has `min-replicas-to-write`. Meanwhile the two sides may each admit the limit.

@@ -1,6 +1,7 @@
 //! Sentinels that tell what a test says: late news, none, and what was true before.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use spillgate_redis::{Failure, RedisStore, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -104,6 +105,33 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     fakes.iter().for_each(|fake| fake.tell(Told::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("what all tell is believed", || is_at(&store, &new)).await;
+}
+
+/// What they told last is all there is to go by; that the server is still a primary, it says itself.
+#[tokio::test]
+async fn without_any_sentinel_the_last_primary_is_tried() {
+    let (primary, other) = (Server::start(), Server::start());
+    let (fakes, url) = three(Told::Primary(1, primary.port())).await;
+    let settings = Settings { connections: 1, connect_timeout: Duration::from_secs(1), ..patient(&url) };
+    let store = RedisStore::new(&settings).expect("valid");
+    take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
+
+    // Some hang up, and one is silent.
+    fakes.iter().for_each(|fake| fake.tell(Told::Gone));
+    fakes[1].tell(Told::Nothing);
+    primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    until_decided(&store, &a_day(1000)).await;
+    assert!(is_at(&store, &primary));
+
+    // It was demoted, and none of them says what took its place.
+    primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let is_left = |failed: spillgate_redis::Failed| failed.detail.contains("is no primary");
+    until("a replica is not asked", || store.trouble().is_some_and(is_left)).await;
+
+    // What a sentinel says goes before what it said once.
+    fakes[2].tell(Told::Primary(2, other.port()));
+    until("the new primary is found", || is_at(&store, &other)).await;
 }
 
 /// It is cut off from its replicas and the sentinels, and we still reach it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use spillgate::{Clock as _, SystemClock};
 use spillgate_redis::Failure;
-use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, ServerReport, examine};
+use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport, examine};
 
 use super::load::{self, Problems, Trouble};
 use super::show::{count, duration};
@@ -172,6 +172,10 @@ fn wrapped(text: &str) -> Vec<String> {
 
 fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
     let mut all: Vec<Finding> = report.cluster.iter().flat_map(|it| cluster(it, &store::user(settings))).collect();
+    if !report.sentinels.is_empty() {
+        let info = report.servers.first().and_then(|server| server.info.as_ref());
+        all.extend([sentinels(&report.sentinels, &report.servers), failover(info)]);
+    }
     for server in &report.servers {
         let place = report.cluster.as_ref().map(|_| server.address.clone());
         let found = of_server(settings, server, report.cluster.is_some());
@@ -216,6 +220,42 @@ fn cluster(cluster: &ClusterReport, user: &str) -> Vec<Finding> {
         }
     };
     vec![state, slots, replicas]
+}
+
+/// Whether all sentinels of the URL say where the primary is.
+fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding {
+    let count = |of: usize| format!("{of} of {}", sentinels.len());
+    let silent: Vec<_> = sentinels.iter().filter_map(|it| Some((&it.address, it.primary.as_ref().err()?))).collect();
+    if let Some((address, why)) = silent.first() {
+        let found = format!("{} say where the primary is; {address}: {why}", count(sentinels.len() - silent.len()));
+        let help =
+            "start it again, or name those that run in `store.url`: while most of them are gone no replica takes over";
+        return Finding::new("sentinels", Grade::Mend, masked(&found), help);
+    }
+    let is_other = |told: &&SentinelReport| !servers.iter().any(|it| told.primary.as_ref() == Ok(&it.address));
+    if let Some(SentinelReport { address, primary: Ok(primary) }) = sentinels.iter().find(is_other) {
+        let help = "it has missed a failover: see that it runs and reaches the others, or take it out of `store.url`";
+        return Finding::new("sentinels", Grade::Mend, format!("{address} says that the primary is {primary}"), help);
+    }
+    Finding::good("sentinels", format!("{} say where the primary is", count(sentinels.len())))
+}
+
+/// What becomes of counts when a primary that sentinels watch is cut off.
+fn failover(info: Option<&Info>) -> Finding {
+    match info {
+        None => Finding::unknown("failover"),
+        Some(info) if info.replicas == 0 => {
+            let help = "when the primary is gone, limits are left to on_store_failure until it is back: add a replica";
+            Finding::new("failover", Grade::Note, "the primary has no replica that could take over", help)
+        }
+        Some(info) if info.waits_for_replicas => Finding::good("failover", "min-replicas-to-write is set"),
+        Some(_) => {
+            let help = "a primary that is cut off, and that servers still reach, counts beside the one that took over for \
+                        as long as the cut lasts: CONFIG SET min-replicas-to-write 1, on the replicas too, and it does \
+                        for min-replicas-max-lag at most (without a replica limits are then left to on_store_failure)";
+            Finding::new("failover", Grade::Mend, "min-replicas-to-write is 0", help)
+        }
+    }
 }
 
 fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Vec<Finding> {

@@ -126,7 +126,7 @@ fn doctor_guesses_why_a_store_is_none() {
     });
     let deaf = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let of_deaf = deaf.local_addr().expect("bound");
-    let (_sentinel, of_sentinel) = sentinel(&folder);
+    let (_sentinel, of_sentinel) = sentinel(&folder, "");
     let rows = [
         (format!("redis://{of_web}"), "check the port: another program"),
         (format!("rediss://{of_deaf}"), "does that port speak TLS?"),
@@ -143,10 +143,39 @@ fn doctor_guesses_why_a_store_is_none() {
     assert!(help(&told, "role").contains("redis-sentinel://127.0.0.1:"), "{told}");
 }
 
-/// A sentinel that watches nobody, and its address.
-fn sentinel(folder: &Folder) -> (Process, String) {
+#[test]
+fn doctor_looks_at_every_sentinel_and_at_what_a_cut_off_primary_does() {
+    let (primary, folder) = (Redis::start(), rules(LIMITS));
+    let port = primary.url().rsplit(':').next().expect("a port").to_owned();
+    let (_sentinel, live) = sentinel(&folder, &format!("sentinel monitor main 127.0.0.1 {port} 1\n"));
+    let gone = format!("127.0.0.1:{}", free_port());
+    let doctor = |sentinels: &str| {
+        let said = folder.run(&format!("doctor --json --store redis-sentinel://{sentinels}/main --store-deadline 5s"));
+        (said.code, json(&said))
+    };
+    let grade = |told: &Value, what: &str| grades(told).into_iter().find(|(it, _)| it == what).expect("looked at").1;
+    let (_, told) = doctor(&live);
+    assert_eq!(["sentinels", "failover"].map(|what| grade(&told, what)), ["ok", "note"], "no replica: {told}");
+
+    let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", &port]);
+    eventually("the replica follows", || primary.run(&["info", "replication"]).contains("state=online").then_some(()));
+    let (code, told) = doctor(&format!("{gone},{live}"));
+    assert_eq!(
+        (code, ["sentinels", "failover"].map(|what| grade(&told, what))),
+        (1, ["mend", "mend"].map(str::to_owned))
+    );
+    assert!(told.to_string().contains(&format!("1 of 2 say where the primary is; {gone}")), "{told}");
+    assert!(help(&told, "failover").contains("CONFIG SET min-replicas-to-write 1"), "{told}");
+
+    assert_eq!(primary.run(&["config", "set", "min-replicas-to-write", "1"]), "OK");
+    let (code, told) = doctor(&live);
+    assert_eq!((code, mends(&told)), (0, vec![]), "{told}");
+}
+
+/// A sentinel and its address.
+fn sentinel(folder: &Folder, settings: &str) -> (Process, String) {
     let port = free_port().to_string();
-    folder.write("sentinel.conf", "");
+    folder.write("sentinel.conf", settings);
     let mut command = Command::new("redis-server");
     command.arg(folder.path("sentinel.conf")).args(["--sentinel", "--bind", "127.0.0.1", "--port", &port]);
     let process = Process::start("sentinel", &mut command);
