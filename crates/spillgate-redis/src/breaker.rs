@@ -70,12 +70,10 @@ impl Breaker {
         was_open
     }
 
-    /// No answer came.
-    pub(crate) fn failed(&self, now_ns: u64) {
+    /// No answer came. Returns whether that opens it.
+    pub(crate) fn failed(&self, now_ns: u64) -> bool {
         let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if failures >= self.max_failures || self.circuit() != Circuit::Closed {
-            self.open(now_ns);
-        }
+        (failures >= self.max_failures || self.circuit() != Circuit::Closed) && self.open(now_ns)
     }
 
     /// A request ended, and nobody knows more of the server: if it was the probe, the next one passes.
@@ -86,13 +84,15 @@ impl Breaker {
         }
     }
 
-    /// The server serves nobody.
-    pub(crate) fn open(&self, now_ns: u64) {
+    /// The server serves nobody. Returns whether that opens it.
+    pub(crate) fn open(&self, now_ns: u64) -> bool {
         let next = self.next_probe_ns(now_ns);
-        if self.probe_at_ns.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        let was_closed = self.probe_at_ns.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if !was_closed {
             // It was the probe that failed, or one that was asked before.
             self.probe_at_ns.fetch_and(!PROBING, Ordering::AcqRel);
         }
+        was_closed
     }
 
     pub(crate) fn circuit(&self) -> Circuit {
@@ -134,7 +134,7 @@ mod tests {
             breaker.succeeded();
         }
         assert_eq!(breaker.circuit(), Circuit::Closed);
-        (0..3).for_each(|_| breaker.failed(100));
+        assert_eq!([100; 3].map(|now_ns| breaker.failed(now_ns)), [false, false, true]);
         assert_eq!(breaker.circuit(), Circuit::Open);
         assert!(!breaker.admits(101));
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn one_success_closes_it() {
         let breaker = breaker();
-        (0..3).for_each(|_| breaker.failed(1));
+        assert_eq!([1; 3].map(|now_ns| breaker.failed(now_ns)), [false, false, true]);
         assert!(breaker.admits(1 + PROBE_EVERY_NS));
         breaker.succeeded();
         assert_eq!(breaker.circuit(), Circuit::Closed);

@@ -165,7 +165,7 @@ impl Links {
         if now.duration_since(since) < self.usual_wait {
             return self.breaker.learnt_nothing();
         }
-        self.breaker.failed(self.at_ns(now));
+        self.tell_if(self.breaker.failed(self.at_ns(now)));
         if self.breaker.circuit() == Circuit::Closed {
             return;
         }
@@ -181,7 +181,18 @@ impl Links {
     /// By its own word the server serves nobody.
     pub(crate) fn serves_nobody(&self, why: &Failed) {
         self.trouble.store(Some(Arc::new(why.clone())));
-        self.breaker.open(self.at_ns(Instant::now()));
+        self.open();
+    }
+
+    fn open(&self) {
+        self.tell_if(self.breaker.open(self.at_ns(Instant::now())));
+    }
+
+    /// Wakes whoever looks after the store.
+    fn tell_if(&self, has_opened: bool) {
+        if has_opened {
+            self.target.access.circuit_opened.notify_one();
+        }
     }
 
     /// The server has answered.
@@ -279,7 +290,7 @@ impl Kept {
                     links.trouble.store(Some(Arc::new(failed)));
                     // Others may serve all the same.
                     if !links.is_live() {
-                        links.breaker.open(links.at_ns(Instant::now()));
+                        links.open();
                     }
                 }
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::address::{Servers, Url};
@@ -87,6 +88,7 @@ struct Shared {
     forms: Forms,
     max_in_flight: usize,
     in_flight: AtomicUsize,
+    circuit_opened: Arc<Notify>,
     failures: [AtomicU64; Failure::ALL.len()],
     give_backs_lost: AtomicU64,
 }
@@ -129,6 +131,7 @@ impl RedisStore {
         let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
         let has_all_slots = !matches!(url.servers, Servers::Cluster(_));
         let access = Access { has_all_slots, ..Access::new(url.user, tls, settings) };
+        let circuit_opened = Arc::clone(&access.circuit_opened);
         let server = |access, location| Topology::Server {
             server: Server::new(Target { access: Arc::new(access), location }, settings),
             sent_on_at: ArcSwapOption::empty(),
@@ -148,6 +151,7 @@ impl RedisStore {
             forms: Forms::new(settings),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
+            circuit_opened,
             failures: Default::default(),
             give_backs_lost: AtomicU64::new(0),
         };
@@ -288,6 +292,21 @@ impl RedisStore {
             Topology::Server { server, .. } => server.circuit(),
             Topology::Cluster(cluster) => cluster.circuit(),
         }
+    }
+
+    /// Whether nobody serves, so that requests fail without being asked, apart from those that try whether it still is so.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        match &self.shared.topology {
+            Topology::Server { server, .. } => server.circuit() != Circuit::Closed,
+            Topology::Cluster(cluster) => cluster.circuit() == Circuit::Open,
+        }
+    }
+
+    /// Waits until the circuit of a server has opened, if none has since this was waited for last: for the one task that looks
+    /// after the store.
+    pub async fn circuit_opened(&self) {
+        self.shared.circuit_opened.notified().await;
     }
 
     /// Why the server does not serve, if so: the last attempt to connect failed, or what opened the circuit. Of a cluster,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::{Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value, cmd};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 
 use crate::connection::Connection;
@@ -36,6 +37,8 @@ pub(crate) struct Access {
     pub(crate) has_all_slots: bool,
     /// So long sentinels are waited for.
     pub(crate) sentinels_within: Duration,
+    /// Woken when the breaker of a server opens.
+    pub(crate) circuit_opened: Arc<Notify>,
 }
 
 impl Access {
@@ -48,6 +51,7 @@ impl Access {
             has_all_slots: true,
             // A connection takes two answers of theirs.
             sentinels_within: settings.connect_timeout / 4,
+            circuit_opened: Arc::default(),
         }
     }
 

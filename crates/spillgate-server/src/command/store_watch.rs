@@ -74,14 +74,20 @@ impl<'s> Watch<'s> {
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
             self.tell_change(probed);
             self.tell_failures();
-            sleep(if why.is_none() { ASK_EVERY } else { TRY_EVERY }).await;
+            match why {
+                // An outage is seen when it begins.
+                None => drop(timeout(ASK_EVERY, self.shared.store().circuit_opened()).await),
+                Some(_) => sleep(TRY_EVERY).await,
+            }
         }
     }
 
     /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
     async fn probe(&mut self) -> Result<(), Failed> {
         let store = self.shared.store();
-        let connected = timeout(PROBE_WITHIN, store.connected()).await;
+        // While requests are not asked, somebody is connecting already.
+        let patience = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
+        let connected = timeout(patience, store.connected()).await;
         self.probes = self.probes.wrapping_add(1);
         let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
         // One of a cluster decides some probes, and goes on being probed: it is one no longer when it sends none elsewhere.
@@ -97,14 +103,15 @@ impl<'s> Watch<'s> {
         })
     }
 
-    /// So many probes in a row may fail before a store that answered is one that does not. A cluster answers while some of
-    /// its nodes do: most requests are decided then, and the rest would fare no better elsewhere.
+    /// So many probes in a row may fail before a store that answered is one that does not: the first one, once requests are
+    /// not asked any more. A cluster answers while some of its nodes do: most requests are decided then, and the rest would
+    /// fare no better elsewhere.
     fn patience(&self) -> usize {
-        let nodes = self.shared.store().nodes();
-        match self.shared.store().circuit() {
-            Circuit::Closed => FAILED_PROBES * nodes.len(),
-            Circuit::HalfOpen if nodes.len() > 1 => usize::MAX,
-            _ => FAILED_PROBES,
+        let store = self.shared.store();
+        match store.circuit() {
+            _ if store.is_down() => 1,
+            Circuit::Closed => FAILED_PROBES * store.nodes().len(),
+            Circuit::Open | Circuit::HalfOpen => usize::MAX,
         }
     }
 

@@ -50,7 +50,10 @@ impl Policies {
 impl<C: Clock> Service<C> {
     /// Whether requests are wanted, and if not, why.
     pub fn readiness(&self) -> Readiness {
-        *self.readiness.borrow()
+        match *self.readiness.borrow() {
+            Readiness::Ready if self.lacks_store() => Readiness::StoreDown,
+            known => known,
+        }
     }
 
     /// Whether requests are wanted.
@@ -87,13 +90,23 @@ impl<C: Clock> Service<C> {
 
     /// What hangs on the store and on the rules in force.
     pub(super) fn weigh_readiness(&self) {
-        let down = self.store_down().is_some() && self.loaded.load().policies.errors() > 0;
-        self.set_readiness(if down { Readiness::StoreDown } else { Readiness::Ready });
+        self.set_readiness(if self.lacks_store() { Readiness::StoreDown } else { Readiness::Ready });
     }
 
-    /// Since when the shared store has not decided, and why.
+    /// Whether the shared store does not decide, and there are limits that only the store may answer for.
+    fn lacks_store(&self) -> bool {
+        self.loaded.load().policies.errors() > 0 && self.store_down().is_some()
+    }
+
+    /// Since when the shared store has not decided, and why. Requests may know it before a probe does: they are not asked
+    /// any more.
     fn store_down(&self) -> Option<(Time, Failure)> {
-        *self.store_down.lock().unwrap_or_else(PoisonError::into_inner)
+        let probed = *self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
+        probed.or_else(|| {
+            let store = self.limiter.store().shared()?.store();
+            let why = || store.trouble().map_or(Failure::Open, |trouble| trouble.class);
+            store.is_down().then(|| (self.limiter.now(), why()))
+        })
     }
 
     /// One line about the readiness, for people.
@@ -111,8 +124,7 @@ impl<C: Clock> Service<C> {
             (Readiness::Ready, Some(store)) => format!("ready: {store}"),
             (Readiness::Ready, None) => match self.limiter.store().shared().map(|shared| shared.store()) {
                 None => "ready".to_owned(),
-                // Of one server it is closed again with the next answer.
-                Some(store) if store.circuit() == Circuit::HalfOpen && store.nodes().len() > 1 => {
+                Some(store) if store.circuit() == Circuit::HalfOpen && !store.is_down() => {
                     "ready: some nodes of the store do not answer".to_owned()
                 }
                 Some(_) => "ready: the store answers".to_owned(),

@@ -181,6 +181,26 @@ fn a_store_that_stands_still_is_seen_without_traffic_and_so_is_its_return() {
     assert_eq!(failures(&server), 0, "probes are no requests");
 }
 
+/// Nothing has to be probed for that: what requests meet is known at once.
+#[test]
+fn as_soon_as_the_store_is_not_asked_any_more_it_is_not_ready() {
+    let (mut redis, folder) = (Redis::start(), policies());
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "100ms"]);
+    until_store(server.http(), "error", "a");
+    until_ready(&server, 200, "ready: the store answers");
+    redis.kill();
+    let not_asked = || metric(&server, "spillgate_store_failures_total{class=\"open\"}");
+    eventually("a request is refused without asking", || {
+        assert!([200, 503].contains(&check(server.http(), "error", "a").0));
+        (not_asked() > 0).then_some(())
+    });
+    let (status, text) = readiness(&server);
+    assert!(status == 503 && text.contains("not ready: the store has not answered for"), "{text}");
+    assert!(!serving(&server));
+    redis.start_again();
+    until_ready(&server, 200, "ready: the store answers");
+}
+
 #[test]
 fn a_store_that_comes_and_goes_does_not_fill_the_log() {
     let (redis, folder) = (Redis::start(), policies());
