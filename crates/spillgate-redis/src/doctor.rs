@@ -19,7 +19,7 @@ use crate::failure::{Failed, Failure};
 use crate::first::first_of;
 use crate::sentinels::Sentinels;
 use crate::target::{Access, Location, Target};
-use crate::tls::connector;
+use crate::tls::Secure;
 
 use patient::{Patient, permitted, within};
 use shards::Shard;
@@ -114,7 +114,7 @@ pub struct ClusterReport {
 pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
     let settings = &settings.within_bounds();
     let url = Url::parse(&settings.url)?;
-    let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
+    let tls = if url.is_secure { Some(Secure::new(&settings.tls)?) } else { None };
     let access = Arc::new(Access::new(url.user, tls, settings));
     let location = match url.servers {
         Servers::One(address) => Location::At(address),

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
-use redis::{ConnectionAddr, Pipeline, RedisConnectionInfo, Value};
+use redis::{ConnectionAddr, Pipeline, Value};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::failure::{Failed, Failure};
@@ -75,7 +75,8 @@ impl Sentinels {
                 Err(error) => {
                     was_refused |= !matches!(error.class, Failure::Disconnected | Failure::Timeout);
                     if i >= failed.0 {
-                        failed = (i, error);
+                        let detail = format!("the sentinel {}: {}", self.addresses[i], error.detail);
+                        failed = (i, Failed::new(error.class, detail));
                     }
                 }
             }
@@ -111,13 +112,11 @@ impl Sentinels {
 
     /// The epoch of the latest failover, and the primary's address since.
     async fn told_by(&self, sentinel: &ConnectionAddr, access: &Access) -> Result<(u64, ConnectionAddr), Failed> {
-        // The user of the URL is the servers'.
-        let nobody = RedisConnectionInfo::default();
         let mut commands = Pipeline::new();
         commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         // During a failover the other command does not know yet.
         commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let told = access.open(sentinel, &nobody).await?.ask_all(&commands).await;
+        let told = access.open(sentinel, &access.sentinel_user).await?.ask_all(&commands).await;
         let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
         let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
         Ok((epoch, ConnectionAddr::Tcp(host, port)))

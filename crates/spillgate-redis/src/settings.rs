@@ -36,12 +36,16 @@ pub struct Settings {
     /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..`, some of its nodes, which tell of the
     ///   others. The user has to be allowed ASKING and CLUSTER SLOTS on all of them.
     /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]`, the sentinels, and the
-    ///   name by which they know the primary. The user is the servers', and has to be allowed ROLE; the sentinels are
-    ///   asked without one.
+    ///   name by which they know the primary. The user is the servers', and has to be allowed ROLE.
     ///
     /// What has one address has to be one server, or answer CROSSSLOT like a node of a cluster where keys are not in one
     /// slot. A proxy that picks one of several servers by the first key would count the others in the wrong place.
     pub url: String,
+    /// Who asks the sentinels, if they want a password: the user, `default` if `None`, who has to be allowed SENTINEL MASTER
+    /// and SENTINEL GET-MASTER-ADDR-BY-NAME.
+    pub sentinel_user: Option<String>,
+    /// The password for the sentinels.
+    pub sentinel_password: Option<String>,
     /// Certificates for TLS.
     pub tls: Tls,
     /// Within this a request is decided or has failed; queueing included.
@@ -96,6 +100,8 @@ impl Settings {
     pub fn new(url: impl Into<String>) -> Settings {
         Settings {
             url: url.into(),
+            sentinel_user: None,
+            sentinel_password: None,
             tls: Tls::default(),
             timeout: Duration::from_millis(10),
             connect_timeout: Duration::from_secs(1),
@@ -195,10 +201,15 @@ impl std::fmt::Debug for Settings {
 /// Certificates, all in PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Who vouches for the server; the system's certificates if `None`.
+    /// Who vouches for the server, or the certificate that it has itself; the system's certificates if `None`.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate chain and its key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
+    /// What certificates have to name in place of the host: a name or an IP address.
+    pub server_name: Option<String>,
+    /// Whether it does not matter what they name: whoever has any certificate that is vouched for can then stand in for the
+    /// server.
+    pub skip_name_check: bool,
 }
 
 impl std::fmt::Debug for Tls {

@@ -18,7 +18,7 @@ use crate::sentinels::Sentinels;
 use crate::server::{Reply, Server};
 use crate::settings::LONGEST;
 use crate::target::{Access, Location, Target};
-use crate::tls::connector;
+use crate::tls::Secure;
 use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
 
 /// So long after it has sent a request elsewhere a server is one of a cluster: somebody may have mended that.
@@ -128,7 +128,7 @@ impl RedisStore {
     pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
         let settings = &settings.within_bounds();
         let url = Url::parse(&settings.url)?;
-        let tls = if url.is_secure { Some(connector(&settings.tls)?) } else { None };
+        let tls = if url.is_secure { Some(Secure::new(&settings.tls)?) } else { None };
         let has_all_slots = !matches!(url.servers, Servers::Cluster(_));
         let access = Access { has_all_slots, ..Access::new(url.user, tls, settings) };
         let circuit_opened = Arc::clone(&access.circuit_opened);

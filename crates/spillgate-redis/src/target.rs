@@ -9,14 +9,13 @@ use redis::{Cmd, ConnectionAddr, FromRedisValue, Pipeline, RedisConnectionInfo, 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
-use tokio_rustls::TlsConnector;
 
 use crate::connection::Connection;
 use crate::failure::{Failed, Failure};
 use crate::script::Script;
 use crate::sentinels::Sentinels;
 use crate::settings::Settings;
-use crate::tls;
+use crate::tls::Secure;
 
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -28,7 +27,9 @@ const ANSWERS_BESIDE: usize = 1 << 16;
 /// How connections are made, and who asks on them.
 pub(crate) struct Access {
     pub(crate) user: RedisConnectionInfo,
-    pub(crate) tls: Option<TlsConnector>,
+    pub(crate) tls: Option<Secure>,
+    /// Who asks the sentinels; the other user is the servers'.
+    pub(crate) sentinel_user: RedisConnectionInfo,
     /// Answers that a connection may await at once.
     pub(crate) waiting_max: usize,
     /// Whether scripts are run there.
@@ -42,10 +43,18 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) fn new(user: RedisConnectionInfo, tls: Option<TlsConnector>, settings: &Settings) -> Access {
+    pub(crate) fn new(user: RedisConnectionInfo, tls: Option<Secure>, settings: &Settings) -> Access {
+        let mut sentinel_user = RedisConnectionInfo::default();
+        if let Some(password) = &settings.sentinel_password {
+            sentinel_user = sentinel_user.set_password(password);
+        }
+        if let Some(name) = &settings.sentinel_user {
+            sentinel_user = sentinel_user.set_username(name);
+        }
         Access {
             user,
             tls,
+            sentinel_user,
             waiting_max: settings.max_in_flight.saturating_add(ANSWERS_BESIDE),
             scripts: settings.scripts,
             has_all_slots: true,
@@ -63,7 +72,7 @@ impl Access {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 match tls {
-                    Some(tls) => self.on(tls.connect(tls::server_name(host)?, stream).await?, address),
+                    Some(tls) => self.on(tls.connect(host, stream).await?, address),
                     None => self.on(stream, address),
                 }
             }

@@ -1,13 +1,13 @@
 //! A primary that sentinels name: handed over, killed, frozen, and back again.
 
-use spillgate_redis::{Failure, RedisStore, Settings};
+use spillgate_redis::{Failed, Failure, RedisStore, Settings};
 
 use crate::cluster::{WITHIN, role, text};
 use crate::common::limiter;
 use crate::load::{Load, States, counted};
 use crate::server::{Server, free_port, run};
 use crate::takers::{LIMIT, Takers, passed_on};
-use crate::trio::Trio;
+use crate::trio::{Sentinel, Trio};
 use crate::{a_day, patient, take, until};
 
 fn store(trio: &Trio) -> RedisStore {
@@ -123,4 +123,27 @@ async fn one_sentinel_that_knows_is_enough() {
     let demoted = RedisStore::new(&settings).expect("valid").connected().await;
     let failed = demoted.expect_err("it is a replica");
     assert!(failed.class == Failure::Readonly && failed.detail.contains("is no primary"), "{failed}");
+}
+
+#[tokio::test]
+async fn sentinels_that_want_a_password_get_their_own() {
+    const RIGHTS: &str = "+sentinel|master +sentinel|get-master-addr-by-name";
+    let server = Server::start_with(free_port(), &["--requirepass", "secret"]);
+    let auth = "sentinel auth-pass main secret\n";
+    let user = format!("user default off\nuser limiter on >hush -@all {RIGHTS}\n");
+    let sentinels = [auth.to_owned() + "requirepass hush\n", user + auth].map(|it| Sentinel::start(server.port(), &it));
+    for (sentinel, user) in sentinels.iter().zip([None, Some("limiter")]) {
+        let url = format!("redis-sentinel://:secret@127.0.0.1:{}/main", sentinel.port);
+        let store = |password: Option<&str>| {
+            let [sentinel_user, sentinel_password] = [user, password].map(|it| it.map(str::to_owned));
+            RedisStore::new(&Settings { sentinel_user, sentinel_password, ..patient(&url) }).expect("valid")
+        };
+        take(&store(Some("hush")), 1, &a_day(1000), crate::PATIENCE).await.expect("it logs in at both");
+        for password in [None, Some("hash")] {
+            let store = store(password);
+            take(&store, 1, &a_day(1000), WITHIN).await.expect_err("nobody says where the primary is");
+            let is_refused = |failed: Failed| failed.class == Failure::Noperm;
+            until("it is not let in", || store.trouble().is_some_and(is_refused)).await;
+        }
+    }
 }

@@ -29,7 +29,7 @@ impl Trio {
         let port = primary.port().to_string();
         let replicaof = format!("127.0.0.1 {port}");
         let replica = Server::start_with(free_port(), &["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
-        let sentinels = (0..3).map(|_| Sentinel::start(primary.port())).collect();
+        let sentinels = (0..3).map(|_| Sentinel::start(primary.port(), "")).collect();
         let trio = Trio { servers: [primary, replica], sentinels };
         trio.until_all_is_known().await;
         trio
@@ -49,11 +49,11 @@ impl Trio {
 }
 
 impl Sentinel {
-    fn start(primary: u16) -> Sentinel {
+    pub(crate) fn start(primary: u16, more: &str) -> Sentinel {
         let (folder, port) = (TempDir::new().expect("a folder"), free_port());
         let settings = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 2\n\
-             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n{more}"
         );
         fs::write(folder.path().join("sentinel.conf"), settings).expect("written");
         let mut command = Command::new(program());

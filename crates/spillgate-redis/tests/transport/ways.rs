@@ -1,5 +1,6 @@
 //! Ways to a server: Unix sockets, TLS, users, databases.
 
+use std::borrow::Cow;
 use std::fs;
 use std::time::Duration;
 
@@ -57,30 +58,37 @@ fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
 
 /// A server that asks for certificates of that authority, and its port for TLS.
 fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
+    let own = signed_by(authority, "127.0.0.1");
+    start_with_certificate(&own, &authority.pem(), port, &[&["--tls-auth-clients", "yes"], more].concat())
+}
+
+/// A server with that certificate, and its port for TLS.
+fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let folder = TempDir::new().expect("a folder");
-    let (certificate, key) = signed_by(authority, "127.0.0.1");
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::write(&path, text).expect("written");
         path.to_string_lossy().into_owned()
     };
-    let (ca, certificate, key) =
-        (file("ca.pem", &authority.pem()), file("certificate.pem", &certificate), file("key.pem", &key));
+    let (ca, certificate, key) = (file("ca.pem", ca), file("certificate.pem", &own.0), file("key.pem", &own.1));
     let tls_port = free_port();
     let arguments = [
         ["--tls-port", &tls_port.to_string()],
         ["--tls-ca-cert-file", &ca],
         ["--tls-cert-file", &certificate],
         ["--tls-key-file", &key],
-        ["--tls-auth-clients", "yes"],
     ];
     (Server::start_with(port, &[arguments.as_flattened(), more].concat()), tls_port, folder)
 }
 
 async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Failed> {
     let client = client.map(|(chain, key)| (chain.clone().into_bytes(), key.clone().into_bytes()));
+    connected_by(port, Tls { ca: Some(ca.to_owned().into_bytes()), client, ..Tls::default() }).await
+}
+
+async fn connected_by(port: u16, tls: Tls) -> Result<(), Failed> {
     let settings = Settings {
-        tls: Tls { ca: Some(ca.to_owned().into_bytes()), client },
+        tls,
         connect_timeout: Duration::from_secs(1),
         ..Settings::new(format!("rediss://127.0.0.1:{port}/"))
     };
@@ -95,6 +103,7 @@ async fn with_certificates_on_both_sides() {
     let tls = Tls {
         ca: Some(authority.pem().into_bytes()),
         client: Some((client.0.clone().into_bytes(), client.1.clone().into_bytes())),
+        ..Tls::default()
     };
     let url = format!("rediss://127.0.0.1:{port}/");
     assert_decides(&Settings { tls, ..patient(&url) }).await;
@@ -107,6 +116,54 @@ async fn with_certificates_on_both_sides() {
     assert_eq!(refused.expect_err("nobody vouches for the client").class, Failure::Disconnected);
 }
 
+/// As `openssl req -x509` makes it: nobody else has signed it, and it may sign others.
+fn own_authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pem {
+    let mut params = CertificateParams::new([name.to_owned()]).expect("valid");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    change(&mut params);
+    let key = KeyPair::generate().expect("random numbers");
+    (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
+    let served = async |own: &Pem, ca: &str| {
+        let (_server, port, _folder) = start_with_certificate(own, &own.0, 0, &["--tls-auth-clients", "no"]);
+        connected(port, ca, None).await.map_err(|failed| failed.detail)
+    };
+    let own = own_authority("127.0.0.1", |_| ());
+    assert_eq!(served(&own, &own.0).await, Ok(()));
+    let both = authority("another").pem() + &own.0;
+    assert_eq!(served(&own, &both).await, Ok(()));
+    let assert_refused = |refused: Result<(), Cow<'static, str>>, why: &str| {
+        let told = refused.expect_err(why);
+        assert!(told.contains(why), "{told}");
+    };
+    // Nothing else is excused by that.
+    assert_refused(served(&own, &own_authority("127.0.0.1", |_| ()).0).await, "invalid peer certificate");
+    let elsewhere = own_authority("redis.example", |_| ());
+    assert_refused(served(&elsewhere, &elsewhere.0).await, "not valid for name");
+    let expired = own_authority("127.0.0.1", |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1));
+    assert_refused(served(&expired, &expired.0).await, "expired");
+}
+
+#[tokio::test]
+async fn a_certificate_without_the_hosts_name_is_excused_by_the_settings_alone() {
+    let (ours, other) = (authority("ours"), authority("another"));
+    let own = signed_by(&ours, "redis.example");
+    let (_server, port, _folder) = start_with_certificate(&own, &ours.pem(), 0, &["--tls-auth-clients", "no"]);
+    let ca = || Some(ours.pem().into_bytes());
+    let refused = connected_by(port, Tls { ca: ca(), ..Tls::default() }).await.expect_err("another name");
+    assert!(refused.detail.contains("not valid for name"), "{refused}");
+    let named = |name: &str| Tls { ca: ca(), server_name: Some(name.to_owned()), ..Tls::default() };
+    connected_by(port, named("redis.example")).await.expect("its name");
+    connected_by(port, named("redis.test")).await.expect_err("not its name either");
+    connected_by(port, Tls { ca: ca(), skip_name_check: true, ..Tls::default() }).await.expect("no name is asked for");
+    let stranger = Tls { ca: Some(other.pem().into_bytes()), skip_name_check: true, ..Tls::default() };
+    let refused = connected_by(port, stranger).await.expect_err("nobody vouches for it");
+    assert!(refused.detail.contains("UnknownIssuer"), "{refused}");
+}
+
 /// As a user who may do no more than is said. The node's port in the map is the one for TLS.
 #[tokio::test]
 async fn with_certificates_and_users_in_a_cluster() {
@@ -117,7 +174,8 @@ async fn with_certificates_and_users_in_a_cluster() {
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     server.run(&limiter(&["+asking", "+cluster|slots"]));
     let (chain, key) = signed_by(&authority, "limiter");
-    let tls = Tls { ca: Some(authority.pem().into_bytes()), client: Some((chain.into_bytes(), key.into_bytes())) };
+    let client = Some((chain.into_bytes(), key.into_bytes()));
+    let tls = Tls { ca: Some(authority.pem().into_bytes()), client, ..Tls::default() };
     let url = format!("rediss-cluster://limiter:secret@127.0.0.1:{},127.0.0.1:{port}", free_port());
     let settings = Settings { tls, ..patient(&url) };
     let store = RedisStore::new(&settings).expect("valid");
@@ -130,7 +188,7 @@ async fn with_certificates_and_users_in_a_cluster() {
 #[test]
 fn a_certificate_that_is_none_is_told_at_once() {
     for broken in ["", "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n"] {
-        let tls = Tls { ca: Some(broken.as_bytes().to_vec()), client: None };
+        let tls = Tls { ca: Some(broken.as_bytes().to_vec()), ..Tls::default() };
         assert!(RedisStore::new(&Settings { tls, ..Settings::new("rediss://127.0.0.1/") }).is_err(), "{broken:?}");
     }
 }

@@ -9,13 +9,17 @@ use super::{
 use crate::settings::KEYS;
 
 /// The flags of a shared store that are about what is asked and how it is reached.
-const REACHING: [&str; 9] = [
+const REACHING: [&str; 13] = [
     "store.url",
     "store.user",
     "store.password_file",
+    "store.sentinel_user",
+    "store.sentinel_password_file",
     "store.tls.ca",
     "store.tls.cert",
     "store.tls.key",
+    "store.tls.server_name",
+    "store.tls.skip_name_check",
     "store.scripts",
     "store.log",
     "store.fixed_window",
@@ -24,11 +28,11 @@ const REACHING: [&str; 9] = [
 const NAMING: [&str; 4] = ["store.key_secret_file", "store.log", "store.scripts", "store.fixed_window"];
 /// What the doctor compares as well.
 const DEADLINE: [&str; 1] = ["store.deadline"];
-/// Both, for who asks about keys.
-const ASKING: [&str; 10] = {
-    let [url, user, password, ca, cert, key, scripts, log, window] = REACHING;
-    [url, user, password, ca, cert, key, scripts, log, window, "store.key_secret_file"]
-};
+
+/// All flags of a command that asks about keys.
+fn asking() -> Vec<&'static str> {
+    [&REACHING[..], &["store.key_secret_file"]].concat()
+}
 
 fn with(command: Command, paths: &[&str]) -> Command {
     KEYS.iter().filter(|key| paths.contains(&key.path)).fold(command, |command, key| command.arg(setting(key)))
@@ -43,11 +47,11 @@ pub(super) fn check_arguments(command: Command) -> Command {
     let take = Arg::new("take").long("take").action(ArgAction::SetTrue);
     let take =
         take.help("Of a shared store: really take the units; without it the store is looked at, and nothing changes");
-    with(command, &ASKING).arg(take.help_heading("Store"))
+    with(command, &asking()).arg(take.help_heading("Store"))
 }
 
 pub(super) fn check_settings(matches: &ArgMatches, check: Check) -> Check {
-    Check { flags: settings(matches, &ASKING), takes: matches.get_flag("take"), ..check }
+    Check { flags: settings(matches, &asking()), takes: matches.get_flag("take"), ..check }
 }
 
 pub(super) fn key_command() -> Command {
@@ -87,7 +91,7 @@ pub(super) fn doctor_command() -> Command {
         .long_about(
             "Find what is wrong with a shared store, and say what helps.\n\n\
              Looks at the version, the role, the eviction policy, what the user may do, the clock, the scripts, the \
-             latency and, of a cluster, its slots and replicas. It runs the scripts on keys of its own, \
+             latency and, of a cluster, its slots and replicas, or whether all sentinels answer. It runs the scripts on keys of its own, \
              which it removes, and changes nothing else.",
         )
         .after_help(format!(

@@ -53,6 +53,12 @@ pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Res
              `openssl rand -hex 16` makes a secret for the fleet"
         );
     }
+    if settings.store.tls.skip_name_check {
+        tracing::warn!(
+            "store.tls.skip_name_check is set: whoever has any certificate that store.tls.ca vouches for can pass for the \
+             store; store.tls.server_name asks for a name"
+        );
+    }
     let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new).unwrap_or_else(|| {
         tracing::info!(
             "store.expected_nodes is not set: while the store fails, limits that come with a call are counted whole here"
@@ -84,9 +90,19 @@ pub(super) fn unreachable(settings: &Settings, failed: &Failed) -> Trouble {
         Some(command) => {
             &format!("ACL SETUSER {} +{command}; README has the least rights for each kind of store", user(settings))
         }
+        None if failed.class == Failure::Noperm && failed.detail.starts_with("the sentinel") => {
+            "check who logs in there: `store.sentinel_user` and `store.sentinel_password_file`"
+        }
         None if failed.class == Failure::Noperm => "check who logs in: `store.user` and `store.password_file`",
+        None if said("not valid for name") => {
+            "set `store.tls.server_name` to a name that the certificate has; if it has none, `store.tls.skip_name_check`"
+        }
+        None if said("certificate expired") || said("not valid yet") => {
+            "give the store a certificate whose dates are right, and see that this machine's clock is"
+        }
         None if said("certificate") => {
-            "check that `store.tls.ca` has who vouches for the store's certificate, and that it names this host"
+            "set `store.tls.ca` to a file with the certificate of the authority that signed the store's, or with the \
+             store's own, if it signed that itself"
         }
         None if said("cluster support disabled") => "that server is no cluster: write redis:// (rediss:// with TLS)",
         None if said("No such master") => {
@@ -137,22 +153,21 @@ pub(super) fn reached(settings: &Settings, connections: usize) -> Result<spillga
         let help = "name a shared one with --store: redis://127.0.0.1:6379";
         return Err(Trouble::new("the store is memory, which this process alone sees", help));
     };
-    let password = match &store.password_file {
-        Some(path) => {
-            let bytes = secret_file::read(path, "store's password", "store.password_file")?;
-            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-            Some(text.ok_or_else(|| {
-                let help = "put the password on one line into it, at most 4 KiB";
-                Trouble::new(format!("{} holds no password", path.display()), help)
-            })?)
-        }
-        None => None,
-    };
+    let password = password_of(store.password_file.as_deref(), "store's password", "store.password_file")?;
+    let sentinel_password = store.sentinel_password_file.as_deref();
+    let sentinel_password = password_of(sentinel_password, "sentinels' password", "store.sentinel_password_file")?;
     let pem = |path: &Option<_>, setting| path.as_deref().map(|path| certificate(path, setting)).transpose();
     let client = pem(&store.tls.cert, "store.tls.cert")?.zip(pem(&store.tls.key, "store.tls.key")?);
     Ok(spillgate_redis::Settings {
         url: with_credentials(url, store.user.as_deref(), password.as_deref()),
-        tls: Tls { ca: pem(&store.tls.ca, "store.tls.ca")?, client },
+        sentinel_user: store.sentinel_user.clone(),
+        sentinel_password,
+        tls: Tls {
+            ca: pem(&store.tls.ca, "store.tls.ca")?,
+            client,
+            server_name: store.tls.server_name.clone(),
+            skip_name_check: store.tls.skip_name_check,
+        },
         timeout: store.deadline,
         connections,
         max_in_flight: store.max_in_flight,
@@ -163,6 +178,16 @@ pub(super) fn reached(settings: &Settings, connections: usize) -> Result<spillga
         fixed_window: store.fixed_window,
         ..spillgate_redis::Settings::new("")
     })
+}
+
+fn password_of(file: Option<&Path>, what: &str, setting: &str) -> Result<Option<String>, Trouble> {
+    let Some(path) = file else { return Ok(None) };
+    let text = secret_file::read(path, what, setting)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let none = || {
+        let help = "put the password on one line into it, at most 4 KiB";
+        Trouble::new(format!("{} holds no password", path.display()), help)
+    };
+    text.ok_or_else(none).map(Some)
 }
 
 /// What keys in the shared store are hashed with.

@@ -434,6 +434,8 @@ fn blank() -> Settings {
             key_secret_file: None,
             user: None,
             password_file: None,
+            sentinel_user: None,
+            sentinel_password_file: None,
             tls: StoreTls::default(),
             connections: None,
             max_in_flight: 0,

@@ -24,6 +24,9 @@ pub struct Store {
     /// Who logs in.
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
+    /// Who asks the sentinels.
+    pub sentinel_user: Option<String>,
+    pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
     /// Shared connections, in pairs; `None` is a pair for each worker.
     pub connections: Option<usize>,
@@ -43,6 +46,9 @@ pub struct StoreTls {
     pub ca: Option<PathBuf>,
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
+    /// What the store's certificate has to name in place of its host.
+    pub server_name: Option<String>,
+    pub skip_name_check: bool,
 }
 
 /// This process's memory, or a server.
@@ -110,6 +116,11 @@ impl StoreUrl {
         SCHEMES.iter().any(|(scheme, tls)| *tls && url.split_once("://").is_some_and(|(known, _)| known == *scheme))
     }
 
+    fn names_sentinels(&self) -> bool {
+        let StoreUrl::Shared(url) = self else { return false };
+        url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"))
+    }
+
     /// Whether the URL says who logs in.
     fn has_credentials(&self) -> bool {
         let StoreUrl::Shared(url) = self else { return false };
@@ -165,6 +176,19 @@ pub(super) fn disagreements(
     if store.user.is_some() && store.password_file.is_none() {
         let message = "`store.user` has no password".to_owned();
         found.push(("store.user", message, "set `store.password_file` to a file with the user's password"));
+    }
+    for path in changed.iter().filter(|path| path.starts_with("store.sentinel_") && !store.url.names_sentinels()) {
+        let message = format!("`{path}` is for sentinels, and `store.url` names none");
+        found.push((*path, message, "write redis-sentinel://HOST:PORT/NAME in `store.url`, or take it out"));
+    }
+    if store.sentinel_user.is_some() && store.sentinel_password_file.is_none() {
+        let message = "`store.sentinel_user` has no password".to_owned();
+        let help = "set `store.sentinel_password_file` to a file with the user's password";
+        found.push(("store.sentinel_user", message, help));
+    }
+    if store.tls.skip_name_check && store.tls.server_name.is_some() {
+        let message = "`store.tls.server_name` is not looked at with `store.tls.skip_name_check`".to_owned();
+        found.push(("store.tls.skip_name_check", message, "take one of them out: the name is the safer way"));
     }
     for path in changed.iter().filter(|path| path.starts_with("store.tls.") && !store.url.speaks_tls()) {
         let message = format!("`{path}` is for TLS, which `store.url` does not speak");

@@ -145,7 +145,7 @@ store:
   key_secret_file: secret
   user: limiter
   password_file: /run/password
-  tls: {ca: ca.pem, cert: c.pem, key: k.pem}
+  tls: {ca: ca.pem, cert: c.pem, key: k.pem, server_name: redis.example}
   connections: 3
   max_in_flight: 10k
   scripts: off
@@ -162,7 +162,15 @@ store:
         key_secret_file: in_conf("secret"),
         user: Some("limiter".to_owned()),
         password_file: Some("/run/password".into()),
-        tls: StoreTls { ca: in_conf("ca.pem"), cert: in_conf("c.pem"), key: in_conf("k.pem") },
+        sentinel_user: None,
+        sentinel_password_file: None,
+        tls: StoreTls {
+            ca: in_conf("ca.pem"),
+            cert: in_conf("c.pem"),
+            key: in_conf("k.pem"),
+            server_name: Some("redis.example".to_owned()),
+            skip_name_check: false,
+        },
         connections: Some(3),
         max_in_flight: 10_000,
         scripts: false,
@@ -172,6 +180,10 @@ store:
         deny_cache_max_age: Duration::from_millis(200),
     };
     assert_eq!(from_file(text).expect("valid").store, expected);
+    let text = "store: {url: rediss-sentinel://h/main, sentinel_user: u, sentinel_password_file: p, tls: {skip_name_check: on}}";
+    let store = from_file(text).expect("valid").store;
+    assert_eq!((store.sentinel_user.as_deref(), store.sentinel_password_file), (Some("u"), in_conf("p")));
+    assert!(store.tls.skip_name_check);
     for url in [
         "redis://h",
         "valkey://h:1/2",

@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::Value;
 
 use crate::cli_support::Folder;
-use crate::fleet::{PATIENT, check, judged, rules, serve, until_store};
+use crate::fleet::{PATIENT, check, judged, logged, rules, serve, until_store};
 use crate::support::http;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis, free_port};
@@ -70,19 +70,58 @@ fn by_tls_with_certificates_on_both_sides() {
     assert_eq!(stranger.code, 3, "the store wants a certificate: {stranger:?}");
 }
 
+/// As `openssl req -x509` makes it, for another name.
+#[test]
+fn what_helps_a_certificate_that_is_refused_is_told_and_helps() {
+    let folder = rules(LIMITS);
+    let key = KeyPair::generate().expect("random numbers");
+    let mut params = CertificateParams::new(["redis.example".to_owned()]).expect("valid");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    folder.write("own.pem", &params.self_signed(&key).expect("signed").pem());
+    folder.write("own.key", &key.serialize_pem());
+    let [own, own_key] = ["own.pem", "own.key"].map(|name| folder.path(name).display().to_string());
+    let port = free_port();
+    let tls = [
+        ["--tls-port", &port.to_string()],
+        ["--tls-ca-cert-file", &own],
+        ["--tls-cert-file", &own],
+        ["--tls-key-file", &own_key],
+        ["--tls-auth-clients", "no"],
+    ];
+    let _redis = Redis::start_at(free_port(), tls.as_flattened());
+    let url = format!("rediss://127.0.0.1:{port}");
+    let doctor = |more: &str| folder.run(&format!("doctor --store {url} --store-deadline 5s {more}"));
+    for (more, helps) in [("", "set `store.tls.ca`"), ("--store-tls-ca own.pem", "set `store.tls.server_name`")] {
+        let said = doctor(more);
+        assert!(said.code == 3 && said.stderr.contains(helps), "{said:?}");
+    }
+    let said = doctor("--store-tls-ca own.pem --store-tls-server-name redis.example");
+    assert_eq!(said.code, 0, "{said:?}");
+    let arguments = ["--store-tls-ca", &own, "--store-tls-skip-name-check"];
+    let server = serve(&folder, &url, &[&PATIENT[..], &arguments].concat());
+    until_store(server.http(), "user", "first");
+    logged(&server.process, "store.tls.skip_name_check is set");
+}
+
 #[test]
 fn by_sentinels_the_primary_of_a_name() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     let (port, primary) = (free_port(), redis.url());
     let primary = primary.rsplit(':').next().expect("a port");
-    folder
-        .write("sentinel.conf", &format!("port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 1\n"));
+    folder.write("password", "hush");
+    folder.write(
+        "sentinel.conf",
+        &format!("port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 1\nrequirepass hush\n"),
+    );
     let mut command = Command::new("redis-server");
     let command = command.arg(folder.path("sentinel.conf")).arg("--sentinel").current_dir(folder.path("."));
     let _sentinel = Process::start("sentinel", command);
     // It is looked for until it is there.
-    assert_decides(&folder, &format!("redis-sentinel://127.0.0.1:{port}/main"), &[]);
+    let (url, password) = (format!("redis-sentinel://127.0.0.1:{port}/main"), folder.path("password"));
+    assert_decides(&folder, &url, &["--store-sentinel-password-file", &password.display().to_string()]);
     assert_eq!(redis.keys(&[]).len(), 2);
+    let said = folder.run(&format!("doctor --store {url}"));
+    assert!(said.code == 3 && said.stderr.contains("`store.sentinel_password_file`"), "{said:?}");
 }
 
 #[test]
