@@ -1,5 +1,6 @@
 //! Log lines to standard error.
 
+use std::borrow::Cow;
 use std::io::stderr;
 use std::panic::{self, PanicHookInfo};
 
@@ -9,7 +10,7 @@ use crate::settings::{LogFormat, Settings};
 
 /// Sends what is logged, and every panic, to standard error.
 pub(super) fn start(settings: &Settings, colour: bool) {
-    let filter = EnvFilter::builder().parse_lossy(&settings.log_level);
+    let filter = EnvFilter::builder().parse_lossy(filter(&settings.log_level));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colour);
     // A second subscriber in one process is refused; the first goes on.
     let _ = match settings.log_format {
@@ -17,6 +18,15 @@ pub(super) fn start(settings: &Settings, colour: bool) {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
     panic::set_hook(Box::new(log_panic));
+}
+
+/// What is logged. A level alone is spillgate's own where it is below info: libraries would write a line for each frame of
+/// HTTP/2 that comes or goes.
+fn filter(level: &str) -> Cow<'_, str> {
+    match level {
+        "debug" | "trace" => Cow::Owned(format!("info,spillgate={level}")),
+        _ => Cow::Borrowed(level),
+    }
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {

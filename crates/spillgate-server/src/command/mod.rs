@@ -9,6 +9,7 @@ mod key;
 mod load;
 mod log;
 mod open_files;
+mod refusal_log;
 mod reload;
 mod rule_changes;
 mod secret_file;

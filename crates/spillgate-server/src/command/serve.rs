@@ -12,7 +12,7 @@ use super::signals::{HangUps, Signals};
 use super::snapshot::Saver;
 use super::snapshot_file::{LockedFile, SnapshotFile};
 use super::terminal::Terminal;
-use super::{OK, UNSERVED, WRONG, log, open_files, secret_file, served, store, store_watch};
+use super::{OK, UNSERVED, WRONG, log, open_files, refusal_log, secret_file, served, store, store_watch};
 use crate::admin::{self, AdminState};
 use crate::cli::Serve;
 use crate::listener::{App, Server};
@@ -65,6 +65,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let reloads = reloads.map_err(|error| unserved(no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unserved)?;
     store_watch::start(&service).map_err(|error| unserved(no_resources(&error)))?;
+    refusal_log::start(&service).map_err(|error| unserved(no_resources(&error)))?;
     announce::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
     // Nobody asks any more: nothing is forgotten.

@@ -20,7 +20,7 @@ pub(super) fn check(settings: &Settings, rules: &Rules) -> Result<(), Problems> 
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
-    if !rules.domains().any(|known| *known.name == **domain) {
+    if !rules.has_domain(domain) {
         let message = format!("no rules file has the domain `{domain}`, which `forward_auth.domain` asks");
         let help = meant(domain, rules.domains().map(|domain| domain.name.to_string()), "the domains are");
         return vec![Trouble::new(message, help)];

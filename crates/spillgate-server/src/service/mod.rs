@@ -9,6 +9,7 @@ mod moment;
 mod options;
 mod peer;
 mod readiness;
+mod request_log;
 pub mod rls;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use spillgate::{
 };
 use spillgate_redis::Failure;
 use tokio::sync::watch;
+use tracing::Level;
 
 use crate::metrics::{Metrics, Outcome};
 use crate::settings::Grants;
@@ -40,6 +42,8 @@ pub use moment::{Moment, Timing};
 pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
+
+use request_log::RequestLog;
 
 /// The log is told of a full store at most this often.
 const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
@@ -54,6 +58,7 @@ pub struct Service<C = SystemClock> {
     /// Zero while it answers.
     store_down: Mutex<Option<(Time, Failure)>>,
     full: FullLog,
+    log: RequestLog,
 }
 
 /// When the log was last told that the store is full.
@@ -86,6 +91,7 @@ impl<C: Clock> Service<C> {
             readiness: watch::Sender::new(Readiness::Ready),
             store_down: Mutex::new(None),
             full: FullLog::default(),
+            log: RequestLog::new(),
         };
         if service.limiter.store().shared().is_some() {
             service.store_fails(Some(Failure::Disconnected));
@@ -168,7 +174,10 @@ impl<C: Clock> Service<C> {
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         let answer = Answer::new(plan, decisions, verdict);
-        self.count(loaded, request, &answer);
+        self.count(now, loaded, request, &answer);
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.request(now, request, &answer);
+        }
         Ok(answer)
     }
 
@@ -233,6 +242,9 @@ impl<C: Clock> Service<C> {
         if hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Take | OpKind::Look)) {
             self.count_verdict(&verdict);
         }
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.hit(hits, &verdict);
+        }
         Ok(verdict)
     }
 
@@ -263,6 +275,9 @@ impl<C: Clock> Service<C> {
             Some(reason) => self.metrics.rejected(reason).inc(),
             None => self.metrics.store_errors.inc(),
         };
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.rejected(self.limiter.now(), &error);
+        }
         error
     }
 
@@ -375,7 +390,7 @@ impl<C: Clock> Service<C> {
         self.metrics.store.answered(verdict.source);
     }
 
-    fn count(&self, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
+    fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
         self.count_verdict(&answer.verdict);
         for (status, descriptor) in answer.statuses.iter().zip(request.descriptors) {
             if matches!(descriptor.action, Action::Refund(_)) {
@@ -388,6 +403,7 @@ impl<C: Clock> Service<C> {
             let Some((rule, counters)) = status.rule.and_then(|rule| Some((rule, loaded.counters.get(rule.index())?)))
             else {
                 self.metrics.unmatched.inc();
+                self.log.unmatched(now, loaded, request.domain, descriptor.entries);
                 continue;
             };
             let outcome = match (status.over, status.enforced_over && !self.options.shadow) {

@@ -111,7 +111,8 @@ pub const KEYS: &[Key] = &[
         "Threads that serve; auto is one for each core",
         |s, v| s.workers = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("log_level", One "FILTER", "info",
-        "What is logged: error, warn, info, debug, trace, or a filter such as info,spillgate=debug",
+        "What is logged: error, warn, info, debug (each request, at most 100 a second), trace, or a filter such as \
+         debug,h2=info, which also says how much of libraries is logged",
         |s, v| s.log_level = v.log_filter()?),
     key!("log_format", One "FORMAT", "text",
         "How log lines are written to stderr: text or json",

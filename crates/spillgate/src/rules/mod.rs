@@ -122,6 +122,12 @@ impl Rules {
         self.domains.iter().map(|entry| &entry.domain)
     }
 
+    /// Whether a file has this domain.
+    #[must_use]
+    pub fn has_domain(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// Every descriptor of every file, in order, those without limits too.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()

@@ -1,0 +1,252 @@
+//! What the log says of requests: each one at debug; at info what nothing limits, and how much each rule refused. Clients
+//! decide how often something happens, so lines have a bound, and no value of a request is in a line at info: values are
+//! personal data.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spillgate::rules::{Request, Rule};
+use spillgate::{Clock, Hit, Time, Verdict};
+use tracing::Level;
+
+use super::{Answer, Loaded, Service, ServiceError};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Requests in the log at debug, each second.
+const REQUESTS_A_SECOND: u64 = 100;
+
+/// Lines about what nothing limits. Periods of a minute follow each other, so that any minute has twice as many at most.
+const NEWS_A_MINUTE: u64 = 5;
+
+/// Rules whose refusals are told one by one, each minute; the rest is one line.
+const REFUSALS_A_MINUTE: usize = 9;
+
+/// Bytes of what a client sent that one line shows.
+const MAX_SHOWN_BYTES: usize = 1024;
+
+/// What was told once is not told again, as long as it is among the last so many.
+const REMEMBERED: usize = 256;
+
+/// Where something may be remembered.
+const WAYS: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct RequestLog {
+    requests: LineBound,
+    news: LineBound,
+    hasher: RandomState,
+    /// Hashes of the news that were told.
+    told: [AtomicU64; REMEMBERED],
+}
+
+impl RequestLog {
+    pub(super) fn new() -> RequestLog {
+        RequestLog {
+            requests: LineBound::new(REQUESTS_A_SECOND, SECOND_NS),
+            news: LineBound::new(NEWS_A_MINUTE, 60 * SECOND_NS),
+            hasher: RandomState::new(),
+            told: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// One request and its answer.
+    #[cold]
+    pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: &Answer<'_>) {
+        let Some(left_out) = self.requests.line(now) else { return };
+        let mut text = Shown::default();
+        for (descriptor, status) in request.descriptors.iter().zip(&answer.statuses) {
+            if !text.0.is_empty() {
+                text.add(format_args!("; "));
+            }
+            for (at, (key, value)) in descriptor.entries.iter().enumerate() {
+                text.add(format_args!("{}{key}={value}", if at == 0 { "" } else { ", " }));
+            }
+            match (status.rule, status.limit) {
+                (None, None) => text.add(format_args!(" (no rule)")),
+                (rule, limit) => {
+                    text.add(format_args!(" ({}", rule.map_or("a limit of the request", |rule| &rule.path)));
+                    let (left, all) = (status.decision.remaining, status.decision.limit);
+                    let over = if status.over { ", over" } else { "" };
+                    text.add(format_args!(
+                        "{}{over})",
+                        limit.map_or(String::new(), |_| format!(": {left} of {all} left"))
+                    ));
+                }
+            }
+        }
+        let (verdict, domain) = (&answer.verdict, Shown::of(request.domain));
+        let (allowed, source) = (verdict.allowed, verdict.source.as_str());
+        let retry_after_ms = verdict.retry_after.millis_ceil();
+        tracing::debug!(domain, descriptors = text.0, allowed, retry_after_ms, source, left_out, "asked");
+    }
+
+    /// One request whose limits came with the call.
+    #[cold]
+    pub(super) fn hit(&self, hits: &[Hit<'_>], verdict: &Verdict) {
+        let Some(left_out) = self.requests.line(verdict.now) else { return };
+        let mut limits = Shown::default();
+        for Hit { quota, op, .. } in hits {
+            let (algorithm, limit, window_ms) =
+                (quota.algorithm().as_str(), quota.limit(), quota.window_ns() / 1_000_000);
+            limits.add(format_args!("{:?} {algorithm} of {limit} in {window_ms} ms; ", op.kind()));
+        }
+        let (allowed, limits) = (verdict.allowed, limits.0.trim_end_matches("; "));
+        tracing::debug!(limits, allowed, source = verdict.source.as_str(), left_out, "asked about limits of the call");
+    }
+
+    /// One request that was not judged.
+    #[cold]
+    pub(super) fn rejected(&self, now: Time, error: &ServiceError) {
+        if let Some(left_out) = self.requests.line(now) {
+            tracing::debug!(why = Shown::of(&error.to_string()), left_out, "not judged");
+        }
+    }
+
+    /// A descriptor that no rule matches: told once for an unknown domain, and once for the same keys in a known one.
+    pub(super) fn unmatched(&self, now: Time, loaded: &Loaded, domain: &str, entries: &[(&str, &str)]) {
+        if !tracing::enabled!(Level::INFO) {
+            return;
+        }
+        let is_known = loaded.has_domain(domain);
+        let mut hasher = self.hasher.build_hasher();
+        domain.hash(&mut hasher);
+        let keys = || entries.iter().map(|(key, _)| *key).filter(|_| is_known);
+        keys().for_each(|key| key.hash(&mut hasher));
+        if self.is_news(hasher.finish(), now) {
+            let outcome = if loaded.denies_unmatched() { "it is refused" } else { "it passes, and is not counted" };
+            let domain = Shown::of(domain);
+            if is_known {
+                let mut shown = Shown::default();
+                keys().for_each(|key| shown.add(format_args!("{key} ")));
+                tracing::info!(
+                    domain,
+                    keys = shown.0.trim_end(),
+                    "no rule matches a descriptor with these keys: {outcome}"
+                );
+            } else {
+                tracing::info!(domain, "a request names a domain that no rules file has: {outcome}");
+            }
+        }
+    }
+
+    /// Whether there is a line for something that was not told before; it is remembered then.
+    pub(super) fn is_news(&self, hash: u64, now: Time) -> bool {
+        let hash = hash.max(1);
+        let ways = || (0..WAYS).map(|way| &self.told[(hash as usize).wrapping_add(way) % REMEMBERED]);
+        if ways().any(|told| told.load(Ordering::Relaxed) == hash) || self.news.line(now).is_none() {
+            return false;
+        }
+        let free = ways().find(|told| told.load(Ordering::Relaxed) == 0).or_else(|| ways().next());
+        free.is_none_or(|place| place.swap(hash, Ordering::Relaxed) != hash)
+    }
+}
+
+/// At most so many lines in each period.
+#[derive(Debug)]
+struct LineBound {
+    lines: u64,
+    period_ns: u64,
+    /// The number of the period.
+    period: AtomicU64,
+    /// Lines that were asked for in it.
+    asked: AtomicU64,
+}
+
+impl LineBound {
+    fn new(lines: u64, period_ns: u64) -> LineBound {
+        LineBound { lines, period_ns, period: AtomicU64::new(0), asked: AtomicU64::new(0) }
+    }
+
+    /// Whether there may be a line; then how many have been left out since the last one.
+    fn line(&self, now: Time) -> Option<u64> {
+        let period = now.as_nanos() / self.period_ns;
+        let mut left_out = 0;
+        // Whoever sees a new period first begins it. A clock that steps back begins one too.
+        if self.period.swap(period, Ordering::Relaxed) != period {
+            left_out = self.asked.swap(0, Ordering::Relaxed).saturating_sub(self.lines);
+        }
+        (self.asked.fetch_add(1, Ordering::Relaxed) < self.lines).then_some(left_out)
+    }
+}
+
+/// A text of bounded length. The log escapes it.
+#[derive(Default)]
+struct Shown(String);
+
+impl Shown {
+    fn of(text: &str) -> String {
+        let mut shown = Shown::default();
+        shown.add(format_args!("{text}"));
+        shown.0
+    }
+
+    fn add(&mut self, more: std::fmt::Arguments<'_>) {
+        if self.0.len() >= MAX_SHOWN_BYTES {
+            return;
+        }
+        // Writing to a string cannot fail.
+        let _ = self.0.write_fmt(more);
+        if self.0.len() > MAX_SHOWN_BYTES {
+            self.0.truncate(self.0.floor_char_boundary(MAX_SHOWN_BYTES));
+            self.0.push_str("...");
+        }
+    }
+}
+
+impl<C: Clock> Service<C> {
+    /// Writes how many each rule has refused since this was last asked, those that refused most first. To be asked once a
+    /// minute at most.
+    pub fn tell_refusals(&self) {
+        let loaded = self.rules();
+        let refused = |rule: &Rule| loaded.counters.get(rule.index()).map_or(0, |counters| counters.newly_refused());
+        let mut refusing: Vec<(u64, &Rule)> = loaded.rules().map(|rule| (refused(rule), rule)).collect();
+        refusing.retain(|(refused, _)| *refused > 0);
+        refusing.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
+        let (named, rest) = refusing.split_at(refusing.len().min(REFUSALS_A_MINUTE));
+        for (refused, rule) in named {
+            tracing::info!(refused, domain = &*rule.domain, rule = &*rule.path, "refused since the last such line");
+        }
+        if !rest.is_empty() {
+            let refused: u64 = rest.iter().map(|(refused, _)| refused).sum();
+            tracing::info!(refused, rules = rest.len(), "refused by other rules since the last such line");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Time {
+        Time::from_nanos(ns)
+    }
+
+    #[test]
+    fn lines_have_a_bound_and_what_was_left_out_is_counted() {
+        let bound = LineBound::new(3, SECOND_NS);
+        let lines: Vec<_> = (0..8).map(|ms| bound.line(at(SECOND_NS + ms * 1_000_000))).collect();
+        assert_eq!(lines, [Some(0), Some(0), Some(0), None, None, None, None, None]);
+        assert_eq!(bound.line(at(2 * SECOND_NS)), Some(5));
+        assert_eq!(bound.line(at(2 * SECOND_NS + 1)), Some(0));
+    }
+
+    #[test]
+    fn news_are_told_once_and_not_too_often() {
+        let log = RequestLog::new();
+        let minute = |number: u64| at(number * 60 * SECOND_NS);
+        assert_eq!([7, 7, 8].map(|hash| log.is_news(hash, minute(1))), [true, false, true]);
+        let more = (100..200).filter(|hash| log.is_news(hash * 1_000_003, minute(1))).count() as u64;
+        assert_eq!(more, NEWS_A_MINUTE - 2);
+        assert_eq!([7, 8, 9].map(|hash| log.is_news(hash, minute(2))), [false, false, true]);
+    }
+
+    #[test]
+    fn a_text_that_a_client_sent_is_cut() {
+        let mut shown = Shown::default();
+        (0..500).for_each(|_| shown.add(format_args!("aé€")));
+        assert!(shown.0.len() <= MAX_SHOWN_BYTES + 3 && shown.0.ends_with("..."), "{}", shown.0.len());
+        assert_eq!(Shown::of(&"a".repeat(2 * MAX_SHOWN_BYTES)).len(), MAX_SHOWN_BYTES + 3);
+    }
+}

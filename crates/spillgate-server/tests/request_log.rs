@@ -1,0 +1,65 @@
+//! What the log says of requests: at debug each of them, at info what nothing limits and what was refused.
+
+mod cli_support;
+mod support;
+
+use cli_support::Folder;
+use support::http;
+use support::spillgate::Spillgate;
+
+const RULES: &str = "domain: api
+descriptors:
+  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: team, value: 'a*', rate_limit: {unit: day, requests_per_unit: 0}}
+";
+
+fn check(server: &Spillgate, domain: &str, descriptors: &str) -> u16 {
+    let body = format!(r#"{{"domain":"{domain}","descriptors":[{descriptors}]}}"#);
+    http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer").status
+}
+
+#[test]
+fn at_debug_each_request_is_in_the_log_with_its_rules_and_answer() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-level", "debug"]);
+    let descriptors = r#"{"user_id":"7\nx"},{"user_id":"7","path":"/"}"#;
+    assert_eq!([check(&server, "api", descriptors), check(&server, "api", descriptors)], [200, 429]);
+    let allowed = server.process.logged("allowed=true");
+    let expected = r#"domain="api" descriptors="user_id=7\nx (user_id: 0 of 1 left); user_id=7, path=/ (no rule)""#;
+    assert!(allowed.contains("DEBUG asked") && allowed.contains(expected), "{allowed}");
+    let refused = server.process.logged("allowed=false");
+    assert!(refused.contains("(user_id: 0 of 1 left, over)") && refused.contains("retry_after_ms="), "{refused}");
+    assert_eq!(check(&server, "", descriptors), 400);
+    assert!(server.process.logged("not judged").contains("the domain is empty"));
+    let hit = r#"{"bucket":"b","key":"k","limit":5,"window_ms":1000}"#;
+    assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], hit).expect("an answer").status, 200);
+    assert!(server.process.logged("limits of the call").contains("sliding_window_log of 5 in 1000 ms"));
+}
+
+#[test]
+fn at_info_it_says_what_was_refused_and_what_nothing_limits_without_values_and_in_few_lines() {
+    let many: String = (0..40)
+        .map(|number| format!("  - {{key: k{number}, rate_limit: {{unit: day, requests_per_unit: 0}}}}\n"))
+        .collect();
+    let folder = Folder::new(&[("rules.yaml", &format!("{RULES}{many}"))]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    for name in ["secret-1", "secret-2"] {
+        let statuses = [(); 3].map(|()| check(&server, "api", &format!(r#"{{"user_id":"{name}"}}"#)));
+        assert_eq!(statuses, [200, 429, 429]);
+        check(&server, "api", &format!(r#"{{"path":"{name}"}}"#));
+        check(&server, "shop", &format!(r#"{{"user_id":"{name}"}}"#));
+    }
+    for number in 0..40 {
+        assert_eq!(check(&server, "api", &format!(r#"{{"k{number}":"secret"}}"#)), 429);
+        check(&server, &format!("unknown-{number}"), r#"{"user_id":"secret"}"#);
+    }
+    // 42 are refused by the last look; the first may have been written before.
+    let first = server.process.logged("refused since the last such line");
+    assert!(first.contains(r#"domain="api""#) && first.contains("refused="), "{first}");
+    let path = server.process.logged("no rule matches a descriptor");
+    assert!(path.contains(r#"domain="api" keys="path""#) && path.contains("it passes"), "{path}");
+    assert!(server.process.logged("a domain that no rules file has").contains(r#"domain="shop""#));
+    let lines = server.process.stderr();
+    assert!(lines.len() <= 20, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("secret")), "{lines:#?}");
+}
