@@ -4,8 +4,15 @@ mod cli_support;
 mod support;
 
 use cli_support::Folder;
+use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use support::http;
 use support::spillgate::Spillgate;
+use tokio::runtime::Runtime;
+use tonic::transport::Endpoint;
 
 const RULES: &str = "domain: api
 descriptors:
@@ -61,5 +68,30 @@ fn at_info_it_says_what_was_refused_and_what_nothing_limits_without_values_and_i
     assert!(server.process.logged("a domain that no rules file has").contains(r#"domain="shop""#));
     let lines = server.process.stderr();
     assert!(lines.len() <= 20, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("secret")), "{lines:#?}");
+}
+
+#[test]
+fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warning() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let entries = vec![Entry { key: "user_id".to_owned(), value: "secret".to_owned() }];
+    // First a look, and at the end of the stream what it cost.
+    let hits = |hits| RateLimitDescriptor { entries: entries.clone(), hits_addend: Some(hits), ..Default::default() };
+    Runtime::new().expect("a runtime").block_on(async {
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
+        let mut client = RateLimitServiceClient::new(endpoint.connect().await.expect("it listens"));
+        for cost in [0, 5, 0, 5, 0] {
+            let request = RateLimitRequest { domain: "api".to_owned(), descriptors: vec![hits(cost)], hits_addend: 0 };
+            let answer = client.should_rate_limit(request).await.expect("an answer").into_inner();
+            assert_eq!(answer.overall_code() == Code::Ok, cost == 0);
+        }
+    });
+    let warning = server.process.logged("never refused");
+    for part in ["WARN", r#"domain="api" rule="user_id""#, "rules.yaml:3", "`post_paid: true`"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    let lines = server.process.stderr();
+    assert_eq!(lines.iter().filter(|line| line.contains("never refused")).count(), 1, "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("secret")), "{lines:#?}");
 }

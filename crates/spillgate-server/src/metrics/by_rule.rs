@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -36,6 +37,8 @@ pub struct RuleCounters {
     by_value: Option<ByValue>,
     /// Refusals that the log has been told of.
     refusals_told: AtomicU64,
+    /// Looks at the rule that it never refuses, from the first one on.
+    looks: OnceLock<Counter>,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +52,19 @@ impl RuleCounters {
     pub(super) fn new(rule: &Rule, plain: Outcomes) -> RuleCounters {
         let by_value = rule.detailed_metric || rule.steps.iter().any(|step| step.value_to_metric);
         let refusals_told = plain.refused().into();
-        RuleCounters { plain, by_value: by_value.then(ByValue::default), refusals_told }
+        RuleCounters { plain, by_value: by_value.then(ByValue::default), refusals_told, looks: OnceLock::new() }
+    }
+
+    /// Counts a look at `rule` that it never refuses. For the first one of this rule: how many rules have had one.
+    pub fn count_look(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
+        let mut rules = None;
+        let counter = self.looks.get_or_init(|| {
+            let (counter, new) = metrics.looks.at(rule);
+            rules = new;
+            counter
+        });
+        counter.inc();
+        rules
     }
 
     /// Descriptors that were refused since this was last asked.

@@ -3,6 +3,7 @@
 //! where a rule asks for it, and then up to a bound.
 
 mod by_rule;
+mod looks;
 mod store;
 
 use std::collections::HashSet;
@@ -18,6 +19,7 @@ use prometheus_client::registry::Registry;
 use spillgate::rules::{Rule, Rules};
 
 use by_rule::Outcomes;
+use looks::Looks;
 
 pub use by_rule::RuleCounters;
 pub use store::StoreMetrics;
@@ -115,6 +117,7 @@ pub struct Metrics {
     labels: Mutex<HashSet<RuleLabels>>,
     /// Descriptors that no rule matched.
     pub unmatched: Counter,
+    looks: Looks,
     /// Requests that passed.
     pub allowed: Counter,
     /// Requests that were refused.
@@ -176,6 +179,7 @@ impl Metrics {
             decisions: family(&mut registry, "decisions", "Descriptors judged, by rule and outcome"),
             labels: Mutex::new(HashSet::new()),
             unmatched: counter(&mut registry, "unmatched_descriptors", "Descriptors that no rule matched"),
+            looks: Looks::new(&mut registry),
             allowed: counter(&mut registry, "requests_allowed", "Requests that passed"),
             refused: counter(&mut registry, "requests_refused", "Requests that were refused"),
             rejected: family(&mut registry, "requests_rejected", "Requests that were not judged, by reason"),
@@ -240,6 +244,10 @@ impl Metrics {
         for gone in gone.difference(&held) {
             self.decisions.remove(gone);
         }
+        let outcome = OUTCOMES[0];
+        self.looks.retain(|look| {
+            held.contains(&RuleLabels { domain: look.domain.clone(), rule: look.rule.clone(), outcome })
+        });
         counters
     }
 

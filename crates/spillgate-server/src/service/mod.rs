@@ -5,6 +5,7 @@ mod answer;
 mod backend;
 mod error;
 mod loaded;
+mod looks;
 mod moment;
 mod options;
 mod peer;

@@ -1,5 +1,6 @@
 //! What ShouldRateLimit answers.
 
+use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{
     self, Ok, OverLimit,
 };
@@ -375,4 +376,34 @@ async fn decisions_are_counted_by_rule_and_outcome() {
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
+}
+
+#[tokio::test]
+async fn looks_at_a_limit_that_refuses_none_are_counted_by_rule() {
+    let rules =
+        |unit: &str| format!("{BASIC}  - key: {unit}\n    rate_limit: {{unit: {unit}, requests_per_unit: 1}}\n");
+    let server = TestServer::start(&[&rules("minute")]);
+    let mut client = server.client().await;
+    let look = |key| hits(&[(key, "7")], 0);
+    // As Envoy's apply_on_stream_done asks: a look, and what was used afterwards.
+    let stream = [look("user"), look("minute"), look("paid_later"), look("free"), look("nobody")];
+    for _ in 0..2 {
+        assert_eq!(ask(&mut client, "api", &stream).await.unwrap().overall_code(), Ok);
+    }
+    ask(&mut client, "api", &[descriptor(&[("tenant", "7")])]).await.unwrap();
+    let looks = || -> Vec<String> {
+        let text = server.metrics.encode();
+        let mut lines: Vec<_> =
+            text.lines().filter(|line| line.starts_with("spillgate_looks")).map(String::from).collect();
+        lines.sort();
+        lines
+    };
+    let of = |rule: &str, count: u64| {
+        format!(r#"spillgate_looks_never_refused_total{{domain="api",rule="{rule}"}} {count}"#)
+    };
+    assert_eq!(looks(), [of("minute", 2), of("user", 2)]);
+    let reloaded = Rules::parse(&[RulesFile { name: "1.yaml".into(), text: rules("second") }]).unwrap();
+    server.service.replace_rules(reloaded);
+    ask(&mut client, "api", &stream).await.unwrap();
+    assert_eq!(looks(), [of("user", 3)], "of rules that are gone there is nothing");
 }

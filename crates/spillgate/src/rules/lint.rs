@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use spillgate_core::{Algorithm, Denied};
+use spillgate_core::Algorithm;
 
 use super::bound::never_binds;
 use super::index::SlotView;
@@ -26,7 +26,6 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
         linter.no_limits(number);
         linter.reachability(entry.root);
         linter.each_rule(number);
-        linter.looks(number);
         linter.findings.sort_by_key(|warning| (warning.place(), warning.is_note()));
         findings.append(&mut linter.findings);
     }
@@ -238,23 +237,6 @@ impl<'r> Linter<'r> {
             let message = format!("the limit of {loose} never binds: {strict} is always stricter");
             self.warn(line, message, "this limit", "remove it, or lower it");
         }
-    }
-
-    /// Looks are refused only above the limit, where a plain limit never gets.
-    fn looks(&mut self, domain: usize) {
-        let plain = |limit: &Limit| !limit.post_paid && limit.quota.denied() == Denied::Free;
-        let all = self.rules.rules_of(domain);
-        let mut plain_rules = all.iter().filter(|rule| rule.limits.iter().any(plain));
-        let Some(first) = plain_rules.next() else { return };
-        let count = plain_rules.count() + 1;
-        let (rules, are) = if count == 1 { ("rule", "is") } else { ("rules", "are") };
-        let message = format!(
-            "{count} {rules} of domain `{}` {are} never refused to a request with `hits_addend: 0`",
-            self.entry.domain.name
-        );
-        let help = "where the cost is known only afterwards (Envoy's apply_on_stream_done), set `post_paid: true` or \
-                    `denied: charged`; otherwise there is nothing to do";
-        self.note(first.origin.line, message, if count == 1 { "this rule" } else { "the first of them" }, help);
     }
 }
 

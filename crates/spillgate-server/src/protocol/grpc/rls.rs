@@ -8,7 +8,7 @@ use http_body::Body;
 use prost::Message;
 use smallvec::SmallVec;
 use spillgate::Time;
-use spillgate::rules::{Descriptor, Limit, Request, Unit};
+use spillgate::rules::{Action, Descriptor, Limit, Request, Unit};
 use tonic::Status;
 
 use crate::service::rls::{Shown, action, overriding};
@@ -82,6 +82,9 @@ impl RateLimits {
         let timing = Timing { moment: Some(&self.moment), timeout: patience.left() };
         let answer = self.service.decide_in(timing, &rules, &request, self.grants).await;
         let answer = answer.map_err(|error| status(&error))?;
+        if descriptors.iter().any(|descriptor| descriptor.action == Action::Take(0)) {
+            self.service.looked(&rules, &descriptors, &answer);
+        }
         self.writer.framed(|response| {
             response.set_overall_code(code(!answer.verdict.allowed));
             let statuses = answer.statuses.iter().map(|status| descriptor_status(status, answer.verdict.now));
