@@ -226,3 +226,35 @@ fn settings_reach_the_server() {
     assert_eq!(answer.number("x-ratelimit-limit"), 1);
     assert!(Duration::from_secs(answer.number("retry-after")) > Duration::ZERO);
 }
+
+#[test]
+fn compat_is_a_setting_for_all_files_so_that_they_can_be_the_references() {
+    // The first wildcard wins, as in the reference, and a refused request is charged to its other descriptors.
+    let text = "domain: api
+descriptors:
+  - {key: path, value: '/a*', rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: path, value: '/api*', rate_limit: {unit: day, requests_per_unit: 7}}
+  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 5}}
+";
+    let folder = Folder::new(&[("rules.yaml", text)]);
+    let remaining = |flags: &[&str]| {
+        let server = Spillgate::serve(&folder.path("rules.yaml"), flags);
+        let ask = |descriptors: &str| {
+            let body = format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#);
+            let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
+            let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
+            (answer["limit"].as_u64(), answer["remaining"].as_u64())
+        };
+        let by_path = ask(r#"{"path":"/api/1"}"#);
+        (by_path, [(); 2].map(|()| ask(r#"{"path":"/a"},{"user_id":"7"}"#)), ask(r#"{"user_id":"7"}"#))
+    };
+    let of = |limit, left| (Some(limit), Some(left));
+    assert_eq!(remaining(&[]), (of(7, 6), [of(1, 0), of(1, 0)], of(5, 3)));
+    assert_eq!(remaining(&["--compat", "envoy"]), (of(1, 0), [of(1, 0), of(1, 0)], of(5, 2)));
+    let settings = folder.path("s.yaml");
+    folder.write("s.yaml", "compat: envoy\n");
+    let settings = settings.to_str().expect("UTF-8");
+    assert_eq!(remaining(&["--config", settings]).2, of(5, 2));
+    let said = folder.run("validate rules.yaml -c s.yaml");
+    assert!(said.stderr.contains("declared before it") && said.stdout.contains("1 warning"), "{said:?}");
+}

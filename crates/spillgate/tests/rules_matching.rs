@@ -1,7 +1,7 @@
 //! Matching against a naive walk of the same tree.
 
 use proptest::prelude::*;
-use spillgate::rules::{How, Outcome, Rules, RulesFile};
+use spillgate::rules::{Defaults, How, Outcome, Rules, RulesFile};
 
 /// A descriptor as a test thinks of it; its limit is named by its path in the tree.
 #[derive(Clone, Debug)]
@@ -211,4 +211,16 @@ descriptors:
     assert_eq!(listed, ["d user_id=vip* d.yaml:3", "d user_id=vip* > path d.yaml:6"]);
     assert!(rules.rules().enumerate().all(|(number, rule)| rule.index() == number));
     assert_eq!(rules.domains().map(|domain| &*domain.name).collect::<Vec<_>>(), ["d"]);
+}
+
+#[test]
+fn defaults_hold_for_files_that_say_nothing() {
+    let text = "domain: d\ndescriptors: [{key: a, value: 'x*', rate_limit: {unit: day, limit: 1}}, \
+                {key: a, value: 'xy*', rate_limit: {unit: day, limit: 2}}]";
+    let files = [RulesFile { name: "d.yaml".into(), text: text.into() }];
+    for (compat_envoy, limit) in [(false, 2), (true, 1)] {
+        let rules = Rules::parse_with(&files, Defaults { compat_envoy }).expect("good rules");
+        assert!(rules.domains().all(|domain| domain.compat_envoy == compat_envoy));
+        assert_eq!(rules.find("d", &[("a", "xyz")]).expect("a rule").limits[0].requests_per_unit, limit);
+    }
 }

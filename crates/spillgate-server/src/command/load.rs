@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
-use spillgate::rules::{Rules, RulesFile, read_files};
+use spillgate::rules::{Defaults, Rules, RulesFile, read_files};
 
 use super::terminal::{Terminal, finding, one_line};
 use crate::settings::{Key, Resolved, Settings, SettingsFile, Sources, masked, resolve, shows_secret};
@@ -155,7 +155,7 @@ pub(super) fn rules_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems>
 
 /// What the files say.
 pub(super) fn rules_of(settings: &Settings, files: &[RulesFile]) -> Result<Rules, Problems> {
-    let parsed = Rules::parse(files);
+    let parsed = Rules::parse_with(files, Defaults { compat_envoy: settings.compat_envoy });
     let mut rules =
         parsed.map_err(|errors| Problems(errors.iter().map(|error| without_secrets(error.clone())).collect()))?;
     rules.warn_of_long_values(files, settings.limits.value);

@@ -101,6 +101,10 @@ pub const KEYS: &[Key] = &[
     key!("rules", List "PATHS", "",
         "Rules files, or folders of *.yaml and *.yml, besides those given as arguments",
         |s, v| s.rules = v.items()?.iter().map(Value::path_buf).collect::<Result<_, _>>()?),
+    key!("compat", One "SERVER", "off",
+        "envoy gives all rules files the reference server's habits, as `compat: envoy` in each does: descriptors charged \
+         alone and in order, refused hits too, first-declared wildcard; or off",
+        |s, v| s.compat_envoy = v.word(&[("off", false), ("envoy", true)])?),
     key!("shadow", Switch "BOOL", "false",
         "Judge and count every request, but refuse none",
         |s, v| s.shadow = v.bool()?),

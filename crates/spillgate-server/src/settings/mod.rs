@@ -46,6 +46,8 @@ pub struct Settings {
     pub admin_token_file: Option<PathBuf>,
     /// Rules files and folders of them.
     pub rules: Vec<PathBuf>,
+    /// All rules files have the reference server's habits.
+    pub compat_envoy: bool,
     /// Judge and count, never refuse.
     pub shadow: bool,
     /// Refuse what no rule matches.

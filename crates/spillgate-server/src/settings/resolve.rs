@@ -422,6 +422,7 @@ fn blank() -> Settings {
         admin: None,
         admin_token_file: None,
         rules: Vec::<PathBuf>::new(),
+        compat_envoy: false,
         shadow: false,
         deny_unmatched: false,
         workers: None,

@@ -6,6 +6,7 @@ use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::cli_support::Folder;
 use crate::fleet::{PATIENT, check, client, judged, metric, request, rules, serve, until_store};
 use crate::support::eventually;
 use crate::support::redis::Redis;
@@ -145,18 +146,21 @@ fn a_limit_of_the_callers_that_the_store_cannot_count_is_the_callers_mistake() {
 
 #[test]
 fn in_compat_each_descriptor_is_charged_alone_and_in_order() {
-    let (redis, folder) = (Redis::start(), rules(""));
-    let limit = "{key: user, rate_limit: {unit: year, requests_per_unit: 1}}";
-    folder.write("rules.yaml", &format!("domain: api\ncompat: envoy\ndescriptors: [{limit}]\n"));
-    let server = serve(&folder, &redis.url(), &PATIENT);
+    let limit = "descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1}}]";
     let runtime = Runtime::new().expect("a runtime");
-    let codes = |values: &[&str]| {
-        let asked = async { client(&server).await.should_rate_limit(request("user", values)).await };
-        let answer = runtime.block_on(asked).expect("an answer").into_inner();
-        answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
-    };
-    assert_eq!(codes(&["a", "b", "a", "a"]), [true, true, false, false]);
-    assert_eq!(codes(&["b", "c"]), [false, true]);
+    // Said by the file, and for the whole server.
+    for (rules, flags) in [("domain: api\ncompat: envoy", &[][..]), ("domain: api", &["--compat", "envoy"][..])] {
+        let redis = Redis::start();
+        let folder = Folder::new(&[("rules.yaml", &format!("{rules}\n{limit}\n"))]);
+        let server = serve(&folder, &redis.url(), &[&PATIENT, flags].concat());
+        let codes = |values: &[&str]| {
+            let asked = async { client(&server).await.should_rate_limit(request("user", values)).await };
+            let answer = runtime.block_on(asked).expect("an answer").into_inner();
+            answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
+        };
+        assert_eq!(codes(&["a", "b", "a", "a"]), [true, true, false, false]);
+        assert_eq!(codes(&["b", "c"]), [false, true]);
+    }
 }
 
 #[test]

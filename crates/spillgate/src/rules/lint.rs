@@ -148,7 +148,7 @@ impl<'r> Linter<'r> {
             if let Some(first) = compared[..i].iter().find(|first| first.pattern.covers(&later.pattern)) {
                 let (first, later) = (self.rule(first.node), self.rule(later.node));
                 let message = format!("`{}` can never match: `{}` is declared before it", later.path, first.path);
-                let help = format!("declare it before line {}, or remove `compat: envoy`", first.origin.line);
+                let help = format!("declare it before line {}, or do without `compat: envoy`", first.origin.line);
                 self.warn(later.origin.line, message, "unreachable", help);
             }
         }

@@ -11,8 +11,8 @@
 //! then wildcards, the most specific first (most characters that are not `*`; ties as declared),
 //! then `key` alone; where nothing deeper fits, the search goes back up and tries the next. The
 //! number of entries has to be the depth of the rule. Each value met at run time has its own
-//! counter. In a file with `compat: envoy` the first declared wildcard is taken, and the search
-//! never goes back up.
+//! counter. In a file with `compat: envoy`, or in all by [`Defaults`], the first declared wildcard is
+//! taken, and the search never goes back up.
 
 mod bound;
 mod excerpt;
@@ -63,6 +63,13 @@ pub struct RulesFile {
     pub text: String,
 }
 
+/// What holds for all files that do not say otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Defaults {
+    /// The reference server's habits, as by `compat: envoy` at the top of each file.
+    pub compat_envoy: bool,
+}
+
 /// The rules of one load: immutable and indexed.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -99,7 +106,15 @@ impl Rules {
     /// assert!(errors.iter().any(|error| error.line() == 2 && error.help() == "did you mean `unit`?"));
     /// ```
     pub fn parse(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
-        let mut rules = read::read(files)?;
+        Rules::parse_with(files, Defaults::default())
+    }
+
+    /// [`parse`](Rules::parse), where `defaults` hold for what a file does not say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse_with(files: &[RulesFile], defaults: Defaults) -> Result<Rules, RulesErrors> {
+        let mut rules = read::read(files, defaults)?;
         rules.warnings = lint::lint(&rules, files);
         Ok(rules)
     }

@@ -17,7 +17,9 @@ use super::model::{Domain, Limit, Origin, Rule, RuleStep};
 use super::pattern::Pattern;
 use super::report::{At, RulesErrors, Source};
 use super::yaml::{self, Node, Value};
-use super::{DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Rules, RulesFile, file};
+use super::{
+    Defaults, DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Rules, RulesFile, file,
+};
 
 #[cfg(test)]
 pub(super) use self::section::Section;
@@ -26,7 +28,7 @@ pub(super) use self::section::Section;
 const MAX_COUNTED: usize = 10_000;
 
 /// Reads all files; all or none.
-pub(super) fn read(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
+pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, RulesErrors> {
     let mut rules = Rules::default();
     let mut errors = Errors::default();
     for (number, file) in files.iter().enumerate() {
@@ -45,7 +47,7 @@ pub(super) fn read(files: &[RulesFile]) -> Result<Rules, RulesErrors> {
                     steps: Vec::new(),
                     path_bytes: 0,
                     domain: "".into(),
-                    compat_envoy: false,
+                    compat_envoy: defaults.compat_envoy,
                 };
                 reader.read(&node);
             }
@@ -81,7 +83,7 @@ impl FileReader<'_> {
             return;
         }
         let Some(fields) = Fields::read(node, section::Section::File, &mut self.reporter) else { return };
-        self.compat_envoy = fields
+        self.compat_envoy |= fields
             .get("compat")
             .is_some_and(|node| choice(node, "compat", &[("envoy", ())], &mut self.reporter).is_some());
         let domain = match fields.get("domain") {
