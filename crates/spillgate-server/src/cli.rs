@@ -12,7 +12,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use crate::settings::{KEYS, Key, Shape, duration, duration_mend, masked};
+use crate::settings::{KEYS, Key, Shape, duration, masked};
 
 /// What to do.
 #[derive(Debug)]
@@ -394,7 +394,7 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
 }
 
 fn instant(text: &str) -> Result<Duration, String> {
-    duration(text).ok_or_else(|| duration_mend(text).to_owned())
+    duration(text).map_err(str::to_owned)
 }
 
 fn units(text: &str) -> Result<u64, String> {

@@ -96,6 +96,7 @@ mod key;
 mod limiter;
 mod memory;
 pub mod rules;
+pub mod units;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use fallback::{Fallback, FallbackStore};

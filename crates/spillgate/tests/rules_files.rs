@@ -17,10 +17,34 @@ fn a_folder_is_its_yaml_files_in_name_order() {
     for name in ["b.yml", "a.yaml", ".hidden.yaml", "notes.txt", "c.yaml.bak"] {
         write(folder.path(), name, "domain: x");
     }
-    fs::create_dir(folder.path().join("sub.yaml")).unwrap();
     let files = read_files(&[folder.path().to_owned()]).unwrap();
     let names: Vec<_> = files.iter().map(|file| Path::new(&file.name).file_name().unwrap().to_owned()).collect();
     assert_eq!(names, ["a.yaml", "b.yml"]);
+}
+
+#[test]
+fn folders_inside_a_folder_are_read_after_its_own_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for inside in ["sub.yaml", "a/deep", ".git"] {
+        fs::create_dir_all(folder.path().join(inside)).unwrap();
+    }
+    for name in ["z.yaml", "sub.yaml/c.yaml", "a/b.yml", "a/deep/d.yaml", "a/notes.txt", ".git/e.yaml"] {
+        write(folder.path(), name, "domain: x");
+    }
+    let files = read_files(&[folder.path().to_owned()]).unwrap();
+    let name = |file: &RulesFile| Path::new(&file.name).strip_prefix(folder.path()).unwrap().display().to_string();
+    let names: Vec<_> = files.iter().map(name).collect();
+    assert_eq!(names, ["z.yaml", "a/b.yml", "a/deep/d.yaml", "sub.yaml/c.yaml"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_without_end_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "a.yaml", "domain: x");
+    std::os::unix::fs::symlink(".", folder.path().join("again")).unwrap();
+    let error = read_files(&[folder.path().to_owned()]).unwrap_err();
+    assert!(error.message().contains("folders 8 levels deep") && error.help().contains("a link"), "{error}");
 }
 
 #[cfg(unix)]

@@ -1,7 +1,7 @@
 //! The reference server's features: its files load unchanged and match as they do there.
 
 use spillgate::rules::{Action, Descriptor, Limit, Metadata, Plan, Request, Rules, RulesFile, Unit};
-use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, Op};
+use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, MemoryOptions, MemoryStore, Op, Time};
 
 fn rules(files: &[&str]) -> Rules {
     let file = |(number, text): (usize, &&str)| RulesFile { name: format!("{number}.yaml"), text: (*text).into() };
@@ -52,6 +52,122 @@ fn the_worked_case() {
     let plan = plan(&rules, "messaging", &asked);
     assert_eq!(plan.hits.iter().map(|hit| hit.quota.limit()).collect::<Vec<_>>(), [5, 100]);
     assert!(!plan.separately);
+}
+
+/// Lines and messages of the warnings; the notes are left out.
+fn warned(rules: &Rules) -> Vec<(u32, &str)> {
+    rules.warnings().iter().filter(|warning| !warning.is_note()).map(|w| (w.line(), w.message())).collect()
+}
+
+#[test]
+fn aliases_and_merge_keys_are_as_if_written_out() {
+    let rules = rules(&["
+domain: d
+descriptors:
+  - key: a
+    rate_limit: &limit
+      unit: minute
+      requests_per_unit: &many 7
+  - key: b
+    rate_limit: *limit
+  - key: c
+    rate_limit: {<<: *limit, unit: hour}
+  - key: e
+    rate_limit: {<<: [{unit: day}, *limit]}
+  - key: f
+    rate_limit: {unit: second, requests_per_unit: *many}
+"]);
+    let limits = ["a", "b", "c", "e", "f"].map(|key| limit(&rules, "d", &[(key, "")]));
+    assert_eq!(limits, [(7, 60), (7, 60), (7, 3600), (7, 86_400), (7, 1)].map(Some));
+    assert_eq!(warned(&rules), []);
+}
+
+#[test]
+fn aliases_cannot_make_a_file_large() {
+    let parse = |text: String| Rules::parse(&[RulesFile { name: "f.yaml".into(), text }]).map(|_| ());
+    let message = |text| parse(text).unwrap_err().iter().next().map(|error| error.message().to_owned());
+    // A mebibyte a thousand times, and ten to the power of twelve values.
+    let long = format!("domain: &d {}\ndescriptors: [{}]", "d".repeat(1 << 20), "*d,".repeat(1_000));
+    let doubled = (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(10)));
+    let nested = format!("domain: d\nl0: &l0 [x]\n{}", doubled.collect::<String>());
+    for text in [long, nested] {
+        let message = message(text);
+        assert!(message.as_deref().is_some_and(|message| message.contains("too large")), "{message:?}");
+    }
+    let many = format!("domain: d\na: &a x\ndescriptors: [{}]", "*a,".repeat(20_000));
+    assert_eq!(message(many).as_deref(), Some("there are too many YAML aliases (`*name`)"));
+}
+
+#[test]
+fn what_is_empty_is_as_if_it_were_not_written() {
+    for empty in ["\"\"", "~", ""] {
+        let rules = rules(&[&format!(
+            "
+domain: d
+descriptors:
+  - key: a
+    value: {empty}
+    rate_limit:
+      unit: second
+      name: {empty}
+      requests_per_unit: 1
+  - key: b
+    rate_limit: {empty}
+"
+        )]);
+        let rule = rules.find("d", &[("a", "any")]).expect("any value");
+        assert_eq!((&*rule.path, rule.limits[0].name.as_deref()), ("a", None));
+        assert!(rules.find("d", &[("b", "x")]).is_some_and(|rule| rule.limits.is_empty() && !rule.unlimited));
+        assert_eq!(warned(&rules), [(11, "`rate_limit` is empty: it limits nothing")]);
+    }
+}
+
+#[test]
+fn a_missing_number_is_0_in_compat_only_and_warned_of() {
+    let text = "domain: d\ncompat: envoy\ndescriptors:\n  - {key: a, rate_limit: {unit: second}}";
+    let loaded = rules(&[text]);
+    assert_eq!(limit(&loaded, "d", &[("a", "")]), Some((0, 1)));
+    assert_eq!(warned(&loaded), [(4, "the limit has no `requests_per_unit`: it is 0 and refuses everything")]);
+    let own = RulesFile { name: "d.yaml".into(), text: text.replace("compat: envoy\n", "") };
+    assert!(Rules::parse(&[own]).is_err());
+}
+
+#[test]
+fn the_other_words_for_true_and_false_are_taken_with_a_warning() {
+    for (word, means) in [("yes", true), ("On", true), ("y", true), ("no", false), ("off", false), ("N", false)] {
+        let loaded = rules(&[&format!(
+            "domain: d\ndescriptors:\n  - {{key: a, shadow_mode: {word}, rate_limit: {{unit: second, requests_per_unit: 1}}}}"
+        )]);
+        assert_eq!(loaded.rules().next().map(|rule| rule.shadow_mode), Some(means));
+        assert_eq!(warned(&loaded), [(3, &*format!("`shadow_mode: {word}` is taken for {means}"))]);
+    }
+}
+
+#[test]
+fn numbers_have_separators_and_units() {
+    for (text, number) in [("1_000", 1_000), ("10k", 10_000), ("2M", 2_000_000), ("07", 7), ("0", 0)] {
+        let rules = rules(&[&format!(
+            "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: year, requests_per_unit: {text}}}}}]"
+        )]);
+        assert_eq!(limit(&rules, "d", &[("a", "")]).map(|(number, _)| number), Some(number), "{text}");
+    }
+}
+
+#[test]
+fn days_and_weeks_begin_where_the_documents_say() {
+    let rules = rules(&["domain: d
+descriptors:
+  - {key: day, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: week, rate_limit: {unit: week, requests_per_unit: 1}}"]);
+    // 2026-11-22, a Sunday, 12:00 UTC; midnight is in half a day, and Thursday in three and a half days.
+    let now = Time::from_nanos(1_795_348_800_000_000_000);
+    let store = MemoryStore::new(MemoryOptions::default());
+    for (key, until_s) in [("day", 43_200), ("week", 43_200 + 3 * 86_400)] {
+        let entries = [(key, "")];
+        let asked = [take(&entries)];
+        let decision = store.hit_now(now, &plan(&rules, "d", &asked).hits[0]);
+        assert_eq!(decision.reset_after_ns, until_s * 1_000_000_000, "{key}");
+    }
 }
 
 #[test]

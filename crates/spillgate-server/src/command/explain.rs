@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spillgate::rules::{How, Limit, Outcome, Rule, Rules, Step};
+use spillgate::units::format_duration;
 use spillgate::{Algorithm, Anchor, Decision, Denied, Reason, Wait};
 
 use super::check::{After, Asked, AskedLimit, Pairs};
@@ -125,7 +126,7 @@ pub(super) fn quota(limit: &Limit) -> String {
     let quota = &limit.quota;
     let mut text = match quota.algorithm() {
         Algorithm::Concurrency => format!("{} at once", quota.limit()),
-        _ => format!("{} per {}", quota.limit(), nanos(quota.window_ns())),
+        _ => format!("{} per {}", quota.limit(), window(quota.window_ns())),
     };
     text.push_str(&format!(", {}", quota.algorithm().as_str()));
     let more = match quota.algorithm() {
@@ -133,7 +134,7 @@ pub(super) fn quota(limit: &Limit) -> String {
         Algorithm::TokenBucket => format!(", burst {}", quota.capacity()),
         Algorithm::LeakyBucket => format!(", queue {}", quota.capacity().saturating_sub(1)),
         Algorithm::SlidingWindowCounter { segments } if segments > 1 => format!(", {segments} segments"),
-        Algorithm::Concurrency => format!(", lease {}", nanos(quota.lease_ns())),
+        Algorithm::Concurrency => format!(", lease {}", window(quota.lease_ns())),
         _ => String::new(),
     };
     text.push_str(&more);
@@ -144,12 +145,17 @@ pub(super) fn quota(limit: &Limit) -> String {
         text.push_str(", refusals charged");
     }
     if quota.penalty_ns() > 0 {
-        text.push_str(&format!(", penalty {}", nanos(quota.penalty_ns())));
+        text.push_str(&format!(", penalty {}", window(quota.penalty_ns())));
     }
     if limit.post_paid {
         text.push_str(", post-paid");
     }
     text
+}
+
+/// As it would be written in a rules file.
+fn window(ns: u64) -> String {
+    format_duration(Duration::from_nanos(ns))
 }
 
 fn table(several: bool, asked: &[Asked<'_>]) -> Table {

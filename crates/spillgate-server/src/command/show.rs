@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use spillgate::units::format_duration;
+
 /// `1 rule`, `2 rules`.
 pub(super) fn count(count: usize, noun: &str) -> String {
     match count {
@@ -25,32 +27,13 @@ pub(super) fn thousands(number: usize) -> String {
 
 /// A duration to three places, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
 pub(super) fn duration(duration: Duration) -> String {
-    let ns = duration.as_nanos();
-    match ns {
-        0 => "0s".to_owned(),
-        1..1_000 => format!("{ns}ns"),
-        1_000..1_000_000 => scaled(ns, 1_000, "us"),
-        1_000_000..1_000_000_000 => scaled(ns, 1_000_000, "ms"),
-        1_000_000_000..60_000_000_000 => scaled(ns, 1_000_000_000, "s"),
-        _ => {
-            let ms = ns.div_ceil(1_000_000);
-            let (minutes, rest_ms) = (ms / 60_000, ms % 60_000);
-            let parts = [(minutes / 1_440, "d"), (minutes / 60 % 24, "h"), (minutes % 60, "m")];
-            let mut text: String = parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();
-            if rest_ms > 0 {
-                text.push_str(&scaled(rest_ms, 1_000, "s"));
-            }
-            text
-        }
-    }
-}
-
-/// `ns` in units of `unit_ns` with at most three places, rounded up.
-fn scaled(ns: u128, unit_ns: u128, unit: &str) -> String {
-    let thousandths = (ns * 1_000).div_ceil(unit_ns);
-    let (whole, fraction) = (thousandths / 1_000, thousandths % 1_000);
-    let text = format!("{whole}.{fraction:03}");
-    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let step_ns = match ns {
+        0..1_000_000 => 1,
+        1_000_000..1_000_000_000 => 1_000,
+        _ => 1_000_000,
+    };
+    format_duration(Duration::from_nanos(ns.div_ceil(step_ns).saturating_mul(step_ns)))
 }
 
 #[cfg(test)]
@@ -70,7 +53,7 @@ mod tests {
             (60_000_000_000, "1m"),
             (5_400_000_000_000, "1h30m"),
             (86_400_500_000_000, "1d0.5s"),
-            (59_999_999_999, "60s"),
+            (59_999_999_999, "1m"),
         ];
         for (ns, expected) in cases {
             assert_eq!(duration(Duration::from_nanos(ns)), expected);

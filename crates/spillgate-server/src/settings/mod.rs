@@ -30,8 +30,8 @@ pub(crate) use resolve::shows_secret;
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
+pub use values::duration;
 pub(crate) use values::nearest;
-pub use values::{duration, duration_mend};
 
 /// Everything that can be set, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

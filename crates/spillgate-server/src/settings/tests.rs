@@ -301,6 +301,17 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
 }
 
 #[test]
+fn durations_and_counts_are_read_as_in_rules() {
+    let text = "limits: {drain: 1m30s, idle: 1.5h}\nmemory: {max_keys: 1_000k}";
+    let settings = from_file(text).expect("valid");
+    assert_eq!(settings.limits.drain, Duration::from_secs(90));
+    assert_eq!(settings.limits.idle, Duration::from_secs(5_400));
+    assert_eq!(settings.memory.max_keys, 1_000_000);
+    let printed = format!("limits: {{drain: {}}}", spillgate::units::format_duration(settings.limits.idle));
+    assert_eq!(from_file(&printed).expect("valid").limits.drain, settings.limits.idle);
+}
+
+#[test]
 fn wrong_values_are_named_with_their_place_and_their_mend() {
     let cases = [
         (
@@ -316,7 +327,7 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ("http: [a]", "1:7 `http` is one value, not a list; take the brackets or dashes away"),
         (
             "limits: {drain: 30}",
-            "1:17 `30` is not a duration; write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m",
+            "1:17 `30` is not a duration; write a number and a unit (ns, us, ms, s, m, h, d, w): 10ms, 1.5s, 1m30s",
         ),
         ("limits: {drain: 0s}", "1:17 `0s` is out of range for `limits.drain`; choose 1ns to 365d"),
         (

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use spillgate::units::{UnitError, format_duration, parse_count, parse_duration};
 
 use super::yaml::{Kind, Node, Wrong};
 use super::{EntrySource, Grants, Listen, ValueSource};
@@ -18,9 +19,6 @@ pub(super) struct Value<'v> {
     /// Relative paths start here.
     pub(super) folder: &'v Path,
 }
-
-/// How a duration is written.
-const DURATION_MEND: &str = "write a whole number and a unit (ns, us, ms, s, m, h, d): 10ms, 30s, 5m";
 
 const YEAR: Duration = Duration::from_secs(31_536_000);
 
@@ -133,6 +131,35 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is not an address to listen on"), mend))
     }
 
+    fn within(&self, value: u64, range: &RangeInclusive<u64>) -> Read<u64> {
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        let (text, least, most) = (self.text()?, range.start(), range.end());
+        let help = format!("choose {least} to {most}");
+        Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
+    }
+
+    /// A count: `500`, `10k`, `10M`, `1G`.
+    pub(super) fn count(&self, range: RangeInclusive<u64>) -> Read<u64> {
+        const HELP: &str = "write a whole number: 500, 10k, 10M";
+        let text = self.text()?;
+        let value = parse_count(text).map_err(|error| match error {
+            UnitError::TooLarge => self.wrong(format!("`{text}` is too large"), HELP),
+            UnitError::Malformed => self.wrong(format!("`{text}` is not a value of `{}`", self.path), HELP),
+        })?;
+        self.within(value, &range)
+    }
+
+    /// A count, or `word` for none.
+    pub(super) fn count_or(&self, word: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
+        if self.text()? == word {
+            return Ok(None);
+        }
+        let with_word = |wrong: Wrong| Wrong { help: format!("{}, or `{word}`", wrong.help), ..wrong };
+        self.count(range).map(Some).map_err(with_word)
+    }
+
     /// Units and what each is worth; the bare number is allowed where `units` has an empty one.
     fn scaled(&self, units: &[(&str, u64)], mend: &str) -> Read<u64> {
         let text = self.text()?;
@@ -146,31 +173,6 @@ impl<'v> Value<'v> {
         }
         let too_large = || self.wrong(format!("`{text}` is too large"), mend);
         digits.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(too_large)
-    }
-
-    fn within(&self, value: u64, range: &RangeInclusive<u64>) -> Read<u64> {
-        if range.contains(&value) {
-            return Ok(value);
-        }
-        let (text, least, most) = (self.text()?, range.start(), range.end());
-        let help = format!("choose {least} to {most}");
-        Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
-    }
-
-    /// A count: `500`, `10k`, `10M`, `1G`.
-    pub(super) fn count(&self, range: RangeInclusive<u64>) -> Read<u64> {
-        const UNITS: [(&str, u64); 5] = [("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
-        let value = self.scaled(&UNITS, "write a whole number: 500, 10k, 10M")?;
-        self.within(value, &range)
-    }
-
-    /// A count, or `word` for none.
-    pub(super) fn count_or(&self, word: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
-        if self.text()? == word {
-            return Ok(None);
-        }
-        let with_word = |wrong: Wrong| Wrong { help: format!("{}, or `{word}`", wrong.help), ..wrong };
-        self.count(range).map(Some).map_err(with_word)
     }
 
     /// Bytes: `256`, `64KiB`, `1MB`.
@@ -205,14 +207,13 @@ impl<'v> Value<'v> {
     pub(super) fn duration_within(&self, range: RangeInclusive<Duration>) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {
-            Some(value) if range.contains(&value) => Ok(value),
-            Some(_) => {
-                let (least, most) = (range.start(), range.end());
-                let most = if *most == YEAR { "365d".to_owned() } else { format!("{most:?}") };
-                let help = format!("choose {least:?} to {most}");
+            Ok(value) if range.contains(&value) => Ok(value),
+            Ok(_) => {
+                let (least, most) = (format_duration(*range.start()), format_duration(*range.end()));
+                let help = format!("choose {least} to {most}");
                 Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
             }
-            None => Err(self.wrong(format!("`{text}` is not a duration"), duration_mend(text))),
+            Err(help) => Err(self.wrong(format!("`{text}` is not a duration"), help)),
         }
     }
 
@@ -285,35 +286,15 @@ impl<'v> Value<'v> {
     }
 }
 
-/// A whole number and a unit: `0s`, `10ms`, `5m`.
-#[must_use]
-pub fn duration(text: &str) -> Option<Duration> {
-    let (number, unit_ns) = number_and_unit_ns(text)?;
-    number.parse::<u64>().ok()?.checked_mul(unit_ns).map(Duration::from_nanos)
-}
-
-/// How to mend a text that [`duration`] does not read.
-#[must_use]
-pub fn duration_mend(text: &str) -> &'static str {
-    match number_and_unit_ns(text) {
-        Some((number, _)) if !number.is_empty() => "too long, at most 213503d",
-        _ => DURATION_MEND,
-    }
-}
-
-fn number_and_unit_ns(text: &str) -> Option<(&str, u64)> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let unit_ns = match unit {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        "d" => 86_400_000_000_000,
-        _ => return None,
-    };
-    Some((number, unit_ns))
+/// A duration as in rules files: `0s`, `10ms`, `1.5s`, `1m30s`.
+///
+/// # Errors
+/// What is wrong about it and how to fix it.
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
+    parse_duration(text).map_err(|error| match error {
+        UnitError::TooLarge => "too long, at most 213503d",
+        UnitError::Malformed => "write a number and a unit (ns, us, ms, s, m, h, d, w): 10ms, 1.5s, 1m30s",
+    })
 }
 
 fn is_header_name(name: &str) -> bool {

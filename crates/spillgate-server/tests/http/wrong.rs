@@ -101,7 +101,7 @@ fn query_parameters_are_as_strict_as_bodies() {
     let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     assert!(app.post("/v1/check?wiat=1s", body).problem(400).contains("unknown query parameter `wiat`"));
     assert!(app.post("/v1/check?wait=soon", body).problem(400).contains("`wait` is no duration"));
-    assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 60s"));
+    assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 1m"));
 }
 
 #[test]
@@ -166,6 +166,6 @@ fn a_limit_of_0_and_a_wait_beyond_measure_say_so() {
     assert!(refused.problem(429).contains("it refuses everything"), "{}", refused.body);
     for wait in ["61s", "99999999999s", "99999999999999999999s"] {
         let problem = app.post(&format!("/v1/check?wait={wait}"), "{}").problem(400);
-        assert!(problem.contains("too long, at most 60s"), "{wait}: {problem}");
+        assert!(problem.contains("too long, at most 1m"), "{wait}: {problem}");
     }
 }

@@ -7,8 +7,14 @@ use std::path::{Path, PathBuf};
 use super::report::{At, RulesError, Source, Words};
 use super::{MAX_FILE_BYTES, RulesFile};
 
+/// The most files and folders that are looked at in a folder.
+const MAX_ENTRIES: usize = 10_000;
+
+/// How deep folders are read.
+const MAX_FOLDERS_DEEP: usize = 8;
+
 /// Reads the files named by `paths`. A folder stands for its files that end in `.yaml` or
-/// `.yml`, in the order of their names; those that start with a dot and folders inside are left
+/// `.yml`, in the order of their names, and after them for those of the folders inside; what starts with a dot is left
 /// out. A file is taken whatever its name is, but only a regular one is read: nobody knows when a pipe
 /// or a device ends.
 ///
@@ -33,23 +39,45 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, RulesError> {
     Ok(files)
 }
 
+/// The rules files in a folder and the folders inside it, each folder's own files before those inside.
 fn folder(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
-        let file = entry.map_err(|error| unreadable(path, &error))?.path();
-        let yaml = file.extension().is_some_and(|end| end == "yaml" || end == "yml");
-        let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        if yaml && !hidden && !file.is_dir() {
-            files.push(file);
+    let (mut files, mut looked_at) = (Vec::new(), 0);
+    let mut waiting = vec![(path.to_owned(), 0)];
+    while let Some((at, depth)) = waiting.pop() {
+        let (mut own, mut inside) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&at).map_err(|error| unreadable(&at, &error))? {
+            let entry = entry.map_err(|error| unreadable(&at, &error))?.path();
+            looked_at += 1;
+            if looked_at > MAX_ENTRIES || depth == MAX_FOLDERS_DEEP {
+                return Err(too_many(path));
+            }
+            let yaml = entry.extension().is_some_and(|end| end == "yaml" || end == "yml");
+            let hidden = entry.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+            if !hidden && entry.is_dir() {
+                inside.push((entry, depth + 1));
+            } else if yaml && !hidden {
+                own.push(entry);
+            }
         }
+        own.sort();
+        files.append(&mut own);
+        // The last one that waits is the next to be read.
+        inside.sort_by(|a, b| b.cmp(a));
+        waiting.append(&mut inside);
     }
     if files.is_empty() {
         let message = format!("{} has no rules file", path.display());
-        let help = "rules files end in .yaml or .yml; folders inside are not read";
+        let help = "rules files end in .yaml or .yml, and their names do not start with a dot";
         return Err(RulesError::unreadable(&path.display().to_string(), message, help));
     }
-    files.sort();
     Ok(files)
+}
+
+fn too_many(path: &Path) -> RulesError {
+    let message =
+        format!("{} holds more than {MAX_ENTRIES} files, or folders {MAX_FOLDERS_DEEP} levels deep", path.display());
+    let help = "name the folder of the rules itself; a link that leads back to its own folder has no end";
+    RulesError::unreadable(&path.display().to_string(), message, help)
 }
 
 fn read_file(path: &Path) -> Result<RulesFile, RulesError> {

@@ -1,6 +1,7 @@
 //! What is allowed but probably not meant.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use spillgate_core::Algorithm;
 
@@ -10,6 +11,7 @@ use super::model::{Limit, Origin, Rule};
 use super::pattern::Pattern;
 use super::report::{At, Source, Warning, Words};
 use super::{DomainEntry, Rules, RulesFile};
+use crate::units::format_duration;
 
 /// The most warnings that are kept.
 pub(super) const MAX_WARNINGS: usize = 1_000;
@@ -26,10 +28,8 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
         linter.no_limits(number);
         linter.reachability(entry.root);
         linter.each_rule(number);
-        linter.findings.sort_by_key(|warning| (warning.place(), warning.is_note()));
         findings.append(&mut linter.findings);
     }
-    findings.truncate(MAX_WARNINGS);
     findings
 }
 
@@ -246,19 +246,9 @@ fn line_of(limit: &Limit, rule: &Rule) -> u32 {
 
 /// `10 a second`, `150 per 2m`, for people.
 fn described(limit: &Limit) -> String {
-    let window = limit.unit.map_or_else(|| short(limit.quota.window_ns()), |unit| unit.as_str().to_owned());
+    let window = limit.unit.map_or_else(
+        || format_duration(Duration::from_nanos(limit.quota.window_ns())),
+        |unit| unit.as_str().to_owned(),
+    );
     format!("{} per {window}", limit.requests_per_unit)
-}
-
-/// A duration in the largest unit that it is a whole number of.
-fn short(window_ns: u64) -> String {
-    let units = [
-        ("d", 86_400_000_000_000),
-        ("h", 3_600_000_000_000),
-        ("m", 60_000_000_000),
-        ("s", 1_000_000_000),
-        ("ms", 1_000_000),
-    ];
-    let whole = units.into_iter().find(|(_, unit_ns)| window_ns.is_multiple_of(*unit_ns));
-    whole.map_or_else(|| format!("{window_ns}ns"), |(unit, unit_ns)| format!("{}{unit}", window_ns / unit_ns))
 }

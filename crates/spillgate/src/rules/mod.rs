@@ -115,14 +115,22 @@ impl Rules {
     /// As there.
     pub fn parse_with(files: &[RulesFile], defaults: Defaults) -> Result<Rules, RulesErrors> {
         let mut rules = read::read(files, defaults)?;
-        rules.warnings = lint::lint(&rules, files);
+        let found = lint::lint(&rules, files);
+        rules.warn(files, found);
         Ok(rules)
     }
 
     /// Warns of rules whose own value is longer than `value_bytes`, the part of a value that [`plan`](Rules::plan) is
     /// to count; `files` are those that were parsed.
     pub fn warn_of_long_values(&mut self, files: &[RulesFile], value_bytes: usize) {
-        self.warnings.extend(lint::long_values(self, files, value_bytes));
+        let found = lint::long_values(self, files, value_bytes);
+        self.warn(files, found);
+    }
+
+    fn warn(&mut self, files: &[RulesFile], found: Vec<Warning>) {
+        let number: HashMap<&str, usize> = files.iter().enumerate().map(|(at, file)| (&*file.name, at)).collect();
+        self.warnings.extend(found);
+        self.warnings.sort_by_key(|warning| (number.get(warning.file()).copied(), warning.place(), warning.is_note()));
         self.warnings.truncate(lint::MAX_WARNINGS);
     }
 

@@ -177,7 +177,8 @@ impl Limit {
     }
 }
 
-/// A window with a name. Months have 30 days and years 365, counted from the epoch.
+/// A window with a name. Windows begin at multiples of their length since the epoch (1970, UTC): days at midnight UTC and
+/// weeks on Thursdays. Months have 30 days and years 365, and begin on no calendar's dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Unit {

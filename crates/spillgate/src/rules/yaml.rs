@@ -3,6 +3,7 @@
 //! The tree keeps what rules need and nothing more: scalars as written, lists, and maps in
 //! order, repeated keys included, so that later steps can report all that is wrong at once.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
@@ -38,6 +39,12 @@ pub(super) enum Value {
 /// honest rules have, and a bound on what a dishonest file costs.
 const MAX_NODES: usize = 4_000_000;
 
+/// What an alias stands for counts against all other bounds as if it were written out.
+const MAX_ALIASES: usize = 10_000;
+
+/// The most values that aliases stand for, in all.
+const MAX_REPLAYED: usize = 250_000;
+
 /// Sixteen levels of descriptors take thirty-two of YAML; metadata some more.
 const MAX_YAML_DEPTH: usize = 64;
 
@@ -48,7 +55,7 @@ const STACK_BYTES: usize = 16 << 20;
 /// Parses one file of one YAML document.
 ///
 /// # Errors
-/// Text that is no YAML, aliases (they make a small file large), tags, or too much of anything.
+/// Text that is no YAML, tags, or too much of anything.
 pub(super) fn parse(source: &Source) -> Result<Node, RulesError> {
     let failed = || {
         let help = "this is a fault of the parser: please report the file";
@@ -73,7 +80,7 @@ fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: usize::MAX,
-            max_aliases: 0,
+            max_aliases: MAX_ALIASES,
             max_anchors: 1_000,
             max_depth: MAX_YAML_DEPTH,
             max_documents: 1,
@@ -81,6 +88,7 @@ fn options() -> Options {
             max_total_scalar_bytes: super::MAX_FILE_BYTES,
             max_total_comment_bytes: super::MAX_FILE_BYTES,
         },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED },
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         strict_booleans: true,
@@ -170,14 +178,15 @@ impl<'de> Visitor<'de> for RawVisitor {
 }
 
 fn node(text: &str, raw: Spanned<Raw>) -> Node {
-    let at = place(text, raw.referenced);
+    // What an alias stands for is where it is written.
+    let at = place(text, raw.defined);
     let written = text.get(at.start..at.start + at.len).unwrap_or_default();
     let value = match raw.value {
         Raw::Null => Value::Null,
         Raw::Plain => Value::Text { text: written.trim().into(), quoted: false },
         Raw::Text(text) => Value::Text { text, quoted: written.starts_with(['"', '\'', '|', '>']) },
         Raw::List(items) => Value::List(items.into_iter().map(|item| node(text, item)).collect()),
-        Raw::Map(map) => Value::Map(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect()),
+        Raw::Map(map) => Value::Map(merged(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect())),
     };
     let at = match &value {
         // A collection spans all of its lines: point at its start alone.
@@ -187,6 +196,33 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
         }
     };
     Node { at, value }
+}
+
+/// The entries with those that `<<` brings: what stands in the map itself goes first, then the earlier one.
+fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
+    let name = |key: &Node| match &key.value {
+        Value::Text { text, .. } => Some(text.clone()),
+        _ => None,
+    };
+    let merges = |(key, value): &(Node, Node)| {
+        let is_map = |node: &Node| matches!(node.value, Value::Map(_));
+        let is_merge = matches!(&key.value, Value::Text { text, quoted: false } if &**text == "<<");
+        is_merge && (is_map(value) || matches!(&value.value, Value::List(maps) if maps.iter().all(is_map)))
+    };
+    if !entries.iter().any(merges) {
+        return entries;
+    }
+    let (brought, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(merges);
+    let mut known: HashSet<Box<str>> = own.iter().filter_map(|(key, _)| name(key)).collect();
+    let maps = brought.into_iter().flat_map(|(_, value)| match value.value {
+        Value::List(maps) => maps,
+        _ => vec![value],
+    });
+    for map in maps {
+        let Value::Map(entries) = map.value else { continue };
+        own.extend(entries.into_iter().filter(|(key, _)| name(key).is_none_or(|name| known.insert(name))));
+    }
+    own
 }
 
 /// The place that a location of the parser names, inside the text in any case.
@@ -202,7 +238,20 @@ fn place(text: &str, location: Location) -> At {
 fn yaml_error(source: &Source, error: &Error) -> RulesError {
     let error = error.without_snippet();
     let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
-    let words = match error {
+    // What is wrong within an alias is wrapped in where that is used.
+    let mut cause = error;
+    while let Error::AliasError { error, .. } = cause {
+        cause = error;
+    }
+    let words = match cause {
+        Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } => {
+            let help = "aliases stand for too much here: spread the rules over several domains, one file each";
+            Words::new("the file is too large with its aliases written out", "the bound is passed here", help)
+        }
+        Error::UnknownAnchor { .. } => {
+            let help = "put a value that starts with `*` in quotes (`value: \"*.com\"`), or name an anchor before it";
+            Words::new("this alias (`*name`) has no anchor (`&name`)", "an alias", help)
+        }
         Error::Budget { breach, .. } => budget_words(breach),
         Error::MultipleDocuments { .. } => two_documents(),
         Error::Eof { .. } => Words::new("the file is empty", "here", "start with `domain: NAME`"),
@@ -249,8 +298,8 @@ fn two_documents() -> Words {
 fn budget_words(breach: &BudgetBreach) -> Words {
     match breach {
         BudgetBreach::Aliases { .. } => {
-            let help = "write the value out (aliases can make a small file huge); a wildcard needs quotes: `\"*.com\"`";
-            Words::new("YAML aliases (`*name`) are not allowed in rules", "an alias", help)
+            let help = format!("use at most {MAX_ALIASES} in one file: write values out, or use fewer, larger anchors");
+            Words::new("there are too many YAML aliases (`*name`)", "an alias", help)
         }
         BudgetBreach::Depth { .. } => {
             let help = format!("descriptors nest at most {} levels", super::MAX_DEPTH);

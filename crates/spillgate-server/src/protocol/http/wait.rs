@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::settings::{duration, duration_mend};
+use spillgate::units::format_duration;
+
+use crate::settings::duration;
 
 use super::problem::Problem;
 
@@ -24,9 +26,9 @@ pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Pro
                 "there is only `wait`: ?wait=1s",
             ));
         }
-        let value = duration(value).ok_or_else(|| match duration_mend(value) {
-            mend if mend.starts_with("too long") => too_long(max),
-            mend => Problem::bad_request("`wait` is no duration", mend),
+        let value = duration(value).map_err(|help| match help {
+            help if help.starts_with("too long") => too_long(max),
+            help => Problem::bad_request("`wait` is no duration", help),
         })?;
         if wait.replace(value).is_some() {
             return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
@@ -39,8 +41,9 @@ pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Pro
 }
 
 fn too_long(max: Duration) -> Problem {
-    let help = format!("ask again after retry_after_ms instead, or wait at most {max:?}");
-    Problem::bad_request(format!("`wait` is too long, at most {max:?}"), help)
+    let max = format_duration(max);
+    let help = format!("ask again after retry_after_ms instead, or wait at most {max}");
+    Problem::bad_request(format!("`wait` is too long, at most {max}"), help)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Collects the errors of a load, with a bound.
 
-use super::super::report::{At, RulesError, RulesErrors, Source, Words};
+use super::super::lint::MAX_WARNINGS;
+use super::super::report::{At, RulesError, RulesErrors, Source, Warning, Words};
 
 #[derive(Debug, Default)]
 pub(in super::super) struct Errors {
     errors: Vec<RulesError>,
     dropped: usize,
+    warnings: Vec<Warning>,
 }
 
 impl Errors {
@@ -21,7 +23,8 @@ impl Errors {
         self.errors.len() + self.dropped
     }
 
-    pub(super) fn finish(mut self) -> Option<RulesErrors> {
+    /// The warnings if there are no errors.
+    pub(super) fn finish(mut self) -> Result<Vec<Warning>, RulesErrors> {
         // Files in the order given; within a file by line, whatever order the checks run in.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
@@ -31,7 +34,11 @@ impl Errors {
         }
         let file = |error: &RulesError| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        RulesErrors::collected(self.errors, self.dropped)
+        // What is written once and used by an alias has its error once.
+        self.errors.dedup_by(|a, b| {
+            (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
+        });
+        RulesErrors::collected(self.errors, self.dropped).map_or(Ok(self.warnings), Err)
     }
 }
 
@@ -51,6 +58,13 @@ impl Reporter<'_> {
         help: impl Into<String>,
     ) {
         self.errors.push(RulesError::new(self.source, at, Words::new(message, label, help)));
+    }
+
+    /// What is taken, but as something else than some readers expect.
+    pub(super) fn warning(&mut self, at: At, message: String, label: &str, help: String) {
+        if self.errors.warnings.len() < MAX_WARNINGS {
+            self.errors.warnings.push(Warning::new(self.source, at, Words::new(message, label, help)));
+        }
     }
 
     pub(super) fn count(&self) -> usize {

@@ -10,7 +10,7 @@ use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
 use super::nearest::nearest;
 use super::scalar::{boolean, choice, duration, integer, share_ppm, text};
-use super::section::{Fields, Section, found, shown};
+use super::section::{Fields, Section, found, is_empty, shown};
 
 /// What a `rate_limit` says.
 pub(super) enum Parsed {
@@ -47,7 +47,8 @@ const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
     let before = reporter.count();
     let fields = Fields::read(node, Section::Limit, reporter)?;
-    let name: Option<Box<str>> = fields.get("name").and_then(|node| text(node, "name", reporter)).map(Into::into);
+    let name: Option<Box<str>> =
+        fields.get("name").filter(|node| !is_empty(node)).and_then(|node| text(node, "name", reporter)).map(Into::into);
     let replaces = fields.get("replaces").map(|node| replaced_names(node, reporter)).unwrap_or_default();
     let unlimited = fields.get("unlimited").and_then(|node| boolean(node, "unlimited", reporter)).unwrap_or(false);
     if unlimited {
@@ -117,9 +118,15 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
         reporter.error(at, "`limit` and `requests_per_unit` are both given", "given again", help);
     }
     for key in ["requests_per_unit", "limit"] {
-        if let Some(node) = fields.get(key) {
+        if let Some(node) = fields.get(key).filter(|node| !(around.compat_envoy && is_empty(node))) {
             return integer(node, key, reporter);
         }
+    }
+    if around.compat_envoy {
+        let message = "the limit has no `requests_per_unit`: it is 0 and refuses everything".to_owned();
+        let help = "write `requests_per_unit: 0` if that is meant, or the number".to_owned();
+        reporter.warning(around.at, message, "in this limit", help);
+        return Some(0);
     }
     let help = "add `requests_per_unit: NUMBER`; 0 refuses everything, `unlimited: true` nothing";
     reporter.error(around.at, "the limit has no `requests_per_unit`", "in this limit", help);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use self::errors::{Errors, Reporter};
 use self::limit::{Around, Parsed};
 use self::scalar::{boolean, choice, text};
-use self::section::{Fields, found, settings_key, shown};
+use self::section::{Fields, found, is_empty, settings_key, shown};
 use super::model::{Domain, Limit, Origin, Rule, RuleStep};
 use super::pattern::Pattern;
 use super::report::{At, RulesErrors, Source};
@@ -54,7 +54,8 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
             Err(error) => errors.push(error),
         }
     }
-    errors.finish().map_or(Ok(rules), Err)
+    rules.warnings = errors.finish()?;
+    Ok(rules)
 }
 
 /// Reads one file.
@@ -189,9 +190,10 @@ impl FileReader<'_> {
                 None
             }
         };
+        // An empty value is none, as in the reference server.
         let value = match fields.get("value") {
-            Some(node) => Some(text(node, "value", reporter)?),
-            None => None,
+            Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
+            _ => None,
         };
         let shared = self.flag(fields, "share_threshold");
         let value_to_metric = self.flag(fields, "value_to_metric");
@@ -268,6 +270,16 @@ impl FileReader<'_> {
         let mut limits: Vec<(At, Limit)> = Vec::new();
         if let Some(node) = fields.get("rate_limit") {
             let at = fields.key_at("rate_limit").unwrap_or(node.at);
+            if is_empty(node) {
+                let help = "write the limit, or `rate_limit: {unlimited: true}` if that is meant".to_owned();
+                self.reporter.warning(
+                    at,
+                    "`rate_limit` is empty: it limits nothing".to_owned(),
+                    "nothing is here",
+                    help,
+                );
+                return Limits::Some(Vec::new());
+            }
             match self.limit(node, at) {
                 Some(Parsed::Unlimited { name, replaces }) => return Limits::Unlimited { name, replaces },
                 Some(Parsed::Limit(limit)) => limits.push((at, *limit)),

@@ -6,6 +6,7 @@ use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
 use super::nearest::nearest;
 use super::section::{found, shown};
+use crate::units::{UnitError, parse_count, parse_duration};
 
 /// The longest key, value or name, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -34,39 +35,63 @@ pub(super) fn text<'n>(node: &'n Node, key: &str, reporter: &mut Reporter<'_>) -
     None
 }
 
-/// A whole number from 0.
+/// A whole number from 0: `500`, `1_000`, `10k`, `1M`.
 pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<u64> {
-    if let Value::Text { text, quoted: false } = &node.value {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        if let (true, Ok(number)) = (digits, text.parse()) {
-            return Some(number);
-        }
-        let help = match text.as_bytes() {
-            [b'-', ..] => "it cannot be negative; 0 refuses everything".to_owned(),
-            _ if digits => "use at most 9007199254740991".to_owned(),
-            _ => format!("write digits only, such as `{key}: 100`"),
+    let Value::Text { text, quoted: false } = &node.value else {
+        let help = match &node.value {
+            Value::Text { .. } => format!("remove the quotes: `{key}: 100`"),
+            _ => format!("write a number: `{key}: 100`"),
         };
-        let (message, label) = match digits {
-            true => (format!("`{key}` is too large: `{}`", shown(text)), "too large"),
-            false => (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "no whole number"),
-        };
-        reporter.error(node.at, message, label, help);
+        reporter.error(node.at, format!("`{key}` has to be a whole number"), found(node), help);
         return None;
-    }
-    let help = match &node.value {
-        Value::Text { .. } => format!("remove the quotes: `{key}: 100`"),
-        _ => format!("write a number: `{key}: 100`"),
     };
-    reporter.error(node.at, format!("`{key}` has to be a whole number"), found(node), help);
+    let (message, label, help) = match parse_count(text) {
+        Ok(number) => match octal(text) {
+            // YAML 1.1, which the reference server reads, takes a leading zero for base eight.
+            Some(octal) if octal != number => (
+                format!("`{key}: {}` is {octal} to the reference server and {number} to most readers", shown(text)),
+                "two readings",
+                format!("write `{key}: {octal}` or `{key}: {number}`"),
+            ),
+            _ => return Some(number),
+        },
+        Err(UnitError::TooLarge) => {
+            let help = "use at most 9007199254740991".to_owned();
+            (format!("`{key}` is too large: `{}`", shown(text)), "too large", help)
+        }
+        Err(UnitError::Malformed) => {
+            let help = match text.as_bytes() {
+                [b'-', ..] => "it cannot be negative; 0 refuses everything".to_owned(),
+                _ => format!("write a number such as `{key}: 100`, 10k or 1M"),
+            };
+            (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "no whole number", help)
+        }
+    };
+    reporter.error(node.at, message, label, help);
     None
 }
 
-/// `true` or `false`.
+/// What a number with a leading zero says in base eight.
+fn octal(text: &str) -> Option<u64> {
+    u64::from_str_radix(&text.strip_prefix('0')?.replace('_', ""), 8).ok()
+}
+
+/// `true` or `false`; the other words that YAML 1.1 has for them are taken with a warning.
 pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<bool> {
-    match &node.value {
-        Value::Text { text, quoted: false } if text.eq_ignore_ascii_case("true") => return Some(true),
-        Value::Text { text, quoted: false } if text.eq_ignore_ascii_case("false") => return Some(false),
-        _ => {}
+    if let Value::Text { text, quoted: false } = &node.value {
+        let word = text.to_ascii_lowercase();
+        match &*word {
+            "true" => return Some(true),
+            "false" => return Some(false),
+            "yes" | "on" | "y" | "no" | "off" | "n" => {
+                let means = matches!(&*word, "yes" | "on" | "y");
+                let message = format!("`{key}: {}` is taken for {means}", shown(text));
+                let help = format!("write `{key}: {means}`: to most readers of YAML `{}` is a text", shown(text));
+                reporter.warning(node.at, message, "not true or false", help);
+                return Some(means);
+            }
+            _ => {}
+        }
     }
     let help = format!("write `{key}: true` or `{key}: false`");
     reporter.error(node.at, format!("`{key}` has to be true or false"), "neither of them", help);
@@ -92,47 +117,23 @@ pub(super) fn choice<T: Copy>(
     None
 }
 
-/// A duration such as `500ms`, `10s` or `1m30s`.
+/// A duration such as `500ms`, `1.5s` or `1m30s`.
 pub(super) fn duration(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<Duration> {
     let word = text(node, key, reporter)?;
-    match parse_duration(word) {
-        Some(duration) => Some(duration),
-        None => {
-            let message = format!("`{key}` has to be a duration, not `{}`", shown(word));
-            let help = match word.bytes().all(|byte| byte.is_ascii_digit()) {
-                true => format!("add the unit: `{word}s` or `{word}ms`"),
-                false => "write whole numbers with units: 500ms, 10s, 1m30s, 2h, 1d (also ns, us, w)".to_owned(),
-            };
-            reporter.error(node.at, message, "no duration", help);
-            None
+    let error = match parse_duration(word) {
+        Ok(duration) => return Some(duration),
+        Err(error) => error,
+    };
+    let message = format!("`{key}` has to be a duration, not `{}`", shown(word));
+    let help = match error {
+        UnitError::TooLarge => "write at most 213503d".to_owned(),
+        UnitError::Malformed if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("add the unit: `{word}s` or `{word}ms`")
         }
-    }
-}
-
-/// Whole numbers, each with its unit, added up; `None` for anything else or an overflow.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    let mut total_ns: u64 = 0;
-    while !rest.is_empty() {
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail.bytes().take_while(|byte| !byte.is_ascii_digit()).count();
-        let (unit, tail) = tail.split_at(letters);
-        let unit_ns: u64 = match unit.trim() {
-            "ns" => 1,
-            "us" | "µs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            "d" => 86_400_000_000_000,
-            "w" => 604_800_000_000_000,
-            _ => return None,
-        };
-        total_ns = total_ns.checked_add(number.parse::<u64>().ok()?.checked_mul(unit_ns)?)?;
-        rest = tail;
-    }
-    (!text.trim().is_empty()).then(|| Duration::from_nanos(total_ns))
+        UnitError::Malformed => "write numbers with units: 500ms, 1.5s, 1m30s, 2h, 1d (also ns, us, w)".to_owned(),
+    };
+    reporter.error(node.at, message, "no duration", help);
+    None
 }
 
 /// A share such as `20%`, in millionths; more than nothing and at most tenfold.
@@ -161,16 +162,6 @@ fn parse_percent_ppm(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_add_up() {
-        assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(parse_duration("1m30s"), Some(Duration::from_secs(90)));
-        assert_eq!(parse_duration("1d 12h"), Some(Duration::from_secs(36 * 3600)));
-        for wrong in ["", "10", "s", "1.5s", "-1s", "1 fortnight", "99999999999999999999s", "400000w", "1sµ"] {
-            assert_eq!(parse_duration(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn percentages_have_four_decimals() {

@@ -179,6 +179,15 @@ impl<'n> Fields<'n> {
     }
 }
 
+/// Whether nothing is written: no text, `~` or `""`.
+pub(super) fn is_empty(node: &Node) -> bool {
+    match &node.value {
+        Value::Null => true,
+        Value::Text { text, .. } => text.is_empty(),
+        Value::List(_) | Value::Map(_) => false,
+    }
+}
+
 /// What is there instead, for a label.
 pub(super) fn found(node: &Node) -> &'static str {
     match &node.value {

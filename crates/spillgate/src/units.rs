@@ -1,0 +1,211 @@
+//! Durations and counts as text: one grammar for rules, settings, flags and queries, and one way to print.
+
+use std::time::Duration;
+
+/// Units of time with their length in nanoseconds, the longest first.
+const UNITS: [(&str, u64); 8] = [
+    ("w", 604_800_000_000_000),
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+/// Why a text is not a duration or a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// It says something else.
+    #[error("not a number with a unit")]
+    Malformed,
+    /// It is more than can be counted.
+    #[error("too large")]
+    TooLarge,
+}
+
+/// Reads a duration: numbers, each with its unit, added up (`500ms`, `1.5s`, `1m30s`, `1d 12h`). The units are ns, us,
+/// ms, s, m, h, d and w; a number may have decimals, as long as the whole is a number of nanoseconds.
+///
+/// # Errors
+/// Anything else, or more than 2^64 nanoseconds (584 years).
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate::units::parse_duration;
+/// assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
+/// assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+/// ```
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    let mut rest = text.trim();
+    let mut total_ns: u64 = 0;
+    if rest.is_empty() {
+        return Err(UnitError::Malformed);
+    }
+    while !rest.is_empty() {
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(number_end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let unit = if unit.trim() == "µs" { "us" } else { unit.trim() };
+        let (_, unit_ns) = UNITS.iter().find(|(name, _)| *name == unit).ok_or(UnitError::Malformed)?;
+        let part_ns = scaled(number, *unit_ns)?;
+        total_ns = total_ns.checked_add(part_ns).ok_or(UnitError::TooLarge)?;
+        rest = tail;
+    }
+    Ok(Duration::from_nanos(total_ns))
+}
+
+/// A number with decimals, times `scale`.
+fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(decimals) {
+        return Err(UnitError::Malformed);
+    }
+    let decimals = decimals.trim_end_matches('0');
+    // The longest unit has fifteen digits of nanoseconds.
+    if decimals.len() > 15 {
+        return Err(UnitError::Malformed);
+    }
+    let whole: u64 = whole.parse().map_err(|_| UnitError::TooLarge)?;
+    let places = 10u128.pow(u32::try_from(decimals.len()).map_err(|_| UnitError::Malformed)?);
+    let fraction = decimals.parse::<u128>().unwrap_or(0) * u128::from(scale);
+    if !fraction.is_multiple_of(places) {
+        return Err(UnitError::Malformed);
+    }
+    let fraction = u64::try_from(fraction / places).map_err(|_| UnitError::TooLarge)?;
+    whole.checked_mul(scale).and_then(|whole| whole.checked_add(fraction)).ok_or(UnitError::TooLarge)
+}
+
+/// Prints a duration exactly, so that [`parse_duration`] reads the same: `0s`, `1.5ms`, `59.94s`, `1h30m`, `1d0.5s`.
+///
+/// ```
+/// use std::time::Duration;
+/// assert_eq!(spillgate::units::format_duration(Duration::from_millis(90_500)), "1m30.5s");
+/// ```
+#[must_use]
+pub fn format_duration(duration: Duration) -> String {
+    let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let mut text = String::new();
+    let mut rest_ns = ns;
+    for (unit, unit_ns) in &UNITS[1..4] {
+        if rest_ns >= *unit_ns {
+            text.push_str(&format!("{}{unit}", rest_ns / unit_ns));
+            rest_ns %= unit_ns;
+        }
+    }
+    // The rest is one number: of seconds beside longer units, else of the largest unit that it reaches.
+    let beside = !text.is_empty();
+    let unit = UNITS[4..].iter().find(|(_, unit_ns)| beside || rest_ns >= *unit_ns);
+    match unit {
+        _ if rest_ns == 0 && beside => text,
+        Some((unit, unit_ns)) => {
+            let places = unit_ns.ilog10() as usize;
+            let (whole, fraction) = (rest_ns / unit_ns, rest_ns % unit_ns);
+            let number = if places > 0 { format!("{whole}.{fraction:0places$}") } else { whole.to_string() };
+            let number = if places > 0 { number.trim_end_matches('0').trim_end_matches('.') } else { &number };
+            text + number + unit
+        }
+        None => "0s".to_owned(),
+    }
+}
+
+/// Reads a count: `500`, `1_000`, `10k`, `10M`, `1G`.
+///
+/// # Errors
+/// Anything else, or more than 2^64 - 1.
+///
+/// ```
+/// assert_eq!(spillgate::units::parse_count("10k"), Ok(10_000));
+/// ```
+pub fn parse_count(text: &str) -> Result<u64, UnitError> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (digits, unit) = (text[..split].replace('_', ""), text[split..].trim());
+    let scale = match unit {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => return Err(UnitError::Malformed),
+    };
+    if digits.is_empty() || text.starts_with('_') {
+        return Err(UnitError::Malformed);
+    }
+    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(scale)).ok_or(UnitError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn durations_add_up() {
+        let ns = |text: &str| parse_duration(text).map(|duration| duration.as_nanos());
+        for (text, expected) in [
+            ("500ms", 500_000_000),
+            ("1.5s", 1_500_000_000),
+            ("1m30s", 90_000_000_000),
+            ("1d 12h", 129_600_000_000_000),
+            ("0.000000001s", 1),
+            ("1.50000000000000000000s", 1_500_000_000),
+            ("2w", 1_209_600_000_000_000),
+            ("7µs", 7_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(ns(text), Ok(expected), "{text}");
+        }
+        for wrong in
+            ["", "10", "s", ".5s", "5.s", "1.5ns", "1.2.3s", "-1s", "1 fortnight", "1sµ", "1e3s", "1.0000000001s"]
+        {
+            assert_eq!(ns(wrong), Err(UnitError::Malformed), "{wrong}");
+        }
+        for large in ["99999999999999999999s", "400000w", "213504d"] {
+            assert_eq!(ns(large), Err(UnitError::TooLarge), "{large}");
+        }
+    }
+
+    #[test]
+    fn durations_are_printed_short() {
+        for (ns, expected) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_500_001, "1.500001ms"),
+            (20_000_000, "20ms"),
+            (59_940_000_000, "59.94s"),
+            (60_000_000_000, "1m"),
+            (5_400_000_000_000, "1h30m"),
+            (86_400_500_000_000, "1d0.5s"),
+            (2_592_000_000_000_000, "30d"),
+        ] {
+            assert_eq!(format_duration(Duration::from_nanos(ns)), expected);
+        }
+    }
+
+    #[test]
+    fn counts_have_units_and_separators() {
+        let counts = ["500", "1_000", "10k", "10K", "10 M", "1G"].map(parse_count);
+        assert_eq!(counts, [500, 1_000, 10_000, 10_000, 10_000_000, 1_000_000_000].map(Ok));
+        for wrong in ["", "_", "_1", "k", "1.5k", "1T", "-1", "1e3", "0x10"] {
+            assert_eq!(parse_count(wrong), Err(UnitError::Malformed), "{wrong}");
+        }
+        assert_eq!(parse_count("99999999999999999999"), Err(UnitError::TooLarge));
+        assert_eq!(parse_count("99999999999999999G"), Err(UnitError::TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_alike(ns in prop_oneof![any::<u64>(), 0u64..200_000_000_000_000]) {
+            let duration = Duration::from_nanos(ns);
+            prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "[0-9.nusmhdwµ ]{0,12}") {
+            let _ = (parse_duration(&text), parse_count(&text));
+        }
+    }
+}
