@@ -75,7 +75,7 @@ pub enum Reason {
     Unsupported,
     /// The store failed, and the policy for that answered instead.
     StoreFailed,
-    /// Another limit of the request is known to refuse it, so this one was not asked.
+    /// Another limit of the request is known to refuse it, so this one was not asked: the decision says nothing of it.
     NotAsked,
 }
 
@@ -156,7 +156,7 @@ pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// A refusal of the store that is still true was repeated.
+    /// The store was not asked: a state that it showed before refuses still.
     DenyCache,
     /// The store failed, and local state stood in for it.
     Local,

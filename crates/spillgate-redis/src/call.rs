@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use spillgate_core::{Algorithm, Anchor, Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, Time};
+use tokio::time::Instant;
 
+use crate::deny_cache::Seen;
 use crate::plain::{self, Plain, ServerClock};
 use crate::request::{self, Answer, Request};
 use crate::{Failed, Failure, FixedWindow, LogForm, Name, Settings};
@@ -173,6 +175,15 @@ impl Call<'_, '_, '_> {
                 Ok(Answer::AskAgain)
             }
         }
+    }
+
+    /// What the reply shows of the states after the request, which was refused: `told` says when it came.
+    pub(crate) fn seen(&self, reply: &[u8], told: Instant) -> Option<Seen> {
+        let (now, states) = match self {
+            Call::Script(request) => request.states_after(reply),
+            Call::Plain(plain) => plain.states_after(reply),
+        }?;
+        Some(Seen { now, told, states })
     }
 
     /// As of [`Request::answer_refused`]; what plain commands have charged stays charged.

@@ -1,35 +1,44 @@
-//! Refusals that are still true, kept to be repeated without asking the server.
+//! States that refused a take, kept to refuse again without asking the server.
 //!
 //! A refusal that costs nothing stays true until its retry time: what was used ends sooner only by a refund or a reset,
-//! by a question of another quota on the same state (which converts debt, or cuts a log), or by a loss. Those that pass
-//! through this cache end their entries at once. Those made elsewhere, and a server's clock that steps forward, are seen
-//! when the entry is too old; so is a question of another quota that is under way beside one of the entry's, if it
-//! overtakes that on the way there and again on the way back.
+//! or by a loss. So the cache keeps the states that the store showed when it refused a request, and the kernel decides by
+//! them, at the time that it is by the store's clock. States that did not refuse are kept too, to report what is left
+//! of them beside the refusal.
+//!
+//! A state is forgotten when this node may have changed it. What other nodes change is seen when the entry is too old:
+//! until then `retry_after` may be too short by what they took, and what they gave back is refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
-    Algorithm, Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Source, Time, Verdict, Wait,
+    Algorithm, Binding, Decision, Denied, Hit, Op, OpKind, Reason, Source, State, Time, Verdict, Wait,
 };
 use tokio::time::Instant;
+
+use crate::hit::room;
+use crate::request::{KeyedStates, decide_refused};
 
 /// Places that a state may have an entry in.
 const PLACES_A_SET: usize = 4;
 /// In a cluster no refusal is repeated for longer, whatever the settings say: it may be due to what a request in several
 /// slots took here before another slot refused it, and is about to give back.
 pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
+/// A larger state is not kept. A counter of 128 segments takes 1032 bytes; a whole log may take a mebibyte.
+const STATE_BYTES_MAX: usize = 1100;
 
-/// A fixed number of places for refusals; where there is none left, one overwrites another.
+/// A fixed number of places for states; where there is none left, one overwrites another.
 pub(crate) struct DenyCache {
     start: Instant,
-    max_age: Duration,
+    max_age_ns: u64,
+    /// Whether all states are changed by one server's clock.
+    has_one_clock: bool,
     sets: Box<[Mutex<Set>]>,
     places_a_set: usize,
-    /// No entry is kept for longer: all that an empty cache looks at. In nanoseconds since `start`.
-    latest_until_ns: AtomicU64,
+    /// No entry refuses for longer: all that a request looks at while none does. In nanoseconds since `start`.
+    refuses_until_ns: AtomicU64,
     /// Grows with whatever is forgotten.
     generation: AtomicU64,
     answered: AtomicU64,
@@ -43,39 +52,60 @@ struct Set {
     entries: Vec<Entry>,
 }
 
-/// A refusal of a take.
+/// A state as the store showed it.
 struct Entry {
     state_key: u128,
-    quota: Quota,
-    cost: u64,
-    max_wait_ns: u64,
-    decision: Decision,
-    /// The decision's time by the store's clock.
+    state: State,
+    /// Of a log, and of permits, the store shows only what tells of a take that fits beside this many units.
+    room: Option<u64>,
+    /// The store's time of it.
     now: Time,
-    /// When it came, and until when it is repeated.
+    /// When the store was asked, and when the answer came.
+    sent_ns: u64,
     told_ns: u64,
-    until_ns: u64,
+    /// When it refuses nothing any more: as soon as the store was asked, if it did not refuse then.
+    refuses_until_ns: u64,
 }
 
-/// Hits that the store is asked about. Once this ends, whatever became of it, what the hits may have given back is
-/// forgotten.
+/// The states that a store showed when it refused a request.
+pub(crate) struct Seen {
+    /// The store's time of it, and when the answer came.
+    pub(crate) now: Time,
+    pub(crate) told: Instant,
+    pub(crate) states: KeyedStates,
+}
+
+/// Hits that the store is asked about. Once this ends, whatever became of it, their states are forgotten, except those
+/// that have just been learnt.
 pub(crate) struct Question<'c, 'h, 'q> {
     cache: &'c DenyCache,
     hits: &'h [Hit<'q>],
     sent_ns: u64,
     generation: u64,
+    /// The keys of states that were learnt.
+    learnt: Vec<u128>,
+}
+
+/// A state that an entry tells of, now.
+struct Known {
+    state_key: u128,
+    state: State,
+    /// The store's time, by the answer's way to here; and the latest that it may be.
+    now: Time,
+    latest: Time,
 }
 
 impl DenyCache {
-    /// With at most so many entries, none of which is repeated for longer.
-    pub(crate) fn new(entries: usize, max_age: Duration) -> DenyCache {
+    /// With at most so many entries, none of which is used for longer.
+    pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
         let places_a_set = entries.clamp(1, PLACES_A_SET);
         DenyCache {
             start: Instant::now(),
-            max_age,
+            max_age_ns: nanos(max_age),
+            has_one_clock,
             sets: (0..entries / places_a_set).map(|_| Mutex::default()).collect(),
             places_a_set,
-            latest_until_ns: AtomicU64::new(0),
+            refuses_until_ns: AtomicU64::new(0),
             generation: AtomicU64::new(0),
             answered: AtomicU64::new(0),
         }
@@ -86,86 +116,90 @@ impl DenyCache {
         self.answered.load(Ordering::Relaxed)
     }
 
+    /// Whether it keeps anything.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.sets.is_empty()
+    }
+
     /// The refusal of `hits`, if it is known and nothing else would come of asking.
     ///
-    /// It says of each hit that is known to refuse what the store said, less the time since. The others are allowed
-    /// and not asked: with the limit that they have and nothing left, since what is left is not known and nobody may
-    /// count on more.
+    /// Of each state that is known the kernel says what it would say of the request. Hits on the others pass, and are
+    /// reported as not asked: nothing is known of their limits.
     pub(crate) fn answer(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);
-        if self.latest_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
+        if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
             return None;
         }
-        let known: SmallVec<[Option<(Decision, Time)>; 4]> =
-            hits.iter().map(|hit| self.refusal(hit, hits, at_ns)).collect();
-        let now = known.iter().flatten().map(|(_, now)| *now).max()?;
-        for ((hit, decision), known) in hits.iter().zip(&mut *decisions).zip(known) {
-            let limit = hit.quota.capacity();
-            let not_asked = Decision { reason: Reason::NotAsked, limit, ..Decision::default() };
-            *decision = known.map_or(not_asked, |(refusal, _)| refusal);
+        let first_of_state = |i: &usize| hits[..*i].iter().all(|other| other.state_key() != hits[*i].state_key());
+        let known: SmallVec<[Known; 2]> =
+            (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
+        let now = known.iter().map(|known| known.now).max()?;
+        decisions.fill(Decision { reason: Reason::NotAsked, ..Decision::default() });
+        let mut is_refused = false;
+        for known in known {
+            let now = if self.has_one_clock { now } else { known.now };
+            is_refused |= known.decide(hits, now, decisions);
+        }
+        if !is_refused {
+            return None;
         }
         self.answered.fetch_add(1, Ordering::Relaxed);
         Some(Verdict { source: Source::DenyCache, ..Verdict::of(hits, decisions, now) })
     }
 
-    /// What is told of a hit that is known to refuse, and the store's time of it.
-    fn refusal(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<(Decision, Time)> {
-        let (cost, max_wait_ns) = asked(hit, hits)?;
-        let set = self.set(hit.state_key())?;
-        let entry = set.entries.iter().find(|entry| entry.state_key == hit.state_key())?;
-        // A higher cost is refused as well, but for longer.
-        let is_same = entry.cost == cost && entry.max_wait_ns == max_wait_ns;
-        if !is_same || at_ns >= entry.until_ns || entry.quota != *hit.quota {
+    /// The state of one of `hits`.
+    fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<Known> {
+        let state_key = hit.state_key();
+        let set = self.set(state_key)?;
+        let entry = set.entries.iter().find(|entry| entry.state_key == state_key)?;
+        let age_ns = at_ns.saturating_sub(entry.sent_ns);
+        let tells = entry.room.is_none_or(|room| room_alone(hit, hits) == Some(room));
+        if age_ns >= self.max_age_ns || !tells {
             return None;
         }
-        let since_ns = at_ns.saturating_sub(entry.told_ns);
-        let Wait::After(wait_ns) = entry.decision.retry_after else { return None };
-        let decision = Decision {
-            retry_after: Wait::After(wait_ns.saturating_sub(since_ns)),
-            reset_after_ns: entry.decision.reset_after_ns.saturating_sub(since_ns),
-            ..entry.decision
-        };
-        Some((decision, entry.now.after(Duration::from_nanos(since_ns))))
+        let after = |ns| entry.now.after(Duration::from_nanos(ns));
+        // It may have been shown as soon as the store was asked, and the clocks may differ by a thousandth.
+        let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
+        let now = after(at_ns.saturating_sub(entry.told_ns));
+        Some(Known { state_key, state: entry.state.clone(), now, latest })
     }
 
     /// To be made before the store is asked, and held until it has answered.
     pub(crate) fn question<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> Question<'c, 'h, 'q> {
         let generation = self.generation.load(Ordering::Relaxed);
-        Question { cache: self, hits, sent_ns: self.ns(sent), generation }
+        Question { cache: self, hits, sent_ns: self.ns(sent), generation, learnt: Vec::new() }
     }
 
-    /// Ends the entry of the hit's state: if it gives something back in any case, else if it is one of another quota,
-    /// which may have converted or cut what was used.
-    fn forget(&self, hit: &Hit<'_>, gives_back: bool) {
-        let Some(mut set) = self.set(hit.state_key()) else { return };
-        let is_gone = |entry: &Entry| entry.state_key == hit.state_key() && (gives_back || entry.quota != *hit.quota);
-        let gone = set.entries.iter().position(is_gone);
-        if gives_back || gone.is_some() {
-            set.forgotten = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        }
-        if let Some(gone) = gone {
+    fn forget(&self, state_key: u128) {
+        let Some(mut set) = self.set(state_key) else { return };
+        set.forgotten = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(gone) = set.entries.iter().position(|entry| entry.state_key == state_key) {
             set.entries.swap_remove(gone);
         }
     }
 
-    fn keep(&self, entry: Entry, generation: u64) {
-        let Some(mut set) = self.set(entry.state_key) else { return };
+    /// Whether the entry is as true as before the store was asked; it is kept if there is a place.
+    fn keep(&self, entry: Entry, generation: u64) -> bool {
+        let Some(mut set) = self.set(entry.state_key) else { return false };
         if generation < set.forgotten {
-            return;
+            return false;
         }
-        self.latest_until_ns.fetch_max(entry.until_ns, Ordering::Relaxed);
+        self.refuses_until_ns.fetch_max(entry.refuses_until_ns, Ordering::Relaxed);
         let own = set.entries.iter().position(|other| other.state_key == entry.state_key);
         if own.is_none() && set.entries.len() < self.places_a_set {
             let missing = self.places_a_set - set.entries.len();
             set.entries.reserve_exact(missing);
             set.entries.push(entry);
-            return;
+            return true;
         }
-        // That of the same state, or the one that ends first.
-        let first = || (0..set.entries.len()).min_by_key(|place| set.entries[*place].until_ns);
-        if let Some(place) = own.or_else(first) {
+        // That of the same state, or the one that ends first; but none that still refuses for one that does not.
+        let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
+        let gives_way = |at: &usize| refuses(&entry, entry.told_ns) || !refuses(&set.entries[*at], entry.told_ns);
+        let first = (0..set.entries.len()).min_by_key(|place| set.entries[*place].refuses_until_ns);
+        if let Some(place) = own.or(first.filter(gives_way)) {
             set.entries[place] = entry;
         }
+        true
     }
 
     fn set(&self, state_key: u128) -> Option<MutexGuard<'_, Set>> {
@@ -180,45 +214,83 @@ impl DenyCache {
     }
 }
 
-impl Question<'_, '_, '_> {
-    /// Keeps what refused the request, which came `told` and was decided at `now`.
-    pub(crate) fn learn(&self, decisions: &[Decision], now: Time, told: Instant) {
-        let max_age_ns = nanos(self.cache.max_age);
-        for (hit, decision) in self.hits.iter().zip(decisions) {
-            let (Some((cost, max_wait_ns)), false) = (asked(hit, self.hits), decision.allowed) else { continue };
-            let Wait::After(wait_ns) = decision.retry_after else { continue };
-            // The clocks may differ by a thousandth.
-            let until_ns = self.sent_ns.saturating_add((wait_ns - wait_ns.div_ceil(1000)).min(max_age_ns));
-            let told_ns = self.cache.ns(told);
-            if until_ns <= told_ns {
-                continue;
-            }
-            let (state_key, quota, decision) = (hit.state_key(), hit.quota.clone(), *decision);
-            let entry = Entry { state_key, quota, cost, max_wait_ns, decision, now, told_ns, until_ns };
-            self.cache.keep(entry, self.generation);
+impl Known {
+    /// Decides the hits on this state, in a request that is refused. Whether they refuse it, also by the latest that it
+    /// may be.
+    fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
+        let places: SmallVec<[usize; 4]> = (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
+        let own: SmallVec<[Hit<'_>; 4]> = places.iter().map(|i| hits[*i]).collect();
+        let mut states: SmallVec<[State; 4]> = SmallVec::new();
+        states.push(self.state);
+        let state_of: SmallVec<[usize; 4]> = smallvec![0; own.len()];
+        let decided = decide_refused(&mut states, &state_of, &own, now);
+        let late = Wait::After(self.latest.as_nanos().saturating_sub(now.as_nanos()));
+        let mut refuses = false;
+        for (i, decision) in places.into_iter().zip(decided) {
+            refuses |= hits[i].binding == Binding::Enforce && decision.retry_after > late;
+            decisions[i] = decision;
         }
+        refuses
+    }
+}
+
+impl Question<'_, '_, '_> {
+    /// Keeps the states that were `seen` as the request was refused.
+    pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<Seen>) {
+        for Seen { now, told, states } in seen {
+            for (state_key, state) in states {
+                let told_ns = self.cache.ns(told);
+                let Some(entry) = self.entry(state_key, state, decisions, now, told_ns) else { continue };
+                if self.cache.keep(entry, self.generation) {
+                    self.learnt.push(state_key);
+                }
+            }
+        }
+    }
+
+    /// `None` for a state that tells nothing later, or that is too large.
+    fn entry(&self, state_key: u128, state: State, decisions: &[Decision], now: Time, told_ns: u64) -> Option<Entry> {
+        let own = on_state(self.hits, state_key);
+        let (_, hit) = own.clone().next()?;
+        // What else they do is not in the state that was shown, or shows again.
+        let is_free = own.clone().all(|(_, hit)| is_free(hit));
+        let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
+        let room = match hit.quota.algorithm() {
+            // Permits are shown as one, which ends when the last one does.
+            Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
+            Algorithm::Concurrency => Some(room_alone(hit, self.hits)?),
+            Algorithm::SlidingWindowLog => room_alone(hit, self.hits),
+            _ => None,
+        };
+        let refuses = waits().any(|wait| matches!(wait, Wait::After(1..)));
+        let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
+        let refuses_until_ns = self.sent_ns.saturating_add(lasts_ns.min(self.cache.max_age_ns));
+        let fits = state.heap_bytes() <= STATE_BYTES_MAX;
+        let entry = Entry { state_key, state, room, now, sent_ns: self.sent_ns, told_ns, refuses_until_ns };
+        (is_free && fits).then_some(entry)
     }
 }
 
 impl Drop for Question<'_, '_, '_> {
     fn drop(&mut self) {
-        let may_hold = self.cache.latest_until_ns.load(Ordering::Relaxed) > self.sent_ns;
         for hit in self.hits {
-            let gives_back = matches!(hit.op.kind(), OpKind::Refund | OpKind::Reset);
-            if gives_back || may_hold {
-                self.cache.forget(hit, gives_back);
+            let state_key = hit.state_key();
+            if !self.learnt.contains(&state_key) {
+                self.cache.forget(state_key);
             }
         }
     }
 }
 
-/// Cost and longest wait of a take whose refusal an entry can be, or repeat. Of several hits on one state each is judged
-/// by what all of them take, and told what the others have changed: none of them.
-fn asked(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<(u64, u64)> {
-    let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
-    let is_timed = hit.quota.algorithm() != Algorithm::Concurrency;
-    let is_alone = || hits.iter().filter(|other| other.state_key() == hit.state_key()).count() == 1;
-    (hit.binding == Binding::Enforce && is_timed && is_free(hit) && is_alone()).then_some((cost, max_wait_ns))
+/// The hits on a state, and their places in the request.
+fn on_state<'h, 'q>(hits: &'h [Hit<'q>], state_key: u128) -> impl Iterator<Item = (usize, &'h Hit<'q>)> + Clone {
+    hits.iter().enumerate().filter(move |(_, hit)| hit.state_key() == state_key)
+}
+
+/// The units beside which the hit fits, if no other is on its state.
+fn room_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
+    let cost = if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
+    (on_state(hits, hit.state_key()).count() == 1).then(|| room(hit, cost))
 }
 
 /// Whether the hit does nothing in a request that is refused.

@@ -78,10 +78,8 @@ impl Asked<'_, '_> {
         }
     }
 
-    /// The most units beside which the takes on this state fit; all of the capacity for a look.
     fn room(&self) -> u64 {
-        let cost = if self.hit.op.kind() == OpKind::Take { self.cost_on_state } else { 0 };
-        self.hit.quota.hard_capacity().saturating_sub(cost)
+        room(self.hit, self.cost_on_state)
     }
 
     fn write_bucket(&self, out: &mut Writer) {
@@ -141,6 +139,13 @@ impl Asked<'_, '_> {
         out.units(self.room());
         out.units(self.due());
     }
+}
+
+/// The most units beside which the takes on the hit's state fit, that cost so much together; all of the capacity for a
+/// look.
+pub(crate) fn room(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
+    let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
+    hit.quota.hard_capacity().saturating_sub(cost)
 }
 
 /// The receipt of what is given back or renewed.

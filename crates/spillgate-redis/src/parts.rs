@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
-use crate::deny_cache::DenyCache;
+use crate::deny_cache::{DenyCache, Seen};
 use crate::failure::Failed;
 use crate::name::Name;
 use crate::request::Answer;
@@ -96,7 +96,7 @@ async fn ask<'f, 'r, 'q>(
 }
 
 /// Asks all slots at once, and forms the verdict over all. With a refusal comes what has to be given back: what slots took
-/// that did not know of it. Slots that may have taken for a request that fails, or that nobody waits for any more, are
+/// that did not know of it; and the states of those that refused. Slots that may have taken for a request that fails, or that nobody waits for any more, are
 /// added to `kept`.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
@@ -106,7 +106,7 @@ pub(crate) async fn decide(
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
     deadline: Instant,
-) -> Result<(Verdict, GiveBack), Failed> {
+) -> Result<(Verdict, GiveBack, Vec<Seen>), Failed> {
     // All is checked before anybody is asked.
     forms.check(hits)?;
     let parts = split(hits);
@@ -127,7 +127,7 @@ pub(crate) async fn decide(
     let latest = answers.iter().map(|answer| answer.verdict.now).max().unwrap_or_default();
     place(&parts, &answers, decisions);
     let mut verdict = Verdict::of(hits, decisions, latest);
-    let mut give_back = GiveBack { now, parts: Vec::new() };
+    let (mut give_back, mut seen) = (GiveBack { now, parts: Vec::new() }, Vec::new());
     if !verdict.allowed {
         for (part, answer) in parts.iter().zip(&mut answers).filter(|(_, answer)| answer.verdict.allowed) {
             give_back.parts.extend(TakenPart::of(part, answer));
@@ -135,9 +135,11 @@ pub(crate) async fn decide(
         }
         place(&parts, &answers, decisions);
         verdict = Verdict::of(hits, decisions, latest);
+        let refusing = answers.iter().filter(|answer| !answer.verdict.allowed);
+        seen.extend(refusing.filter_map(|answer| answer.call.seen(&answer.reply, answer.told)));
     }
     kept.iter_mut().for_each(Kept::settle);
-    Ok((verdict, give_back))
+    Ok((verdict, give_back, seen))
 }
 
 fn place(parts: &[Part<'_>], answers: &[Answered<'_, '_, '_>], decisions: &mut [Decision]) {

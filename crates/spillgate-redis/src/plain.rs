@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::bytes::Reader;
 use crate::call::Forms;
+use crate::request::KeyedStates;
 use crate::{Answer, Name};
 
 /// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`.
@@ -176,10 +177,52 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         }
         let mut reader = Reader(counts);
         for ((hit, counter), decision) in self.hits.iter().zip(&self.counters).zip(&mut *decisions) {
-            *decision = counter.decide(hit, self.by_increx, now, &mut reader).ok_or_else(broken)?;
+            *decision = counter
+                .read(hit, self.by_increx, now, &mut reader)
+                .and_then(|told| told.decide(hit))
+                .ok_or_else(broken)?;
         }
         if reader.0.is_empty() { Ok(Answer::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
     }
+
+    /// As of [`Request::states_after`](crate::Request).
+    pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
+        let (counts, time) = reply.split_at_checked(reply.len().checked_sub(16)?)?;
+        let (now, mut reader) = (read_time(time)?, Reader(counts));
+        let mut states = KeyedStates::new();
+        for (hit, counter) in self.hits.iter().zip(&self.counters) {
+            let told = counter.read(hit, self.by_increx, now, &mut reader)?;
+            // Of several hits on one state the last one tells.
+            states.retain(|(state_key, _)| *state_key != hit.state_key());
+            states.push((hit.state_key(), window(told.start, told.after)?));
+        }
+        Some((now, states))
+    }
+}
+
+/// What a transaction tells of one counter.
+struct Told {
+    before: u64,
+    after: u64,
+    /// Of its window.
+    start: u64,
+    /// The time in it that the hit is decided at.
+    at: u64,
+}
+
+impl Told {
+    fn decide(&self, hit: &Hit<'_>) -> Option<Decision> {
+        let mut decisions = [Decision::default()];
+        decide(&mut [window(self.start, self.before)?], &[0], &[*hit], Time::from_nanos(self.at), &mut decisions);
+        let [decision] = decisions;
+        // A refusal counts, and nothing can be given back.
+        let remaining = decision.remaining.min(decision.limit.saturating_sub(self.after));
+        Some(Decision { remaining, receipt: None, ..decision })
+    }
+}
+
+fn window(start: u64, units: u64) -> Option<State> {
+    if units > 0 { State::decode(&[2, 0, start, units.min(MAX_UNITS)]) } else { Some(State::default()) }
 }
 
 impl Counter {
@@ -200,7 +243,7 @@ impl Counter {
         Some(Counter { name, cost, most, life_ms, start })
     }
 
-    fn decide(&self, hit: &Hit<'_>, by_increx: bool, now: Time, reader: &mut Reader<'_>) -> Option<Decision> {
+    fn read(&self, hit: &Hit<'_>, by_increx: bool, now: Time, reader: &mut Reader<'_>) -> Option<Told> {
         let window_ns = hit.quota.window_ns();
         let after = reader.integer(8)?;
         // INCREX tells what it has added; PEXPIRE, whether these are the counter's first units.
@@ -216,13 +259,7 @@ impl Counter {
                 (now.as_nanos().saturating_sub(window_ns - left_ns), now.as_nanos())
             }
         };
-        let state = if before > 0 { State::decode(&[2, 0, start, before.min(MAX_UNITS)])? } else { State::default() };
-        let mut decisions = [Decision::default()];
-        decide(&mut [state], &[0], &[*hit], Time::from_nanos(at), &mut decisions);
-        let [decision] = decisions;
-        // A refusal counts, and nothing can be given back.
-        let remaining = decision.remaining.min(decision.limit.saturating_sub(after));
-        Some(Decision { remaining, receipt: None, ..decision })
+        Some(Told { before, after, start, at })
     }
 }
 

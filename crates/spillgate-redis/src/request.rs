@@ -1,6 +1,6 @@
 //! One request: which script it asks, with which keys and arguments, and what the reply means.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
     decide,
@@ -72,6 +72,9 @@ pub(crate) struct Take<'r> {
     /// Of the same length for all takes by that script.
     pub(crate) argument: &'r [u8],
 }
+
+/// States, each with its [key](Hit::state_key).
+pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 
 /// What a reply means.
 #[derive(Debug)]
@@ -231,17 +234,23 @@ impl<'r, 'q> Request<'r, 'q> {
     /// As those of [`answer`](Request::answer).
     pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
-        let (Some((now, mut states)), Some(first)) = (told, self.hits.first()) else {
+        let Some((now, mut states)) = told else {
             return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into()));
         };
-        let (mut hits, mut state_of) = (self.hits.to_vec(), self.state_of.clone());
-        hits.push(Hit::new(0, first.quota, Op::take(u64::MAX), Binding::Enforce));
-        state_of.push(states.len());
-        states.push(State::default());
-        let mut all = vec![Decision::default(); hits.len()];
-        decide(&mut states, &state_of, &hits, now, &mut all);
-        decisions.copy_from_slice(&all[..self.hits.len()]);
+        decisions.copy_from_slice(&decide_refused(&mut states, &self.state_of, self.hits, now));
         Ok(())
+    }
+
+    /// When the request was decided, and each state after it with its key, as far as the reply shows them; `None` if it
+    /// does not.
+    pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
+        let told = self.read(reply)?;
+        let mut states = self.states(&told)?;
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); self.hits.len()];
+        decide(&mut states, &self.state_of, self.hits, told.now, &mut decisions);
+        let first = |i| self.state_of.iter().position(|state| *state == i);
+        let keyed = |(i, state)| Some((self.hits[first(i)?].state_key(), state));
+        Some((told.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
     }
 
     /// The states that were told of.
@@ -268,6 +277,25 @@ impl<'r, 'q> Request<'r, 'q> {
         }
         reader.0.is_empty().then_some(told)
     }
+}
+
+/// What the kernel says of `hits` in a request that something else refuses: beside a take that never fits.
+pub(crate) fn decide_refused(
+    states: &mut SmallVec<[State; 4]>,
+    state_of: &[usize],
+    hits: &[Hit<'_>],
+    now: Time,
+) -> SmallVec<[Decision; 4]> {
+    let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len() + 1];
+    if let Some(first) = hits.first() {
+        let never = Hit::new(0, first.quota, Op::take(u64::MAX), Binding::Enforce);
+        let hits: SmallVec<[Hit<'_>; 4]> = hits.iter().copied().chain([never]).collect();
+        let state_of: SmallVec<[usize; 4]> = state_of.iter().copied().chain([states.len()]).collect();
+        states.push(State::default());
+        decide(states, &state_of, &hits, now, &mut decisions);
+    }
+    decisions.pop();
+    decisions
 }
 
 /// A reply's parts.

@@ -67,15 +67,15 @@ pub struct Settings {
     /// While it is open, one request may try at least so often; where there is no connection, one is tried; and while a
     /// node of a cluster fails, the others are asked who has its slots now. At least a millisecond.
     pub probe_every: Duration,
-    /// Refusals that are kept to be repeated without asking the server, at 256 bytes each at most; 0 keeps none, and
-    /// 16,777,216 is the most.
+    /// States that are kept to refuse without asking the server, at 128 bytes each, and up to 1,100 more for a counter of
+    /// many segments; 0 keeps none, and 16,777,216 is the most.
     ///
-    /// A take that was refused for free is refused again until its time, at the same cost under the same quota, while
-    /// nothing is given back: the store would say the same. Such a verdict's source is `DenyCache`; what has come back
-    /// meanwhile and what others took are not in it, and of other limits in the request it says that they were not
-    /// asked, with nothing remaining. A refund or a reset through the same store ends the entry at once.
+    /// A state that refused a take for free refuses again until its time: the store would say the same. Such a verdict's
+    /// source is `DenyCache`. What is taken, forced or given back through this store ends the state's entry at once; what
+    /// others do is not in it. Other limits of the request are reported as the store would, if their states are known and
+    /// were not changed through this store since, else as [not asked](spillgate_core::Reason::NotAsked).
     pub deny_cache_entries: usize,
-    /// No refusal is repeated for longer: within this a reset or refund made elsewhere is seen, and so is a server that
+    /// No entry is used for longer: within this a take, reset or refund made elsewhere is seen, and so is a server that
     /// has lost the state. In a cluster it is 100 ms at most: there a refusal may be due to what a request in several
     /// slots is about to give back.
     pub deny_cache_max_age: Duration,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::address::{Servers, Url};
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
-use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
+use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache, Seen};
 use crate::parts::{self, GiveBack};
 use crate::sentinels::Sentinels;
 use crate::server::{Reply, Server};
@@ -141,13 +141,13 @@ impl RedisStore {
             Servers::Sentinels(sentinels, name) => server(access, Location::ToldBy(Sentinels::new(sentinels, name))),
             Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
         };
-        let max_age = match &topology {
-            Topology::Server { .. } => settings.deny_cache_max_age,
-            Topology::Cluster(_) => settings.deny_cache_max_age.min(CLUSTER_MAX_AGE),
+        let (max_age, has_one_clock) = match &topology {
+            Topology::Server { .. } => (settings.deny_cache_max_age, true),
+            Topology::Cluster(_) => (settings.deny_cache_max_age.min(CLUSTER_MAX_AGE), false),
         };
         let shared = Shared {
             topology,
-            deny_cache: DenyCache::new(settings.deny_cache_entries, max_age),
+            deny_cache: DenyCache::new(settings.deny_cache_entries, max_age, has_one_clock),
             forms: Forms::new(settings),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
@@ -238,16 +238,17 @@ impl RedisStore {
         if let Some(verdict) = known {
             return Ok(verdict);
         }
-        let question = deny_cache.question(hits, sent);
+        let mut question = deny_cache.question(hits, sent);
         let place =
             Place::take(&self.shared).ok_or_else(|| Failed::new(Failure::Overloaded, "too many requests in flight"))?;
-        let verdict = self.decide_admitted(timeout, now, hits, decisions, place).await?;
+        let (verdict, seen) = self.decide_admitted(timeout, now, hits, decisions, place).await?;
         if now.is_none() && !verdict.allowed {
-            question.learn(decisions, verdict.now, Instant::now());
+            question.learn(decisions, seen);
         }
         Ok(verdict)
     }
 
+    /// The verdict; and if it is a refusal, the states that refuse.
     async fn decide_admitted(
         &self,
         timeout: Duration,
@@ -255,20 +256,20 @@ impl RedisStore {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
         place: Place,
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<(Verdict, Vec<Seen>), Failed> {
         let timeout = timeout.min(LONGEST);
         let deadline = Instant::now() + timeout;
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
                 let Shared { forms, give_backs_lost, .. } = &*self.shared;
-                let (verdict, give_back) =
+                let (verdict, give_back, seen) =
                     parts::decide(cluster, forms, give_backs_lost, now, hits, decisions, deadline).await?;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
                     let _ = timeout_at(deadline, given_back).await;
                 }
-                Ok(verdict)
+                Ok((verdict, seen))
             }
             topology => {
                 let mut call = self.shared.forms.call(now, hits)?;
@@ -277,7 +278,9 @@ impl RedisStore {
                     let reply = topology.ask(&call, deadline).await.map_err(|failed| call.failed(failed))?;
                     let answer = call.answer(&reply, decisions).map_err(|error| call.failed(error.into()))?;
                     if let Answer::Verdict(verdict) = answer {
-                        return Ok(verdict);
+                        let is_refused = !verdict.allowed && self.shared.deny_cache.is_on();
+                        let seen = if is_refused { call.seen(&reply, Instant::now()) } else { None };
+                        return Ok((verdict, seen.into_iter().collect()));
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Source, Store, Time};
+use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Reason, Source, Store, Time};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
@@ -66,6 +66,65 @@ async fn a_refused_key_asks_the_server_nothing() {
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
         let verdict = store.decide(Some(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
         assert_eq!(verdict.source, Source::Store);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
+    let server = RedisServer::start();
+    let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("an address");
+    let builders = [
+        Quota::token_bucket(10, DAY).burst(20),
+        Quota::leaky_bucket(10, DAY).queue(19),
+        Quota::fixed_window(20, DAY * 365),
+        Quota::sliding_window_counter(20, DAY * 365),
+        Quota::sliding_window_log(20, DAY),
+    ];
+    let take = |cost| Op::Take { cost, max_wait_ns: u64::MAX };
+    for (key, builder) in (1u128..).zip(builders) {
+        let quota = builder.build().expect("valid");
+        assert!(ask(&store, key, &quota, take(18)).await.0.allowed);
+        let (_, first) = ask(&store, key, &quota, take(10)).await;
+        let (repeated, decision) = ask(&store, key, &quota, take(10)).await;
+        assert_eq!((first.remaining, repeated.source, decision.remaining), (2, Source::DenyCache, 2), "{quota:?}");
+        for (changes, left) in [(take(1), 1), (Op::Force { cost: 1 }, 0)] {
+            assert!(ask(&store, key, &quota, changes).await.0.allowed);
+            let (verdict, decision) = ask(&store, key, &quota, take(10)).await;
+            assert_eq!((verdict.source, decision.remaining), (Source::Store, left), "{quota:?} after {changes:?}");
+            let has_one_end = matches!(quota.algorithm(), Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog);
+            assert!(has_one_end || decision.retry_after > first.retry_after, "{quota:?}: {decision:?}, {first:?}");
+        }
+    }
+}
+
+/// It is reported as it was while this node knows, and then not at all: another limit would look tighter.
+#[tokio::test]
+async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
+    let store = RedisStore::new(&settings).expect("an address");
+    let all = Quota::token_bucket(1000, DAY).build().expect("valid");
+    for (key, quota) in (1u128..).zip(&refusing()) {
+        let both = |key| [(key, quota), (99, &all)].map(|(key, quota)| Hit::new(key, quota, one(), Binding::Enforce));
+        let mut decisions = [Decision::default(); 2];
+        for turn in 0..4 {
+            let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
+            assert_eq!((verdict.allowed, verdict.source), (turn < 3, Source::Store), "{quota:?}");
+        }
+        let left = decisions[1].remaining;
+        let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
+        assert_eq!((verdict.source, verdict.binding, decisions[1].limit), (Source::DenyCache, Some(0), 1000));
+        assert_eq!(decisions[1].remaining, left, "{quota:?}");
+        for other in 0..20 {
+            let taken = store.decide(None, &both(key << 64 | other), &mut decisions).await.expect("Redis answers");
+            let before = scripts_run(&mut client);
+            let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
+            assert_eq!((taken.source, verdict.source, verdict.binding), (Source::Store, Source::DenyCache, Some(0)));
+            let not_asked = Decision { reason: Reason::NotAsked, ..Decision::default() };
+            assert_eq!((decisions[1], scripts_run(&mut client)), (not_asked, before), "{quota:?}");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod keys;
 #[path = "../support/port.rs"]
 mod port;
 mod products;
+mod repeated;
 mod replies;
 mod store;
 mod support;

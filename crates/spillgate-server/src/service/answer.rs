@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 use spillgate::rules::{Limit, Plan, Planned, Rule};
-use spillgate::{Decision, Hit, Verdict};
+use spillgate::{Decision, Hit, Reason, Verdict};
 
 /// The answer to one request.
 #[derive(Debug)]
@@ -30,7 +30,8 @@ pub struct Status<'p> {
     /// The rule that matched.
     pub rule: Option<&'p Rule>,
     /// The limit that binds: of those that refuse the one with the longest wait, else the one
-    /// with the least share left. `None` where nothing limits.
+    /// with the least share left. `None` where nothing limits, or no limit was asked
+    /// ([`Reason::NotAsked`]).
     pub limit: Option<&'p Limit>,
     /// The decision of that limit.
     pub decision: Decision,
@@ -72,10 +73,9 @@ impl<'p> Answer<'p> {
 
 fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     let over = planned.hits.iter().any(|(hit, _)| !decisions[*hit].allowed);
-    let shown = planned
-        .hits
-        .iter()
-        .reduce(|shown, other| if tighter(&decisions[other.0], &decisions[shown.0]) { other } else { shown });
+    let asked = planned.hits.iter().filter(|(hit, _)| decisions[*hit].reason != Reason::NotAsked);
+    let shown =
+        asked.reduce(|shown, other| if tighter(&decisions[other.0], &decisions[shown.0]) { other } else { shown });
     let shadow = planned.rule.is_some_and(|rule| rule.shadow_mode);
     Status {
         over,

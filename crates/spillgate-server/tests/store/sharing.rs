@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -100,6 +101,52 @@ fn a_refusal_is_repeated_without_the_store_and_only_by_who_heard_it() {
     assert_eq!([other(), other()], [said(429, "store"), said(429, "deny_cache")]);
     let counted = "spillgate_requests_without_store_total{source=\"deny_cache\"}";
     assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
+}
+
+/// Of a limit that did not refuse Envoy would show its clients the numbers, if it had any that look tighter.
+#[test]
+fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at_all() {
+    let limits = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
+                  - {key: all, rate_limit: {name: all, unit: year, requests_per_unit: 100}}\n";
+    let (redis, folder) = (Redis::start(), rules(limits));
+    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-deny-cache-max-age", "1h"]].concat());
+    let runtime = Runtime::new().expect("a runtime");
+    let statuses = |user: &str| {
+        let both = [request("user", &[user]), request("all", &["x"])].map(|request| request.descriptors);
+        let asked = RateLimitRequest { descriptors: both.concat(), ..request("user", &[]) };
+        let answer = runtime.block_on(async { client(&server).await.should_rate_limit(asked).await });
+        answer.expect("an answer").into_inner().statuses
+    };
+    let check = |path: &str, descriptors: &str| {
+        let body = format!(r#"{{"domain":"api","descriptors":[{descriptors}]}}"#);
+        crate::support::http::request(server.http(), "POST", path, &[], &body).expect("an answer")
+    };
+    let both = |path| match path {
+        "/json" => check(path, r#"{"entries":[{"key":"user","value":"7"}]},{"entries":[{"key":"all","value":"x"}]}"#),
+        _ => check(path, r#"{"user":"7"},{"all":"x"}"#),
+    };
+    let by_cache = || metric(&server, "spillgate_requests_without_store_total{source=\"deny_cache\"}");
+    assert_eq!(statuses("7")[1].limit_remaining, 99);
+    let refused = statuses("7");
+    assert_eq!((refused[0].code(), refused[1].code(), refused[1].limit_remaining), (Code::OverLimit, Code::Ok, 99));
+    assert_eq!((by_cache(), refused[1].current_limit.is_some()), (0, true));
+    let repeated = statuses("7");
+    assert_eq!((by_cache(), &repeated[1].current_limit), (1, &refused[1].current_limit));
+    assert_eq!((repeated[1].limit_remaining, repeated[1].code()), (99, Code::Ok));
+    assert!(repeated[1].duration_until_reset.is_some() && repeated[0].current_limit.is_some());
+    assert!(both("/json").body.contains(r#""name":"all""#));
+    assert!(both("/v1/check").header("ratelimit").is_some_and(|limits| limits.contains(r#""all";r=99"#)));
+    // Another user's request is admitted: of what is left of all this server knows no more.
+    assert_eq!(statuses("8")[1].limit_remaining, 98);
+    let repeated = statuses("7");
+    assert_eq!((by_cache(), repeated[0].code(), repeated[1].code()), (4, Code::OverLimit, Code::Ok));
+    assert!(repeated[0].current_limit.is_some() && repeated[1].current_limit.is_none());
+    assert_eq!((repeated[1].limit_remaining, repeated[1].duration_until_reset.is_none()), (0, true));
+    let (json, checked) = (both("/json"), both("/v1/check"));
+    assert!(json.status == 429 && !json.body.contains(r#""name":"all""#), "{}", json.body);
+    assert!(checked.header("ratelimit").is_some_and(|limits| limits.contains("r=0") && !limits.contains("all")));
+    assert!([r#""limit":1,"#, r#""remaining":0"#].iter().all(|part| checked.body.contains(part)), "{}", checked.body);
+    assert_eq!(by_cache(), 6);
 }
 
 /// Neither of which is that of the thread that watches the store.

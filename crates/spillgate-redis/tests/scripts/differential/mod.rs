@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, reason = "`make show-3.1` shows how many requests there were")]
 
 mod quotas;
-mod world;
+pub(crate) mod world;
 
 use spillgate_core::Quota;
 use spillgate_redis::LogForm;

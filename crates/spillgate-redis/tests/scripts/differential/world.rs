@@ -178,7 +178,7 @@ fn words(state: &State) -> Vec<u64> {
 }
 
 /// The commands that read the states of `hits`.
-fn reads(hits: &[Hit<'_>], log: LogForm) -> Vec<redis::Cmd> {
+pub(crate) fn reads(hits: &[Hit<'_>], log: LogForm) -> Vec<redis::Cmd> {
     let read = |hit: &Hit<'_>| {
         let name = Name::with(hit, log);
         match hit.quota.algorithm() {
@@ -193,7 +193,7 @@ fn reads(hits: &[Hit<'_>], log: LogForm) -> Vec<redis::Cmd> {
     hits.iter().map(read).collect()
 }
 
-fn stored_state(reply: &Value, quota: &Quota, log: LogForm) -> Option<State> {
+pub(crate) fn stored_state(reply: &Value, quota: &Quota, log: LogForm) -> Option<State> {
     match (quota.algorithm(), reply) {
         (Algorithm::SlidingWindowLog, Value::Array(parts)) if log == LogForm::Zset => stored_zset(parts),
         (Algorithm::SlidingWindowLog, Value::Array(elements)) => stored_log(elements),

@@ -27,7 +27,7 @@ const MAX_POLICIES: usize = 8;
 /// One request's answer, as far as HTTP clients are told.
 pub(super) struct Told<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that can refuse, never those that are only watched.
+    /// The limits that can refuse and were asked, never those that are only watched.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
     /// Which of `policies` binds.
     pub(super) binding: Option<usize>,
@@ -81,7 +81,8 @@ impl<'a> Told<'a> {
             let quota = judged.limit.quota.clone();
             self.leases.push(Lease { key: judged.hit.key, quota, places, receipt });
         }
-        if judged.hit.binding == Binding::Shadow {
+        // Nothing is known of a limit that was not asked.
+        if judged.hit.binding == Binding::Shadow || judged.decision.reason == Reason::NotAsked {
             return;
         }
         if self.policies.len() == MAX_POLICIES {

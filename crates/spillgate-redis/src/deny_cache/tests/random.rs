@@ -1,0 +1,172 @@
+//! Random requests: what the cache says, beside what the kernel says of the states as they are.
+
+use std::rc::Rc;
+
+use spillgate_core::{Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Source, Verdict};
+
+use super::world::{LONG, Random, SECOND, World, build, is_log, timed};
+use crate::deny_cache::{Question, Seen};
+
+/// What is under way in a world.
+struct InFlight<'w> {
+    question: Question<'w, 'w, 'w>,
+    decided: Option<(Verdict, Vec<Decision>, Option<Seen>)>,
+    is_undone: bool,
+}
+
+/// Quotas on the same states, of all kinds.
+fn siblings() -> Vec<Quota> {
+    let all = timed(5).into_iter().chain(timed(3)).chain(timed(8));
+    let odd = [
+        Quota::token_bucket(3, SECOND).burst(7),
+        Quota::sliding_window_log(4, SECOND).denied(Denied::Charged),
+        Quota::token_bucket(4, SECOND).penalty(SECOND / 3),
+        Quota::fixed_window(4, SECOND).soft_ppm(500_000),
+        Quota::concurrency(3).lease(SECOND),
+        Quota::token_bucket(0, SECOND),
+    ];
+    all.chain(odd).map(build).collect()
+}
+
+fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
+    let cost = *random.pick(&[1, 1, 1, 1, 2, 3, 4]);
+    let op = match random.below(40) {
+        0 => Op::Look,
+        1 => Op::Force { cost },
+        2 => Op::Refund { cost, receipt: None },
+        3 => Op::Reset,
+        4 => Op::take(0),
+        5 => Op::take(9),
+        _ => Op::Take { cost, max_wait_ns: *random.pick(&[u64::MAX, u64::MAX, 100_000_000]) },
+    };
+    let bindings = [Binding::Enforce, Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
+    Hit::new(u128::from(random.below(2)), quota, op, *random.pick(&bindings))
+}
+
+/// Holds what the cache says to what the kernel says of the same request: now, and at the answer's own time. `is_exact`
+/// where no other request has changed the states since they were shown.
+fn check(world: &World, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
+    let (kernels, exact) = world.model.clone().decide(world.now(), hits);
+    assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
+    let (kernels, exact) = world.model.clone().decide(verdict.now, hits);
+    assert!(!kernels.allowed && verdict.retry_after <= kernels.retry_after, "{hits:?}: {decisions:?}, {exact:?}");
+    let binding = verdict.binding.expect("one binds");
+    assert_eq!((verdict.source, verdict.retry_after), (Source::DenyCache, decisions[binding].retry_after));
+    assert!(hits[binding].binding != Binding::Shadow && !exact[binding].allowed);
+    let mut is_whole = is_exact;
+    for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
+        if decision.reason == Reason::NotAsked {
+            assert_eq!(*decision, Decision { reason: Reason::NotAsked, ..Decision::default() });
+            is_whole = false;
+            // Of a log what was shown tells of the same take alone.
+            assert!(!is_exact || !world.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
+        } else if is_exact {
+            let remaining = if is_log(hit) { decision.remaining } else { exact.remaining };
+            assert_eq!(*decision, Decision { remaining, ..*exact }, "{hit:?}");
+            assert!(remaining <= exact.remaining, "{hit:?}: {remaining} of {exact:?}");
+        }
+    }
+    assert!(!is_whole || *verdict == Verdict { source: Source::DenyCache, ..kernels }, "{verdict:?}, {kernels:?}");
+}
+
+/// One request after the other: quotas of all kinds, some on the same states, several in a request.
+#[test]
+fn nothing_is_refused_that_the_kernel_would_allow() {
+    let (quotas, mut random) = (siblings(), Random(3));
+    let (mut answered, mut asked, mut reported, mut not_asked) = (0, 0, 0, 0);
+    for i in 0..400 {
+        let is_short = i % 4 == 0;
+        let mut world = World::new(if is_short { SECOND / 4 } else { LONG });
+        world.drift_ppm = [0, 900, -900][i % 3];
+        // Mostly one quota, some that share its states, and some that do not.
+        let focus = &quotas[i % quotas.len()];
+        let kin: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
+        let others = [&quotas[(i + 3) % 7], &quotas[(i + 5) % 7]];
+        for _ in 0..500 {
+            let several = if random.below(3) > 0 { 1 } else { 1 + random.below(3) };
+            let foreign = random.below(30) == 0;
+            let hits: Vec<Hit<'_>> = (0..several)
+                .map(|i| {
+                    let other = if foreign { *random.pick(&kin) } else { *random.pick(&others) };
+                    let quota = if foreign || i > 0 && random.below(2) == 0 { other } else { focus };
+                    random_hit(&mut random, quota)
+                })
+                .collect();
+            match world.known(&hits) {
+                Some((verdict, decisions)) => {
+                    answered += 1;
+                    let is_reported = |decision: &&Decision| decision.reason != Reason::NotAsked;
+                    reported += decisions.iter().filter(is_reported).count() - 1;
+                    not_asked += decisions.iter().filter(|decision| !is_reported(decision)).count();
+                    if is_short {
+                        // What is too old is not known.
+                        world.unchanged.clear();
+                    }
+                    check(&world, &hits, &verdict, &decisions, true);
+                }
+                None => {
+                    asked += 1;
+                    world.ask(&hits);
+                }
+            }
+            world.at_ns += *random.pick(&[0, 1, 1_000, 1_000_000, 30_000_000, 200_000_000]);
+        }
+    }
+    assert!(answered > 10_000 && asked > 10_000, "{answered} answered, {asked} asked");
+    assert!(reported > 1_000 && not_asked > 1_000, "{reported} siblings reported, {not_asked} not");
+}
+
+/// Many requests at once, whose answers come in any order: what is under way may still be refused, and nothing after it.
+#[test]
+fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers() {
+    let (quotas, mut random) = (timed(4).map(build), Random(4));
+    let (mut answered, mut exactly, mut overtaken) = (0, 0, 0);
+    for i in 0..300 {
+        let quota = &quotas[i % quotas.len()];
+        let hits: Vec<[Hit<'_>; 1]> = (0..500).map(|_| [random_hit(&mut random, quota)]).collect();
+        let mut world = World::new(LONG);
+        let cache = Rc::clone(&world.cache);
+        let mut under_way: Vec<InFlight<'_>> = Vec::new();
+        for hits in &hits {
+            let mut decisions = [Decision::default()];
+            if let Some(verdict) = cache.answer(hits, &mut decisions, world.at()) {
+                let beside = || under_way.iter().filter(|other| other.question.hits[0].key == hits[0].key);
+                if beside().any(|other| other.is_undone) {
+                    overtaken += 1;
+                } else {
+                    // What the store has decided, and not yet answered, has changed the state.
+                    let is_exact = beside().all(|other| other.decided.is_none());
+                    answered += 1;
+                    exactly += usize::from(is_exact);
+                    check(&world, hits, &verdict, &decisions, is_exact);
+                }
+            } else {
+                let question = cache.question(hits, world.at());
+                under_way.push(InFlight { question, decided: None, is_undone: false });
+            }
+            // The store decides some, and some answers arrive.
+            for _ in 0..random.below(5) {
+                if under_way.is_empty() {
+                    break;
+                }
+                let place = random.below(under_way.len() as u64) as usize;
+                world.at_ns += random.below(3_000_000);
+                let one = &mut under_way[place];
+                if one.decided.is_none() {
+                    let (verdict, decisions) = world.model.decide(world.now(), one.question.hits);
+                    let seen = world.seen(one.question.hits, &verdict, world.at());
+                    one.decided = Some((verdict, decisions, seen));
+                    one.is_undone = matches!(one.question.hits[0].op.kind(), OpKind::Refund | OpKind::Reset);
+                } else {
+                    let mut one = under_way.swap_remove(place);
+                    let (_, decisions, seen) = one.decided.expect("decided");
+                    let seen = seen.map(|seen| Seen { told: world.at(), ..seen });
+                    one.question.learn(&decisions, seen.into_iter().collect());
+                }
+            }
+            world.at_ns += *random.pick(&[0, 1_000, 1_000_000, 20_000_000]);
+        }
+    }
+    assert!(answered > 5_000 && overtaken > 100, "{answered} answered, {overtaken} beside what was under way");
+    assert!(exactly > 2_000, "{exactly} of {answered} with nothing beside them");
+}

@@ -1,0 +1,175 @@
+//! A cache before a store that decides by the kernel, at times of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, QuotaBuilder, State, Time, Verdict, decide,
+};
+use tokio::time::Instant;
+
+use crate::deny_cache::{DenyCache, Seen, is_free, room_alone};
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const LONG: Duration = Duration::from_secs(1000);
+/// The store's time at which its clock and ours begin.
+const START_NS: u64 = 1_790_000_000_000_000_000;
+
+pub(super) fn build(builder: QuotaBuilder) -> Quota {
+    builder.build().expect("valid")
+}
+
+/// One of each algorithm that refuses for a time that is known.
+pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
+    [
+        Quota::token_bucket(limit, SECOND),
+        Quota::leaky_bucket(limit, SECOND),
+        Quota::fixed_window(limit, SECOND),
+        Quota::fixed_window(limit, SECOND).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(limit, SECOND),
+        Quota::sliding_window_counter(limit, SECOND).segments(10),
+        Quota::sliding_window_log(limit, SECOND),
+    ]
+}
+
+/// xorshift64* (Vigna, 2014).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % bound.max(1)
+    }
+
+    pub(super) fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// A store that decides by the kernel, at times of its own.
+#[derive(Clone, Default)]
+pub(super) struct Model(pub(super) BTreeMap<u128, State>);
+
+impl Model {
+    pub(super) fn decide(&mut self, now: Time, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
+        let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let state_of: Vec<usize> = hits.iter().map(|hit| keys.partition_point(|key| *key < hit.state_key())).collect();
+        let mut states: Vec<State> = keys.iter().map(|key| self.0.remove(key).unwrap_or_default()).collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = decide(&mut states, &state_of, hits, now, &mut decisions);
+        self.0.extend(keys.into_iter().zip(states));
+        (verdict, decisions)
+    }
+}
+
+/// A log as a script shows it to a take that fits beside `room` units: the unit that makes room, and the newest.
+fn digest(state: &State, room: u64, quota: &Quota, now: Time) -> State {
+    let mut words = Vec::new();
+    state.encode(&mut words);
+    let Some((&[tag, penalty], entries)) = words.split_first_chunk() else { panic!("{words:?}") };
+    let counts = |entry: &&[u64; 2]| entry[0] + quota.window_ns() > now.as_nanos();
+    let entries: Vec<[u64; 2]> = entries.as_chunks::<2>().0.iter().filter(counts).copied().collect();
+    let count: u64 = entries.iter().map(|[_, units]| units).sum();
+    let (mut shown, mut known, mut rank) = (vec![tag, penalty], 0, 0);
+    for (i, [at, units]) in entries.iter().enumerate() {
+        rank += units;
+        let frees = known < count.saturating_sub(room) && rank >= count.saturating_sub(room);
+        if frees || i + 1 == entries.len() {
+            shown.extend([*at, rank - known]);
+            known = rank;
+        }
+    }
+    if count == 0 { State::default() } else { State::decode(&shown).expect("a state") }
+}
+
+/// A cache before a model, and both their clocks.
+pub(super) struct World {
+    pub(super) cache: Rc<DenyCache>,
+    pub(super) model: Model,
+    /// Ours, in nanoseconds.
+    pub(super) at_ns: u64,
+    /// By how many millionths the store's clock is faster.
+    pub(super) drift_ppm: i64,
+    /// The states that were shown, and not changed since.
+    pub(super) unchanged: BTreeSet<u128>,
+}
+
+impl World {
+    pub(super) fn new(max_age: Duration) -> World {
+        let (cache, model) = (Rc::new(DenyCache::new(1024, max_age, true)), Model::default());
+        World { cache, model, at_ns: 1, drift_ppm: 0, unchanged: BTreeSet::new() }
+    }
+
+    pub(super) fn at(&self) -> Instant {
+        self.cache.start + Duration::from_nanos(self.at_ns)
+    }
+
+    pub(super) fn now(&self) -> Time {
+        let drift = i128::from(self.at_ns) * i128::from(self.drift_ppm) / 1_000_000;
+        Time::from_nanos(START_NS + self.at_ns.saturating_add_signed(drift as i64))
+    }
+
+    /// What the cache says.
+    pub(super) fn known(&self, hits: &[Hit<'_>]) -> Option<(Verdict, Vec<Decision>)> {
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = self.cache.answer(hits, &mut decisions, self.at())?;
+        Some((verdict, decisions))
+    }
+
+    /// Has the store decide.
+    pub(super) fn ask(&mut self, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
+        let (verdict, decisions) = self.model.decide(self.now(), hits);
+        let cache = Rc::clone(&self.cache);
+        let mut question = cache.question(hits, self.at());
+        let seen = self.seen(hits, &verdict, self.at());
+        question.learn(&decisions, seen.into_iter().collect());
+        for hit in hits {
+            self.unchanged.remove(&hit.state_key());
+        }
+        self.unchanged.extend(&question.learnt);
+        (verdict, decisions)
+    }
+
+    /// What the store shows beside that verdict.
+    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, told: Instant) -> Option<Seen> {
+        let state = |hit: &Hit<'_>| {
+            let state = &self.model.0[&hit.state_key()];
+            let room = room_alone(hit, hits).filter(|_| is_free(hit) && is_log(hit));
+            let shown = room.map_or_else(|| state.clone(), |room| digest(state, room, hit.quota, verdict.now));
+            (hit.state_key(), shown)
+        };
+        (!verdict.allowed).then(|| Seen { now: verdict.now, told, states: hits.iter().map(state).collect() })
+    }
+
+    /// Takes one unit after the other until they are refused.
+    pub(super) fn exhaust(&mut self, key: u128, quota: &Quota) -> Decision {
+        let hits = [take(key, quota, 1)];
+        loop {
+            let (verdict, decisions) = self.ask(&hits);
+            if !verdict.allowed {
+                return decisions[0];
+            }
+        }
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.cache.sets.iter().map(|set| set.lock().expect("nobody panicked").entries.len()).sum()
+    }
+}
+
+pub(super) fn is_log(hit: &Hit<'_>) -> bool {
+    hit.quota.algorithm() == Algorithm::SlidingWindowLog
+}
+
+pub(super) fn wait_ns(decision: &Decision) -> u64 {
+    decision.retry_after.nanos().expect("a wait that is known")
+}
+
+pub(super) fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
+    Hit::new(key, quota, Op::take(cost), Binding::Enforce)
+}

@@ -1,0 +1,219 @@
+//! Random requests through a store and a real Redis: each refusal that the deny cache repeats, beside what the kernel
+//! says at the answer's own time of the states that Redis has.
+//!
+//! `DENY_CACHE_REQUESTS` says how many there are.
+
+#![allow(clippy::print_stdout, reason = "`make show-deny-cache` shows how many there were")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Receipt, Source, State, Store as _,
+    Time, Verdict, decide,
+};
+use spillgate_redis::{LogForm, RedisStore, Settings};
+use tokio::time::sleep;
+
+use crate::differential::world::{reads, stored_state};
+use crate::support::{Client, Random, RedisServer};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
+/// More than passes until states are read that an answer tells of.
+const READ_WITHIN: Duration = Duration::from_millis(2);
+
+fn requests() -> usize {
+    let asked = std::env::var("DENY_CACHE_REQUESTS").ok();
+    asked.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
+}
+
+/// The first ones refuse for free and for a time that is known.
+fn quotas() -> Vec<Quota> {
+    let ms = Duration::from_millis;
+    let builders = [
+        Quota::token_bucket(20, ms(200)).burst(12),
+        Quota::token_bucket(9, ms(300)),
+        Quota::leaky_bucket(10, ms(200)).queue(6),
+        Quota::fixed_window(8, ms(150)),
+        Quota::fixed_window(8, ms(120)).anchor(Anchor::FirstHit),
+        Quota::sliding_window_counter(9, ms(160)),
+        Quota::sliding_window_counter(9, ms(200)).segments(10),
+        Quota::sliding_window_log(8, ms(170)),
+        Quota::token_bucket(6000, ms(1000)),
+        Quota::fixed_window(900, ms(400)),
+        // Of states that others above have too.
+        Quota::token_bucket(30, ms(200)).burst(7),
+        Quota::sliding_window_log(11, ms(170)),
+        Quota::concurrency(6).lease(ms(90)),
+        Quota::token_bucket(7, ms(210)).denied(Denied::Charged),
+        Quota::fixed_window(7, ms(220)).penalty(ms(20)),
+    ];
+    builders.map(|builder| builder.build().expect("valid")).into()
+}
+
+/// What one node asks, and what it may say of states without asking.
+struct Node<'q> {
+    store: RedisStore,
+    log: LogForm,
+    quotas: &'q [Quota],
+    random: Random,
+    /// States as they were when a request was refused, unless this node has asked about them since.
+    known: BTreeSet<u128>,
+    receipts: Vec<(u128, usize, Receipt)>,
+    told: Told,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    allowed: usize,
+    refused: usize,
+    repeated: usize,
+    siblings: usize,
+    not_asked: usize,
+    /// States that expired before they were read.
+    late: usize,
+}
+
+impl<'q> Node<'q> {
+    fn hits(&mut self) -> Vec<Hit<'q>> {
+        let (user, several) = (u128::from(self.random.below(3)), [1, 1, 2, 2, 3][self.random.below(5) as usize]);
+        // A limit that is mostly refused, and others beside it.
+        let first = (user, self.random.below(8) as usize);
+        let mut chosen = vec![first];
+        for _ in 1..several {
+            let all = self.random.one_in(2);
+            let quota = if all { 8 + self.random.below(2) } else { self.random.below(self.quotas.len() as u64) };
+            chosen.push((if all { 99 } else { user }, quota as usize));
+        }
+        chosen.into_iter().map(|(key, quota)| self.hit(key, quota)).collect()
+    }
+
+    fn hit(&mut self, key: u128, quota: usize) -> Hit<'q> {
+        let cost = *self.random.pick(&[1, 1, 1, 2, 3, 5]);
+        let op = match self.random.below(150) {
+            0 | 1 => Op::Look,
+            2 if self.quotas[quota].supports(OpKind::Force) => Op::Force { cost },
+            3 | 4 => {
+                let taken = self.receipts.iter().rfind(|(k, q, _)| (*k, *q) == (key, quota));
+                Op::Refund { cost, receipt: taken.map(|(_, _, receipt)| *receipt) }
+            }
+            5 => Op::Reset,
+            6 => Op::take(40),
+            _ => Op::Take { cost, max_wait_ns: *self.random.pick(&[u64::MAX, 20_000_000]) },
+        };
+        let bindings = [Binding::Enforce, Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
+        Hit::new(key, &self.quotas[quota], op, *self.random.pick(&bindings))
+    }
+
+    async fn step(&mut self, client: &mut Client) {
+        if self.random.one_in(60) {
+            sleep(Duration::from_micros(self.random.below(9000))).await;
+        }
+        let hits = self.hits();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        let verdict = self.store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+        if verdict.source == Source::DenyCache {
+            self.told.repeated += 1;
+            self.check(client, &hits, &verdict, &decisions);
+        } else {
+            *(if verdict.allowed { &mut self.told.allowed } else { &mut self.told.refused }) += 1;
+            self.learn(&hits, &verdict, &decisions);
+        }
+    }
+
+    fn learn(&mut self, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision]) {
+        let is_free = |hit: &Hit<'_>| {
+            let is_asking = matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
+            is_asking && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
+        };
+        for (hit, decision) in hits.iter().zip(decisions) {
+            let mut on_state = hits.iter().filter(|other| other.state_key() == hit.state_key());
+            if !verdict.allowed && on_state.all(is_free) {
+                self.known.insert(hit.state_key());
+            } else {
+                self.known.remove(&hit.state_key());
+            }
+            if let (Some(receipt), Some(quota)) =
+                (decision.receipt, self.quotas.iter().position(|quota| quota == hit.quota))
+            {
+                self.receipts.push((hit.key, quota, receipt));
+            }
+        }
+        let old = self.receipts.len().saturating_sub(100);
+        self.receipts.drain(..old);
+    }
+
+    /// Holds a repeated refusal to the kernel's.
+    fn check(&mut self, client: &mut Client, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision]) {
+        let mut commands = reads(hits, self.log);
+        commands.push(redis::cmd("TIME"));
+        let stored = client.ask(commands);
+        let (time, stored) = stored.split_last().expect("the time");
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(time.clone()).expect("two numbers");
+        let passed_ns = (seconds * 1_000_000_000 + micros * 1000).saturating_sub(verdict.now.as_nanos());
+        let read_ns = passed_ns + READ_WITHIN.as_nanos() as u64;
+        let expired = |decision: &Decision| decision.reset_after_ns > 0 && decision.reset_after_ns <= read_ns;
+        if decisions.iter().any(expired) {
+            self.told.late += 1;
+            return;
+        }
+        let mut states = BTreeMap::new();
+        for (hit, stored) in hits.iter().zip(stored) {
+            states.insert(hit.state_key(), stored_state(stored, hit.quota, self.log).expect("a state"));
+        }
+        let (kernels, exact) = kernel(&states, verdict.now, hits);
+        let told = format!("{hits:?}: {verdict:?} {decisions:?}, by the kernel {kernels:?} {exact:?}");
+        assert!(!verdict.allowed && !kernels.allowed, "{told}");
+        let mut is_whole = true;
+        for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
+            // Of logs and permits is shown what tells of one take.
+            let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
+            if decision.reason == Reason::NotAsked {
+                assert_eq!(*decision, Decision { reason: Reason::NotAsked, ..Decision::default() });
+                assert!(is_part || !self.known.contains(&hit.state_key()), "{told}");
+                self.told.not_asked += 1;
+                is_whole = false;
+                continue;
+            }
+            let remaining = if is_part { decision.remaining.min(exact.remaining) } else { exact.remaining };
+            assert_eq!(*decision, Decision { remaining, ..*exact }, "{told}");
+            self.told.siblings += 1;
+        }
+        self.told.siblings -= 1;
+        assert!(!is_whole || *verdict == Verdict { source: Source::DenyCache, ..kernels }, "{told}");
+    }
+}
+
+/// The kernel's answer on these states.
+fn kernel(states: &BTreeMap<u128, State>, now: Time, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
+    let place = |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("read");
+    let state_of: Vec<usize> = hits.iter().map(place).collect();
+    let mut states: Vec<State> = states.values().cloned().collect();
+    let mut decisions = vec![Decision::default(); hits.len()];
+    let verdict = decide(&mut states, &state_of, hits, now, &mut decisions);
+    (verdict, decisions)
+}
+
+#[tokio::test]
+async fn a_repeated_refusal_is_the_kernels_on_the_states_that_redis_has() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quotas = quotas();
+    for log in [LogForm::Packed, LogForm::Zset] {
+        client.ask_one(redis::cmd("FLUSHALL").clone());
+        let url = format!("redis://127.0.0.1:{}/", server.port());
+        let settings = Settings { timeout: PATIENCE, deny_cache_max_age: DAY, log, ..Settings::new(url) };
+        let store = RedisStore::new(&settings).expect("an address");
+        let (random, known, receipts) = (Random(11), BTreeSet::new(), Vec::new());
+        let mut node = Node { store, log, quotas: &quotas, random, known, receipts, told: Told::default() };
+        for _ in 0..requests() / 2 {
+            node.step(&mut client).await;
+        }
+        let (told, all) = (&node.told, requests() / 2);
+        println!("{log:?} logs, {all} requests: {told:?}");
+        assert!(told.allowed > all / 20 && told.refused > all / 20 && told.repeated > all / 10, "{told:?}");
+        assert!(told.siblings > all / 100 && told.not_asked > all / 100 && told.late < told.repeated / 5, "{told:?}");
+        assert_eq!(node.store.denied_by_cache(), told.repeated as u64);
+    }
+}
