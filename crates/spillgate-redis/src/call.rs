@@ -148,6 +148,11 @@ impl Call<'_, '_, '_> {
         Failed::new(failed.class, detail)
     }
 
+    /// Whether what it takes can be given back.
+    pub(crate) fn gives_back(&self) -> bool {
+        matches!(self, Call::Script(_))
+    }
+
     /// As of [`Request::until`]; plain commands give nothing back.
     pub(crate) fn until(&mut self, latest: Time) {
         if let Call::Script(request) = self {

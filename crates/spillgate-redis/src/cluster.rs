@@ -81,6 +81,11 @@ impl Cluster {
         asked
     }
 
+    /// Whether the slot has an owner, which serves as far as is known.
+    pub(crate) fn serves(&self, slot: u16) -> bool {
+        self.map.load().owner(slot).is_some_and(|node| node.server.circuit() == Circuit::Closed)
+    }
+
     /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way, or nobody
     /// says where they are.
     async fn ask_owner(

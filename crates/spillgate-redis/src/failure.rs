@@ -94,7 +94,7 @@ impl Failure {
     }
 
     /// Whether the server may have charged nevertheless. After all others it has not; but of a request with hits in
-    /// several slots of a cluster the other slots may have, after any failure.
+    /// several slots of a cluster the other slots may have, after any failure, until they have given it back.
     #[must_use]
     pub fn is_in_doubt(self) -> bool {
         matches!(self, Failure::Timeout | Failure::Disconnected | Failure::Garbled)

@@ -78,6 +78,13 @@ impl Drop for Kept<'_> {
     }
 }
 
+/// A part that was answered.
+struct Asked<'p, 'f, 'q, 's> {
+    part: &'p Part<'q>,
+    answer: Answered<'f, 'p, 'q>,
+    kept: Kept<'s>,
+}
+
 async fn ask<'f, 'r, 'q>(
     cluster: &Arc<Cluster>,
     mut call: Call<'f, 'r, 'q>,
@@ -95,9 +102,21 @@ async fn ask<'f, 'r, 'q>(
     }
 }
 
-/// Asks all slots at once, and forms the verdict over all. With a refusal comes what has to be given back: what slots took
-/// that did not know of it; and the states of those that refused. Slots that may have taken for a request that fails, or that nobody waits for any more, are
-/// added to `kept`.
+/// What became of a request.
+pub(crate) struct Decided {
+    pub(crate) verdict: Result<Verdict, Failed>,
+    /// What slots took for a request that is refused, or that failed.
+    pub(crate) give_back: GiveBack,
+    /// The states of slots that refused.
+    pub(crate) seen: Vec<Seen>,
+}
+
+/// Asks all slots at once, and forms the verdict over all; a slot whose node may not serve is asked before the others, which
+/// are not asked if it fails. Slots that may have taken for a request that fails, or that nobody waits for any more, and
+/// cannot be asked to give it back, are added to `kept`.
+///
+/// # Errors
+/// The request cannot be put: nobody was asked.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
     forms: &Forms,
@@ -106,44 +125,65 @@ pub(crate) async fn decide(
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
     deadline: Instant,
-) -> Result<(Verdict, GiveBack, Vec<Seen>), Failed> {
+) -> Result<Decided, Failed> {
     // All is checked before anybody is asked.
     forms.check(hits)?;
     let parts = split(hits);
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| forms.call(now, &part.hits)).collect();
-    let asked = calls?.into_iter().zip(&parts);
-    let asked = asked.map(async |(call, part)| {
-        let mut kept = Kept::of(part, kept);
-        let asked = ask(cluster, call, part.hits.len(), deadline).await;
-        let may_have_taken = asked.as_ref().map_or_else(|failed| failed.class.is_in_doubt(), |it| it.verdict.allowed);
-        if !may_have_taken {
+    let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
+    let (sound, doubtful): (Vec<_>, Vec<_>) = calls.partition(|(serves, ..)| *serves);
+    let (mut answers, mut failed) = (Vec::with_capacity(parts.len()), None);
+    for round in [doubtful, sound] {
+        if failed.is_some() {
+            break;
+        }
+        let asked = round.into_iter().map(async |(_, part, call)| {
+            let mut kept = Kept::of(part, kept);
+            let asked = ask(cluster, call, part.hits.len(), deadline).await;
+            let may_have_taken =
+                asked.as_ref().map_or_else(|failed| failed.class.is_in_doubt(), |it| it.verdict.allowed);
+            if !may_have_taken {
+                kept.settle();
+            }
+            asked.map(|answer| Asked { part, answer, kept })
+        });
+        // If one fails, the others are awaited nevertheless: what they took can be given back once they say so.
+        for answered in join_all(asked).await {
+            match answered {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+    }
+    let is_admitted = failed.is_none() && {
+        place(&answers, decisions);
+        Verdict::of(hits, decisions, Time::EPOCH).allowed
+    };
+    let (mut give_back, mut seen) = (GiveBack { now, parts: Vec::new() }, Vec::new());
+    if !is_admitted {
+        for Asked { part, answer, .. } in &mut answers {
+            if answer.verdict.allowed {
+                give_back.parts.extend(TakenPart::of(part, answer));
+                answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
+            } else {
+                seen.extend(answer.call.seen(&answer.reply, answer.told));
+            }
+        }
+    }
+    for Asked { answer, kept, .. } in &mut answers {
+        // Without scripts nothing is given back.
+        if failed.is_none() || answer.call.gives_back() {
             kept.settle();
         }
-        asked.map(|answered| (answered, kept))
-    });
-    // If one fails, the others are asked to the end nevertheless, so that as much is charged as can be.
-    let asked: Result<Vec<_>, Failed> = join_all(asked).await.into_iter().collect();
-    let (mut answers, mut kept): (Vec<_>, Vec<_>) = asked?.into_iter().unzip();
-    let latest = answers.iter().map(|answer| answer.verdict.now).max().unwrap_or_default();
-    place(&parts, &answers, decisions);
-    let mut verdict = Verdict::of(hits, decisions, latest);
-    let (mut give_back, mut seen) = (GiveBack { now, parts: Vec::new() }, Vec::new());
-    if !verdict.allowed {
-        for (part, answer) in parts.iter().zip(&mut answers).filter(|(_, answer)| answer.verdict.allowed) {
-            give_back.parts.extend(TakenPart::of(part, answer));
-            answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
-        }
-        place(&parts, &answers, decisions);
-        verdict = Verdict::of(hits, decisions, latest);
-        let refusing = answers.iter().filter(|answer| !answer.verdict.allowed);
-        seen.extend(refusing.filter_map(|answer| answer.call.seen(&answer.reply, answer.told)));
     }
-    kept.iter_mut().for_each(Kept::settle);
-    Ok((verdict, give_back, seen))
+    place(&answers, decisions);
+    let latest = answers.iter().map(|asked| asked.answer.verdict.now).max().unwrap_or_default();
+    let verdict = failed.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
+    Ok(Decided { verdict, give_back, seen })
 }
 
-fn place(parts: &[Part<'_>], answers: &[Answered<'_, '_, '_>], decisions: &mut [Decision]) {
-    for (part, answer) in parts.iter().zip(answers) {
+fn place(answers: &[Asked<'_, '_, '_, '_>], decisions: &mut [Decision]) {
+    for Asked { part, answer, .. } in answers {
         for (&place, decision) in part.places.iter().zip(&answer.decisions) {
             decisions[place] = *decision;
         }
@@ -179,7 +219,7 @@ impl TakenPart {
     }
 }
 
-/// What slots took for a request that was refused.
+/// What slots took for a request that was refused, or failed.
 pub(crate) struct GiveBack {
     now: Option<Time>,
     parts: Vec<TakenPart>,

@@ -13,7 +13,7 @@ use crate::address::{Servers, Url};
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache, Seen};
-use crate::parts::{self, GiveBack};
+use crate::parts::{self, Decided, GiveBack};
 use crate::sentinels::Sentinels;
 use crate::server::{Reply, Server};
 use crate::settings::LONGEST;
@@ -56,8 +56,10 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 ///   given back or never is: a slot that reads it later does nothing, and the units come back as their algorithm says.
 ///   Windows, logs, counters and leases are never exceeded by it, whenever it comes; a bucket's take, given back d later,
 ///   widens its bound to that of s + d, so d is at most twice the timeout.
-/// * If a slot fails, the request fails once all have answered or the deadline has come, and what others took stays
-///   taken: whoever then lets the request pass has charged it as far as possible.
+/// * If a slot fails, the request fails once all have answered or the deadline has come, and what others took is given
+///   back in the same way: whoever then lets the request pass counts it in a place of its own. A slot whose node is known
+///   not to serve is asked before the others, and they are not asked at all if it fails. So an outage costs live slots
+///   nothing, except what is under way when it begins.
 /// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
 /// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::give_backs_lost). A request in one
 ///   slot that fails in doubt, or is dropped, may have charged as well: [`Failure::is_in_doubt`] alone says that.
@@ -262,14 +264,14 @@ impl RedisStore {
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
                 let Shared { forms, give_backs_lost, .. } = &*self.shared;
-                let (verdict, give_back, seen) =
-                    parts::decide(cluster, forms, give_backs_lost, now, hits, decisions, deadline).await?;
+                let decided = parts::decide(cluster, forms, give_backs_lost, now, hits, decisions, deadline).await?;
+                let Decided { verdict, give_back, seen } = decided;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
                     let _ = timeout_at(deadline, given_back).await;
                 }
-                Ok((verdict, seen))
+                Ok((verdict?, seen))
             }
             topology => {
                 let mut call = self.shared.forms.call(now, hits)?;
@@ -355,8 +357,8 @@ impl RedisStore {
         self.shared.failures[class as usize].load(Ordering::Relaxed)
     }
 
-    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it was
-    /// not given back in time, another slot failed, or the caller did not wait for the verdict. What refusals charge without
+    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it did
+    /// not answer, it did not give back in time, or the caller did not wait for the verdict. What refusals charge without
     /// [scripts](Settings::scripts) is not among it.
     #[must_use]
     pub fn give_backs_lost(&self) -> u64 {

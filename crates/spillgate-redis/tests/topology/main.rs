@@ -10,6 +10,7 @@ mod hearsay;
 #[path = "../transport/load.rs"]
 mod load;
 mod migration;
+mod outage;
 #[path = "../support/port.rs"]
 mod port;
 mod requests;

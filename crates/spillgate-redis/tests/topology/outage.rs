@@ -1,0 +1,126 @@
+//! What limits on live nodes lose while another node is down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota};
+use spillgate_redis::{RedisStore, Settings};
+use tokio::task::JoinSet;
+
+use crate::cluster::{Cluster, WITHIN, key_on};
+use crate::{PATIENCE, a_day, patient, until};
+
+const TASKS: u64 = 16;
+const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
+
+/// A store that asks again soon a node that did not serve, once it is connected.
+async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
+    let probe_every = Duration::from_millis(20);
+    let settings = Settings { timeout, probe_every, deny_cache_entries: 0, ..patient(&cluster.url()) };
+    let store = RedisStore::new(&settings).expect("valid");
+    store.connected().await.expect("the cluster serves");
+    store
+}
+
+/// What is left of a limit on a node that serves.
+async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
+    let hits = [Hit::new(key, quota, Op::Look, Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect("its node serves");
+    decisions[0].remaining
+}
+
+fn take(key: u128, quota: &Quota) -> Hit<'_> {
+    Hit::new(key, quota, Op::take(1), Binding::Enforce)
+}
+
+/// All requests fail, and the live limit has lost no more than was under way when nobody knew yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
+    let mut cluster = Cluster::start(false, &PARTIAL).await;
+    let store = store(&cluster, WITHIN).await;
+    for down in [1, 2] {
+        let (live, dead) = (a_day(1000), a_day(1_000_000));
+        let keys = [key_on(&cluster.nodes[0], 0, &live, 7 + down as u128), key_on(&cluster.nodes[0], down, &dead, 7)];
+        let kept_before = store.give_backs_lost();
+        if down == 1 {
+            cluster.nodes[1].freeze()
+        } else {
+            cluster.nodes[2].kill()
+        }
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let (store, live, dead) = (store.clone(), live.clone(), dead.clone());
+            tasks.spawn(async move {
+                for _ in 0..250 {
+                    let hits = [take(keys[0], &live), take(keys[1], &dead)];
+                    let decided = store.decide_within(WITHIN, None, &hits, &mut [Decision::default(); 2]).await;
+                    decided.expect_err("one of its nodes is down");
+                }
+            });
+        }
+        tasks.join_all().await;
+        until("all is given back", || store.in_flight() == 0).await;
+        let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.give_backs_lost() - kept_before);
+        assert!(lost <= counted.min(TASKS), "{lost} lost, {counted} counted, {TASKS} at once");
+        if down == 1 {
+            cluster.nodes[1].thaw();
+        }
+    }
+}
+
+/// Every lease that a caller got is released, and every one that no caller got, since another slot failed, is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_permits_come_back_after_a_node_was_down() {
+    const PERMITS: u64 = 40;
+    let mut cluster = Cluster::start(false, &PARTIAL).await;
+    // Nothing is late on the node that serves.
+    let store = store(&cluster, Duration::from_secs(2)).await;
+    let permits = Quota::concurrency(PERMITS).lease(Duration::from_secs(86_400)).build().expect("valid");
+    let (key, beside) = (key_on(&cluster.nodes[0], 0, &permits, 3), key_on(&cluster.nodes[0], 1, &a_day(1), 3));
+    let (is_over, admitted, failed) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (store, permits) = (store.clone(), permits.clone());
+        let (is_over, admitted, failed) = (Arc::clone(&is_over), Arc::clone(&admitted), Arc::clone(&failed));
+        tasks.spawn(async move {
+            let wide = a_day(1 << 40);
+            while !is_over.load(Ordering::Relaxed) {
+                let (hits, mut decisions) = ([take(key, &permits), take(beside, &wide)], [Decision::default(); 2]);
+                let timeout = Duration::from_secs(2);
+                let Ok(verdict) = store.decide_within(timeout, None, &hits, &mut decisions).await else {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                };
+                assert!(verdict.allowed, "{TASKS} tasks have a permit each at most, and one that is given back");
+                admitted.fetch_add(1, Ordering::Relaxed);
+                let release = Hit { op: Op::Refund { cost: 1, receipt: decisions[0].receipt }, ..hits[0] };
+                store.decide_within(PATIENCE, None, &[release], &mut decisions[..1]).await.expect("its node serves");
+            }
+        });
+    }
+    for is_killed in [false, true] {
+        let before = admitted.load(Ordering::Relaxed);
+        until("requests are admitted", || admitted.load(Ordering::Relaxed) > before + 100).await;
+        let before = failed.load(Ordering::Relaxed);
+        if is_killed {
+            cluster.nodes[1].kill()
+        } else {
+            cluster.nodes[1].freeze()
+        }
+        until("requests fail", || failed.load(Ordering::Relaxed) > before + 500).await;
+        if is_killed {
+            cluster.nodes[1].start_again(&[], "ready to accept connections")
+        } else {
+            cluster.nodes[1].thaw()
+        }
+    }
+    let before = admitted.load(Ordering::Relaxed);
+    until("requests are admitted again", || admitted.load(Ordering::Relaxed) > before + 100).await;
+    is_over.store(true, Ordering::Relaxed);
+    tasks.join_all().await;
+    until("all is given back", || store.in_flight() == 0).await;
+    assert_eq!(left(&store, key, &permits).await, PERMITS);
+}
