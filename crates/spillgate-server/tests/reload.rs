@@ -29,7 +29,7 @@ fn check(server: &Spillgate) -> (u64, u64) {
     (answer["limit"].as_u64().expect("a limit"), answer["remaining"].as_u64().expect("remaining"))
 }
 
-/// A named pipe: who opens it waits for somebody at its other end.
+/// A named pipe: to open it is to wait for its other end.
 fn pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.is_ok_and(|status| status.success()), "mkfifo {}", path.display());

@@ -16,7 +16,7 @@ use tonic::transport::Endpoint;
 
 const RULES: &str = "domain: api
 descriptors:
-  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 1, name: per_user}}
   - {key: team, value: 'a*', rate_limit: {unit: day, requests_per_unit: 0}}
 ";
 
@@ -60,9 +60,9 @@ fn at_info_it_says_what_was_refused_and_what_nothing_limits_without_values_and_i
         assert_eq!(check(&server, "api", &format!(r#"{{"k{number}":"secret"}}"#)), 429);
         check(&server, &format!("unknown-{number}"), r#"{"user_id":"secret"}"#);
     }
-    // 42 are refused by the last look; the first may have been written before.
-    let first = server.process.logged("refused since the last such line");
-    assert!(first.contains(r#"domain="api""#) && first.contains("refused="), "{first}");
+    let first = server.process.logged("refused by this limit since the last such line");
+    assert!(first.contains(r#"domain="api" rule="user_id" name="per_user" at="#), "{first}");
+    assert!(first.contains("rules.yaml:3") && first.contains("refused="), "{first}");
     let path = server.process.logged("no rule matches a descriptor");
     assert!(path.contains(r#"domain="api" keys="path""#) && path.contains("it passes"), "{path}");
     assert!(server.process.logged("a domain that no rules file has").contains(r#"domain="shop""#));

@@ -88,7 +88,7 @@ fn concurrency_warns_of_protocols_that_cannot_release() {
 #[test]
 fn plain_limits_have_no_note_about_looks() {
     let plain = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, limit: 1}}]";
-    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule is one: who looks at it shows only when they do");
+    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule has one");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use spillgate::rules::Rules;
 
 use super::announce::Loaded;
 use super::load::{self, Problems, Trouble};
-use super::rule_changes::{limits_lost, tell_counting_anew};
+use super::rule_changes::{limits_lost, log_lost_counts};
 use super::served;
 use crate::cli::Serve;
 use crate::service::Service;
@@ -79,7 +79,7 @@ impl Reloader {
                 return false;
             }
         };
-        tell_counting_anew(&self.service.rules(), &rules);
+        log_lost_counts(&self.service.rules(), &rules);
         let Loaded { domains, rules: count, warnings, .. } = Loaded::of(&rules, files);
         self.service.replace_rules(rules);
         let domains = domains.len();

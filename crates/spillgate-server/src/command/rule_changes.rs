@@ -6,11 +6,11 @@ use spillgate::rules::{Limit, Rule, Rules};
 
 use super::load::Trouble;
 
-/// Rules named in the log when a reload makes them count anew.
+/// Rules named in the log when a reload loses their counts.
 const NAMED: usize = 10;
 
-/// Says which rules of both loads count anew.
-pub(super) fn tell_counting_anew(before: &Rules, after: &Rules) {
+/// Writes to the log which rules of both loads lose their counts.
+pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
     let changes = counting_anew(before, after);
     for (rule, what) in changes.iter().take(NAMED) {
         tracing::info!("{what} of {rule} changed: what was used before no longer counts");

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use prometheus_client::metrics::counter::Counter;
@@ -24,19 +23,11 @@ const MAX_VALUE_BYTES: usize = 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Outcomes(pub(super) [Counter; OUTCOMES.len()]);
 
-impl Outcomes {
-    fn refused(&self) -> u64 {
-        self.0[Outcome::Refused as usize].get()
-    }
-}
-
 /// The counters of one rule.
 #[derive(Debug)]
 pub struct RuleCounters {
     plain: Outcomes,
     by_value: Option<ByValue>,
-    /// Refusals that the log has been told of.
-    refusals_told: AtomicU64,
     /// Looks at the rule that it never refuses, from the first one on.
     looks: OnceLock<Counter>,
 }
@@ -51,8 +42,7 @@ struct ByValue {
 impl RuleCounters {
     pub(super) fn new(rule: &Rule, plain: Outcomes) -> RuleCounters {
         let by_value = rule.detailed_metric || rule.steps.iter().any(|step| step.value_to_metric);
-        let refusals_told = plain.refused().into();
-        RuleCounters { plain, by_value: by_value.then(ByValue::default), refusals_told, looks: OnceLock::new() }
+        RuleCounters { plain, by_value: by_value.then(ByValue::default), looks: OnceLock::new() }
     }
 
     /// Counts a look at `rule` that it never refuses. For the first one of this rule: how many rules have had one.
@@ -65,13 +55,6 @@ impl RuleCounters {
         });
         counter.inc();
         rules
-    }
-
-    /// Descriptors that were refused since this was last asked.
-    pub fn newly_refused(&self) -> u64 {
-        let by_value = self.by_value.as_ref().map_or(0, |by| by.counters.read().values().map(Outcomes::refused).sum());
-        let refused = self.plain.refused() + by_value;
-        refused.saturating_sub(self.refusals_told.swap(refused, Ordering::Relaxed))
     }
 
     /// Counts one descriptor that `rule` matched.

@@ -7,6 +7,7 @@ use spillgate::{Binding, Hit, Op};
 
 use super::ServiceOptions;
 use super::readiness::Policies;
+use super::refusals::Refusals;
 use crate::metrics::{Metrics, RuleCounters};
 
 /// The name of the limit that refuses what no rule matches.
@@ -18,6 +19,7 @@ pub struct Loaded {
     pub(super) rules: Rules,
     pub(super) counters: Box<[RuleCounters]>,
     pub(super) policies: Policies,
+    pub(super) refusals: Refusals,
     /// A limit of 0 for what no rule matches, if that is to be refused.
     unmatched: Option<Limit>,
 }
@@ -32,6 +34,7 @@ impl Loaded {
         Loaded {
             counters: metrics.for_rules(&rules),
             policies: Policies::of(&rules),
+            refusals: Refusals::of(&rules),
             rules,
             unmatched: options.deny_unmatched.then(unmatched),
         }
@@ -44,6 +47,7 @@ impl Loaded {
     }
 
     /// Gives every descriptor that nothing matches the limit that refuses it, if there is one.
+    #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'p>) {
         let Some(limit) = &self.unmatched else { return };
         // Beside the first hit, so that a request in one slot of a cluster stays there.

@@ -10,6 +10,7 @@ mod moment;
 mod options;
 mod peer;
 mod readiness;
+mod refusals;
 mod request_log;
 pub mod rls;
 #[cfg(test)]
@@ -194,7 +195,9 @@ impl<C: Clock> Service<C> {
     ) -> Result<Plan<'p>, ServiceError> {
         self.admit(request, grants)?;
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
-        loaded.refuse_unmatched(&mut plan, request);
+        if loaded.denies_unmatched() {
+            loaded.refuse_unmatched(&mut plan, request);
+        }
         if plan.too_large {
             return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
         }
@@ -393,7 +396,7 @@ impl<C: Clock> Service<C> {
 
     fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
         self.count_verdict(&answer.verdict);
-        for (status, descriptor) in answer.statuses.iter().zip(request.descriptors) {
+        for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors).enumerate() {
             if matches!(descriptor.action, Action::Refund(_)) {
                 self.metrics.refunds.inc();
             }
@@ -414,6 +417,9 @@ impl<C: Clock> Service<C> {
                 (false, _) => Outcome::Allowed,
             };
             counters.count(&self.metrics, rule, descriptor.entries, outcome);
+            if outcome == Outcome::Refused {
+                loaded.refusals.count(rule, answer.limits(index));
+            }
         }
     }
 }

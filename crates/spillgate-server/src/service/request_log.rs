@@ -1,35 +1,32 @@
-//! What the log says of requests: each one at debug; at info what nothing limits, and how much each rule refused. Clients
-//! decide how often something happens, so lines have a bound, and no value of a request is in a line at info: values are
-//! personal data.
+//! What the log says of requests: each one at debug, and at info those that nothing limits. Clients decide how often that
+//! is, so lines have a bound. No value of a request is in a line at info: values are personal data.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spillgate::rules::{Request, Rule};
-use spillgate::{Clock, Hit, Time, Verdict};
+use spillgate::rules::Request;
+use spillgate::{Hit, Time, Verdict};
 use tracing::Level;
 
-use super::{Answer, Loaded, Service, ServiceError};
+use super::{Answer, Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Requests in the log at debug, each second.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// Lines about what nothing limits. Periods of a minute follow each other, so that any minute has twice as many at most.
-const NEWS_A_MINUTE: u64 = 5;
-
-/// Rules whose refusals are told one by one, each minute; the rest is one line.
-const REFUSALS_A_MINUTE: usize = 9;
+/// Lines about what nothing limits. A minute that lies in two periods has twice as many at most; with ten about refusals
+/// there are fewer than twenty.
+const NEWS_A_MINUTE: u64 = 4;
 
 /// Bytes of what a client sent that one line shows.
 const MAX_SHOWN_BYTES: usize = 1024;
 
-/// What was told once is not told again, as long as it is among the last so many.
+/// News that are remembered, so that they are not written again.
 const REMEMBERED: usize = 256;
 
-/// Where something may be remembered.
+/// Places where one of them may be remembered.
 const WAYS: usize = 4;
 
 #[derive(Debug)]
@@ -37,8 +34,8 @@ pub(super) struct RequestLog {
     requests: LineBound,
     news: LineBound,
     hasher: RandomState,
-    /// Hashes of the news that were told.
-    told: [AtomicU64; REMEMBERED],
+    /// Hashes of the news that were written.
+    written: [AtomicU64; REMEMBERED],
 }
 
 impl RequestLog {
@@ -47,7 +44,7 @@ impl RequestLog {
             requests: LineBound::new(REQUESTS_A_SECOND, SECOND_NS),
             news: LineBound::new(NEWS_A_MINUTE, 60 * SECOND_NS),
             hasher: RandomState::new(),
-            told: std::array::from_fn(|_| AtomicU64::new(0)),
+            written: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -104,7 +101,7 @@ impl RequestLog {
         }
     }
 
-    /// A descriptor that no rule matches: told once for an unknown domain, and once for the same keys in a known one.
+    /// A descriptor that no rule matches: one line for an unknown domain, and one for the same keys in a known one.
     pub(super) fn unmatched(&self, now: Time, loaded: &Loaded, domain: &str, entries: &[(&str, &str)]) {
         if !tracing::enabled!(Level::INFO) {
             return;
@@ -131,19 +128,19 @@ impl RequestLog {
         }
     }
 
-    /// Whether there is a line for something that was not told before; it is remembered then.
-    pub(super) fn is_news(&self, hash: u64, now: Time) -> bool {
+    /// Whether this is new and may have a line; it is remembered then.
+    fn is_news(&self, hash: u64, now: Time) -> bool {
         let hash = hash.max(1);
-        let ways = || (0..WAYS).map(|way| &self.told[(hash as usize).wrapping_add(way) % REMEMBERED]);
-        if ways().any(|told| told.load(Ordering::Relaxed) == hash) || self.news.line(now).is_none() {
+        let ways = || (0..WAYS).map(|way| &self.written[(hash as usize).wrapping_add(way) % REMEMBERED]);
+        if ways().any(|place| place.load(Ordering::Relaxed) == hash) || self.news.line(now).is_none() {
             return false;
         }
-        let free = ways().find(|told| told.load(Ordering::Relaxed) == 0).or_else(|| ways().next());
+        let free = ways().find(|place| place.load(Ordering::Relaxed) == 0).or_else(|| ways().next());
         free.is_none_or(|place| place.swap(hash, Ordering::Relaxed) != hash)
     }
 }
 
-/// At most so many lines in each period.
+/// A bound on the lines of each period.
 #[derive(Debug)]
 struct LineBound {
     lines: u64,
@@ -163,7 +160,7 @@ impl LineBound {
     fn line(&self, now: Time) -> Option<u64> {
         let period = now.as_nanos() / self.period_ns;
         let mut left_out = 0;
-        // Whoever sees a new period first begins it. A clock that steps back begins one too.
+        // The first call in a new period begins it. A clock that steps back begins one too.
         if self.period.swap(period, Ordering::Relaxed) != period {
             left_out = self.asked.swap(0, Ordering::Relaxed).saturating_sub(self.lines);
         }
@@ -195,26 +192,6 @@ impl Shown {
     }
 }
 
-impl<C: Clock> Service<C> {
-    /// Writes how many each rule has refused since this was last asked, those that refused most first. To be asked once a
-    /// minute at most.
-    pub fn tell_refusals(&self) {
-        let loaded = self.rules();
-        let refused = |rule: &Rule| loaded.counters.get(rule.index()).map_or(0, |counters| counters.newly_refused());
-        let mut refusing: Vec<(u64, &Rule)> = loaded.rules().map(|rule| (refused(rule), rule)).collect();
-        refusing.retain(|(refused, _)| *refused > 0);
-        refusing.sort_by_key(|(refused, _)| std::cmp::Reverse(*refused));
-        let (named, rest) = refusing.split_at(refusing.len().min(REFUSALS_A_MINUTE));
-        for (refused, rule) in named {
-            tracing::info!(refused, domain = &*rule.domain, rule = &*rule.path, "refused since the last such line");
-        }
-        if !rest.is_empty() {
-            let refused: u64 = rest.iter().map(|(refused, _)| refused).sum();
-            tracing::info!(refused, rules = rest.len(), "refused by other rules since the last such line");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn news_are_told_once_and_not_too_often() {
+    fn news_are_written_once_and_not_too_often() {
         let log = RequestLog::new();
         let minute = |number: u64| at(number * 60 * SECOND_NS);
         assert_eq!([7, 7, 8].map(|hash| log.is_news(hash, minute(1))), [true, false, true]);

@@ -109,7 +109,7 @@ pub const KEYS: &[Key] = &[
         "Judge and count every request, but refuse none",
         |s, v| s.shadow = v.bool()?),
     key!("unmatched", One "ANSWER", "allow",
-        "What a descriptor is told that no rule matches, one of an unknown domain too: allow or deny",
+        "The answer to a descriptor that no rule matches, also of an unknown domain: allow or deny",
         |s, v| s.deny_unmatched = v.word(&[("allow", false), ("deny", true)])?),
     key!("workers", One "COUNT", "auto",
         "Threads that serve; auto is one for each core",
