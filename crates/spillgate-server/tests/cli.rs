@@ -118,6 +118,21 @@ fn validate_says_what_it_read() {
 }
 
 #[test]
+fn a_concurrency_limit_is_warned_of_only_where_its_permits_cannot_be_released() {
+    let rules = "domain: d\ndescriptors: [{key: job, rate_limit: {algorithm: concurrency, limit: 5}}]";
+    let auth = "forward_auth: {domain: d, descriptors: [[{key: job, from: client_ip}]]}\n";
+    let validated = |settings: &str| {
+        let folder = Folder::new(&[("rules.yaml", rules), ("s.yaml", settings)]);
+        let said = folder.run("validate rules.yaml --config s.yaml --deny-warnings");
+        (said.code, said.stdout.trim_end().rsplit_once(", ").map(|(_, last)| last.to_owned()).unwrap_or_default())
+    };
+    assert_eq!(validated("grpc: off"), (0, "good".to_owned()));
+    assert_eq!(validated("shadow: off"), (0, "1 note".to_owned()), "gRPC can take what it cannot release");
+    assert_eq!(validated(&format!("{auth}grpc: off")), (1, "1 warning".to_owned()));
+    assert_eq!(validated("http: off"), (1, "1 warning".to_owned()));
+}
+
+#[test]
 fn validate_shows_each_error_with_its_line_and_its_mend() {
     let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors:\n  - ky: user_id\n    key: a\n")]);
     let said = folder.run("validate rules.yaml");

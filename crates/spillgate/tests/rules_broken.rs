@@ -54,6 +54,14 @@ fn errors_are_exactly_on_the_marked_lines() {
 }
 
 #[test]
+fn one_mistake_is_one_error() {
+    for name in ["limit_requests_per_minute", "limit_is_a_list", "file_misspelt_domain", "yaml_alias_error_once"] {
+        let file = broken_files().into_iter().find(|file| file.name == format!("{name}.yaml")).expect(name);
+        assert_eq!(errors(&file).iter().count(), 1, "{}", errors(&file).report());
+    }
+}
+
+#[test]
 fn each_error_has_a_mend_and_a_label_inside_the_text() {
     use miette::Diagnostic as _;
     for file in broken_files() {

@@ -1,6 +1,6 @@
 //! What `validate` warns of, and what it does not.
 
-use spillgate::rules::{Rules, RulesFile};
+use spillgate::rules::{Rules, RulesFile, Unreleased};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
@@ -79,10 +79,23 @@ descriptors:
 }
 
 #[test]
-fn concurrency_warns_of_protocols_that_cannot_release() {
-    let text = "domain: d\ndescriptors:\n  - {key: a, rate_limit: {algorithm: concurrency, limit: 5}}";
-    let warnings = warnings(text);
-    assert!(warnings.len() == 1 && warnings[0].1.contains("released over HTTP only"), "{warnings:?}");
+fn permits_that_nobody_can_release_are_a_warning_and_those_that_some_cannot_a_note() {
+    let text = "domain: d
+descriptors:
+  - {key: a, rate_limit: {algorithm: concurrency, limit: 5}}
+  - {key: b, rate_limits: [{unit: second, limit: 1}, {algorithm: concurrency, limit: 5}]}
+  - {key: c, rate_limit: {algorithm: concurrency, limit: 5}}
+  - {key: e, rate_limit: {unit: second, limit: 5}}";
+    let file = RulesFile { name: "d.yaml".into(), text: text.into() };
+    let mut rules = rules(text);
+    assert_eq!(rules.warnings().len(), 0, "rules do not know who can reach them");
+    rules.warn_of_unreleased(&[file], |rule| match &*rule.path {
+        "a" => Unreleased::Never,
+        "b" => Unreleased::Sometimes,
+        _ => Unreleased::Always,
+    });
+    let told: Vec<_> = rules.warnings().iter().map(|warning| (warning.line(), warning.is_note())).collect();
+    assert_eq!(told, [(4, true), (5, false)]);
 }
 
 #[test]
@@ -140,7 +153,7 @@ fn the_examples_have_no_warnings() {
 
 #[test]
 fn a_warning_shows_its_line() {
-    let rules = rules("domain: d\ndescriptors:\n  - {key: a, rate_limit: {algorithm: concurrency, limit: 5}}");
+    let rules = rules("domain: d\ndescriptors:\n  - {key: a, shadow_mode: yes, rate_limit: {unit: second, limit: 5}}");
     insta::assert_snapshot!("warning", rules.warnings()[0].report());
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use spillgate::rules::{Defaults, Rules, RulesFile, read_files};
 
+use super::served;
 use super::terminal::{Terminal, finding, one_line};
 use crate::settings::{Key, Resolved, Settings, SettingsFile, Sources, masked, resolve, shows_secret};
 
@@ -159,6 +160,7 @@ pub(super) fn rules_of(settings: &Settings, files: &[RulesFile]) -> Result<Rules
     let mut rules =
         parsed.map_err(|errors| Problems(errors.iter().map(|error| without_secrets(error.clone())).collect()))?;
     rules.warn_of_long_values(files, settings.limits.value);
+    rules.warn_of_unreleased(files, |rule| served::unreleased(settings, rule));
     Ok(rules)
 }
 

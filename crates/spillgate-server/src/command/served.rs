@@ -1,6 +1,6 @@
 //! Whether a server can serve rules as its settings say.
 
-use spillgate::rules::{Rule, RuleStep, Rules};
+use spillgate::rules::{Rule, RuleStep, Rules, Unreleased};
 
 use super::load::{self, Problems, Trouble};
 use super::store;
@@ -36,6 +36,19 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
         Trouble::new(message, help + "; to let it pass, write a rule for it with `rate_limit: {unlimited: true}`")
     });
     trouble.collect()
+}
+
+/// Where the permits of a rule's concurrency limit are taken: a lease is released over HTTP alone.
+pub(super) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
+    let auth = &settings.forward_auth;
+    let by_forward_auth =
+        auth.domain.as_deref() == Some(&*rule.domain) && auth.descriptors.iter().any(|entries| fits(rule, entries));
+    match (settings.http.is_some(), settings.grpc.is_some()) {
+        (true, _) if by_forward_auth => Unreleased::Always,
+        (false, true) => Unreleased::Always,
+        (true, true) => Unreleased::Sometimes,
+        (_, false) => Unreleased::Never,
+    }
 }
 
 /// Whether some request can have these entries and match the rule.

@@ -1,6 +1,6 @@
 //! Flags over environment over file over defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -108,14 +108,21 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<SettingsError>,
+    /// Groups of keys with a mistake in them: that they do not agree with other keys may be due to it.
+    wrong_groups: BTreeSet<String>,
     /// Nobody knows which store is meant, so nobody can say what goes with it.
     is_url_wrong: bool,
 }
 
 impl Resolver {
     fn new() -> Resolver {
-        let mut resolver =
-            Resolver { settings: blank(), set: BTreeMap::new(), errors: Vec::new(), is_url_wrong: false };
+        let mut resolver = Resolver {
+            settings: blank(),
+            set: BTreeMap::new(),
+            errors: Vec::new(),
+            wrong_groups: BTreeSet::new(),
+            is_url_wrong: false,
+        };
         for key in KEYS {
             if !key.default.is_empty() {
                 resolver.spelled(key, &[key.default.to_owned()], Origin::Default, key.path, "the defaults");
@@ -159,7 +166,10 @@ impl Resolver {
             }
             let inner: Vec<_> = KEYS.iter().filter_map(|key| key.path.strip_prefix(&path)?.strip_prefix('.')).collect();
             let wrong = match &node.kind {
-                _ if inner.is_empty() => unknown(prefix, name),
+                _ if inner.is_empty() => {
+                    self.wrong_groups.insert(prefix.to_owned());
+                    unknown(prefix, name)
+                }
                 // A group whose keys are all commented out.
                 Kind::Scalar(text) if text.is_empty() => continue,
                 Kind::Map(members) => {
@@ -239,6 +249,7 @@ impl Resolver {
             }
             Err(wrong) => {
                 self.is_url_wrong |= key.path == URL;
+                self.wrong_groups.extend(key.path.split_once('.').map(|(group, _)| group.to_owned()));
                 self.errors.push(SettingsError::new(source, wrong));
             }
         }
@@ -266,11 +277,12 @@ impl Resolver {
             }
         }
         let auth = &s.forward_auth;
-        if auth.domain.is_some() && auth.descriptors.is_empty() {
+        let is_whole = !self.wrong_groups.contains("forward_auth");
+        if is_whole && auth.domain.is_some() && auth.descriptors.is_empty() {
             let help = "set `forward_auth.descriptors`: [[{key: remote_address, from: client_ip}]]";
             found.push(("forward_auth.domain", "forward_auth has a domain but no descriptors".to_owned(), help));
         }
-        if auth.domain.is_none() && !auth.descriptors.is_empty() {
+        if is_whole && auth.domain.is_none() && !auth.descriptors.is_empty() {
             let help = "set `forward_auth.domain` to the domain whose rules are to be asked";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
         }

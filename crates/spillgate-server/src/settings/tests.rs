@@ -301,6 +301,16 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
 }
 
 #[test]
+fn one_mistake_in_forward_auth_is_one_error() {
+    for text in [
+        "forward_auth: {domain: d, descriptors: [[{key: a, from: headr:X}]]}",
+        "forward_auth: {domain: d, descriptor: [[{key: a, from: client_ip}]]}",
+    ] {
+        assert_eq!(errors(text).len(), 1, "{text}: {:?}", errors(text));
+    }
+}
+
+#[test]
 fn durations_and_counts_are_read_as_in_rules() {
     let text = "limits: {drain: 1m30s, idle: 1.5h}\nmemory: {max_keys: 1_000k}";
     let settings = from_file(text).expect("valid");

@@ -7,7 +7,7 @@ use spillgate_core::Algorithm;
 
 use super::bound::never_binds;
 use super::index::SlotView;
-use super::model::{Limit, Origin, Rule};
+use super::model::{Limit, Origin, Rule, Unreleased};
 use super::pattern::Pattern;
 use super::report::{At, Source, Warning, Words};
 use super::{DomainEntry, Rules, RulesFile};
@@ -50,6 +50,34 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
             let help =
                 "values with the same beginning share a counter: shorten it, or raise the setting `limits.value`";
             linter.warn(rule.origin.line, message, "this descriptor", help);
+        }
+        findings.append(&mut linter.findings);
+    }
+    findings
+}
+
+/// Concurrency limits whose permits can be taken where nobody can release them.
+pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Warning> {
+    let mut findings = Vec::new();
+    for (number, entry) in rules.domains.iter().enumerate() {
+        let is_leased = |limit: &Limit| limit.quota.algorithm() == Algorithm::Concurrency;
+        let leased = |rule: &'_ Rule| Some(line_of(rule.limits.iter().find(|limit| is_leased(limit))?, rule));
+        let found = rules.rules_of(number).iter().filter_map(|rule| Some((rule, leased(rule)?, taken(rule))));
+        let mut found = found.filter(|(.., taken)| *taken != Unreleased::Never).peekable();
+        if found.peek().is_none() {
+            continue;
+        }
+        let mut linter = Linter { rules, entry, source: Lines::new(&files[entry.file]), findings: Vec::new() };
+        for (rule, line, taken) in found {
+            let help = "such a permit comes back when its `lease` ends: keep that short";
+            if taken == Unreleased::Always {
+                let message = format!("permits of `{}` are taken where nobody can release them", rule.path);
+                linter.warn(line, message, "concurrency", help);
+            } else {
+                let message =
+                    format!("permits of `{}` can be released over HTTP, and not if gRPC took them", rule.path);
+                linter.note(line, message, "concurrency", help);
+            }
         }
         findings.append(&mut linter.findings);
     }
@@ -224,11 +252,6 @@ impl<'r> Linter<'r> {
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);
-            if limit.quota.algorithm() == Algorithm::Concurrency {
-                let message = format!("places of `{}` can be released over HTTP only", rule.path);
-                let help = "over RLS, forward-auth and RESP a place ends when its `lease` does: keep that short";
-                self.warn(line, message, "concurrency", help);
-            }
             let stricter = rule.limits.iter().enumerate().find(|(j, other)| {
                 *j != i && !other.post_paid && !limit.post_paid && never_binds(&limit.quota, &other.quota)
             });

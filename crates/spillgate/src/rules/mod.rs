@@ -31,7 +31,7 @@ mod yaml;
 use std::collections::HashMap;
 
 pub use file::read_files;
-pub use model::{Domain, How, Limit, Metadata, Origin, Outcome, Rule, RuleStep, Step, Unit};
+pub use model::{Domain, How, Limit, Metadata, Origin, Outcome, Rule, RuleStep, Step, Unit, Unreleased};
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
 pub use report::{RulesError, RulesErrors, Warning};
 pub use schema::SCHEMA;
@@ -124,6 +124,13 @@ impl Rules {
     /// to count; `files` are those that were parsed.
     pub fn warn_of_long_values(&mut self, files: &[RulesFile], value_bytes: usize) {
         let found = lint::long_values(self, files, value_bytes);
+        self.warn(files, found);
+    }
+
+    /// Warns of concurrency limits by where their permits are `taken`, which the rules do not know; `files` are those
+    /// that were parsed.
+    pub fn warn_of_unreleased(&mut self, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) {
+        let found = lint::unreleased(self, files, taken);
         self.warn(files, found);
     }
 

@@ -177,6 +177,18 @@ impl Limit {
     }
 }
 
+/// Whether the permits of a [concurrency](Algorithm::Concurrency) limit are taken where nobody can release them, so that
+/// they come back with the end of their lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreleased {
+    /// Whoever takes one can release it.
+    Never,
+    /// Some who can take them cannot release them.
+    Sometimes,
+    /// Some who do take them cannot release them.
+    Always,
+}
+
 /// A window with a name. Windows begin at multiples of their length since the epoch (1970, UTC): days at midnight UTC and
 /// weeks on Thursdays. Months have 30 days and years 365, and begin on no calendar's dates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -106,7 +106,10 @@ fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
         let Some(fields) = Fields::read(item, Section::Replaces, reporter) else { continue };
         match fields.get("name") {
             Some(node) => names.extend(text(node, "name", reporter).map(Box::from)),
-            None => reporter.error(fields.at, "an item of `replaces` has no name", "here", "write `- name: OTHER`"),
+            None => {
+                let help = "write `- name: OTHER`";
+                fields.missing(fields.at, "an item of `replaces` has no name", "here", help, reporter);
+            }
         }
     }
     names.into()
@@ -129,7 +132,7 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
         return Some(0);
     }
     let help = "add `requests_per_unit: NUMBER`; 0 refuses everything, `unlimited: true` nothing";
-    reporter.error(around.at, "the limit has no `requests_per_unit`", "in this limit", help);
+    fields.missing(around.at, "the limit has no `requests_per_unit`", "in this limit", help, reporter);
     None
 }
 
@@ -162,7 +165,7 @@ fn window(
         (None, Some(node)) => Some((None, duration(node, "window", reporter)?)),
         (None, None) => {
             let help = "add `unit: second`, minute, hour, day, week, month or year, or `window: 10s`";
-            reporter.error(around.at, "the limit has no `unit`", "in this limit", help);
+            fields.missing(around.at, "the limit has no `unit`", "in this limit", help, reporter);
             None
         }
     }

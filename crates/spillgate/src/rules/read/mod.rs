@@ -13,6 +13,7 @@ use self::errors::{Errors, Reporter};
 use self::limit::{Around, Parsed};
 use self::scalar::{boolean, choice, text};
 use self::section::{Fields, found, is_empty, settings_key, shown};
+use super::bound::never_binds;
 use super::model::{Domain, Limit, Origin, Rule, RuleStep};
 use super::pattern::Pattern;
 use super::report::{At, RulesErrors, Source};
@@ -91,7 +92,7 @@ impl FileReader<'_> {
             Some(node) => text(node, "domain", &mut self.reporter).map(|name| (name, node.at)),
             None => {
                 let help = "add `domain: NAME` at the top; requests name it";
-                self.reporter.error(At::TOP, "the file has no `domain`", "in this file", help);
+                fields.missing(At::TOP, "the file has no `domain`", "in this file", help, &mut self.reporter);
                 None
             }
         };
@@ -186,7 +187,8 @@ impl FileReader<'_> {
         let key = match fields.get("key") {
             Some(node) => text(node, "key", reporter),
             None => {
-                reporter.error(fields.at, "the descriptor has no `key`", "this descriptor", "add `key: NAME`");
+                let help = "add `key: NAME`";
+                fields.missing(fields.at, "the descriptor has no `key`", "this descriptor", help, reporter);
                 None
             }
         };
@@ -330,9 +332,15 @@ impl FileReader<'_> {
         for (i, (at, limit)) in limits.iter().enumerate() {
             let same = limits[..i].iter().find(|(_, other)| other.quota.identity() == limit.quota.identity());
             if let Some((first, other)) = same {
-                let looser = other.requests_per_unit.max(limit.requests_per_unit);
-                let message = format!("two limits have the same window and algorithm: the one of {looser} never binds");
-                let help = format!("the other one is on line {}: keep the stricter one", first.line);
+                let of = |limit: &Limit| limit.requests_per_unit;
+                let (strict, loose) = if of(limit) < of(other) { (limit, other) } else { (other, limit) };
+                let (message, what) = match never_binds(&loose.quota, &strict.quota) {
+                    true => (format!("the one of {} never binds", of(loose)), "keep the stricter one"),
+                    // Such as a bucket of a higher rate and a smaller burst.
+                    false => ("they would share one count".to_owned(), "keep one, or give one of them another window"),
+                };
+                let message = format!("two limits have the same window and algorithm: {message}");
+                let help = format!("the other one is on line {}: {what}", first.line);
                 self.reporter.error(*at, message, "the same window again", help);
             }
             for name in &limit.replaces {

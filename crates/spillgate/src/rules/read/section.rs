@@ -1,5 +1,6 @@
 //! The keys of each part of a rules file: unknown, misplaced and repeated ones are errors.
 
+use super::super::model::Unit;
 use super::super::report::At;
 use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
@@ -126,6 +127,8 @@ pub(super) fn settings_key(file: &Node) -> Option<At> {
 pub(super) struct Fields<'n> {
     /// Where the map starts.
     pub(super) at: At,
+    /// A key is not known: it may be meant for one that is missing.
+    has_unknown: bool,
     entries: Vec<(&'static str, &'n Node, &'n Node)>,
 }
 
@@ -133,12 +136,17 @@ impl<'n> Fields<'n> {
     /// The fields of `node`; `None` (and an error) if it is no map.
     pub(super) fn read(node: &'n Node, section: Section, reporter: &mut Reporter<'_>) -> Option<Fields<'n>> {
         let Value::Map(map) = &node.value else {
+            if let (Value::List(_), Section::Limit) = (&node.value, section) {
+                let help = "write `rate_limits:` for several limits, all of which have to let a request pass";
+                reporter.error(node.at, "`rate_limit` is one limit, not a list", found(node), help);
+                return None;
+            }
             let keys = section.keys().iter().take(4).map(|key| format!("`{key}:`")).collect::<Vec<_>>().join(", ");
             let message = format!("{} has to be a map of keys and values", section.what());
             reporter.error(node.at, message, found(node), format!("write keys below each other, such as {keys}"));
             return None;
         };
-        let mut fields = Fields { at: node.at, entries: Vec::new() };
+        let mut fields = Fields { at: node.at, has_unknown: false, entries: Vec::new() };
         for (key, value) in map {
             fields.add(key, value, section, reporter);
         }
@@ -151,6 +159,7 @@ impl<'n> Fields<'n> {
             return;
         };
         let Some(known) = section.keys().iter().copied().find(|known| *known == &**text) else {
+            self.has_unknown = true;
             let (message, help) = unknown(text, section);
             reporter.error(key.at, message, "not a key here", help);
             return;
@@ -166,6 +175,13 @@ impl<'n> Fields<'n> {
 
     pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
+    }
+
+    /// Reports that a key is missing, unless one that is not known has been reported: it may be meant for this.
+    pub(super) fn missing(&self, at: At, message: &str, label: &str, help: &str, reporter: &mut Reporter<'_>) {
+        if !self.has_unknown {
+            reporter.error(at, message, label, help);
+        }
     }
 
     /// Where the key itself stands.
@@ -212,7 +228,12 @@ fn unknown(key: &str, section: Section) -> (String, String) {
         return (message, help);
     }
     let message = format!("`{}` is not known {}", shown(key), section.place());
+    let unit = key.strip_prefix("requests_per_").filter(|_| section == Section::Limit);
+    let unit = unit.and_then(|unit| Unit::ALL.into_iter().find(|known| known.as_str() == unit));
     let help = match nearest(key, section.keys().iter().copied()) {
+        _ if unit.is_some() => {
+            format!("write `unit: {}` and `requests_per_unit: NUMBER`", unit.map_or("", Unit::as_str))
+        }
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the keys here are {}", list(section)),
     };
