@@ -6,10 +6,11 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::Value;
 
 use crate::cli_support::Folder;
-use crate::fleet::{PATIENT, check, judged, logged, rules, serve, until_store};
+use crate::fleet::{PATIENT, check, judged, logged, metric, rules, serve, until_store};
 use crate::support::http;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis, free_port};
+use crate::support::spillgate::Spillgate;
 
 const LIMITS: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
                       - {key: log, rate_limit: {unit: year, requests_per_unit: 1, algorithm: sliding_window_log}}\n";
@@ -158,4 +159,42 @@ fn slot_by_brings_a_tenants_counters_to_one_slot_of_a_cluster() {
     let slots: Vec<_> = keys[0].iter().map(|key| cluster.nodes[0].run(&["cluster", "keyslot", key])).collect();
     assert_eq!(slots, vec![slots[0].clone(); 9], "{keys:?}");
     assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
+}
+
+/// Two keys of one slot, of which one has moved: no node can decide by both.
+#[test]
+fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by_the_store() {
+    let limits = "{algorithm: fixed_window, unit: year, requests_per_unit: 100}, \
+                  {algorithm: sliding_window_log, unit: year, requests_per_unit: 90}";
+    let (cluster, folder) = (Cluster::start(), rules(&format!("  - {{key: user, rate_limits: [{limits}]}}\n")));
+    let server = serve(&folder, &cluster.url(), &["--store-deadline", "200ms", "--store-deny-cache", "off"]);
+    until_store(server.http(), "user", "7");
+    let from = cluster.nodes.iter().find(|node| !node.keys(&[]).is_empty()).expect("a node has the keys");
+    let to = cluster.nodes.iter().find(|node| node.id() != from.id()).expect("three nodes");
+    let (keys, id) = (from.keys(&[]), |node: &Redis| node.run(&["cluster", "myid"]));
+    let slot = from.run(&["cluster", "keyslot", &keys[0]]);
+    assert_eq!((keys.len(), &from.run(&["cluster", "keyslot", &keys[1]])), (2, &slot));
+    assert_eq!(to.run(&["cluster", "setslot", &slot, "importing", &id(from)]), "OK");
+    assert_eq!(from.run(&["cluster", "setslot", &slot, "migrating", &id(to)]), "OK");
+    let port = to.url().rsplit(':').next().map(str::to_owned).expect("a port");
+    let migrate = |key: &str| assert_eq!(from.run(&["migrate", "127.0.0.1", &port, key, "0", "5000"]), "OK");
+    migrate(&keys[0]);
+    // Each time it waits for the other key, and no count is lost.
+    let left = |answer: &Value| answer["remaining"].as_u64().expect("a number");
+    let (before, local) = (server_failures(&server), check(server.http(), "user", "7").1);
+    assert_eq!((local["source"].as_str(), server_failures(&server) > before), (Some("local"), true));
+    migrate(&keys[1]);
+    until_store(server.http(), "user", "7");
+    for node in [to, from] {
+        assert_eq!(node.run(&["cluster", "setslot", &slot, "node", &id(to)]), "OK");
+    }
+    until_store(server.http(), "user", "7");
+    let (_, answer) = check(server.http(), "user", "7");
+    assert!(left(&answer) < 88, "{answer}");
+}
+
+/// Requests that waited for a slot, or could not wait any longer.
+fn server_failures(server: &Spillgate) -> u64 {
+    let failures = |class| metric(server, &format!("spillgate_store_failures_total{{class=\"{class}\"}}"));
+    ["moved", "timeout", "unasked"].map(failures).iter().sum()
 }
