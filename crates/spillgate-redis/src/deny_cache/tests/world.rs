@@ -69,13 +69,15 @@ impl Model {
 
 /// A log as a script shows it to a take that fits beside `room` units: the unit that makes room, and the newest.
 fn digest(state: &State, room: u64, quota: &Quota, now: Time) -> State {
-    let mut words = Vec::new();
+    let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
-    let Some((&[tag, penalty], entries)) = words.split_first_chunk() else { panic!("{words:?}") };
+    // What comes before a state's own words comes alone where there is none.
+    State::default().encode(&mut none);
+    let (head, entries) = words.split_at(none.len());
     let counts = |entry: &&[u64; 2]| entry[0] + quota.window_ns() > now.as_nanos();
     let entries: Vec<[u64; 2]> = entries.as_chunks::<2>().0.iter().filter(counts).copied().collect();
     let count: u64 = entries.iter().map(|[_, units]| units).sum();
-    let (mut shown, mut known, mut rank) = (vec![tag, penalty], 0, 0);
+    let (mut shown, mut known, mut rank) = (head.to_vec(), 0, 0);
     for (i, [at, units]) in entries.iter().enumerate() {
         rank += units;
         let frees = known < count.saturating_sub(room) && rank >= count.saturating_sub(room);
