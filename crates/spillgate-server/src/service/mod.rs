@@ -231,15 +231,16 @@ impl<C: Clock> Service<C> {
     /// # Errors
     /// There are too many hits, or the store failed.
     pub async fn hit(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+        let now = self.limiter.now();
         let asked = if self.options.shadow {
             // A shadow lets requests pass; a renewal is none, and is all or nothing as ever.
             let is_request = |hit: &Hit<'_>| matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
             let watched = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let watched: SmallVec<[Hit<'_>; 4]> =
                 hits.iter().map(|hit| Hit { binding: watched(hit), ..*hit }).collect();
-            self.ask(self.limiter.now(), None, &watched, decisions).await
+            self.ask(now, None, &watched, decisions).await
         } else {
-            self.ask(self.limiter.now(), None, hits, decisions).await
+            self.ask(now, None, hits, decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         // Releases, renewals and resets are not let pass or refused.
@@ -247,7 +248,7 @@ impl<C: Clock> Service<C> {
             self.count_verdict(&verdict);
         }
         if tracing::enabled!(Level::DEBUG) {
-            self.log.hit(hits, &verdict);
+            self.log.hit(now, hits, &verdict);
         }
         Ok(verdict)
     }

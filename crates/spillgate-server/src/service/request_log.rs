@@ -81,8 +81,8 @@ impl RequestLog {
 
     /// One request whose limits came with the call.
     #[cold]
-    pub(super) fn hit(&self, hits: &[Hit<'_>], verdict: &Verdict) {
-        let Some(left_out) = self.requests.line(verdict.now) else { return };
+    pub(super) fn hit(&self, now: Time, hits: &[Hit<'_>], verdict: &Verdict) {
+        let Some(left_out) = self.requests.line(now) else { return };
         let mut limits = Shown::default();
         for Hit { quota, op, .. } in hits {
             let (algorithm, limit, window_ms) =
@@ -158,10 +158,12 @@ impl LineBound {
 
     /// Whether there may be a line; then how many have been left out since the last one.
     fn line(&self, now: Time) -> Option<u64> {
-        let period = now.as_nanos() / self.period_ns;
+        let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
+        // A call from the period before is late, and one from before that means that the clock stepped back.
+        let is_new = period > before || period + 1 < before;
+        let begins = || self.period.compare_exchange(before, period, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let mut left_out = 0;
-        // The first call in a new period begins it. A clock that steps back begins one too.
-        if self.period.swap(period, Ordering::Relaxed) != period {
+        if is_new && begins() {
             left_out = self.asked.swap(0, Ordering::Relaxed).saturating_sub(self.lines);
         }
         (self.asked.fetch_add(1, Ordering::Relaxed) < self.lines).then_some(left_out)
@@ -206,7 +208,9 @@ mod tests {
         let lines: Vec<_> = (0..8).map(|ms| bound.line(at(SECOND_NS + ms * 1_000_000))).collect();
         assert_eq!(lines, [Some(0), Some(0), Some(0), None, None, None, None, None]);
         assert_eq!(bound.line(at(2 * SECOND_NS)), Some(5));
-        assert_eq!(bound.line(at(2 * SECOND_NS + 1)), Some(0));
+        assert_eq!([2 * SECOND_NS + 1, 2 * SECOND_NS - 1].map(|ns| bound.line(at(ns))), [Some(0); 2]);
+        assert_eq!(bound.line(at(2 * SECOND_NS)), None, "a call that is late begins no period");
+        assert_eq!(bound.line(at(0)), Some(1), "a clock that stepped back does");
     }
 
     #[test]
