@@ -68,9 +68,15 @@
 //! * Shares of a quota come to no more than the quota in the long run, and at once to no more but for one unit each.
 //!   `tests/shares.rs`: `shares_are_those_of_the_table`, `shares_come_to_no_more_than_the_whole`,
 //!   `any_share_of_any_quota_answers`; `tests/bounds.rs` holds shares to their bounds.
-//! * A changed limit or burst finds what was used; another window or algorithm counts anew.
-//!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`,
-//!   `a_changed_window_counts_anew`.
+//! * A changed limit or burst finds what was used; another window or algorithm, and a queue of another T, counts anew.
+//!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`, `a_changed_window_counts_anew`.
+//! * No question under one quota lowers what was counted under another, except refunds and resets: in any interval of
+//!   length s at most the largest depth and s times the largest rate is admitted, of the quotas that took or forced in
+//!   it (windows, counters and logs: the bound of the largest limit). `tests/several_quotas.rs`:
+//!   `several_quotas_keep_the_bound_of_the_largest`, `no_question_lowers_what_was_counted_under_another_quota`,
+//!   `what_another_quota_refuses_changes_nothing_and_its_wait_is_exact`, `a_limit_cut_and_restored_admits_nothing_extra`,
+//!   `several_quotas_reach_the_bound_of_the_largest`, `every_small_trace_of_two_quotas`,
+//!   `late_requests_of_a_faster_quota_forgive_nothing`, `a_shorter_penalty_does_not_end_a_longer_one`.
 //! * Late requests keep the bound as of the newest time (buckets widen it by twice what requests
 //!   are late), and their waits are exact too. `tests/clocks.rs`: `late_requests_keep_the_bound`,
 //!   `late_requests_are_told_exact_waits_and_truthful_counts`.
@@ -89,7 +95,7 @@
 //!   `tests/requests.rs`: `extremes_are_answered`;
 //!   `tests/extremes.rs`: `t_is_the_least_that_serves_no_more_than_the_limit`,
 //!   `a_bucket_admits_by_the_formula_at_all_extremes`,
-//!   `debt_is_converted_and_rounded_up_at_all_extremes`, `segments_weigh_exactly_at_all_extremes`.
+//!   `another_t_judges_as_by_debt_converted_and_rounded_up_at_all_extremes`, `segments_weigh_exactly_at_all_extremes`.
 //! * A state that was written down decides everything as before, and words that are no state's are
 //!   none. `tests/encoding.rs`: `a_state_that_was_written_down_decides_as_before`,
 //!   `no_words_make_the_kernel_panic`, `no_changed_word_makes_the_kernel_panic`,
@@ -115,8 +121,8 @@ mod verdict;
 
 pub use decision::{Decision, Reason, Receipt, Source, Verdict, Wait};
 pub use packed::Packed;
-pub use quota::{Algorithm, Anchor, Denied, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
-pub use request::{Binding, Hit, MAX_HITS, Op, OpKind, decide};
+pub use quota::{Algorithm, Anchor, Denied, MAX_LATE_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
+pub use request::{Binding, Hit, MAX_HITS, Op, OpKind, decide, decide_late};
 pub use state::State;
 pub use store::{Store, StoreError};
 pub use time::Time;

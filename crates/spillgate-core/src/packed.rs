@@ -10,7 +10,7 @@ pub struct Packed {
     /// From when on the state equals none, or later than that by less than its window, in
     /// nanoseconds since the epoch; 0 if it equals none at any time.
     pub expires_at: u64,
-    /// T of a bucket in nanoseconds, or the units in the current window.
+    /// What a bucket keeps of the quota that charged it last (a number below 2^38), or the units in the current window.
     pub first: u64,
     /// The units in the window before (`sliding_window_counter`), else 0.
     pub second: u64,
@@ -53,7 +53,8 @@ impl Packed {
     /// a store whose speed matters.
     ///
     /// False, and nothing is changed, for what has to go the general way: other operations than
-    /// a take, quotas that charge or punish refusals or have limit 0, states that do not pack.
+    /// a take, quotas that charge or punish refusals or have limit 0, states that do not pack, buckets that
+    /// another T or depth has charged.
     #[must_use]
     #[inline]
     pub fn decide(&mut self, hit: &Hit<'_>, now: Time, decision: &mut Decision) -> bool {
@@ -64,9 +65,14 @@ impl Packed {
         }
         let packed = match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-                let (known, fresh) = (Bucket::unpack(*self), Bucket::new(quota));
+                let first = quota.bucket_word();
+                let foreign = self.first != first && self.expires_at > now.as_nanos();
+                if foreign || !quota.packs() {
+                    return false;
+                }
+                let (known, fresh) = (Bucket::unpack(Packed { first, ..*self }, quota), Bucket::new(quota));
                 let state = take!(known, fresh, quota, now, cost, max_wait_ns, Bucket::delay_ns, decision);
-                state.map(|state| state.pack())
+                state.and_then(|state| state.pack(quota))
             }
             Algorithm::FixedWindow(_) => {
                 let (known, fresh) = (Window::unpack(*self, quota), Window::default());

@@ -1,5 +1,6 @@
 //! One request: several hits, decided all or nothing.
 
+use crate::quota::MAX_LATE_NS;
 use crate::verdict::is_allowed;
 use crate::{Decision, Denied, Quota, Reason, Receipt, State, Time, Verdict, Wait};
 
@@ -160,7 +161,8 @@ impl<'q> Hit<'q> {
 /// refuses charges nothing, or min(cost, capacity) where that limit's refusals are
 /// [charged](Denied::Charged), and starts the limit's penalty, whatever the verdict; so does a take of nothing. Forces and
 /// refunds always take effect, refunds last, so that they make no room in their own request;
-/// renewals only in an allowed request.
+/// renewals only in an allowed request. No hit under one quota lowers what was counted under another, except by a
+/// refund or a reset.
 /// Takes that share a state are each checked with the sum of all takes on it, and have one turn
 /// in a queue; looks see the state before. A refused hit is told the wait that the state asks
 /// for after the whole request.
@@ -210,6 +212,43 @@ pub fn decide(
         // A look shows the state before, unless it was refused: that may have started a penalty.
         if hit.op.kind() != OpKind::Look || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
+        }
+    }
+    Verdict::of(hits, decisions, now)
+}
+
+/// Decides as [`decide`], for a store whose requests may be late: `newest` is the newest time that it has decided at,
+/// as far as it knows, on the states of this request.
+///
+/// Each algorithm bears late requests by itself, with one exception: a charge that makes a bucket's debt drain faster
+/// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. Such a
+/// request is decided as of `newest`, unless that is more than a second ahead: then the clock was set back. Waits still
+/// count from `now`.
+pub fn decide_late(
+    states: &mut [State],
+    state_of: &[usize],
+    hits: &[Hit<'_>],
+    now: Time,
+    newest: Time,
+    decisions: &mut [Decision],
+) -> Verdict {
+    let late_ns = newest.as_nanos().saturating_sub(now.as_nanos());
+    let speeds_up = |(hit, state): (&Hit<'_>, &usize)| {
+        matches!(hit.op, Op::Take { cost: 1.., .. } | Op::Force { .. }) && states[*state].speeds_up(hit.quota, now)
+    };
+    if late_ns == 0 || late_ns > MAX_LATE_NS || !hits.iter().zip(state_of).any(speeds_up) {
+        return decide(states, state_of, hits, now, decisions);
+    }
+    decide(states, state_of, hits, newest, decisions);
+    for decision in decisions.iter_mut() {
+        if let Wait::After(wait_ns @ 1..) = &mut decision.retry_after {
+            *wait_ns += late_ns;
+        }
+        if decision.reset_after_ns > 0 {
+            decision.reset_after_ns += late_ns;
+        }
+        if decision.delay_ns > 0 {
+            decision.delay_ns += late_ns;
         }
     }
     Verdict::of(hits, decisions, now)

@@ -2,6 +2,7 @@
 
 use crate::algorithm::{Bucket, Leases, Log, Segments, Window};
 use crate::packed::Packed;
+use crate::quota::MAX_LATE_NS;
 use crate::request::OpKind;
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
@@ -12,6 +13,8 @@ pub struct State {
     body: Body,
     /// Until when the key is shut out, in nanoseconds since the epoch; 0 = not at all.
     penalty_until: u64,
+    /// How long that was when it began: a clock that is set back cannot make it longer.
+    penalty_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -84,14 +87,6 @@ impl Body {
 }
 
 impl State {
-    /// The state of a `token_bucket` or `leaky_bucket` from what a store keeps of it: when all
-    /// debt is paid, and the T that the debt is counted in. A store outside this process
-    /// checks and charges by itself, and has the kernel work out the answer from the state before.
-    #[must_use]
-    pub fn from_bucket(debt_paid_at: Time, interval_ns: u64) -> State {
-        State { body: Body::Bucket(Bucket::from_raw(debt_paid_at.as_nanos(), interval_ns)), penalty_until: 0 }
-    }
-
     /// The state in three integers; `None` for one that has a penalty, a log, several segments or leases.
     #[must_use]
     #[inline]
@@ -99,7 +94,7 @@ impl State {
         match &self.body {
             _ if self.penalty_until > 0 => None,
             Body::Empty => Some(Packed::default()),
-            Body::Bucket(it) => Some(it.pack()),
+            Body::Bucket(it) => it.pack(quota),
             Body::Window(it) => Some(it.pack(quota)),
             Body::Segments(it) => it.pack(quota),
             Body::Log(_) | Body::Leases(_) => None,
@@ -113,12 +108,12 @@ impl State {
     pub fn unpack(packed: Packed, quota: &Quota) -> State {
         let body = match quota.algorithm() {
             _ if packed.expires_at == 0 => Body::Empty,
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => Body::Bucket(Bucket::unpack(packed)),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Body::Bucket(Bucket::unpack(packed, quota)),
             Algorithm::FixedWindow(_) => Body::Window(Window::unpack(packed, quota)),
             Algorithm::SlidingWindowCounter { .. } => Body::Segments(Segments::unpack(packed, quota)),
             Algorithm::SlidingWindowLog | Algorithm::Concurrency => Body::Empty,
         };
-        State { body, penalty_until: 0 }
+        State { body, ..State::default() }
     }
 
     /// From when on this state equals none, in nanoseconds since the epoch.
@@ -138,8 +133,8 @@ impl State {
         }
     }
 
-    /// Makes the state one of `quota` at `now`: a changed T converts the debt, a clock that was
-    /// set back clamps debt and penalty. Kept whatever the verdict, so that a `retry_after` told now holds.
+    /// Makes the state one of `quota` at `now`: what a clock that was set back has left is cut. Kept whatever the
+    /// verdict, or it would not shrink with time.
     #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {
@@ -150,8 +145,18 @@ impl State {
         if !keep {
             self.body = Body::Empty;
         }
-        if quota.penalty_ns() > 0 {
-            self.penalty_until = self.penalty_until.min(now + quota.penalty_ns());
+        if self.penalty_until > now + self.penalty_ns + MAX_LATE_NS {
+            self.penalty_until = now + self.penalty_ns;
+        }
+    }
+
+    /// Whether a charge under `quota` makes debt drain faster than now: then a late request must not charge as of its
+    /// own time (see [`decide_late`](crate::decide_late)).
+    #[inline]
+    pub(crate) fn speeds_up(&self, quota: &Quota, now: Time) -> bool {
+        match &self.body {
+            Body::Bucket(bucket) => bucket.speeds_up(quota, now.as_nanos()),
+            _ => false,
         }
     }
 
@@ -230,8 +235,9 @@ impl State {
 
     /// Shuts the key out for the quota's penalty, never shorter than it is already.
     pub(crate) fn punish(&mut self, quota: &Quota, now: Time) {
-        if quota.limit() > 0 && quota.penalty_ns() > 0 {
-            self.penalty_until = self.penalty_until.max(now.as_nanos() + quota.penalty_ns());
+        let until = now.as_nanos() + quota.penalty_ns();
+        if quota.limit() > 0 && quota.penalty_ns() > 0 && until > self.penalty_until {
+            (self.penalty_until, self.penalty_ns) = (until, quota.penalty_ns());
         }
     }
 

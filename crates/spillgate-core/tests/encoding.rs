@@ -147,36 +147,40 @@ fn what_no_request_can_make_is_no_state() {
     let wrong: &[&[u64]] = &[
         &[],
         &[empty],
-        &[empty, 0, 0],
-        &[empty, u64::MAX],
-        &[bucket, 0, 1],
-        &[bucket, 0, u64::MAX, 1],
-        &[bucket, 0, 1, u64::MAX],
-        &[window, 0, 1 << 63, 1],
-        &[window, 0, 1, 1 << 53],
-        &[segments, 0, 1],
-        &[segments, 0, 1, 1],
-        &[segments, 0, 1, 1, 1 << 53],
-        &[log, 0],
-        &[log, 0, 1],
-        &[log, 0, 5, 1, 5, 1],
-        &[log, 0, 5, 0],
-        &[log, 0, 5, 1, 6, 65_537],
-        &[leases, 0],
-        &[leases, 0, u64::MAX],
-        &[leases, 0, 9, 10, 1, 1, 1],
-        &[leases, 0, 9, 7, 0, 1, 1],
-        &[leases, 0, 9, 7, 1, 1, 0],
-        &[leases, 0, 9, 7, 1, 1, 1, 7, 1, 2, 1],
-        &[leases, 0, 9, 7, 1, 1, 65_537],
-        &[leases, 0, 9, 7, 1],
-        &[6, 0],
+        &[empty, 0],
+        &[empty, 0, 0, 0],
+        &[empty, u64::MAX, 0],
+        &[empty, 1, u64::MAX],
+        &[bucket, 0, 0, 1, 1],
+        &[bucket, 0, 0, u64::MAX, 1, 63],
+        &[bucket, 0, 0, 1, u64::MAX, 63],
+        &[bucket, 0, 0, 1, 0, 63],
+        &[bucket, 0, 0, 1, 1, 64],
+        &[window, 0, 0, 1 << 63, 1],
+        &[window, 0, 0, 1, 1 << 53],
+        &[segments, 0, 0, 1],
+        &[segments, 0, 0, 1, 1],
+        &[segments, 0, 0, 1, 1, 1 << 53],
+        &[log, 0, 0],
+        &[log, 0, 0, 1],
+        &[log, 0, 0, 5, 1, 5, 1],
+        &[log, 0, 0, 5, 0],
+        &[log, 0, 0, 5, 1, 6, 65_537],
+        &[leases, 0, 0],
+        &[leases, 0, 0, u64::MAX],
+        &[leases, 0, 0, 9, 10, 1, 1, 1],
+        &[leases, 0, 0, 9, 7, 0, 1, 1],
+        &[leases, 0, 0, 9, 7, 1, 1, 0],
+        &[leases, 0, 0, 9, 7, 1, 1, 1, 7, 1, 2, 1],
+        &[leases, 0, 0, 9, 7, 1, 1, 65_537],
+        &[leases, 0, 0, 9, 7, 1],
+        &[6, 0, 0],
     ];
     for words in wrong {
         assert_eq!(State::decode(words), None, "{words:?}");
     }
-    assert_eq!(State::decode(&[segments, 0].iter().chain(&vec![1; 131]).copied().collect::<Vec<_>>()), None);
-    assert_eq!(State::decode(&[empty, 0]), Some(State::default()));
+    assert_eq!(State::decode(&[segments, 0, 0].iter().chain(&vec![1; 131]).copied().collect::<Vec<_>>()), None);
+    assert_eq!(State::decode(&[empty, 0, 0]), Some(State::default()));
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use spillgate_core::{MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Time, Wait};
+use spillgate_core::{MAX_UNITS, Op, Quota, QuotaBuilder, QuotaError, State, Wait};
 use support::{ask, ask_copy, take};
 
 const MAX_SPAN_NS: u64 = 1 << 62;
@@ -85,24 +85,42 @@ fn a_bucket_is_as_deep_as_two_fill_the_longest_span() {
     }
 }
 
+/// A bucket that owes until `paid_at`, counted in that T, with no bound above it.
+fn owing(paid_at: u64, interval_ns: u64) -> State {
+    State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
+}
+
+/// Under another T, debt <= (B - cost) * T judges as the debt converted to T' and rounded up does, to the nanosecond.
 #[test]
-fn debt_is_converted_and_rounded_up_at_all_extremes() {
-    let mut converted = 0;
+fn another_t_judges_as_by_debt_converted_and_rounded_up_at_all_extremes() {
+    let mut allowed = 0;
     let quotas: Vec<Quota> =
         spans().into_iter().flat_map(|t| [1, 3, MAX_UNITS].map(|b| bucket(t, b))).flatten().collect();
     for (now, paid_at) in times().into_iter().flat_map(|now| times().into_iter().map(move |paid_at| (now, paid_at))) {
-        for (old_ns, new) in extremes().into_iter().flat_map(|old| quotas.iter().map(move |new| (old, new))) {
-            let new_ns = u128::from(new.interval_ns());
+        for (old_ns, new) in spans().into_iter().flat_map(|old| quotas.iter().map(move |new| (old, new))) {
+            let (old, t, depth) = (u128::from(old_ns), u128::from(new.interval_ns()), u128::from(new.capacity()));
             let debt = u128::from(paid_at.saturating_sub(now));
-            let most = 2 * u128::from(new.hard_capacity()) * new_ns;
-            let expected = (debt * new_ns).div_ceil(u128::from(old_ns.max(1))).min(most);
-            let mut state = State::from_bucket(Time::from_nanos(paid_at), old_ns);
-            let look = ask(&mut state, new, Op::Look, now);
-            assert_eq!(u128::from(look.reset_after_ns), expected, "{debt} ns of {old_ns} in {new:?}");
-            converted += u64::from(expected > 0);
+            let converted = (debt * t).div_ceil(old);
+            let state = owing(paid_at, old_ns);
+            for cost in [1, new.capacity()] {
+                let answer = ask_copy(&state, new, take(cost), now);
+                assert_eq!(
+                    answer.allowed,
+                    converted + u128::from(cost) * t <= depth * t,
+                    "{debt} ns of {old_ns} in {new:?}"
+                );
+                let over = debt.saturating_sub((depth - u128::from(cost)) * old);
+                assert_eq!(answer.retry_after, Wait::After(over as u64));
+                let after = converted + u128::from(cost) * t;
+                assert!(
+                    !answer.allowed || u128::from(answer.reset_after_ns) == after,
+                    "the debt is counted in the new T"
+                );
+                allowed += u64::from(answer.allowed);
+            }
         }
     }
-    assert_eq!(converted, 597_632);
+    assert_eq!(allowed, 1_117_200);
 }
 
 #[test]
@@ -112,7 +130,7 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
         let (t, depth) = (quota.interval_ns(), quota.capacity() * quota.interval_ns());
         for now in [0, 1, MAX_SPAN_NS, MAX_TIME_NS - 1, MAX_TIME_NS] {
             for debt in times().into_iter().filter(|debt| *debt <= 2 * depth && now + debt <= MAX_TIME_NS) {
-                let state = State::from_bucket(Time::from_nanos(now + debt), t);
+                let state = owing(now + debt, t);
                 for cost in extremes() {
                     let answer = ask_copy(&state, &quota, take(cost), now);
                     let over = (u128::from(debt) + u128::from(cost) * u128::from(t)).saturating_sub(u128::from(depth));

@@ -109,10 +109,12 @@ impl Log {
         Receipt { at: Time::from_nanos(at), mark: 0 }
     }
 
-    /// Keeps the newest (hard capacity + 1) units: enough to refuse, and bounded.
+    /// Keeps the newest (hard capacity + 1) units: enough to refuse, and bounded. What a larger quota has counted
+    /// stays as many.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
-        let most = quota.hard_capacity() + 1;
-        self.add(quota, cost.min(most), now);
+        let own = quota.hard_capacity() + 1;
+        let most = own.max(self.count(quota, now));
+        self.add(quota, cost.min(own), now);
         self.drop_oldest(self.units(self.entries.len()).saturating_sub(most));
     }
 

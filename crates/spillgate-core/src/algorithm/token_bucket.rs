@@ -1,16 +1,21 @@
 //! The generic cell rate algorithm: token bucket, leaky bucket as a meter, and the queue.
 //!
-//! One time is the whole state: the theoretical arrival time TAT, at which all debt is paid.
+//! One time is the state: the theoretical arrival time TAT, at which all debt is paid. Beside it stands the
+//! T that the debt is counted in, and a bound above which a debt can only come from a clock that was set back.
 //! `token_bucket` and `leaky_bucket` differ only in what a caller is told: a token is there
 //! at once, a place in the queue comes after a delay of TAT - now.
 //! Source: ITU-T I.371, annex A (virtual scheduling), with the burst as a multiple of T.
 //!
 //! Admission bound: B + s/T; the queue lets enter Q + 1 + s/T.
+//!
+//! Quotas of several T may share a state. Every question is judged in the state's T: under B' a take of n fits if
+//! debt <= (B' - n) * T, so ceil(debt/T) units are used whatever the quota is. Only a charge converts the debt to
+//! its own T'. So no question under one quota lowers what was counted under another.
 
 use alloc::vec::Vec;
 
 use crate::packed::Packed;
-use crate::quota::MAX_SPAN_NS;
+use crate::quota::{MAX_DEBT_BITS, MAX_SPAN_NS};
 use crate::state::{LATEST_NS, Refusal, Usage};
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
@@ -18,61 +23,75 @@ use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 pub(crate) struct Bucket {
     /// When all debt is paid, in nanoseconds since the epoch.
     tat: u64,
-    /// The T that the debt is counted in.
+    /// The T that the debt is counted in, in nanoseconds; not 0.
     interval_ns: u64,
+    /// A debt above 2 to this power, in nanoseconds, is what a clock that was set back has left
+    /// ([`Quota::debt_bits`] of the quota that charged last).
+    debt_bits: u8,
 }
 
 impl Bucket {
     #[inline]
     pub(crate) fn new(quota: &Quota) -> Bucket {
-        Bucket::from_raw(0, quota.interval_ns())
+        Bucket { tat: 0, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
+    }
+
+    /// `None` if the T fits no packed form.
+    #[inline]
+    pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
+        let first = quota.pack_bucket(self.interval_ns, self.debt_bits)?;
+        Some(Packed { expires_at: self.tat, first, second: 0 })
     }
 
     #[inline]
-    pub(crate) fn from_raw(tat: u64, interval_ns: u64) -> Bucket {
-        Bucket { tat, interval_ns }
+    pub(crate) fn unpack(packed: Packed, quota: &Quota) -> Bucket {
+        let (interval_ns, debt_bits) = quota.unpack_bucket(packed.first);
+        Bucket { tat: packed.expires_at, interval_ns, debt_bits }
     }
 
+    /// What is owed at `now` in nanoseconds of the state's T, without what a clock that was set back has left.
     #[inline]
-    pub(crate) fn pack(&self) -> Packed {
-        Packed { expires_at: self.tat, first: self.interval_ns, second: 0 }
+    fn debt(&self, now: u64) -> u64 {
+        self.tat.saturating_sub(now).min(1 << self.debt_bits)
     }
 
+    /// What is owed at `now` in nanoseconds of `quota`'s T, rounded up.
     #[inline]
-    pub(crate) fn unpack(packed: Packed) -> Bucket {
-        Bucket::from_raw(packed.expires_at, packed.first)
-    }
-
-    /// What is owed at `now` in nanoseconds of `quota`'s T: converted (rounded up) when T has
-    /// changed, and clamped to what a clock that steps back can have left: twice the depth.
-    #[inline]
-    fn debt(&self, quota: &Quota, now: u64) -> u64 {
-        let debt = self.tat.saturating_sub(now);
-        let max = max_debt(quota);
+    fn converted(&self, quota: &Quota, now: u64) -> u64 {
+        let debt = self.debt(now);
         if self.interval_ns == quota.interval_ns() || debt == 0 {
-            return debt.min(max);
+            return debt;
         }
         let units = u128::from(debt) * u128::from(quota.interval_ns());
-        let converted = units.div_ceil(u128::from(self.interval_ns.max(1)));
-        u64::try_from(converted).unwrap_or(u64::MAX).min(max)
+        u64::try_from(units.div_ceil(u128::from(self.interval_ns))).unwrap_or(u64::MAX)
     }
 
+    /// Owes that much, in nanoseconds of `quota`'s T.
     #[inline]
-    fn set(&mut self, quota: &Quota, tat: u64) {
-        *self = Bucket { tat, interval_ns: quota.interval_ns() };
+    fn owe(&mut self, quota: &Quota, now: u64, debt: u64) {
+        *self = Bucket { tat: now + debt, ..Bucket::new(quota) };
     }
 
+    /// Cuts the debt that a clock that was set back has left: unless that is kept, it would not shrink with time.
     #[inline]
-    pub(crate) fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
-        let debt = self.debt(quota, now);
-        self.set(quota, now + debt);
+    pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
+        let debt = self.debt(now);
+        self.tat = now + debt;
         debt > 0
     }
 
+    /// Whether a charge would make the debt drain faster than now. Such a charge forgives what drains at the new T
+    /// instead of the old one between its own time and the state's newest, so its time must not lie before that.
+    #[inline]
+    pub(crate) fn speeds_up(&self, quota: &Quota, now: u64) -> bool {
+        quota.interval_ns() < self.interval_ns && self.tat > now
+    }
+
+    /// A take fits if debt <= (B - cost) * T, in the state's T; a queue's turn also has to come within `max_wait_ns`.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> Option<Refusal> {
-        let (debt, depth) = (self.debt(quota, now), quota.hard_capacity() * quota.interval_ns());
-        let over_ns = (debt + cost * quota.interval_ns()).saturating_sub(depth);
+        let debt = self.debt(now);
+        let over_ns = debt.saturating_sub((quota.hard_capacity() - cost).saturating_mul(self.interval_ns));
         let queue = quota.algorithm() == Algorithm::LeakyBucket && cost > 0;
         let late_ns = if queue { debt.saturating_sub(max_wait_ns) } else { 0 };
         let reason = if over_ns > 0 { Reason::Exceeded } else { Reason::WaitTooLong };
@@ -84,36 +103,43 @@ impl Bucket {
 
     #[inline]
     pub(crate) fn delay_ns(&self, quota: &Quota, now: u64) -> u64 {
-        if quota.algorithm() == Algorithm::LeakyBucket { self.debt(quota, now) } else { 0 }
+        if quota.algorithm() == Algorithm::LeakyBucket { self.debt(now) } else { 0 }
     }
 
     #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
-        let debt = self.debt(quota, now);
-        let tat = now + debt + cost * quota.interval_ns();
-        self.set(quota, tat);
-        Receipt { at: Time::from_nanos(now), mark: tat }
+        let debt = self.converted(quota, now);
+        self.owe(quota, now, debt + cost * quota.interval_ns());
+        Receipt { at: Time::from_nanos(now), mark: self.tat }
     }
 
+    /// Adds what is missing to the quota's own greatest debt at most. Where nothing is missing the state stays as it
+    /// is: a quota that adds nothing must not change the T either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
-        let debt = self.debt(quota, now);
-        let more = cost.saturating_mul(quota.interval_ns());
-        self.set(quota, now + debt.saturating_add(more).min(max_debt(quota)).max(debt));
+        let debt = self.converted(quota, now);
+        let more = cost.saturating_mul(quota.interval_ns()).min(quota.max_debt_ns().saturating_sub(debt));
+        if more > 0 {
+            self.owe(quota, now, debt + more);
+        }
     }
 
+    /// Units count at the state's T, which stays. A queue gives a place back only by its receipt and only while it
+    /// is the last: the turns of those behind have been told.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
-        // A place in the middle of a queue cannot be given to those who already know their turn.
-        let gone = quota.algorithm() == Algorithm::LeakyBucket && receipt.is_some_and(|r| r.mark != self.tat);
-        let debt = self.debt(quota, now);
-        let less = if gone { 0 } else { cost.saturating_mul(quota.interval_ns()) };
-        self.set(quota, now + debt.saturating_sub(less));
-        debt > less
+        let queue = quota.algorithm() == Algorithm::LeakyBucket;
+        let stays = queue && receipt.is_none_or(|receipt| receipt.mark != self.tat);
+        let less = if stays { 0 } else { cost.saturating_mul(self.interval_ns) };
+        let debt = self.debt(now).saturating_sub(less);
+        self.tat = now + debt;
+        debt > 0
     }
 
     #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: u64) -> Usage {
-        let (debt, depth) = (self.debt(quota, now), quota.capacity() * quota.interval_ns());
-        Usage { remaining: depth.saturating_sub(debt) / quota.interval_ns(), reset_after_ns: debt, over: debt > depth }
+        let debt = self.debt(now);
+        let used = debt.div_ceil(self.interval_ns);
+        let remaining = quota.capacity().saturating_sub(used);
+        Usage { remaining, reset_after_ns: debt, over: used > quota.capacity() }
     }
 
     pub(crate) fn expires_at(&self, _: &Quota) -> u64 {
@@ -121,17 +147,12 @@ impl Bucket {
     }
 
     pub(crate) fn encode(&self, words: &mut Vec<u64>) {
-        words.extend([self.tat, self.interval_ns]);
+        words.extend([self.tat, self.interval_ns, self.debt_bits.into()]);
     }
 
     pub(crate) fn decode(words: &[u64]) -> Option<Bucket> {
-        let &[tat, interval_ns] = words else { return None };
-        (tat <= LATEST_NS && interval_ns <= MAX_SPAN_NS).then_some(Bucket { tat, interval_ns })
+        let &[tat, interval_ns @ 1..=MAX_SPAN_NS, debt_bits] = words else { return None };
+        let debt_bits = u8::try_from(debt_bits).ok().filter(|bits| *bits <= MAX_DEBT_BITS)?;
+        (tat <= LATEST_NS).then_some(Bucket { tat, interval_ns, debt_bits })
     }
-}
-
-/// The most that can be owed: the depth of the bucket, and as much again by forced takes.
-#[inline]
-fn max_debt(quota: &Quota) -> u64 {
-    2 * quota.hard_capacity() * quota.interval_ns()
 }

@@ -150,8 +150,12 @@ impl QuotaBuilder {
             penalty_ns,
             denied: self.denied,
             on_store_failure: self.on_store_failure,
-            identity: identity(algorithm, window_ns),
-        })
+            identity: identity(algorithm, window_ns, interval_ns),
+            named_window_ns: window_ns,
+            debt_bits: 0,
+            bucket_word: 0,
+        }
+        .with_bucket())
     }
 
     /// The algorithm with its anchor and segments; options of other algorithms are errors.

@@ -1,5 +1,6 @@
 //! How much in how long, and by which algorithm.
 
+mod bucket;
 mod builder;
 mod error;
 mod share;
@@ -8,6 +9,8 @@ use core::time::Duration;
 
 use crate::request::OpKind;
 
+pub(crate) use bucket::MAX_DEBT_BITS;
+pub use bucket::MAX_LATE_NS;
 pub use builder::QuotaBuilder;
 pub use error::QuotaError;
 
@@ -153,6 +156,12 @@ pub struct Quota {
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
+    /// The W that the identity names: of a share that of the whole.
+    named_window_ns: u64,
+    /// A debt above 2 to this power, in nanoseconds, is none of this quota's (buckets).
+    debt_bits: u8,
+    /// What a store packs of a bucket that this quota charged.
+    bucket_word: u64,
 }
 
 impl Quota {
@@ -288,8 +297,9 @@ impl Quota {
     }
 
     /// What tells this quota's states from those of another quota on the same key: the
-    /// algorithm with its anchor and segments, and W. Never the limit or the burst, so that a
-    /// changed limit finds what was used. 128 well mixed bits.
+    /// algorithm with its anchor and segments, and W; of a queue T too, since turns that were told cannot be
+    /// planned again. Else never the limit or the burst, so that a changed limit finds what was used. 128 well mixed
+    /// bits.
     #[must_use]
     pub const fn identity(&self) -> u128 {
         self.identity
@@ -302,7 +312,8 @@ fn hard_capacity(capacity: u64, soft_ppm: u32) -> u64 {
     u64::try_from(hard).unwrap_or(u64::MAX)
 }
 
-fn identity(algorithm: Algorithm, window_ns: u64) -> u128 {
+/// `interval_ns` is T of a bucket or a queue; of others it is not looked at.
+fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
     let tag = match algorithm {
         Algorithm::TokenBucket => 1,
         Algorithm::FixedWindow(Anchor::Epoch) => 2,
@@ -312,7 +323,8 @@ fn identity(algorithm: Algorithm, window_ns: u64) -> u128 {
         Algorithm::LeakyBucket => 5,
         Algorithm::Concurrency => 6,
     };
-    let high = mix(mix(window_ns).wrapping_add(tag));
+    let turns_ns = if algorithm == Algorithm::LeakyBucket { interval_ns } else { 0 };
+    let high = mix(mix(window_ns ^ mix(turns_ns)).wrapping_add(tag));
     let low = mix(high ^ mix(tag));
     (u128::from(high) << 64) | u128::from(low)
 }

@@ -21,8 +21,8 @@ impl Quota {
     /// What would go beyond the bounds of a quota is less than that, at worst nothing: a share of one unit in more
     /// than 73 years (a bucket) or 146 years is a limit of 0.
     ///
-    /// A share has the quota's [identity](Quota::identity), but where its window is a longer one: there it has one of
-    /// its own, so that it is mistaken for no other limit of the same key that has such a window anyway.
+    /// A share has the quota's [identity](Quota::identity), except where its window is a longer one and where it is a
+    /// queue: there it has one of its own, so that it is mistaken for no other limit of the same key.
     ///
     /// ```
     /// use core::num::NonZeroU32;
@@ -59,7 +59,11 @@ impl Quota {
         let capacity = capacity.min(deepest);
         let hard_capacity = hard_capacity(capacity, self.soft_ppm).min(deepest);
         let window_ns = self.window_ns.saturating_mul(nodes).min(MAX_SPAN_NS);
-        (capacity > 0).then(|| Quota { window_ns, capacity, hard_capacity, interval_ns, ..self.clone() })
+        let queue = self.algorithm == Algorithm::LeakyBucket;
+        let own = if queue { identity(self.algorithm, window_ns, interval_ns) } else { 0 };
+        let identity = self.identity ^ own;
+        let share = Quota { window_ns, capacity, hard_capacity, interval_ns, identity, ..self.clone() };
+        (capacity > 0).then(|| share.with_bucket())
     }
 
     /// So many units in the same window, or places.
@@ -71,7 +75,7 @@ impl Quota {
     /// One unit in a window that is so many times as long.
     fn longer_window(&self, times: u64) -> Option<Quota> {
         let window_ns = self.window_ns.checked_mul(times).filter(|ns| *ns <= MAX_SPAN_NS)?;
-        let identity = self.identity ^ identity(self.algorithm, window_ns);
+        let identity = self.identity ^ identity(self.algorithm, window_ns, 0);
         Some(Quota { window_ns, interval_ns: self.interval_ns * times, identity, ..self.units(1)? })
     }
 

@@ -34,7 +34,7 @@ impl State {
             Body::Log(_) => 4,
             Body::Leases(_) => 5,
         };
-        words.extend([tag, self.penalty_until]);
+        words.extend([tag, self.penalty_until, self.penalty_ns]);
         on_body!(&self.body, (), it => it.encode(words));
     }
 
@@ -43,7 +43,7 @@ impl State {
     /// `None` for words that are not the whole of a state: any words can be tried.
     #[must_use]
     pub fn decode(words: &[u64]) -> Option<State> {
-        let (&[tag, penalty_until], words) = words.split_first_chunk()?;
+        let (&[tag, penalty_until, penalty_ns], words) = words.split_first_chunk()?;
         let body = match tag {
             0 if words.is_empty() => Body::Empty,
             1 => Body::Bucket(Bucket::decode(words)?),
@@ -53,6 +53,7 @@ impl State {
             5 => Body::Leases(Leases::decode(words)?),
             _ => return None,
         };
-        (penalty_until <= LATEST_NS).then_some(State { body, penalty_until })
+        let sound = penalty_until <= LATEST_NS && penalty_ns <= MAX_SPAN_NS;
+        sound.then_some(State { body, penalty_until, penalty_ns })
     }
 }

@@ -1,24 +1,28 @@
 //! What each algorithm means, told without any of the kernel's shortcuts: what was used is added
-//! up anew each time, waits are found by trying every instant, and what is left by trying every cost.
+//! up again each time, waits are found by trying every instant, and what is left by trying every cost.
 //!
-//! Only for small numbers, for requests with one hit, and for quotas of one identity and penalty.
+//! Only for small numbers, for requests with one hit, and for quotas of one identity.
 
 use std::collections::BTreeMap;
 
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, MAX_UNITS, Op, OpKind, Quota, Reason, Receipt, Time, Wait};
 
+/// The longest that a request is taken to be late.
+const MAX_LATE_NS: u64 = 1_000_000_000;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     used: Used,
     shut_out_until: u64,
+    shut_out_ns: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 enum Used {
     #[default]
     Nothing,
-    /// When all debt is paid, and the T it is counted in.
-    Debt { paid_at: u64, interval_ns: u64 },
+    /// When all debt is paid, the T it is counted in, and what only a clock that was set back can leave more of.
+    Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
     /// Start of the window, and units in it.
     Window { start: u64, count: u64 },
     /// Units by number of the segment since the epoch, and the newest that was written to.
@@ -43,11 +47,9 @@ impl Used {
         let horizon = now + quota.window_ns();
         match self {
             Used::Nothing => false,
-            Used::Debt { paid_at, interval_ns } => {
-                let (old, new) = (*interval_ns, quota.interval_ns());
-                let debt = (paid_at.saturating_sub(now) * new).div_ceil(old).min(2 * quota.hard_capacity() * new);
-                (*paid_at, *interval_ns) = (now + debt, new);
-                debt > 0
+            Used::Debt { paid_at, most_ns, .. } => {
+                *paid_at = (*paid_at).min(now + *most_ns);
+                *paid_at > now
             }
             Used::Window { start, count } => *count > 0 && *start <= horizon,
             Used::Segments { counts, newest } => {
@@ -68,7 +70,10 @@ impl Used {
         let t = quota.interval_ns();
         match self {
             Used::Nothing => cost <= capacity,
-            Used::Debt { paid_at, .. } => paid_at.saturating_sub(now) + cost * t <= capacity * t,
+            Used::Debt { paid_at, interval_ns, .. } => {
+                let units = paid_at.saturating_sub(now).div_ceil(*interval_ns);
+                units + cost <= capacity
+            }
             Used::Window { start, count } if now < start + quota.window_ns() => count + cost <= capacity,
             Used::Window { .. } => cost <= capacity,
             Used::Segments { counts, newest } => {
@@ -111,7 +116,7 @@ impl Used {
             (Used::Nothing, Algorithm::SlidingWindowLog) => *self = Used::Log(Vec::new()),
             (Used::Nothing, Algorithm::Concurrency) => *self = Used::Leases { leases: Vec::new(), last_id: 0 },
             (Used::Nothing, Algorithm::TokenBucket | Algorithm::LeakyBucket) => {
-                *self = Used::Debt { paid_at: now, interval_ns: t };
+                *self = Used::Debt { paid_at: now, interval_ns: t, most_ns: 0 };
             }
             _ => {}
         }
@@ -124,9 +129,15 @@ impl Used {
         let log = self.log_at(quota, now);
         match self {
             Used::Nothing => {}
-            Used::Debt { paid_at, .. } => {
-                let most = if forced { now + 2 * quota.hard_capacity() * t } else { u64::MAX };
-                *paid_at = (now.max(*paid_at).saturating_add(cost.saturating_mul(t))).min(most);
+            Used::Debt { paid_at, interval_ns, most_ns } => {
+                let debt = (paid_at.saturating_sub(now) * t).div_ceil(*interval_ns);
+                let greatest = 2 * quota.hard_capacity() * t;
+                let missing = if forced { greatest.saturating_sub(debt) } else { u64::MAX };
+                let more = cost.saturating_mul(t).min(missing);
+                if more > 0 {
+                    (*paid_at, *interval_ns) = (now + debt + more, t);
+                    *most_ns = (0..64).map(|bits| 1 << bits).find(|ns| *ns >= greatest + MAX_LATE_NS).expect("an end");
+                }
                 receipt.mark = *paid_at;
             }
             Used::Window { start, count } => {
@@ -141,8 +152,9 @@ impl Used {
             Used::Log(units) => {
                 let at = units.last().map_or(now, |newest| now.max(*newest));
                 *units = log;
-                let most = quota.hard_capacity() + 1;
-                units.extend((0..cost.min(most)).map(|_| at));
+                let own = quota.hard_capacity() + 1;
+                let most = own.max(units.len() as u64);
+                units.extend((0..cost.min(own)).map(|_| at));
                 if forced {
                     units.drain(..units.len().saturating_sub(most as usize));
                 }
@@ -167,11 +179,10 @@ impl Used {
         let log = self.log_at(quota, now);
         match self {
             Used::Nothing => {}
-            Used::Debt { paid_at, .. } => {
-                let passed_on =
-                    quota.algorithm() == Algorithm::LeakyBucket && receipt.is_some_and(|r| r.mark != *paid_at);
-                if !passed_on {
-                    *paid_at = paid_at.saturating_sub(cost.saturating_mul(t)).max(now);
+            Used::Debt { paid_at, interval_ns, .. } => {
+                let last = receipt.is_some_and(|r| r.mark == *paid_at);
+                if quota.algorithm() == Algorithm::TokenBucket || last {
+                    *paid_at = paid_at.saturating_sub(cost.saturating_mul(*interval_ns)).max(now);
                 }
             }
             Used::Window { start, count } => {
@@ -228,7 +239,9 @@ impl Used {
 impl Model {
     /// What the kernel has to answer.
     pub(crate) fn ask(&mut self, quota: &Quota, op: Op, now: u64) -> Decision {
-        self.shut_out_until = self.shut_out_until.min(now + quota.penalty_ns());
+        if self.shut_out_until > now + self.shut_out_ns + MAX_LATE_NS {
+            self.shut_out_until = now + self.shut_out_ns;
+        }
         if !self.used.adopt(quota, now) {
             self.used = Used::Nothing;
         }
@@ -274,8 +287,9 @@ impl Model {
         if charged && cost > 0 {
             self.used.add(quota, cost.min(quota.capacity()), now, true);
         }
-        if charged || self.shut_out_until <= now {
-            self.shut_out_until = now + quota.penalty_ns();
+        let until = now + quota.penalty_ns();
+        if quota.penalty_ns() > 0 && (charged || self.shut_out_until <= now) && until > self.shut_out_until {
+            (self.shut_out_until, self.shut_out_ns) = (until, quota.penalty_ns());
         }
         // The wait is that after the charge; the reason is why the take was refused, unless that has passed.
         let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
@@ -292,7 +306,7 @@ impl Model {
     }
 
     fn refuse(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64, answer: &mut Decision) {
-        let shut_out_ns = self.shut_out_until.saturating_sub(now);
+        let shut_out_ns = self.shut_out_ns(quota, now);
         let own = if cost > quota.hard_capacity() {
             Some((Reason::CostAboveCapacity, Wait::Never))
         } else if self.fits(quota, cost, max_wait_ns, now) {
@@ -311,6 +325,11 @@ impl Model {
         }
     }
 
+    /// Only quotas that have a penalty shut keys out.
+    fn shut_out_ns(&self, quota: &Quota, now: u64) -> u64 {
+        if quota.penalty_ns() == 0 { 0 } else { self.shut_out_until.saturating_sub(now) }
+    }
+
     fn delay_ns(&self, quota: &Quota, now: u64) -> u64 {
         match &self.used {
             Used::Debt { paid_at, .. } if quota.algorithm() == Algorithm::LeakyBucket => paid_at.saturating_sub(now),
@@ -320,12 +339,12 @@ impl Model {
 
     fn remaining(&self, quota: &Quota, now: u64) -> u64 {
         let fits = |cost: &u64| self.used.fits(quota, *cost, quota.capacity(), now);
-        if self.shut_out_until > now { 0 } else { (1..=quota.capacity()).take_while(fits).last().unwrap_or(0) }
+        if self.shut_out_ns(quota, now) > 0 { 0 } else { (1..=quota.capacity()).take_while(fits).last().unwrap_or(0) }
     }
 
     /// The first instant from which on everything fits and nobody is shut out.
     fn reset_after_ns(&self, quota: &Quota, now: u64) -> u64 {
-        let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.shut_out_until <= now + ns;
+        let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.shut_out_ns(quota, now + ns) == 0;
         (0..).find(empty).expect("an end")
     }
 }

@@ -1,0 +1,418 @@
+//! Several quotas on one state: a canary beside the others, a reload that takes effect on one server after the other,
+//! limits that come with a call. No question under one of them lowers what was counted under another.
+
+mod support;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillgate_core::{Algorithm, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide_late};
+use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, take, tiny_quotas, within_bound};
+
+/// Today: far from both ends of time.
+const NOW: u64 = 1_770_000_000_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Take,
+    Look,
+    Force,
+}
+
+/// A question: how long after the one before, under which quota, how much, and how late in thousandths of the most.
+type Step = (Gap, usize, Cost, Kind, u64);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let kinds = prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Look), 2 => Just(Kind::Force)];
+    let late = prop_oneof![Just(0), Just(1000), 0..=1000u64];
+    prop::collection::vec((gaps(), 0..3usize, costs(), kinds, late), 1..60)
+}
+
+/// An attacker takes all there is under one quota and then under another, at once or when it is there again.
+fn greedy_steps() -> impl Strategy<Value = Vec<Step>> {
+    let gaps =
+        prop_oneof![3 => Just(Gap::Ns(0)), 2 => (0..=1i64).prop_map(Gap::Retry), 1 => (-1..=0i64).prop_map(Gap::Edge)];
+    let costs = prop_oneof![3 => Just(Cost::Remaining), 2 => Just(Cost::One), 1 => Just(Cost::RemainingAndOne)];
+    let late = prop_oneof![Just(0), Just(1000)];
+    prop::collection::vec((gaps, 0..3usize, costs, Just(Kind::Take), late), 1..80)
+}
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop_oneof![4 => Just(Algorithm::TokenBucket), 6 => support::algorithms()]
+        .prop_filter("queues of another T are other queues", |algorithm| *algorithm != Algorithm::LeakyBucket)
+}
+
+/// Two or three quotas on one state, of small and of very different limits, some of which charge refusals.
+fn quotas() -> impl Strategy<Value = Vec<Quota>> {
+    let limit = || prop_oneof![1..=5u64, 1..=1000u64, Just(100_000)];
+    let sizes = prop::collection::vec((limit(), prop_oneof![Just(0), 1..30u64], any::<bool>()), 2..=3);
+    (algorithms(), sizes, support::windows_ns()).prop_filter_map("no such quota", |(algorithm, sizes, window_ns)| {
+        let quotas = sizes.into_iter().map(|(limit, depth, charged)| {
+            let denied = if charged { Denied::Charged } else { Denied::Free };
+            builder(algorithm, limit, window_ns, depth).denied(denied).build().ok()
+        });
+        quotas.collect::<Option<Vec<Quota>>>()
+    })
+}
+
+fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newest: u64) -> Decision {
+    let hits = [Hit::new(1, quota, op, Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    let (now, newest) = (Time::from_nanos(now), Time::from_nanos(newest));
+    decide_late(std::slice::from_mut(state), &[0], &hits, now, newest, &mut decisions);
+    decisions[0]
+}
+
+/// What was charged: when, how much was admitted, and under which quota.
+struct Event {
+    at: u64,
+    admitted: u64,
+    quota: usize,
+}
+
+/// In any interval at most the largest depth, and its length times the largest rate, of the quotas that charged in it.
+/// Of windows, counters and logs: the bound of the largest limit.
+fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
+    for (i, first) in events.iter().enumerate() {
+        let (mut sum, mut depth, mut interval_ns, mut largest) = (0u128, 0, u64::MAX, first.quota);
+        for event in &events[i..] {
+            let quota = &quotas[event.quota];
+            sum += u128::from(event.admitted);
+            depth = depth.max(quota.hard_capacity());
+            interval_ns = interval_ns.min(quota.interval_ns());
+            largest = if quota.limit() > quotas[largest].limit() { event.quota } else { largest };
+            let s = event.at - first.at;
+            let holds = if quota.algorithm() == Algorithm::TokenBucket {
+                sum.saturating_sub(depth.into()) * u128::from(interval_ns) <= u128::from(s + 2 * late_most_ns)
+            } else {
+                within_bound(&quotas[largest], s, sum)
+            };
+            prop_assert!(holds, "{} units in {} ns by {:?}", sum, s, quotas);
+        }
+    }
+    Ok(())
+}
+
+/// Asks for all that. Buckets are asked late too: windows count a late request as of the newest time they know.
+fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
+    let (mut state, mut now, mut newest, mut wait_ns) = (State::default(), NOW, NOW, 0);
+    let mut events = Vec::new();
+    for (gap, quota, cost, kind, late) in steps {
+        let quota = quota % quotas.len();
+        now = gap.after(&quotas[quota], now, wait_ns);
+        let late_ns = if quotas[quota].algorithm() == Algorithm::TokenBucket { late_most_ns * late / 1000 } else { 0 };
+        let asked_at = now - late_ns;
+        newest = newest.max(asked_at);
+        let cost = cost.units(&quotas[quota], ask_copy(&state, &quotas[quota], Op::Look, now).remaining);
+        let op = match kind {
+            Kind::Take => take(cost),
+            Kind::Look => Op::Look,
+            Kind::Force => Op::Force { cost },
+        };
+        let before = state.clone();
+        let decision = ask_late(&mut state, &quotas[quota], op, asked_at, newest);
+        wait_ns = decision.retry_after.nanos().unwrap_or(wait_ns);
+        if decision.receipt.is_some() {
+            events.push(Event { at: now, admitted: cost, quota });
+        } else if state != before {
+            events.push(Event { at: now, admitted: 0, quota });
+        }
+    }
+    events
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn several_quotas_keep_the_bound_of_the_largest(
+        quotas in quotas(), steps in prop_oneof![steps().boxed(), greedy_steps().boxed()],
+        late_most_ns in prop_oneof![Just(0), 0..1000u64, 0..=SECOND_NS],
+    ) {
+        let events = charged(&quotas, &steps, late_most_ns);
+        assert_bound_of_the_largest(&quotas, &events, late_most_ns)?;
+    }
+
+    /// As many units or more are used under each quota after any question; of windows, counters and logs also at
+    /// every later time.
+    #[test]
+    fn no_question_lowers_what_was_counted_under_another_quota(quotas in quotas(), steps in steps(), later in 0..2000u64) {
+        let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
+        for (gap, quota, cost, kind, _) in steps {
+            let quota = &quotas[quota % quotas.len()];
+            now = gap.after(quota, now, wait_ns);
+            let later_ns = (u128::from(quota.window_ns()) * u128::from(later) / 1000) as u64;
+            let until = if quota.algorithm() == Algorithm::TokenBucket { now } else { now + later_ns };
+            let left = |state: &State| -> Vec<u64> {
+                let asked = quotas.iter().flat_map(|quota| [(quota, now), (quota, until)]);
+                asked.map(|(quota, at)| ask_copy(state, quota, Op::Look, at).remaining).collect()
+            };
+            let before = left(&state);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+            let op = match kind {
+                Kind::Take => take(cost),
+                Kind::Look => Op::Look,
+                Kind::Force => Op::Force { cost },
+            };
+            wait_ns = ask(&mut state, quota, op, now).retry_after.nanos().unwrap_or(wait_ns);
+            let after = left(&state);
+            prop_assert!(after.iter().zip(&before).all(|(after, before)| after <= before), "{op:?}: {before:?} {after:?}");
+        }
+    }
+
+    /// A look and a free refusal leave the state as it was, and a wait is exact under every quota.
+    #[test]
+    fn what_another_quota_refuses_changes_nothing_and_its_wait_is_exact(quotas in quotas(), steps in steps()) {
+        let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
+        for (gap, quota, cost, _, _) in steps {
+            let quota = &quotas[quota % quotas.len()];
+            now = gap.after(quota, now, wait_ns);
+            for other in &quotas {
+                let mut looked = state.clone();
+                let left = ask(&mut looked, other, Op::Look, now).remaining;
+                for cost in [left + 1, other.capacity()] {
+                    let mut asked = looked.clone();
+                    let decision = ask(&mut asked, other, take(cost), now);
+                    if decision.allowed || other.denied() == Denied::Charged {
+                        continue;
+                    }
+                    prop_assert_eq!(&asked, &looked);
+                    let Some(wait_ns) = decision.retry_after.nanos() else { continue };
+                    prop_assert!(ask_copy(&looked, other, take(cost), now + wait_ns).allowed);
+                    prop_assert!(!ask_copy(&looked, other, take(cost), now + wait_ns - 1).allowed);
+                }
+            }
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+            wait_ns = ask(&mut state, quota, take(cost), now).retry_after.nanos().unwrap_or(wait_ns);
+        }
+    }
+
+    /// No debt that was really made is taken for what a clock that was set back has left, late requests included.
+    #[test]
+    fn no_debt_that_was_made_is_cut(
+        quotas in quotas().prop_filter("buckets", |quotas| quotas[0].algorithm() == Algorithm::TokenBucket),
+        steps in steps(), late_ns in 0..=SECOND_NS,
+    ) {
+        let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
+        for (gap, quota, cost, kind, _) in steps {
+            let quota = &quotas[quota % quotas.len()];
+            now = gap.after(quota, now, wait_ns);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+            let op = if matches!(kind, Kind::Force) { Op::Force { cost } } else { take(cost) };
+            wait_ns = ask(&mut state, quota, op, now).retry_after.nanos().unwrap_or(wait_ns);
+            let paid_at = state.expires_at(quota);
+            for other in quotas.iter().filter(|_| paid_at > now) {
+                let mut looked = state.clone();
+                ask(&mut looked, other, Op::Look, now - late_ns);
+                prop_assert_eq!(looked.expires_at(other), paid_at);
+            }
+        }
+    }
+
+    /// A limit that is cut and restored, as often as anybody likes, admits nothing extra: what was asked under the small
+    /// one meanwhile has only been counted.
+    #[test]
+    fn a_limit_cut_and_restored_admits_nothing_extra(
+        algorithm in algorithms(), limit in 2..500u64, window_ns in support::windows_ns(), cycles in 1..6usize, cost in 1..5u64,
+    ) {
+        let [large, small] = [limit, 1].map(|limit| builder(algorithm, limit, window_ns, 0).build().ok());
+        let (Some(large), Some(small)) = (large, small) else { return Ok(()) };
+        let (mut state, mut admitted) = (State::default(), 0);
+        for _ in 0..cycles {
+            while ask(&mut state, &large, take(1), NOW).allowed {
+                admitted += 1;
+            }
+            for op in [take(1), Op::Look, Op::Force { cost }] {
+                ask(&mut state, &small, op, NOW);
+            }
+        }
+        prop_assert_eq!(admitted, limit);
+    }
+}
+
+fn bucket(limit: u64, window: u64, burst: u64) -> Quota {
+    Quota::token_bucket(limit, Duration::from_secs(window)).burst(burst).build().expect("a quota")
+}
+
+/// One server has 1000 an hour and one in forty requests goes to a server that has 10 an hour already.
+#[test]
+fn a_fleet_of_two_limits_admits_the_larger_one() {
+    let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
+    let (mut state, mut admitted, mut now) = (State::default(), [0, 0], NOW);
+    let hour = |state: &mut State, now: u64| {
+        let mut admitted = [0, 0];
+        for i in 0..10_000u64 {
+            let (which, quota) = if i % 41 == 40 { (1, &small) } else { (0, &large) };
+            admitted[which] += u64::from(ask(state, quota, take(1), now + i * 360_000_000).allowed);
+        }
+        admitted
+    };
+    for i in 0..2 {
+        let then = hour(&mut state, now);
+        admitted = [admitted[0] + then[0], admitted[1] + then[1]];
+        let most = 1000 + (i + 1) * 1000;
+        assert!(admitted[0] + admitted[1] <= most, "{admitted:?} in {} hours", i + 1);
+        now += 3600 * SECOND_NS;
+    }
+    assert!(admitted[0] >= 1990, "the larger limit is served in full: {admitted:?}");
+}
+
+/// The worst case: all of the largest depth at once, then one unit each time that the largest rate has one; the smaller
+/// quota asks for as much in between, refused, and neither helps nor harms.
+#[test]
+fn several_quotas_reach_the_bound_of_the_largest() {
+    let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));
+    let (mut state, mut admitted) = (State::default(), 0);
+    for now in (0..=2_000_000_000).step_by(20_000_000) {
+        while ask(&mut state, &large, take(1), NOW + now).allowed {
+            admitted += 1;
+        }
+        for op in [take(1), take(2), Op::Look, Op::Force { cost: 0 }] {
+            let decision = ask(&mut state, &small, op, NOW + now);
+            assert!(!decision.allowed || op == Op::Force { cost: 0 });
+        }
+        assert_eq!(admitted, 7 + now / 100_000_000);
+    }
+}
+
+/// Two quotas take turns at one instant, the faster one always late: each time it would forgive what drains in between.
+#[test]
+fn late_requests_of_a_faster_quota_forgive_nothing() {
+    let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
+    let fast = Quota::token_bucket(1000, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
+    assert_eq!(slow.identity(), fast.identity());
+    for late_ns in [0, 1, 5_000, 9_000] {
+        let (mut state, mut admitted) = (State::default(), 0);
+        for i in 0..2000 {
+            let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
+            admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
+        }
+        assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late");
+        // By itself, as of its own time, it does: why a store has to say what it knows.
+        let (mut state, mut admitted) = (State::default(), 0);
+        for i in 0..2000 {
+            let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
+            admitted += u64::from(ask(&mut state, quota, take(1), at).allowed);
+        }
+        assert!(late_ns < 5_000 || admitted > 100, "{admitted} at {late_ns} ns late");
+    }
+}
+
+/// The waits of a request that was decided as of a newer time count from its own.
+#[test]
+fn a_late_request_is_told_a_wait_from_its_own_time() {
+    let (slow, fast) = (bucket(1, 1, 5), bucket(10, 1, 5));
+    let mut state = State::default();
+    assert!(ask(&mut state, &slow, take(5), NOW).allowed);
+    let late = ask_late(&mut state, &fast, take(1), NOW - 300, NOW);
+    assert_eq!(
+        (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
+        (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
+    );
+    // A clock that was set back by more than a second is no late request.
+    let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
+    assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
+}
+
+/// Every sequence of four questions under two small quotas in turn keeps the bound, lowers nothing, and is told exact
+/// waits.
+#[test]
+fn every_small_trace_of_two_quotas() {
+    let mut questions = 0;
+    for algorithm in
+        [Algorithm::TokenBucket, Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter { segments: 1 }]
+    {
+        for (a, b) in [(1, 3), (2, 5), (3, 4)] {
+            for denied in [Denied::Free, Denied::Charged] {
+                let build = |limit, burst, denied| {
+                    let builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(8)).denied(denied);
+                    let bucket = algorithm == Algorithm::TokenBucket;
+                    if bucket { builder.burst(burst).build() } else { builder.build() }.ok()
+                };
+                let quotas = [build(a, b, denied), build(b, a, Denied::Free)];
+                let [Some(one), Some(other)] = quotas else { continue };
+                questions += explore(&[one, other], &State::default(), NOW, &mut Vec::new(), 4);
+            }
+        }
+    }
+    assert!(questions > 300_000, "{questions} questions");
+}
+
+fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, length: u32) -> u64 {
+    let mut questions = 0;
+    for gap_ns in [0, 1, 3] {
+        for (i, op) in (0..quotas.len()).flat_map(|i| [take(1), take(2), Op::Force { cost: 2 }].map(|op| (i, op))) {
+            let (mut state, now, quota) = (state.clone(), now + gap_ns, &quotas[i]);
+            let left =
+                |state: &State| quotas.iter().map(|quota| ask_copy(state, quota, Op::Look, now).remaining).collect();
+            let before: Vec<u64> = left(&state);
+            let was = state.clone();
+            let decision = ask(&mut state, quota, op, now);
+            let after: Vec<u64> = left(&state);
+            assert!(after.iter().zip(&before).all(|(after, before)| after <= before), "{op:?}: {before:?} {after:?}");
+            if let Some(wait_ns @ 1..) = decision.retry_after.nanos().filter(|_| !decision.allowed) {
+                assert!(ask_copy(&state, quota, op, now + wait_ns).allowed);
+                assert!(!ask_copy(&state, quota, op, now + wait_ns - 1).allowed);
+            }
+            let admitted = match op {
+                Op::Take { cost, .. } if decision.allowed => cost,
+                _ => 0,
+            };
+            let wrote = state != was;
+            if wrote {
+                events.push(Event { at: now, admitted, quota: i });
+                assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
+            }
+            questions += 1 + if length > 1 { explore(quotas, &state, now, events, length - 1) } else { 0 };
+            if wrote {
+                events.pop();
+            }
+        }
+    }
+    questions
+}
+
+/// A penalty ends when the quota that started it said.
+#[test]
+fn a_shorter_penalty_does_not_end_a_longer_one() {
+    let quota = |penalty| {
+        let builder = Quota::fixed_window(2, Duration::from_secs(1)).penalty(Duration::from_secs(penalty));
+        builder.build().expect("a quota")
+    };
+    let (long, short) = (quota(300), quota(2));
+    let mut state = State::default();
+    assert!(!ask(&mut state, &long, take(3), NOW).allowed);
+    for i in 1..100 {
+        assert!(!ask(&mut state, &short, if i % 2 == 0 { take(1) } else { Op::Look }, NOW + i * SECOND_NS).allowed);
+    }
+    assert_eq!(ask_copy(&state, &long, take(1), NOW + 299 * SECOND_NS).retry_after.nanos(), Some(SECOND_NS));
+    assert!(ask(&mut state, &long, take(1), NOW + 300 * SECOND_NS).allowed);
+    // Nor does a clock that is set back make a penalty longer than it was, whoever asks.
+    let mut state = State::default();
+    ask(&mut state, &long, take(3), NOW);
+    assert_eq!(ask(&mut state, &short, Op::Look, NOW - 3600 * SECOND_NS).reset_after_ns, 300 * SECOND_NS);
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    /// All fields of all answers under several quotas are those of the model.
+    #[test]
+    fn several_quotas_decide_as_the_model(
+        quotas in algorithms().prop_flat_map(tiny_quotas), steps in steps(),
+    ) {
+        let (mut state, mut model, mut now) = (State::default(), support::model::Model::default(), 1_000);
+        for (gap, quota, cost, kind, _) in steps {
+            let quota = &quotas[quota % quotas.len()];
+            now = gap.after(quota, now, 0);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining).min(20);
+            let op = match kind {
+                Kind::Take => take(cost),
+                Kind::Look => Op::Look,
+                Kind::Force => Op::Force { cost },
+            };
+            prop_assert_eq!(ask(&mut state, quota, op, now), model.ask(quota, op, now));
+        }
+    }
+}
