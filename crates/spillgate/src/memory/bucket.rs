@@ -3,17 +3,23 @@
 //! Lock, fingerprints and states share the lines on purpose: a decision then waits for memory
 //! once, and two threads meet only where they want the same bucket.
 
-use spillgate_core::Time;
+use spillgate_core::{MAX_LATE_NS, Time};
 
 use super::fingerprint::Fingerprint;
 use super::sync::{AtomicU64, Ordering, relax};
 
 const WORDS: usize = 16;
-/// The last word: lock, moved, and how many entries have passed.
+/// The last word: lock, moved, the newest time, and how many entries have passed.
 const META: usize = WORDS - 1;
 const LOCKED: u64 = 1 << 63;
 /// The bucket's entries are in a newer table; nobody gets this lock any more.
 const MOVED: u64 = 1 << 62;
+/// Of the count of entries that have passed: a chain is shorter than a thousand.
+const PASSED_BITS: u32 = 20;
+const PASSED: u64 = (1 << PASSED_BITS) - 1;
+/// The lowest bits of the newest time at which a token bucket here was charged, in nanoseconds: they begin again each
+/// 73 minutes. What is older than that may look newer than it is, by a second at most, to one request in 4000.
+const NEWEST: u64 = (1 << 42) - 1;
 
 /// How many words a slot has, and so how many slots a bucket: five or three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +113,26 @@ impl Bucket {
     /// How many entries belong to this bucket or one before it, and lie in one after it.
     #[inline]
     pub(super) fn passed(&self) -> u64 {
-        self.get(META) & !(LOCKED | MOVED)
+        self.get(META) & PASSED
+    }
+
+    /// Remembers that a token bucket was charged at `now_ns`; a time less than a second before the newest is late.
+    #[inline]
+    pub(super) fn note_time(&self, now_ns: u64) {
+        if self.ahead_ns(now_ns) > MAX_LATE_NS {
+            self.set(META, self.get(META) & !(NEWEST << PASSED_BITS) | (now_ns & NEWEST) << PASSED_BITS);
+        }
+    }
+
+    /// The newest time that token buckets here were charged at, if `now_ns` is less than a second before it; else `now_ns`.
+    pub(super) fn newest_ns(&self, now_ns: u64) -> u64 {
+        let ahead_ns = self.ahead_ns(now_ns);
+        if ahead_ns > MAX_LATE_NS { now_ns } else { now_ns + ahead_ns }
+    }
+
+    #[inline]
+    fn ahead_ns(&self, now_ns: u64) -> u64 {
+        (self.get(META) >> PASSED_BITS).wrapping_sub(now_ns) & NEWEST
     }
 
     pub(super) fn note_passing(&self) {
@@ -200,6 +225,7 @@ impl Bucket {
         for word in 0..width.words() {
             self.set(free * width.words() + word, from.get(slot * width.words() + word));
         }
+        self.note_time(from.get(META) >> PASSED_BITS & NEWEST);
         true
     }
 
@@ -233,11 +259,6 @@ impl Bucket {
     }
 }
 
-/// Whether a narrow slot has room for `value` as its payload.
-pub(super) fn fits_narrow(value: u64) -> bool {
-    scaled(value).is_some()
-}
-
 /// Whether what expires at `time_ns` equals no state at `now_ns`. The last of all times stands for any after it,
 /// too: what a slot cannot tell from that is kept.
 fn has_expired(time_ns: u64, now_ns: u64) -> bool {
@@ -246,7 +267,7 @@ fn has_expired(time_ns: u64, now_ns: u64) -> bool {
 
 const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
-/// Any number below 2^38 (274 s in nanoseconds, 10^11 units), and round larger ones.
+/// Any number below 2^38 (10^11 units, and all that is packed of a bucket), and round larger ones.
 #[inline]
 fn scaled(value: u64) -> Option<u64> {
     if value >> SCALE_SHIFT == 0 {

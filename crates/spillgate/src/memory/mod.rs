@@ -68,8 +68,8 @@ impl Default for MemoryOptions {
 ///
 /// A token bucket, a queue or a fixed window takes 31 bytes on average, all in, where there are a
 /// million keys or more; a sliding counter of one segment takes 52. A state that does not fit a slot takes a
-/// place in a slab besides: one under a penalty, a log, several segments, leases, a T above 274 s that is no
-/// whole number of microseconds (7 a day), and counts above 2^38 that are no multiples of a thousand.
+/// place in a slab besides: one under a penalty, a log, several segments, leases, and counts above 2^38 that are no
+/// multiples of a thousand.
 pub struct MemoryStore {
     /// States of three words, and the places of those that fit no slot.
     narrow: Shards,

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use spillgate_core::{
-    Algorithm, Binding, Decision, Hit, Op, OpKind, Packed, Quota, Reason, State, Time, Verdict, Wait, decide,
+    Algorithm, Binding, Decision, Hit, Op, OpKind, Packed, Quota, Reason, State, Time, Verdict, Wait, decide_late,
 };
 
-use super::bucket::{Content, Width, fits_narrow};
+use super::bucket::{Content, Width};
 use super::fingerprint::Fingerprint;
 use super::shards::Shards;
 use super::slab::Slab;
@@ -93,7 +93,7 @@ fn needs_bytes(quota: &Quota, boxed: bool) -> bool {
         Algorithm::SlidingWindowLog | Algorithm::Concurrency => true,
         // Segments are as large when new as they ever get.
         Algorithm::SlidingWindowCounter { segments: 2.. } => !boxed,
-        Algorithm::TokenBucket | Algorithm::LeakyBucket if !fits_narrow(quota.interval_ns()) => !boxed,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket if !quota.packs() => !boxed,
         _ => quota.penalty_ns() > 0 && !boxed,
     }
 }
@@ -194,7 +194,21 @@ impl MemoryStore {
             return false;
         }
         let Packed { expires_at, first, second } = packed;
+        if hit.quota.algorithm() == Algorithm::TokenBucket {
+            locked.note_time(at, now.as_nanos());
+        }
         locked.write(key, at, Content::Inline { expires_at, first, second })
+    }
+
+    /// The newest time that the state may have been charged at, where that matters: requests come in another order than
+    /// they read the clock in.
+    pub(super) fn newest(&self, locked: &Locked<'_>, place: &Place, quota: &Quota, now: Time) -> Time {
+        match place.at {
+            Some(at) if quota.algorithm() == Algorithm::TokenBucket => {
+                Time::from_nanos(locked.newest_ns(at, now.as_nanos()))
+            }
+            _ => now,
+        }
     }
 
     fn take_boxed(&self, home: Home<'_>, place: &Place, index: u32) -> State {
@@ -216,9 +230,12 @@ impl MemoryStore {
         locked: &Locked<'_>,
         (key, place): (Fingerprint, &Place),
         state: State,
-        quota: &Quota,
+        (quota, now): (&Quota, Time),
     ) {
         let Some(at) = place.at.filter(|_| !place.shut) else { return };
+        if quota.algorithm() == Algorithm::TokenBucket {
+            locked.note_time(at, now.as_nanos());
+        }
         let packed = state.pack(quota);
         if let Some(Packed { expires_at: expires_at @ 1.., first, second }) = packed
             && locked.write(key, at, Content::Inline { expires_at, first, second })
@@ -322,7 +339,7 @@ impl MemoryStore {
     #[cold]
     pub(super) fn decide_shut(
         &self,
-        now: Time,
+        (now, newest): (Time, Time),
         hits: &[Hit<'_>],
         (states, state_of): (&mut [State], &[usize]),
         shut: &[bool],
@@ -334,7 +351,7 @@ impl MemoryStore {
             shut[state_of[i]] && take && self.on_full == OnFull::Deny
         };
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
-            return decide(states, state_of, hits, now, decisions);
+            return decide_late(states, state_of, hits, now, newest, decisions);
         };
         // The whole request is refused for want of room: all its takes and forces become looks.
         let look = |hit: &Hit<'_>| match hit.op.kind() {
@@ -342,7 +359,7 @@ impl MemoryStore {
             _ => hit.op,
         };
         let looks: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| Hit { op: look(hit), ..*hit }).collect();
-        let verdict = decide(states, state_of, &looks, now, decisions);
+        let verdict = decide_late(states, state_of, &looks, now, newest, decisions);
         for i in (first..hits.len()).filter(|&i| refuses(i)) {
             decisions[i].allowed = false;
             decisions[i].reason = Reason::StoreFull;

@@ -21,7 +21,7 @@ use crate::KeyHasher;
 
 const MAGIC: [u8; 16] = *b"spillgate state\n";
 /// Other formats get other numbers; none is converted: what an old file holds is soon stale anyway.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 /// Written at once: large enough for the system, small beside a store.
 const BUFFER_BYTES: usize = 1 << 16;
 

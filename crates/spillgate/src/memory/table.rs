@@ -271,6 +271,17 @@ impl<'t> Locked<'t> {
         self.table.bucket(at.bucket).write(self.table.width, at.slot, key, content)
     }
 
+    /// Remembers that a token bucket at `at` was charged at `now_ns`.
+    #[inline]
+    pub(super) fn note_time(&self, at: At, now_ns: u64) {
+        self.table.bucket(at.bucket).note_time(now_ns);
+    }
+
+    /// The newest time that a token bucket near `at` was charged at, as far as it is known.
+    pub(super) fn newest_ns(&self, at: At, now_ns: u64) -> u64 {
+        self.table.bucket(at.bucket).newest_ns(now_ns)
+    }
+
     /// Gives `each` the entries whose home is the first locked bucket: all of them or none.
     pub(super) fn each_of_home(&mut self, mut each: impl FnMut(&Self, Fingerprint, At)) -> Result<(), Moved> {
         let (home, width) = (self.from, self.table.width);

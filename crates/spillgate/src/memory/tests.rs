@@ -108,14 +108,13 @@ fn the_bytes_of_logs_are_bounded() {
 
 #[test]
 fn the_bytes_of_buckets_that_fit_no_slot_are_bounded() {
-    // 7 a day: T is 12,342,857,142,858 ns, too long for a slot and round in no unit.
-    let daily = Quota::per_day(7).build().expect("valid");
+    let share = alike::unpacked();
     let store = MemoryStore::new(MemoryOptions { max_heap_bytes: 1, ..MemoryOptions::default() });
-    assert!(hit(&store, 1, &daily, at(1)).allowed);
-    assert_eq!(hit(&store, 2, &daily, at(1)).reason, Reason::StoreFull);
-    assert!(hit(&store, 1, &daily, at(1)).allowed, "what is there needs no more room");
-    let hourly = Quota::per_hour(60).build().expect("valid");
-    assert!(hit(&store, 2, &hourly, at(1)).allowed, "others lie in slots");
+    assert!(hit(&store, 1, &share, at(1)).allowed);
+    assert_eq!(hit(&store, 2, &share, at(1)).reason, Reason::StoreFull);
+    assert!(hit(&store, 1, &share, at(1)).allowed, "what is there needs no more room");
+    let daily = Quota::per_day(7).build().expect("valid");
+    assert!(hit(&store, 2, &daily, at(1)).allowed, "others lie in slots");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use spillgate_core::{Decision, Hit, Op, OpKind, Quota, State, Time, Verdict, decide};
+use spillgate_core::{Decision, Hit, Op, OpKind, Quota, State, Time, Verdict, decide_late};
 
 use super::MemoryStore;
 use super::fingerprint::Fingerprint;
@@ -119,12 +119,13 @@ impl MemoryStore {
         let place = self.find(home, locked, key, charging(hit), insists)?;
         let mut state = self.take(home, locked, &place, hit.quota);
         let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
+        let newest = self.newest(locked, &place, hit.quota, now);
         if place.shut {
-            self.decide_shut(now, hits, (states, &[0]), &[true], decisions);
+            self.decide_shut((now, newest), hits, (states, &[0]), &[true], decisions);
         } else {
-            decide(states, &[0], hits, now, decisions);
+            decide_late(states, &[0], hits, now, newest, decisions);
         }
-        self.put(home, locked, (key, &place), state, hit.quota);
+        self.put(home, locked, (key, &place), state, (hit.quota, now));
         Ok(place.new)
     }
 
@@ -162,13 +163,16 @@ impl MemoryStore {
         let mut states: SmallVec<[State; 4]> =
             members().map(|(m, (held, place))| self.take(m.home, &locked[*held], place, m.quota)).collect();
         let shut: SmallVec<[bool; 4]> = places.iter().map(|(_, place)| place.shut).collect();
+        let now = request.now;
+        let newest = members().map(|(m, (held, place))| self.newest(&locked[*held], place, m.quota, now));
+        let newest = newest.max().unwrap_or(now);
         let verdict = if shut.contains(&true) {
-            self.decide_shut(request.now, request.hits, (&mut states, &request.state_of), &shut, decisions)
+            self.decide_shut((now, newest), request.hits, (&mut states, &request.state_of), &shut, decisions)
         } else {
-            decide(&mut states, &request.state_of, request.hits, request.now, decisions)
+            decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
         };
         for ((m, (held, place)), state) in members().zip(states) {
-            self.put(m.home, &locked[*held], (m.key, place), state, m.quota);
+            self.put(m.home, &locked[*held], (m.key, place), state, (m.quota, now));
         }
         Ok((verdict, places.iter().map(|(_, place)| place.new).collect()))
     }

@@ -91,10 +91,18 @@ fn numbers_that_fit_no_slot_are_exact() {
     }
 }
 
+/// A share whose T no limit in the same window has.
+pub(super) fn unpacked() -> Quota {
+    let nodes = std::num::NonZeroU32::new(3).expect("nodes");
+    let share = Quota::per_minute(7).build().expect("valid").share(nodes);
+    assert!(!share.packs());
+    share
+}
+
 #[test]
 fn boxed_states_give_back_their_bytes() {
     let quotas = [
-        Quota::per_day(7).build().expect("valid"),
+        unpacked(),
         Quota::fixed_window((1 << 53) - 1, SECOND).build().expect("valid"),
         Quota::token_bucket(1, SECOND).penalty(SECOND).build().expect("valid"),
         Quota::sliding_window_log(9, SECOND).build().expect("valid"),

@@ -1,0 +1,142 @@
+//! Several quotas on one key of the memory store: reloads, requests that are late, tables that grow meanwhile.
+
+mod support;
+
+use std::time::Duration;
+
+use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
+use support::Random;
+
+const NOW: u64 = 1_790_000_000_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn bucket(limit: u64, window_ns: u64, burst: u64) -> Quota {
+    Quota::token_bucket(limit, Duration::from_nanos(window_ns)).burst(burst).build().expect("a quota")
+}
+
+fn take(store: &MemoryStore, key: u128, quota: &Quota, cost: u64, now: u64) -> Decision {
+    let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    store.decide_now(Time::from_nanos(now), &hits, &mut decisions).expect("well formed");
+    decisions[0]
+}
+
+/// The same through each way into the store: by itself, among others, in a batch.
+fn take_by(store: &MemoryStore, way: usize, key: u128, quota: &Quota, now: u64) -> bool {
+    let other = bucket(1_000_000, SECOND_NS, 1_000_000);
+    let hits = [
+        Hit::new(key, quota, Op::take(1), Binding::Enforce),
+        Hit::new(key ^ 1 << 100, &other, Op::take(1), Binding::Enforce),
+    ];
+    let (hits, mut decisions) =
+        if way == 1 { (&hits[..], vec![Decision::default(); 2]) } else { (&hits[..1], vec![Decision::default()]) };
+    let now = Time::from_nanos(now);
+    match way {
+        2 => store.hit_batch_now(now, hits, &mut decisions).expect("well formed"),
+        _ => drop(store.decide_now(now, hits, &mut decisions).expect("well formed")),
+    }
+    decisions[0].allowed
+}
+
+/// Two quotas take turns at one instant, the faster one always late; each time it would forgive what drains in between.
+#[test]
+fn late_requests_of_a_faster_quota_forgive_nothing() {
+    let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
+    for way in 0..3 {
+        for late_ns in [0, 1, 5_000, 9_000] {
+            let store = MemoryStore::new(MemoryOptions::default());
+            let mut admitted = 0;
+            for i in 0..2000 {
+                let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
+                admitted += u64::from(take_by(&store, way, 7, quota, at));
+            }
+            assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late by way {way}");
+        }
+    }
+}
+
+/// What a table knows of the newest time moves with its entries.
+#[test]
+fn a_table_that_grows_knows_the_newest_time_still() {
+    let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
+    let (store, mut random, mut admitted, mut keys) = (MemoryStore::new(MemoryOptions::default()), Random(3), 0, 0u32);
+    for i in 0..400 {
+        let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - 9_000) };
+        admitted += u64::from(take(&store, 7, quota, 1, at).allowed);
+        for _ in 0..200 {
+            let key = u128::from(random.below(u64::MAX)) << 64 | u128::from(random.below(u64::MAX));
+            keys += u32::from(take(&store, key, &slow, 1, NOW - 20_000).allowed);
+        }
+    }
+    assert_eq!((store.len(), keys), (80_001, 80_000), "the table has grown");
+    assert!((9..=10).contains(&admitted), "{admitted}");
+}
+
+/// Random requests that are late by up to d, under three quotas of one key: in any interval at most the largest depth and
+/// (its length and 2d) times the largest rate.
+#[test]
+fn late_requests_under_several_quotas_keep_the_bound() {
+    let mut random = Random(11);
+    for round in 0..300 {
+        let quotas: Vec<Quota> =
+            (0..3).map(|_| bucket(random.one_of(&[1, 3, 10, 500, 1000]), 1_000_000, 1 + random.below(12))).collect();
+        let store = MemoryStore::new(MemoryOptions::default());
+        let (mut now, late_most_ns, mut events) = (NOW, random.one_of(&[0, 50, 3_000, 1_000_000]), Vec::new());
+        for _ in 0..150 {
+            now += random.one_of(&[0, 0, 0, 1, 70, 4_000]);
+            let quota = &quotas[random.below(3) as usize];
+            let some_ns = random.below(late_most_ns + 1);
+            let late_ns = random.one_of(&[0, late_most_ns, some_ns]);
+            if take(&store, 7, quota, 1, now - late_ns).allowed {
+                events.push((now, quota));
+            }
+        }
+        for (i, (first, _)) in events.iter().enumerate() {
+            let (mut depth, mut interval_ns) = (0, u64::MAX);
+            for (j, (at, quota)) in events[i..].iter().enumerate() {
+                depth = depth.max(quota.capacity());
+                interval_ns = interval_ns.min(quota.interval_ns());
+                let most = depth + (at - first + 2 * late_most_ns) / interval_ns;
+                assert!((j as u64) < most, "{} of {most} in round {round}", j + 1);
+            }
+        }
+    }
+}
+
+/// One server of a fleet has another limit, and a reload cuts a limit and restores it: by threads, in one store.
+#[test]
+fn threads_of_two_limits_admit_the_larger_one() {
+    let (large, small) = (bucket(1000, 3600 * SECOND_NS, 1000), bucket(10, 3600 * SECOND_NS, 10));
+    let store = MemoryStore::new(MemoryOptions::default());
+    let admitted: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (store, large, small) = (&store, &large, &small);
+                scope.spawn(move || {
+                    let quota = |i: usize| if thread == 3 || i.is_multiple_of(40) { small } else { large };
+                    (0..5000).filter(|&i| take(store, 7, quota(i), 1, NOW).allowed).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    assert_eq!(admitted, 1000);
+}
+
+/// All quotas lie in their slots, also those with a long T that is no whole number of microseconds, and states of one are
+/// read under the other.
+#[test]
+fn buckets_of_any_limit_are_read_under_any_other() {
+    let limits: Vec<u64> = (1..60).chain([70, 100, 101, 997, 3600, 10_007, 86_400, 100_003]).collect();
+    for window_ns in [60, 3600, 86_400, 30 * 86_400].map(|seconds| seconds * SECOND_NS) {
+        let quotas: Vec<Quota> = limits.iter().map(|limit| bucket(*limit, window_ns, 100)).collect();
+        for (i, quota) in quotas.iter().enumerate() {
+            assert!(quota.packs());
+            let store = MemoryStore::new(MemoryOptions { max_heap_bytes: 0, ..MemoryOptions::default() });
+            let other = &quotas[(i * 7 + 3) % quotas.len()];
+            assert_eq!(take(&store, 1, quota, 3, NOW).remaining, 97);
+            assert_eq!(take(&store, 1, other, 4, NOW).remaining, 93, "{other:?} after {quota:?}");
+            assert_eq!(store.full_requests(), 0, "no bytes were needed");
+        }
+    }
+}
