@@ -90,13 +90,16 @@ impl Asked<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        out.time(self.cost().saturating_mul(interval_ns));
+        // What is given back counts in the state's T, which only the script knows.
+        let is_refund = self.hit.op.kind() == OpKind::Refund;
+        out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.room() * interval_ns).min(longest_wait_ns));
         out.time(self.due().saturating_mul(interval_ns));
         out.time(2 * quota.hard_capacity() * interval_ns);
         out.time(interval_ns);
+        out.byte(quota.debt_bits());
         out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
-        out.byte(u8::from(queue && receipt(self.hit).is_some()));
+        out.byte(u8::from(queue));
     }
 
     fn write_window(&self, anchor: Anchor, out: &mut Writer) {

@@ -222,7 +222,7 @@ impl Told {
 }
 
 fn window(start: u64, units: u64) -> Option<State> {
-    if units > 0 { State::decode(&[2, 0, start, units.min(MAX_UNITS)]) } else { Some(State::default()) }
+    if units > 0 { State::decode(&[2, 0, 0, start, units.min(MAX_UNITS)]) } else { Some(State::default()) }
 }
 
 impl Counter {

@@ -2,11 +2,16 @@
 //!
 //! | state | bytes |
 //! |---|---|
-//! | bucket | TAT, T (both 5 bytes of seconds, 4 of nanoseconds): 18 |
+//! | bucket | TAT, T (both 5 bytes of seconds, 4 of nanoseconds), b (1, at the very end): 19 |
 //! | fixed window | start (5 + 4), count (7): 16 |
 //! | counter of n segments | start of the newest (5 bytes of seconds, 3 of microseconds), n + 1 counts, newest first, of 5 bytes, or of 7 where one is 2^40 or more: 18 where n = 1 |
 //!
-//! After it comes until when the key is shut out (5 + 4), if it ever was; alone, where nothing counts.
+//! After it comes until when the key is shut out and for how long it was (both 5 + 4), if it ever was, and one more byte,
+//! b of a bucket. Then there is a body in any case, of zeros where nothing counts.
+//!
+//! States that servers from before there was a b wrote are read too: they have no b and no length of a penalty, and a penalty alone has
+//! no body. Those servers take no state of ours for one of theirs: of 19 bytes they have an error, and so an answer by
+//! `on_store_failure`; of one under a penalty as well, once they have charged it.
 //!
 //! Logs are lists and leases hashes (`log.lua`, `leases.lua`). Of them a script tells no more than its request asks
 //! for, and of that a state is made that decides it as the whole would:
@@ -22,8 +27,15 @@ use spillgate_core::{Algorithm, Hit, Quota, State, Time};
 use crate::bytes::Reader;
 use crate::hit::receipt;
 
-const PENALTY: usize = 9;
+/// Until when a key is shut out, as older servers wrote it.
+const OLD_PENALTY: usize = 9;
+/// The same, for how long, and one byte more.
+const PENALTY: usize = 19;
 const WINDOW: usize = 16;
+/// Without a penalty.
+const BUCKET: usize = 19;
+/// Of a debt that nothing is known of: no clock cuts it.
+const ANY_DEBT: u64 = 63;
 
 /// Of a log's time and units.
 const LOG_ENTRY: usize = 11;
@@ -51,13 +63,26 @@ pub fn state(raw: &[u8], quota: &Quota) -> Option<State> {
 
 /// The state that a script told of, for those `hits`.
 pub(crate) fn told(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<State> {
-    let mut words: SmallVec<[u64; 8]> = SmallVec::from_slice(&[0, 0]);
+    let mut words: SmallVec<[u64; 8]> = SmallVec::from_slice(&[0, 0, 0]);
     let mut reader = Reader(raw);
-    if raw.len() > PENALTY {
+    if raw.len() > OLD_PENALTY {
         words[0] = body(&mut reader, quota, hits, &mut words)?;
+        let body = &raw[..raw.len() - reader.0.len()];
+        if body.iter().all(|byte| *byte == 0) {
+            words.truncate(3);
+            words[0] = 0;
+        }
     }
-    if !reader.0.is_empty() {
+    let left = reader.0.len();
+    if left >= OLD_PENALTY {
         words[1] = reader.time()?;
+        words[2] = if left == PENALTY { reader.time()? } else { LONGEST_LIFE_NS };
+    }
+    let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+    if is_bucket && words[0] != 0 {
+        words.push(if reader.0.is_empty() { ANY_DEBT } else { reader.integer(1)? });
+    } else if left == PENALTY {
+        reader.integer(1)?;
     }
     if reader.0.is_empty() { State::decode(&words) } else { None }
 }
@@ -66,6 +91,7 @@ pub(crate) fn told(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<State>
 fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<u64> {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            // The rest of its words is behind the penalty.
             words.extend([reader.time()?, reader.time()?]);
             Some(1)
         }
@@ -76,7 +102,7 @@ fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut Sm
         Algorithm::SlidingWindowCounter { segments } => {
             let (length, counts) = (reader.0.len(), usize::from(segments) + 1);
             let wide = counter(counts, 7);
-            let width = if length == wide || length == wide + PENALTY { 7 } else { 5 };
+            let width = if [0, OLD_PENALTY, PENALTY].contains(&length.wrapping_sub(wide)) { 7 } else { 5 };
             words.push(reader.time_us()?);
             for _ in 0..counts {
                 words.push(reader.integer(width)?);
@@ -112,8 +138,8 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
     Some(())
 }
 
-/// Whether the scripts for takes go by this state: there is none, or it has no penalty, narrow counts, the T of `quota`,
-/// and no more debt than that (what no longer counts may have any T).
+/// Whether the scripts for takes go by this state: there is none, or it has no penalty, narrow counts, T and b of
+/// `quota`, and no more debt than 2^b (what no longer counts may have any of them).
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),
@@ -127,8 +153,10 @@ pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
 
 fn is_plain_bucket(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let mut reader = Reader(raw);
-    let (Some(tat), Some(interval), []) = (reader.time(), reader.time(), reader.0) else { return false };
+    let (Some(tat), Some(interval), Some(bits)) = (reader.time(), reader.time(), reader.integer(1)) else {
+        return false;
+    };
     let debt = tat.saturating_sub(now.as_nanos());
-    let known = interval == quota.interval_ns() && debt <= 2 * quota.hard_capacity() * quota.interval_ns();
-    debt == 0 || known
+    let known = interval == quota.interval_ns() && bits == quota.debt_bits().into() && debt <= 1 << bits;
+    raw.len() == BUCKET && (debt == 0 || known)
 }

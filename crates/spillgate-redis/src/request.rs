@@ -322,8 +322,9 @@ fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static 
             let longest_wait_ns = if queue { max_wait_ns } else { u64::MAX };
             out.time(cost * interval_ns);
             out.time(((capacity - cost) * interval_ns).min(longest_wait_ns));
-            out.time(2 * capacity * interval_ns);
+            out.time(1 << quota.debt_bits());
             out.time(interval_ns);
+            out.byte(quota.debt_bits());
             Some(Script::TAKE_BUCKET)
         }
         Algorithm::FixedWindow(anchor) => {

@@ -1,4 +1,5 @@
--- Shared by decide.lua: token buckets and queues. The state is TAT, when all debt is paid, and its T.
+-- Shared by decide.lua: token buckets and queues. The state is TAT, when all debt is paid, the T it is counted in, and b:
+-- a debt above 2^b ns is what a clock that was set back has left.
 local function load_bucket()
   -- The binary digits of a span in nanoseconds, lowest first. A whole second is an even number of them.
   local function digits(s, ns)
@@ -41,67 +42,83 @@ local function load_bucket()
   end
 
   local function ask(at)
-    local cost_s, cost_ns, room_s, room_ns, due_s, due_ns, top_s, top_ns, t_s, t_ns, mark_s, mark_ns, marked, next =
-      struct.unpack('>I5I4I5I4I5I4I5I4I5I4I5I4B', ARGV[2], at)
+    local cost_s, cost_ns, room_s, room_ns, due_s, due_ns, top_s, top_ns, t_s, t_ns, bits, mark_s, mark_ns, queue, next =
+      struct.unpack('>I5I4I5I4I5I4I5I4I5I4BI5I4B', ARGV[2], at)
     return {
       cost_s = cost_s, cost_ns = cost_ns, room_s = room_s, room_ns = room_ns, due_s = due_s, due_ns = due_ns,
-      top_s = top_s, top_ns = top_ns, t_s = t_s, t_ns = t_ns,
-      mark_s = mark_s, mark_ns = mark_ns, marked = marked == 1,
+      top_s = top_s, top_ns = top_ns, t_s = t_s, t_ns = t_ns, bits = bits,
+      mark_s = mark_s, mark_ns = mark_ns, queue = queue == 1,
     }, next
   end
 
+  -- b is the last byte. A state without it is one that an older server wrote.
   local function read(raw)
     if raw == '' then return {none = true, tat_s = 0, tat_ns = 0, t_s = 0, t_ns = 0}, 0 end
     local tat_s, tat_ns, t_s, t_ns = struct.unpack('>I5I4I5I4', raw)
-    return {none = false, tat_s = tat_s, tat_ns = tat_ns, t_s = t_s, t_ns = t_ns}, 18
+    local bits = #raw ~= 18 and #raw ~= 27 and string.byte(raw, -1) or nil
+    return {none = tat_s == 0 and tat_ns == 0, tat_s = tat_s, tat_ns = tat_ns, t_s = t_s, t_ns = t_ns, bits = bits}, 18
   end
 
-  -- debt = max(TAT - now, 0) in nanoseconds of the quota's T, at most 2*B*T.
-  local function debt(b, quota)
+  -- debt = max(TAT - now, 0) in nanoseconds of the state's T. What is above 2^b is what a clock that was set back has
+  -- left: both 2^b and its whole seconds in nanoseconds are doubles.
+  local function debt(b)
     if b.none then return 0, 0 end
     local s, ns = minus(b.tat_s, b.tat_ns, now_s, now_ns)
+    if not b.bits then return s, ns end
+    local top = 2 ^ b.bits
+    local top_ns = math.fmod(top, 1000000000)
+    return least(s, ns, (top - top_ns) / 1000000000, top_ns)
+  end
+
+  -- The debt in nanoseconds of the quota's T, rounded up, at most 2*B*T.
+  local function debt_under(b, quota)
+    local s, ns = debt(b)
     if (b.t_s ~= quota.t_s or b.t_ns ~= quota.t_ns) and (s > 0 or ns > 0) then
       return converted(s, ns, quota.t_s, quota.t_ns, b.t_s, b.t_ns, quota.top_s, quota.top_ns)
     end
-    return least(s, ns, quota.top_s, quota.top_ns)
+    return s, ns
+  end
+
+  local function set(b, s, ns)
+    b.none = s == 0 and ns == 0
+    b.tat_s, b.tat_ns = plus(now_s, now_ns, s, ns)
   end
 
   local function owe(b, quota, s, ns)
-    b.none = s == 0 and ns == 0
-    b.tat_s, b.tat_ns = plus(now_s, now_ns, s, ns)
-    b.t_s, b.t_ns = quota.t_s, quota.t_ns
+    set(b, s, ns)
+    b.t_s, b.t_ns, b.bits = quota.t_s, quota.t_ns, quota.bits
   end
 
-  local function adopt(b, quota)
-    owe(b, quota, debt(b, quota))
+  local function adopt(b)
+    set(b, debt(b))
   end
 
   -- allow <=> debt <= min(B*T - cost*T, longest wait)
   local function fits(b, quota)
-    local s, ns = debt(b, quota)
+    local s, ns = debt_under(b, quota)
     return not less(quota.room_s, quota.room_ns, s, ns)
   end
 
   local function charge(b, quota)
-    local s, ns = debt(b, quota)
+    local s, ns = debt_under(b, quota)
     owe(b, quota, plus(s, ns, quota.cost_s, quota.cost_ns))
   end
 
-  -- debt' = max(debt, min(debt + due, 2*B*T))
+  -- Adds min(due, 2*B*T - debt). Where that is not above 0 the state stays as it is, T and all.
   local function force(b, quota)
-    local s, ns = debt(b, quota)
-    local more_s, more_ns = plus(s, ns, quota.due_s, quota.due_ns)
-    more_s, more_ns = least(more_s, more_ns, quota.top_s, quota.top_ns)
-    owe(b, quota, most(s, ns, more_s, more_ns))
+    local s, ns = debt_under(b, quota)
+    local more_s, more_ns = minus(quota.top_s, quota.top_ns, s, ns)
+    more_s, more_ns = least(more_s, more_ns, quota.due_s, quota.due_ns)
+    if more_s > 0 or more_ns > 0 then owe(b, quota, plus(s, ns, more_s, more_ns)) end
   end
 
-  -- A place in a queue is given back only while it is the last.
+  -- Of a bucket cost * T, in the state's T (the cost comes in units). A queue gives a place back only while it is the
+  -- last.
   local function refund(b, quota)
     if b.none then return end
-    local last = b.tat_s == quota.mark_s and b.tat_ns == quota.mark_ns
-    local s, ns = debt(b, quota)
-    if last or not quota.marked then s, ns = minus(s, ns, quota.cost_s, quota.cost_ns) end
-    owe(b, quota, s, ns)
+    if quota.queue and (b.tat_s ~= quota.mark_s or b.tat_ns ~= quota.mark_ns) then return end
+    local s, ns = debt(b)
+    set(b, minus(s, ns, converted(quota.cost_s, quota.cost_ns, b.t_s, b.t_ns, 0, 1, s, ns)))
   end
 
   local function ends(b)
@@ -112,8 +129,16 @@ local function load_bucket()
     return struct.pack('>I5I4I5I4', b.tat_s, b.tat_ns, b.t_s, b.t_ns)
   end
 
+  local function last(b)
+    return b.bits and string.char(b.bits)
+  end
+
+  local function nothing()
+    return string.rep('\0', 18)
+  end
+
   return {
     ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    ends = ends, bytes = bytes, commands = {'SET', 'DEL'},
+    ends = ends, bytes = bytes, last = last, nothing = nothing, commands = {'SET', 'DEL'},
   }
 end

@@ -22,12 +22,13 @@ local function load_counter()
       return c, 0
     end
     local size = quota.segments + 1
-    -- A penalty of nine bytes may follow.
+    -- A penalty may follow.
     local left = #raw - 8 - 7 * size
-    local width = (left == 0 or left == 9) and 7 or 5
+    local width = (left == 0 or left == 9 or left == 19) and 7 or 5
     c.start_s, c.start_us = struct.unpack('>I5I3', raw)
     c.counts = {struct.unpack('>' .. string.rep('I' .. width, size), raw, 9)}
     c.counts[size + 1] = nil -- where reading ended
+    c.none = math.max(unpack(c.counts)) == 0
     return c, 8 + size * width
   end
 
@@ -98,6 +99,10 @@ local function load_counter()
     return c.start_s + math.floor(us / 1000000), us % 1000000 * 1000
   end
 
+  local function nothing(quota)
+    return string.rep('\0', 8 + 5 * (quota.segments + 1))
+  end
+
   local function bytes(c)
     local width = math.max(unpack(c.counts)) < 1099511627776 and 'I5' or 'I7'
     return struct.pack('>I5I3' .. string.rep(width, #c.counts), c.start_s, c.start_us, unpack(c.counts))
@@ -105,6 +110,6 @@ local function load_counter()
 
   return {
     ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    ends = ends, bytes = bytes, commands = {'SET', 'DEL'},
+    ends = ends, bytes = bytes, nothing = nothing, commands = {'SET', 'DEL'},
   }
 end

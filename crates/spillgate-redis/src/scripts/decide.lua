@@ -11,19 +11,21 @@ local ENFORCE, QUOTA = 0, 2
 local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases, load_log}, {}
 local forms = {[4] = list_form, [6] = zset_form}
 
--- A state is its body, as its algorithm reads it, and until when its key is shut out, if ever. Most are strings: the
--- body, and then that time.
+-- A state is its body, as its algorithm reads it, and until when its key is shut out and for how long it was, if ever.
+-- Most are strings: the body, and then these two. A penalty without its length is one that an older server started.
 local function open_string(state, algorithm, quota)
   state.raw = redis.call('GET', state.key) or ''
   local length
   state.body, length = algorithm.read(#state.raw > 9 and state.raw or '', quota)
-  if #state.raw > length then state.until_s, state.until_ns = struct.unpack('>I5I4', state.raw, length + 1) end
+  local left = #state.raw - length
+  if left >= 9 then state.until_s, state.until_ns = struct.unpack('>I5I4', state.raw, length + 1) end
+  if left == 19 then state.span_s, state.span_ns = struct.unpack('>I5I4', state.raw, length + 10) end
 end
 
 local function read_state(key, algorithm, quota)
   local state = {
     key = key, algorithm = algorithm, hits = {}, body = false, raw = false, until_s = 0, until_ns = 0,
-    shut_out_anew = false,
+    span_s = false, span_ns = false, shut_out_anew = false,
   }
   if algorithm.open then algorithm.open(state) else open_string(state, algorithm, quota) end
   return state
@@ -62,20 +64,24 @@ local function is_shut_out(hit)
   return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
 end
 
-local function shut_out(state, s, ns)
-  if s ~= state.until_s or ns ~= state.until_ns then
-    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
-  end
-end
-
--- What a clock that was set back has left is cut down, and debt converted to a new T: kept whatever the verdict.
+-- What a clock that was set back has left is cut down: kept whatever the verdict. A request may be late by a second.
 local function adopt(hit)
   if hit.idle then return end
   local state = hit.state
   hit.algorithm.adopt(state.body, hit.quota)
-  if hit.punishes then
-    local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
-    shut_out(state, least(state.until_s, state.until_ns, s, ns))
+  if not state.span_s then return end
+  local s, ns = plus(now_s, now_ns, state.span_s, state.span_ns)
+  if less(s + 1, ns, state.until_s, state.until_ns) then
+    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
+  end
+end
+
+-- Shuts the key out for the quota's penalty, never shorter than it is already.
+local function punish(hit)
+  local state, s, ns = hit.state, plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
+  if less(state.until_s, state.until_ns, s, ns) then
+    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
+    state.span_s, state.span_ns = hit.penalty_s, hit.penalty_ns
   end
 end
 
@@ -106,10 +112,7 @@ local function take_or_punish(hit, allowed)
   end
   if hit.idle then return end
   if hit.charged and hit.op == TAKE then hit.algorithm.force(state.body, hit.quota) end
-  if hit.punishes and (hit.charged or not is_shut_out(hit)) then
-    local s, ns = plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
-    shut_out(state, most(state.until_s, state.until_ns, s, ns))
-  end
+  if hit.punishes and (hit.charged or not is_shut_out(hit)) then punish(hit) end
 end
 
 local function give_back(hit, allowed)
@@ -119,20 +122,33 @@ local function give_back(hit, allowed)
   elseif hit.op == RENEW and allowed and not hit.refused then
     hit.algorithm.renew(state.body, hit.quota)
   elseif hit.op == RESET then
-    state.body.none, state.until_s, state.until_ns = true, 0, 0
+    state.body.none, state.until_s, state.until_ns, state.span_s = true, 0, 0, false
   end
+end
+
+-- Body, penalty and one byte more: b of a bucket; of others it is there only to tell lengths apart. A state under a penalty
+-- has a body always, which is zeros where nothing is used. What an older server wrote has no span and no last byte, and
+-- stays so until it changes.
+local function to_string(state, quota)
+  local body, algorithm = state.body, state.algorithm
+  local shut_out = state.until_s > 0 or state.until_ns > 0
+  if body.none and not (shut_out and state.span_s) then
+    return shut_out and struct.pack('>I5I4', state.until_s, state.until_ns) or ''
+  end
+  local bytes = body.none and algorithm.nothing(quota) or algorithm.bytes(body)
+  local last = not body.none and algorithm.last and algorithm.last(body)
+  if not shut_out then return bytes .. (last or '') end
+  bytes = bytes .. struct.pack('>I5I4', state.until_s, state.until_ns)
+  if not state.span_s then return bytes .. (last or '') end
+  return bytes .. struct.pack('>I5I4', state.span_s, state.span_ns) .. (last or '\63')
 end
 
 -- The state ends when neither its body nor its penalty counts any more.
 local function write_string(state)
-  local value, s, ns = '', state.until_s, state.until_ns
-  local penalty = (s > 0 or ns > 0) and struct.pack('>I5I4', s, ns) or ''
-  if not state.body.none then
-    value = state.algorithm.bytes(state.body)
-    s, ns = most(s, ns, state.algorithm.ends(state.body, state.hits[1].quota))
-  end
-  value = value .. penalty
+  local quota = state.hits[1].quota
+  local value, s, ns = to_string(state, quota), state.until_s, state.until_ns
   if value == state.raw then return end
+  if not state.body.none then s, ns = most(s, ns, state.algorithm.ends(state.body, quota)) end
   if value == '' then redis.call('DEL', state.key) else redis.call('SET', state.key, value, ending(s, ns)) end
 end
 

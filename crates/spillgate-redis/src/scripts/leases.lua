@@ -1,5 +1,6 @@
 -- Shared by decide.lua: leases of a concurrency limit. The state is a hash: under its id (nine bytes) each lease's
--- life, end and places; under 'about' what saves looking at all of them; under 'until' when the key is open again.
+-- life, end and places; under 'about' what saves looking at all of them; under 'until' when the key is open again, and for
+-- how long it was shut.
 local function load_leases()
   local function ask(at)
     local cost, room, life_s, life_ns, mark_s, mark_ns, marked, next = struct.unpack('>I7I7I5I4I5I4B', ARGV[2], at)
@@ -25,6 +26,7 @@ local function load_leases()
       b.held = b.places
     end
     if found[2] then state.until_s, state.until_ns = struct.unpack('>I5I4', found[2]) end
+    if found[2] and #found[2] == 18 then state.span_s, state.span_ns = struct.unpack('>I5I4', found[2], 10) end
     state.body = b
   end
 
@@ -177,7 +179,10 @@ local function load_leases()
     elseif not b.changed and not state.shut_out_anew then
       return
     end
-    if shut_out then redis.call('HSET', b.key, 'until', struct.pack('>I5I4', s, ns)) end
+    if shut_out then
+      local span = state.span_s and struct.pack('>I5I4', state.span_s, state.span_ns) or ''
+      redis.call('HSET', b.key, 'until', struct.pack('>I5I4', s, ns) .. span)
+    end
     if not b.none then
       if b.changed then
         redis.call('HSET', b.key, 'about', struct.pack('>I3I5I4I5I4I5I4I5I4', b.places, b.last_s, b.last_ns,

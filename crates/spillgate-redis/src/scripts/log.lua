@@ -11,10 +11,11 @@ local function load_log(form)
 
   local function open(state)
     local size, head, s, ns = form.size(state.key), 0, nil, nil
-    if size > 0 then s, ns = form.until_when(state.key) end
+    local span_s, span_ns
+    if size > 0 then s, ns, span_s, span_ns = form.until_when(state.key) end
     if s then
       head = 1
-      state.until_s, state.until_ns = s, ns
+      state.until_s, state.until_ns, state.span_s, state.span_ns = s, ns, span_s, span_ns
     end
     state.body = {key = state.key, none = size == head, head = head, size = size - head, changed = false}
   end
@@ -64,10 +65,11 @@ local function load_log(form)
     add(log, quota, quota.cost)
   end
 
-  -- Keeps the newest L + 1 units.
+  -- Keeps the newest L + 1 units, or as many as there were.
   local function force(log, quota)
+    local most = math.max(quota.top, log.size - expired(log, quota))
     add(log, quota, math.min(quota.due, quota.top))
-    drop(log, log.size - quota.top)
+    drop(log, log.size - most)
   end
 
   -- With a receipt the units of that time, else the oldest.
@@ -109,7 +111,7 @@ local function load_log(form)
     local shut_out = s > 0 or ns > 0
     if log.none and not shut_out then return redis.call('DEL', log.key) end
     if not log.changed and not state.shut_out_anew then return end
-    if shut_out then form.shut_out(log.key, log.head, s, ns) end
+    if shut_out then form.shut_out(log.key, log.head, s, ns, state.span_s, state.span_ns) end
     if not log.none then
       local newest_s, newest_ns = newest(log)
       s, ns = most(s, ns, plus(newest_s, newest_ns, quota.window_s, quota.window_ns))

@@ -1,4 +1,5 @@
--- Shared by what keeps logs: a list. A unit is its time in eight bytes; until when the key is shut out has nine.
+-- Shared by what keeps logs: a list. A unit is its time in eight bytes; until when the key is shut out, and for how long
+-- it was, have nine each.
 local function list_form()
   local function size(key)
     return redis.call('LLEN', key)
@@ -6,7 +7,10 @@ local function list_form()
 
   local function until_when(key)
     local first = redis.call('LINDEX', key, 0)
-    if #first == 9 then return struct.unpack('>I5I4', first) end
+    if #first == 8 then return end
+    local s, ns = struct.unpack('>I5I4', first)
+    if #first == 9 then return s, ns end
+    return s, ns, struct.unpack('>I5I4', first, 10)
   end
 
   local function time(key, place)
@@ -42,9 +46,10 @@ local function list_form()
     if first then return first, redis.call('LPOS', key, element, 'RANK', -1) end
   end
 
-  local function shut_out(key, head, s, ns)
+  local function shut_out(key, head, s, ns, span_s, span_ns)
     if head == 1 then redis.call('LPOP', key) end
-    redis.call('LPUSH', key, struct.pack('>I5I4', s, ns))
+    local span = span_s and struct.pack('>I5I4', span_s, span_ns) or ''
+    redis.call('LPUSH', key, struct.pack('>I5I4', s, ns) .. span)
   end
 
   return {

@@ -16,7 +16,10 @@ local function zset_form()
 
   local function until_when(key)
     local first = member(key, 0)
-    if string.sub(first, 1, 6) == 'until ' then return parse(first, 7) end
+    if string.sub(first, 1, 6) ~= 'until ' then return end
+    local s, ns = parse(first, 7)
+    if #first == 26 then return s, ns end
+    return s, ns, parse(first, 32)
   end
 
   local function time(key, place)
@@ -67,9 +70,10 @@ local function zset_form()
     return redis.call('ZREMRANGEBYRANK', key, math.max(first, last - units + 1), last)
   end
 
-  local function shut_out(key, head, s, ns)
+  local function shut_out(key, head, s, ns, span_s, span_ns)
     if head == 1 then redis.call('ZREMRANGEBYRANK', key, 0, 0) end
-    redis.call('ZADD', key, '-inf', string.format('until %010d.%09d', s, ns))
+    local span = span_s and string.format(' for %010d.%09d', span_s, span_ns) or ''
+    redis.call('ZADD', key, '-inf', string.format('until %010d.%09d', s, ns) .. span)
   end
 
   return {

@@ -1,14 +1,16 @@
 -- Shared by what keeps logs: one element for each unit that was taken, oldest first, and before them, if the key ever
 -- was shut out, one that says until when. A form (log_list.lua, log_zset.lua) has
 --   size(key)                         the number of elements
---   until_when(key)                   what the first element says, if it is no unit; of a key with elements
+--   until_when(key)                   what the first element says, if it is no unit: until when, and for how long it
+--                                     was unless an older server wrote it; of a key with elements
 --   time(key, place)                  of the unit there
 --   all(key, from)                    the times of all units from there on, as elements
 --   push(key, s, ns, units)           adds units after all others
 --   trim(key, from)                   removes what is before that place
 --   remove(key, head, size, s, ns, units)  removes at most so many units of that time: how many
 --   span(key, head, size, s, ns)      the first and the last place of that time
---   shut_out(key, head, s, ns)        puts that time first, in place of the one there was if head is 1
+--   shut_out(key, head, s, ns, span_s, span_ns)  puts that first, in place of what there was if head is 1; the span
+--                                     may be missing
 --   commands                          all that may follow the first look
 
 -- A time in 64 bits: 34 of seconds, 30 of the nanoseconds below one.

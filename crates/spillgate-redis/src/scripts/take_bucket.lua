@@ -1,19 +1,19 @@
--- One take on a token bucket or a queue. A state of another T, with a penalty, or from before a clock was set back is a
--- case for decide.lua.
+-- One take on a token bucket or a queue. A state of another T or another greatest debt, with a penalty, or from before a
+-- clock was set back is a case for decide.lua.
 -- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
 -- ARGV[2]  cost * T; room: the most debt beside which the take fits, min(B*T - cost*T, longest wait);
---          the most debt there is, 2*B*T; T in bytes as the bucket keeps it
-local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, interval = struct.unpack('>I5I4I5I4I5I4c9', ARGV[2], at)
+--          what only a clock that was set back leaves more of, 2^b; T and b in bytes as the bucket keeps them
+local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then
-  if #raw ~= 18 then break end
-  local tat_s, tat_ns, known = struct.unpack('>I5I4c9', raw)
+  if #raw ~= 19 then break end
+  local tat_s, tat_ns, known = struct.unpack('>I5I4c10', raw)
   -- debt = max(TAT - now, 0)
   debt_s, debt_ns = tat_s - now_s, tat_ns - now_ns
   if debt_ns < 0 then debt_s, debt_ns = debt_s - 1, debt_ns + 1000000000 end
   if debt_s < 0 or (debt_s == 0 and debt_ns == 0) then
     debt_s, debt_ns, stale = 0, 0, true
-  elseif known ~= interval or debt_s > top_s or (debt_s == top_s and debt_ns > top_ns) then
+  elseif known ~= quota or debt_s > top_s or (debt_s == top_s and debt_ns > top_ns) then
     break
   end
 end
@@ -23,4 +23,4 @@ if not fits then break end
 s, ns = now_s + debt_s + cost_s, now_ns + debt_ns + cost_ns
 if ns >= 2000000000 then s, ns = s + 2, ns - 2000000000 end
 if ns >= 1000000000 then s, ns = s + 1, ns - 1000000000 end
-value = struct.pack('>I5I4', s, ns) .. interval
+value = struct.pack('>I5I4', s, ns) .. quota

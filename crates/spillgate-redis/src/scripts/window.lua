@@ -12,7 +12,7 @@ local function load_window()
   local function read(raw)
     if raw == '' then return {none = true, start_s = 0, start_ns = 0, count = 0}, 0 end
     local start_s, start_ns, count = struct.unpack('>I5I4I7', raw)
-    return {none = false, start_s = start_s, start_ns = start_ns, count = count}, 16
+    return {none = count == 0, start_s = start_s, start_ns = start_ns, count = count}, 16
   end
 
   -- start > now + W: the clock was set back.
@@ -68,8 +68,12 @@ local function load_window()
     return struct.pack('>I5I4I7', w.start_s, w.start_ns, w.count)
   end
 
+  local function nothing()
+    return string.rep('\0', 16)
+  end
+
   return {
     ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    ends = ends, bytes = bytes, commands = {'SET', 'DEL'},
+    ends = ends, bytes = bytes, nothing = nothing, commands = {'SET', 'DEL'},
   }
 end

@@ -3,6 +3,7 @@
 mod conformance;
 mod differential;
 mod keys;
+mod older;
 #[path = "../support/port.rs"]
 mod port;
 mod products;

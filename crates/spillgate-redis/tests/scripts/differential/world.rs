@@ -216,17 +216,17 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 fn stored_log(elements: &[Value]) -> Option<State> {
-    let mut words = vec![0, 0];
+    let mut words = vec![0, 0, 0];
     for element in elements.iter().map(bytes) {
-        if element.len() == 9 {
-            words[1] = time(element);
+        if element.len() == 18 {
+            (words[1], words[2]) = (time(element), time(&element[9..]));
             continue;
         }
         words[0] = 4;
         let packed = number(element);
         let at = (packed >> 30) * 1_000_000_000 + (packed & ((1 << 30) - 1));
         match words.len() {
-            n if n > 2 && words[n - 2] == at => words[n - 1] += 1,
+            n if n > 3 && words[n - 2] == at => words[n - 1] += 1,
             _ => words.extend([at, 1]),
         }
     }
@@ -235,13 +235,14 @@ fn stored_log(elements: &[Value]) -> Option<State> {
 
 /// Of times as people read them, each twice.
 fn stored_zset(parts: &[Value]) -> Option<State> {
-    let mut words = vec![0, 0];
+    let mut words = vec![0, 0, 0];
     let text = |value| std::str::from_utf8(bytes(value)).expect("text");
     for [member, score] in parts.as_chunks::<2>().0.iter().map(|pair| [text(&pair[0]), text(&pair[1])]) {
         let time = |text: &str| text.replace('.', "").parse::<u64>().expect("a time");
         if let Some(until) = member.strip_prefix("until ") {
             assert_eq!((score, words[1]), ("-inf", 0));
-            words[1] = time(until);
+            let (until, span) = until.split_once(" for ").expect("a time and a span");
+            (words[1], words[2]) = (time(until), time(span));
             continue;
         }
         let (at, _) = member.split_once('-').expect("a time and a number");
@@ -250,7 +251,7 @@ fn stored_zset(parts: &[Value]) -> Option<State> {
         assert_eq!(score.parse::<f64>().expect("a number"), (at / 1000) as f64, "{member}");
         words[0] = 4;
         match words.len() {
-            n if n > 2 && words[n - 2] == at => words[n - 1] += 1,
+            n if n > 3 && words[n - 2] == at => words[n - 1] += 1,
             _ => words.extend([at, 1]),
         }
     }
@@ -258,11 +259,11 @@ fn stored_zset(parts: &[Value]) -> Option<State> {
 }
 
 fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
-    let (mut words, mut leases) = (vec![0, 0], Vec::new());
+    let (mut words, mut leases) = (vec![0, 0, 0], Vec::new());
     for (name, value) in fields.iter().map(|(name, value)| (bytes(name), bytes(value))) {
         match name {
-            b"until" => words[1] = time(value),
-            b"about" => words = vec![5, words[1], time(&value[3..])],
+            b"until" => (words[1], words[2]) = (time(value), time(&value[9..])),
+            b"about" => words = vec![5, words[1], words[2], time(&value[3..])],
             id => leases.extend([time(id), time(value), time(&value[9..]), number(&value[18..])]),
         }
     }

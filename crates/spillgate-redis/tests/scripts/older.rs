@@ -1,0 +1,168 @@
+//! States that older servers wrote, during an upgrade: they are read as they were meant, and what is written since is no
+//! state that an older server could take for one of its own.
+
+use std::time::Duration;
+
+use redis::Value;
+use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide};
+use spillgate_redis::{Answer, LogForm, Name, Request, state};
+
+use crate::support::{Client, RedisServer, bytes, call};
+
+const NOW_S: u64 = 1_790_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+
+fn build(builder: QuotaBuilder) -> Quota {
+    builder.build().expect("valid")
+}
+
+fn number<const N: usize>(value: u64) -> Vec<u8> {
+    value.to_be_bytes()[8 - N..].to_vec()
+}
+
+/// `I5I4`.
+fn time(ms: u64) -> Vec<u8> {
+    [number::<5>(ms / 1000), number::<4>(ms % 1000 * 1_000_000)].concat()
+}
+
+fn at(ms: u64) -> Time {
+    Time::from_nanos((NOW_S * 1000 + ms) * 1_000_000)
+}
+
+fn ask(client: &mut Client, now: Time, hit: Hit<'_>, log: LogForm) -> Decision {
+    let (hits, mut decisions) = ([hit], [Decision::default()]);
+    let mut request = Request::with(Some(now), &hits, log).expect("well formed");
+    loop {
+        let reply = client.ask_one(call(&request));
+        if let Answer::Verdict(_) = request.answer(bytes(&reply), &mut decisions).expect("scripts answer") {
+            return decisions[0];
+        }
+    }
+}
+
+fn stored(client: &mut Client, hit: &Hit<'_>) -> Vec<u8> {
+    let mut get = redis::cmd("GET");
+    bytes(&client.ask_one(get.arg(Name::with(hit, LogForm::Packed).as_bytes()).clone())).to_vec()
+}
+
+/// Asks kernel and Redis the same from this state on.
+fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
+    let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
+    let mut kernel = state(written, quota).expect("a state");
+    let mut set = redis::cmd("SET");
+    client.ask_one(set.arg(Name::with(&hit(Op::Look), LogForm::Packed).as_bytes()).arg(written).clone());
+    let asked = [Op::Look, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Look];
+    for (i, op) in (0..).zip(asked.into_iter().cycle().take(24)) {
+        let now = at(i * 70);
+        let mut decisions = [Decision::default()];
+        decide(std::slice::from_mut(&mut kernel), &[0], &[hit(op)], now, &mut decisions);
+        assert_eq!(ask(client, now, hit(op), LogForm::Packed), decisions[0], "{op:?}, step {i}, of {written:?}");
+        let value = stored(client, &hit(op));
+        assert_eq!(words(&state(&value, quota).expect("a state")), words(&kernel), "{op:?}, step {i}, of {written:?}");
+        if i == 0 {
+            assert_eq!(value, written, "a look writes nothing");
+        }
+    }
+}
+
+fn words(state: &State) -> Vec<u64> {
+    let mut words = Vec::new();
+    state.encode(&mut words);
+    words
+}
+
+#[test]
+fn states_of_older_servers_are_read_as_they_were_meant() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let now_ms = NOW_S * 1000;
+    let (tat, shut) = (time(now_ms + 700), time(now_ms + 300));
+    let bucket = [&tat[..], &time(200)].concat();
+    let window = [&time(now_ms - 400)[..], &number::<7>(3)].concat();
+    let counter = [&number::<5>(NOW_S)[..], &number::<3>(0), &number::<5>(2), &number::<5>(1)].concat();
+    let wide = [&number::<5>(NOW_S)[..], &number::<3>(0), &number::<7>(2), &number::<7>(1 << 41)].concat();
+    for limit in [5, 8] {
+        let plain = [
+            (Quota::token_bucket(limit, SECOND), &bucket),
+            (Quota::fixed_window(limit, SECOND).anchor(Anchor::FirstHit), &window),
+            (Quota::sliding_window_counter(limit, SECOND), &counter),
+            (Quota::sliding_window_counter(limit, SECOND), &wide),
+        ];
+        for (of, body) in plain {
+            go_on(&mut client, &build(of), body);
+            // With a penalty, and with nothing else.
+            for quota in [of, of.penalty(SECOND), of.penalty(SECOND).denied(Denied::Charged)] {
+                let quota = build(quota);
+                go_on(&mut client, &quota, body);
+                go_on(&mut client, &quota, &[&body[..], &shut].concat());
+                go_on(&mut client, &quota, &shut);
+            }
+        }
+    }
+}
+
+#[test]
+fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let shut = time(NOW_S * 1000 + 300);
+    let log = build(Quota::sliding_window_log(5, SECOND).penalty(SECOND));
+    let places = build(Quota::concurrency(5).penalty(SECOND));
+    let hit = |quota| Hit::new(7, quota, Op::take(1), Binding::Enforce);
+    let name = |quota, log| Name::with(&hit(quota), log);
+    let (packed, sorted, hash) =
+        (name(&log, LogForm::Packed), name(&log, LogForm::Zset), name(&places, LogForm::Packed));
+    let until = format!("until {NOW_S:010}.300000000");
+    client.ask([
+        redis::cmd("RPUSH").arg(packed.as_bytes()).arg(&shut).clone(),
+        redis::cmd("ZADD").arg(sorted.as_bytes()).arg("-inf").arg(until).clone(),
+        redis::cmd("HSET").arg(hash.as_bytes()).arg("until").arg(&shut).clone(),
+    ]);
+    for (quota, form) in [(&log, LogForm::Packed), (&log, LogForm::Zset), (&places, LogForm::Packed)] {
+        let refused = ask(&mut client, at(100), hit(quota), form);
+        assert_eq!((refused.allowed, refused.retry_after.nanos()), (false, Some(200_000_000)), "{quota:?} {form:?}");
+        let allowed = ask(&mut client, at(300), hit(quota), form);
+        assert_eq!((allowed.allowed, allowed.remaining), (true, 4), "{quota:?} {form:?}");
+        assert!(
+            ask(&mut client, at(300), Hit::new(7, quota, Op::take(9), Binding::Enforce), form)
+                .retry_after
+                .nanos()
+                .is_none()
+        );
+        let refused = ask(&mut client, at(800), hit(quota), form);
+        assert_eq!(refused.retry_after.nanos(), Some(500_000_000), "a penalty of our own: {quota:?} {form:?}");
+    }
+}
+
+/// An older server knows bodies of 18, 16 and 8 + 5n or 8 + 7n bytes, alone or before 9 more.
+#[test]
+fn no_older_server_takes_a_state_of_ours_for_its_own() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let mut lengths = Vec::new();
+    for penalty in [Duration::ZERO, SECOND] {
+        for builder in [Quota::token_bucket(5, SECOND), Quota::leaky_bucket(5, SECOND), Quota::fixed_window(5, SECOND)]
+        {
+            let quota = build(builder.penalty(penalty));
+            for (key, cost) in [(1, 9), (2, 2)] {
+                for cost in [cost, 9] {
+                    ask(&mut client, at(0), Hit::new(key, &quota, Op::take(cost), Binding::Enforce), LogForm::Packed);
+                    let value = stored(&mut client, &Hit::new(key, &quota, Op::Look, Binding::Enforce));
+                    lengths.push(value.len());
+                }
+            }
+        }
+    }
+    lengths.sort_unstable();
+    lengths.dedup();
+    assert_eq!(lengths, [0, 16, 19, 35, 37], "a window without a penalty is as it was");
+    for segments in 1..=128 {
+        let counts = segments + 1;
+        let theirs = [8 + 5 * counts, 8 + 7 * counts].map(|body| [body, body + 9]);
+        let ours = [8 + 5 * counts + 19, 8 + 7 * counts + 19];
+        // One length in common: four segments that hold 2^40 units or more, under a penalty.
+        let common = theirs.iter().flatten().any(|length| ours.contains(length));
+        assert_eq!(common, segments == 4);
+    }
+    assert!(matches!(client.ask_one(redis::cmd("PING")), Value::SimpleString(_)));
+}
