@@ -41,7 +41,7 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
         return Some("share_threshold");
     }
     if is_new(|a, b| a.quota.identity() == b.quota.identity()) {
-        return Some("the window or algorithm");
+        return Some("the window, the algorithm or a queue's rate");
     }
     is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by).then_some("slot_by")
 }
@@ -91,10 +91,16 @@ mod tests {
     fn a_changed_window_or_algorithm_counts_anew_and_a_changed_limit_does_not() {
         let before = limited("window: 1m, limit: 5");
         assert_eq!(counting_anew(&before, &limited("window: 1m, limit: 50")), []);
-        assert_eq!(counting_anew(&before, &limited("window: 1h, limit: 5")), a("the window or algorithm"));
+        assert_eq!(
+            counting_anew(&before, &limited("window: 1h, limit: 5")),
+            a("the window, the algorithm or a queue's rate")
+        );
         let bucket = limited("window: 1m, limit: 5, algorithm: token_bucket");
-        assert_eq!(counting_anew(&before, &bucket), a("the window or algorithm"));
+        assert_eq!(counting_anew(&before, &bucket), a("the window, the algorithm or a queue's rate"));
         assert_eq!(counting_anew(&before, &limited("window: 1m, limit: 5, slot_by: a")), a("slot_by"));
+        let queue = limited("window: 1m, limit: 5, algorithm: leaky_bucket");
+        let faster = limited("window: 1m, limit: 6, algorithm: leaky_bucket");
+        assert_eq!(counting_anew(&queue, &faster), a("the window, the algorithm or a queue's rate"));
     }
 
     #[test]
