@@ -150,6 +150,9 @@ pub(super) fn quota(limit: &Limit) -> String {
     if limit.post_paid {
         text.push_str(", post-paid");
     }
+    if !limit.exposed {
+        text.push_str(", not shown to clients");
+    }
     text
 }
 

@@ -31,7 +31,7 @@ pub struct Status<'p> {
     pub rule: Option<&'p Rule>,
     /// The limit that binds: of those that refuse the one with the longest wait, else the one
     /// with the least share left. `None` where nothing limits, or no limit was asked
-    /// ([`Reason::NotAsked`]).
+    /// ([`Reason::NotAsked`]). One that is not [exposed](Limit::exposed) only if it is to be shown as over the limit.
     pub limit: Option<&'p Limit>,
     /// The decision of that limit.
     pub decision: Decision,
@@ -73,10 +73,12 @@ impl<'p> Answer<'p> {
 
 fn status<'p>(planned: &Planned<'p>, decisions: &[Decision]) -> Status<'p> {
     let over = planned.hits.iter().any(|(hit, _)| !decisions[*hit].allowed);
-    let asked = planned.hits.iter().filter(|(hit, _)| decisions[*hit].reason != Reason::NotAsked);
+    let shadow = planned.rule.is_some_and(|rule| rule.shadow_mode);
+    let asked = planned.hits.iter().filter(|(hit, limit)| {
+        decisions[*hit].reason != Reason::NotAsked && (limit.exposed || !(decisions[*hit].allowed || shadow))
+    });
     let shown =
         asked.reduce(|shown, other| if tighter(&decisions[other.0], &decisions[shown.0]) { other } else { shown });
-    let shadow = planned.rule.is_some_and(|rule| rule.shadow_mode);
     Status {
         over,
         enforced_over: over && !shadow,

@@ -8,6 +8,8 @@ use super::{ServiceError, Status};
 /// What is told of the limit that binds a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'p> {
+    /// Else neither name nor numbers are shown, only the wait.
+    pub exposed: bool,
     /// Empty if it has none.
     pub name: &'p str,
     /// Saturating.
@@ -34,6 +36,7 @@ impl<'p> Shown<'p> {
             wait => wait,
         };
         Some(Shown {
+            exposed: limit.exposed,
             name: limit.name.as_deref().unwrap_or_default(),
             requests_per_unit: saturated(limit.requests_per_unit),
             unit: limit.unit,

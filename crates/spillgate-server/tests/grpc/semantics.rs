@@ -22,6 +22,12 @@ descriptors:
       - {name: hourly, unit: hour, requests_per_unit: 8}
       # A bucket: in the last hour of a day a window of a day would end with that of the hour.
       - {name: daily, algorithm: token_bucket, unit: day, requests_per_unit: 5}
+  - key: guarded
+    rate_limits:
+      - {name: per_client, unit: hour, requests_per_unit: 8}
+      - {name: safety, unit: day, requests_per_unit: 1, expose: false}
+  - key: hidden
+    rate_limit: {name: unseen, unit: hour, requests_per_unit: 1, expose: false}
   - key: free
     rate_limit: {unlimited: true}
   - key: window
@@ -71,6 +77,27 @@ async fn counts_down_to_zero_and_then_refuses() {
     }
     // Another value has a counter of its own.
     assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
+}
+
+#[tokio::test]
+async fn a_limit_that_is_not_exposed_shows_its_wait_when_it_refuses_and_nothing_else() {
+    let server = TestServer::start(&[BASIC]);
+    let mut client = server.client().await;
+    clear_of_an_edge().await;
+    let both = [descriptor(&[("guarded", "x")]), descriptor(&[("hidden", "x")])];
+    let allowed = ask(&mut client, "api", &both).await.unwrap();
+    let [guarded, hidden] = &allowed.statuses[..] else { panic!("{allowed:?}") };
+    assert_eq!(
+        (guarded.current_limit.as_ref().map(|limit| &*limit.name), guarded.limit_remaining),
+        (Some("per_client"), 7)
+    );
+    assert_eq!((hidden.code(), &hidden.current_limit, hidden.limit_remaining), (Ok, &None, 0));
+    assert_eq!(hidden.duration_until_reset, None);
+    let refused = ask(&mut client, "api", &both).await.unwrap();
+    for status in &refused.statuses {
+        assert_eq!((status.code(), &status.current_limit, status.limit_remaining), (OverLimit, &None, 0));
+        assert!(status.duration_until_reset.is_some_and(|wait| wait.seconds > 0), "{status:?}");
+    }
 }
 
 #[tokio::test]
@@ -372,7 +399,7 @@ async fn decisions_are_counted_by_rule_and_outcome() {
         "spillgate_requests_allowed_total 2",
         "spillgate_requests_refused_total 1",
         "spillgate_store_keys 1",
-        "spillgate_rules 12",
+        "spillgate_rules 14",
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }

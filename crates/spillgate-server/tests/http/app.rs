@@ -55,6 +55,12 @@ descriptors:
     descriptors:
       - key: inner
         rate_limit: {unit: hour, requests_per_unit: 1}
+  - key: guarded
+    rate_limits:
+      - {name: per_client, unit: hour, requests_per_unit: 10}
+      - {name: safety, unit: day, requests_per_unit: 2, expose: false}
+  - key: hidden
+    rate_limit: {name: unseen, unit: hour, requests_per_unit: 1, expose: false}
   - key: uri
     value: "*/admin"
     rate_limit: {unit: hour, requests_per_unit: 0}

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spillgate::headers::HeaderStyle;
+use spillgate_server::protocol::http::HttpOptions;
 use spillgate_server::service::ServiceOptions;
 
 use crate::app::{App, Reply, options};
@@ -60,6 +61,39 @@ fn a_value_over_its_bound_is_matched_as_a_whole() {
     assert_eq!(check(&app, &format!(r#"{{"uri":"{padded}"}}"#)).status, 429, "a block rule cannot be padded away");
     let entries = json!({"domain": "api", "descriptors": [{"entries": [{"key": "uri", "value": padded}]}]});
     assert_eq!(app.post("/json", &entries.to_string()).status, 429);
+}
+
+#[test]
+fn a_limit_that_is_not_exposed_refuses_and_is_not_shown() {
+    for style in [HeaderStyle::Draft11, HeaderStyle::Draft06, HeaderStyle::XRateLimit] {
+        let app = App::with(HttpOptions { headers: style, ..options() }, ServiceOptions::default());
+        let unseen = |reply: &Reply| {
+            let fields = reply.headers.values().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+            let shown = fields.chain([reply.body.clone()]).collect::<Vec<_>>().join("\n");
+            let numbers = ["safety", "unseen", "hidden", "86400\"", "q=2", "q=1;"];
+            assert!(!numbers.iter().any(|number| shown.contains(number)), "{style:?}: {shown}");
+        };
+        for left in [9, 8] {
+            let reply = check(&app, r#"{"guarded":"x"}"#);
+            unseen(&reply);
+            assert_eq!((reply.status, &reply.json()["remaining"]), (200, &json!(left)));
+        }
+        let reply = check(&app, r#"{"guarded":"x"}"#);
+        unseen(&reply);
+        let told = reply.json();
+        assert_eq!((reply.status, reply.header("retry-after")), (429, Some("86400")));
+        assert_eq!(
+            (&told["violated-policies"], &told["rule"], &told["limit"]),
+            (&json!([]), &Value::Null, &Value::Null)
+        );
+        assert_eq!(told["retry_after_ms"], json!(86_400_000));
+        for status in [200, 429] {
+            let reply = check(&app, r#"{"hidden":"x"}"#);
+            unseen(&reply);
+            assert_eq!((reply.status, &reply.json()["rule"]), (status, &Value::Null));
+            assert_eq!(reply.header("x-ratelimit-limit").or(reply.header("ratelimit")), None);
+        }
+    }
 }
 
 #[test]

@@ -132,6 +132,8 @@ pub struct Limit {
     /// decided in one step: those with it, and that of the descriptor which has this entry alone. It is part of
     /// the counter's name: a limit that gets or loses it counts anew.
     pub slot_by: Option<Box<str>>,
+    /// Clients are shown it (`expose: false`: enforced all the same, and never named to those who ask).
+    pub exposed: bool,
     /// The file and line of the limit; `None` for a limit that came with a request.
     pub origin: Option<Origin>,
     /// The same with refusals charged: for an override in a domain with `compat: envoy`.
@@ -161,6 +163,7 @@ impl Limit {
             replaces: Box::default(),
             post_paid: false,
             slot_by: None,
+            exposed: true,
             origin: None,
             charged: Some(Box::new(build(Denied::Charged))),
         }

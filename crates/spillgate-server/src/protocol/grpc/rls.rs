@@ -108,7 +108,7 @@ fn descriptor_status(answer: &DescriptorAnswer<'_>, now: Time) -> DescriptorStat
         status.limit_remaining = u32::MAX;
     }
     let Some(shown) = Shown::of(answer, now) else { return status };
-    status.current_limit = Some(RateLimit {
+    status.current_limit = shown.exposed.then(|| RateLimit {
         requests_per_unit: shown.requests_per_unit,
         unit: shown.unit.map_or(WireUnit::Unknown, wire_unit).into(),
         name: shown.name.to_owned(),

@@ -9,9 +9,10 @@ use http_body_util::Full;
 use serde::Serialize;
 use smallvec::SmallVec;
 use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
+use spillgate::rules::Rule;
 use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
 
-use crate::service::{Answer, Judged, UNMATCHED};
+use crate::service::{Answer, Judged, Status, UNMATCHED};
 
 use super::Response;
 use super::lease::{Lease, is_leased};
@@ -42,7 +43,10 @@ pub(super) struct Told<'a> {
 impl<'a> Told<'a> {
     /// What there is to tell of a service's answer.
     pub(super) fn of(answer: &'a Answer<'_>) -> Told<'a> {
+        // A limit that is hidden binds, and nothing else is to stand for it if it refuses.
         let bound = answer.binding();
+        let is_refused_unseen = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
+        let bound = bound.filter(|(_, b)| b.limit.exposed);
         let is_bound = |judged: &Judged<'_, '_>| bound.as_ref().is_some_and(|(_, b)| std::ptr::eq(b.hit, judged.hit));
         let mut told = Told {
             verdict: answer.verdict,
@@ -63,13 +67,16 @@ impl<'a> Told<'a> {
             told.add(&judged, is_bound(&judged));
         }
         let descriptor = bound.map(|(index, _)| &answer.statuses[index]);
-        let descriptor = descriptor.or_else(|| answer.statuses.iter().find(|status| status.limit.is_some()));
+        let shows = |status: &&Status<'_>| status.limit.is_some_and(|limit| limit.exposed);
+        let descriptor = descriptor.or_else(|| answer.statuses.iter().find(shows)).filter(|_| !is_refused_unseen);
         told.shown = descriptor.and_then(|status| Some((&status.limit?.quota, &status.decision)));
         if let (Some(index), true) = (told.binding, bound.is_some()) {
             told.shown = told.policies.get(index).map(|policy| (policy.quota, policy.decision)).or(told.shown);
         }
-        let matched = || answer.statuses.iter().find(|status| status.rule.is_some());
-        told.rule = descriptor.or_else(matched).and_then(|status| status.rule).map(|rule| &*rule.path);
+        let is_hidden = |rule: &Rule| !rule.limits.is_empty() && rule.limits.iter().all(|limit| !limit.exposed);
+        let mut rules = answer.statuses.iter().filter_map(|status| status.rule);
+        let matched = || rules.find(|rule| !is_hidden(rule)).filter(|_| !is_refused_unseen);
+        told.rule = descriptor.map_or_else(matched, |status| status.rule).map(|rule| &*rule.path);
         told
     }
 
@@ -82,7 +89,8 @@ impl<'a> Told<'a> {
             self.leases.push(Lease { key: judged.hit.key, quota, places, receipt });
         }
         // Nothing is known of a limit that was not asked.
-        if judged.hit.binding == Binding::Shadow || judged.decision.reason == Reason::NotAsked {
+        let is_known = judged.decision.reason != Reason::NotAsked;
+        if judged.hit.binding == Binding::Shadow || !is_known || !judged.limit.exposed {
             return;
         }
         if self.policies.len() == MAX_POLICIES {

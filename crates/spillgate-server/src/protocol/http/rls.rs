@@ -111,7 +111,7 @@ fn descriptor_status<'a>(status: &Status<'a>, now: Time) -> DescriptorStatus<'a>
     let shown = Shown::of(status, now);
     DescriptorStatus {
         code: code(status.enforced_over),
-        current_limit: shown.map(|shown| RateLimit {
+        current_limit: shown.filter(|shown| shown.exposed).map(|shown| RateLimit {
             name: shown.name,
             requests_per_unit: shown.requests_per_unit,
             unit: shown.unit.map_or("UNKNOWN", unit_name),

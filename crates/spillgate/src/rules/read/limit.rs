@@ -89,6 +89,7 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
         replaces,
         post_paid: policy.post_paid,
         slot_by: policy.slot_by,
+        exposed: policy.exposed,
         origin: Some(around.origin.clone()),
         charged: None,
     })))
@@ -193,6 +194,7 @@ fn not_built_yet(fields: &Fields<'_>, reporter: &mut Reporter<'_>) {
 struct Policy {
     post_paid: bool,
     slot_by: Option<Box<str>>,
+    exposed: bool,
 }
 
 impl Policy {
@@ -204,7 +206,8 @@ impl Policy {
             reporter.error(at, "concurrency cannot be post_paid", "not with concurrency", help);
         }
         let slot_by = fields.get("slot_by").and_then(|node| slot_by(node, around.steps, reporter));
-        Policy { post_paid, slot_by }
+        let exposed = fields.get("expose").and_then(|node| boolean(node, "expose", reporter)).unwrap_or(true);
+        Policy { post_paid, slot_by, exposed }
     }
 }
 

@@ -56,6 +56,7 @@ impl Section {
                 "lease",
                 "slot_by",
                 "post_paid",
+                "expose",
                 "consistency",
                 "on_store_failure",
             ],
