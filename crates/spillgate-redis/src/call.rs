@@ -182,13 +182,13 @@ impl Call<'_, '_, '_> {
         }
     }
 
-    /// What the reply shows of the states after the request, which was refused: `told` says when it came.
-    pub(crate) fn seen(&self, reply: &[u8], told: Instant) -> Option<Seen> {
+    /// What the reply shows of the states after the request, which was refused: `answered` says when it came.
+    pub(crate) fn seen(&self, reply: &[u8], answered: Instant) -> Option<Seen> {
         let (now, states) = match self {
             Call::Script(request) => request.states_after(reply),
             Call::Plain(plain) => plain.states_after(reply),
         }?;
-        Some(Seen { now, told, states })
+        Some(Seen { now, answered, states })
     }
 
     /// As of [`Request::answer_refused`]; what plain commands have charged stays charged.

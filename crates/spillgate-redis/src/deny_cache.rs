@@ -29,7 +29,7 @@ pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
 /// A larger state is not kept. A counter of 128 segments takes 1032 bytes; a whole log may take a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
-/// A fixed number of places for states; where there is none left, one overwrites another.
+/// A fixed number of places for states. When all are taken, one state overwrites another.
 pub(crate) struct DenyCache {
     start: Instant,
     max_age_ns: u64,
@@ -62,7 +62,7 @@ struct Entry {
     now: Time,
     /// When the store was asked, and when the answer came.
     sent_ns: u64,
-    told_ns: u64,
+    answered_ns: u64,
     /// When it refuses nothing any more: as soon as the store was asked, if it did not refuse then.
     refuses_until_ns: u64,
 }
@@ -71,12 +71,12 @@ struct Entry {
 pub(crate) struct Seen {
     /// The store's time of it, and when the answer came.
     pub(crate) now: Time,
-    pub(crate) told: Instant,
+    pub(crate) answered: Instant,
     pub(crate) states: KeyedStates,
 }
 
-/// Hits that the store is asked about. Once this ends, whatever became of it, their states are forgotten, except those
-/// that have just been learnt.
+/// Hits that the store is asked about. When this is dropped, their states are forgotten, except those that have just been
+/// learnt: the question may have changed them, also if it failed.
 pub(crate) struct Question<'c, 'h, 'q> {
     cache: &'c DenyCache,
     hits: &'h [Hit<'q>],
@@ -96,7 +96,7 @@ struct Known {
 }
 
 impl DenyCache {
-    /// With at most so many entries, none of which is used for longer.
+    /// With at most this many entries, none of which is used for longer than `max_age`.
     pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
         let places_a_set = entries.clamp(1, PLACES_A_SET);
         DenyCache {
@@ -160,7 +160,7 @@ impl DenyCache {
         let after = |ns| entry.now.after(Duration::from_nanos(ns));
         // It may have been shown as soon as the store was asked, and the clocks may differ by a thousandth.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
-        let now = after(at_ns.saturating_sub(entry.told_ns));
+        let now = after(at_ns.saturating_sub(entry.answered_ns));
         Some(Known { state_key, state: entry.state.clone(), now, latest })
     }
 
@@ -194,7 +194,8 @@ impl DenyCache {
         }
         // That of the same state, or the one that ends first; but none that still refuses for one that does not.
         let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
-        let gives_way = |at: &usize| refuses(&entry, entry.told_ns) || !refuses(&set.entries[*at], entry.told_ns);
+        let gives_way =
+            |at: &usize| refuses(&entry, entry.answered_ns) || !refuses(&set.entries[*at], entry.answered_ns);
         let first = (0..set.entries.len()).min_by_key(|place| set.entries[*place].refuses_until_ns);
         if let Some(place) = own.or(first.filter(gives_way)) {
             set.entries[place] = entry;
@@ -237,10 +238,10 @@ impl Known {
 impl Question<'_, '_, '_> {
     /// Keeps the states that were `seen` as the request was refused.
     pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<Seen>) {
-        for Seen { now, told, states } in seen {
+        for Seen { now, answered, states } in seen {
             for (state_key, state) in states {
-                let told_ns = self.cache.ns(told);
-                let Some(entry) = self.entry(state_key, state, decisions, now, told_ns) else { continue };
+                let answered_ns = self.cache.ns(answered);
+                let Some(entry) = self.entry(state_key, state, decisions, now, answered_ns) else { continue };
                 if self.cache.keep(entry, self.generation) {
                     self.learnt.push(state_key);
                 }
@@ -249,7 +250,14 @@ impl Question<'_, '_, '_> {
     }
 
     /// `None` for a state that tells nothing later, or that is too large.
-    fn entry(&self, state_key: u128, state: State, decisions: &[Decision], now: Time, told_ns: u64) -> Option<Entry> {
+    fn entry(
+        &self,
+        state_key: u128,
+        state: State,
+        decisions: &[Decision],
+        now: Time,
+        answered_ns: u64,
+    ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
         // What else they do is not in the state that was shown, or shows again.
@@ -266,7 +274,7 @@ impl Question<'_, '_, '_> {
         let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
         let refuses_until_ns = self.sent_ns.saturating_add(lasts_ns.min(self.cache.max_age_ns));
         let fits = state.heap_bytes() <= STATE_BYTES_MAX;
-        let entry = Entry { state_key, state, room, now, sent_ns: self.sent_ns, told_ns, refuses_until_ns };
+        let entry = Entry { state_key, state, room, now, sent_ns: self.sent_ns, answered_ns, refuses_until_ns };
         (is_free && fits).then_some(entry)
     }
 }

@@ -144,8 +144,8 @@ impl Asked<'_, '_> {
     }
 }
 
-/// The most units beside which the takes on the hit's state fit, that cost so much together; all of the capacity for a
-/// look.
+/// The most units beside which the takes on the hit's state fit, whose costs sum up to `cost_on_state`; all of the
+/// capacity for a look.
 pub(crate) fn room(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
     hit.quota.hard_capacity().saturating_sub(cost)

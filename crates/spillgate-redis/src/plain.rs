@@ -179,7 +179,7 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         for ((hit, counter), decision) in self.hits.iter().zip(&self.counters).zip(&mut *decisions) {
             *decision = counter
                 .read(hit, self.by_increx, now, &mut reader)
-                .and_then(|told| told.decide(hit))
+                .and_then(|reading| reading.decide(hit))
                 .ok_or_else(broken)?;
         }
         if reader.0.is_empty() { Ok(Answer::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
@@ -191,17 +191,17 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
         let (now, mut reader) = (read_time(time)?, Reader(counts));
         let mut states = KeyedStates::new();
         for (hit, counter) in self.hits.iter().zip(&self.counters) {
-            let told = counter.read(hit, self.by_increx, now, &mut reader)?;
+            let reading = counter.read(hit, self.by_increx, now, &mut reader)?;
             // Of several hits on one state the last one tells.
             states.retain(|(state_key, _)| *state_key != hit.state_key());
-            states.push((hit.state_key(), window(told.start, told.after)?));
+            states.push((hit.state_key(), window(reading.start, reading.after)?));
         }
         Some((now, states))
     }
 }
 
-/// What a transaction tells of one counter.
-struct Told {
+/// What a transaction shows of one counter.
+struct Reading {
     before: u64,
     after: u64,
     /// Of its window.
@@ -210,7 +210,7 @@ struct Told {
     at: u64,
 }
 
-impl Told {
+impl Reading {
     fn decide(&self, hit: &Hit<'_>) -> Option<Decision> {
         let mut decisions = [Decision::default()];
         decide(&mut [window(self.start, self.before)?], &[0], &[*hit], Time::from_nanos(self.at), &mut decisions);
@@ -243,7 +243,7 @@ impl Counter {
         Some(Counter { name, cost, most, life_ms, start })
     }
 
-    fn read(&self, hit: &Hit<'_>, by_increx: bool, now: Time, reader: &mut Reader<'_>) -> Option<Told> {
+    fn read(&self, hit: &Hit<'_>, by_increx: bool, now: Time, reader: &mut Reader<'_>) -> Option<Reading> {
         let window_ns = hit.quota.window_ns();
         let after = reader.integer(8)?;
         // INCREX tells what it has added; PEXPIRE, whether these are the counter's first units.
@@ -259,7 +259,7 @@ impl Counter {
                 (now.as_nanos().saturating_sub(window_ns - left_ns), now.as_nanos())
             }
         };
-        Some(Told { before, after, start, at })
+        Some(Reading { before, after, start, at })
     }
 }
 

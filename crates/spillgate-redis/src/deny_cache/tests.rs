@@ -176,8 +176,8 @@ fn an_entry_lasts_no_longer_than_it_may() {
         world.model.decide(world.now(), &hits);
         let (verdict, decisions) = world.model.decide(world.now(), &hits);
         let (sent, cache) = (world.at(), Rc::clone(&world.cache));
-        let learn = |told| {
-            cache.question(&hits, sent).learn(&decisions, world.seen(&hits, &verdict, told).into_iter().collect())
+        let learn = |answered| {
+            cache.question(&hits, sent).learn(&decisions, world.seen(&hits, &verdict, answered).into_iter().collect())
         };
         // However late the answer comes.
         learn(sent + lasts / 2);

@@ -61,11 +61,11 @@ struct Node<'q> {
     /// States as they were when a request was refused, unless this node has asked about them since.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
-    told: Told,
+    tally: Tally,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct Tally {
     allowed: usize,
     refused: usize,
     repeated: usize,
@@ -114,10 +114,10 @@ impl<'q> Node<'q> {
         let mut decisions = vec![Decision::default(); hits.len()];
         let verdict = self.store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
         if verdict.source == Source::DenyCache {
-            self.told.repeated += 1;
+            self.tally.repeated += 1;
             self.check(client, &hits, &verdict, &decisions);
         } else {
-            *(if verdict.allowed { &mut self.told.allowed } else { &mut self.told.refused }) += 1;
+            *(if verdict.allowed { &mut self.tally.allowed } else { &mut self.tally.refused }) += 1;
             self.learn(&hits, &verdict, &decisions);
         }
     }
@@ -155,7 +155,7 @@ impl<'q> Node<'q> {
         let read_ns = passed_ns + READ_WITHIN.as_nanos() as u64;
         let expired = |decision: &Decision| decision.reset_after_ns > 0 && decision.reset_after_ns <= read_ns;
         if decisions.iter().any(expired) {
-            self.told.late += 1;
+            self.tally.late += 1;
             return;
         }
         let mut states = BTreeMap::new();
@@ -163,25 +163,25 @@ impl<'q> Node<'q> {
             states.insert(hit.state_key(), stored_state(stored, hit.quota, self.log).expect("a state"));
         }
         let (kernels, exact) = kernel(&states, verdict.now, hits);
-        let told = format!("{hits:?}: {verdict:?} {decisions:?}, by the kernel {kernels:?} {exact:?}");
-        assert!(!verdict.allowed && !kernels.allowed, "{told}");
+        let said = format!("{hits:?}: {verdict:?} {decisions:?}, by the kernel {kernels:?} {exact:?}");
+        assert!(!verdict.allowed && !kernels.allowed, "{said}");
         let mut is_whole = true;
         for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
             // Of logs and permits is shown what tells of one take.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
                 assert_eq!(*decision, Decision { reason: Reason::NotAsked, ..Decision::default() });
-                assert!(is_part || !self.known.contains(&hit.state_key()), "{told}");
-                self.told.not_asked += 1;
+                assert!(is_part || !self.known.contains(&hit.state_key()), "{said}");
+                self.tally.not_asked += 1;
                 is_whole = false;
                 continue;
             }
             let remaining = if is_part { decision.remaining.min(exact.remaining) } else { exact.remaining };
-            assert_eq!(*decision, Decision { remaining, ..*exact }, "{told}");
-            self.told.siblings += 1;
+            assert_eq!(*decision, Decision { remaining, ..*exact }, "{said}");
+            self.tally.siblings += 1;
         }
-        self.told.siblings -= 1;
-        assert!(!is_whole || *verdict == Verdict { source: Source::DenyCache, ..kernels }, "{told}");
+        self.tally.siblings -= 1;
+        assert!(!is_whole || *verdict == Verdict { source: Source::DenyCache, ..kernels }, "{said}");
     }
 }
 
@@ -206,14 +206,17 @@ async fn a_repeated_refusal_is_the_kernels_on_the_states_that_redis_has() {
         let settings = Settings { timeout: PATIENCE, deny_cache_max_age: DAY, log, ..Settings::new(url) };
         let store = RedisStore::new(&settings).expect("an address");
         let (random, known, receipts) = (Random(11), BTreeSet::new(), Vec::new());
-        let mut node = Node { store, log, quotas: &quotas, random, known, receipts, told: Told::default() };
+        let mut node = Node { store, log, quotas: &quotas, random, known, receipts, tally: Tally::default() };
         for _ in 0..requests() / 2 {
             node.step(&mut client).await;
         }
-        let (told, all) = (&node.told, requests() / 2);
-        println!("{log:?} logs, {all} requests: {told:?}");
-        assert!(told.allowed > all / 20 && told.refused > all / 20 && told.repeated > all / 20, "{told:?}");
-        assert!(told.siblings > all / 100 && told.not_asked > all / 100 && told.late < told.repeated / 5, "{told:?}");
-        assert_eq!(node.store.denied_by_cache(), told.repeated as u64);
+        let (tally, all) = (&node.tally, requests() / 2);
+        println!("{log:?} logs, {all} requests: {tally:?}");
+        assert!(tally.allowed > all / 20 && tally.refused > all / 20 && tally.repeated > all / 20, "{tally:?}");
+        assert!(
+            tally.siblings > all / 100 && tally.not_asked > all / 100 && tally.late < tally.repeated / 5,
+            "{tally:?}"
+        );
+        assert_eq!(node.store.denied_by_cache(), tally.repeated as u64);
     }
 }

@@ -35,7 +35,7 @@ fn take(key: u128, quota: &Quota) -> Hit<'_> {
     Hit::new(key, quota, Op::take(1), Binding::Enforce)
 }
 
-/// All requests fail, and the live limit has lost no more than was under way when nobody knew yet.
+/// All requests fail, and the live limit has lost no more than was under way when the store did not know yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     let mut cluster = Cluster::start(false, &PARTIAL).await;

@@ -160,7 +160,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                 } else {
                     let mut one = under_way.swap_remove(place);
                     let (_, decisions, seen) = one.decided.expect("decided");
-                    let seen = seen.map(|seen| Seen { told: world.at(), ..seen });
+                    let seen = seen.map(|seen| Seen { answered: world.at(), ..seen });
                     one.question.learn(&decisions, seen.into_iter().collect());
                 }
             }

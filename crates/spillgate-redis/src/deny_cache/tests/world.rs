@@ -138,14 +138,14 @@ impl World {
     }
 
     /// What the store shows beside that verdict.
-    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, told: Instant) -> Option<Seen> {
+    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, answered: Instant) -> Option<Seen> {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];
             let room = room_alone(hit, hits).filter(|_| is_free(hit) && is_log(hit));
             let shown = room.map_or_else(|| state.clone(), |room| digest(state, room, hit.quota, verdict.now));
             (hit.state_key(), shown)
         };
-        (!verdict.allowed).then(|| Seen { now: verdict.now, told, states: hits.iter().map(state).collect() })
+        (!verdict.allowed).then(|| Seen { now: verdict.now, answered, states: hits.iter().map(state).collect() })
     }
 
     /// Takes one unit after the other until they are refused.
