@@ -48,9 +48,11 @@ show-3.5: ## Decisions a second on Redis: library, gRPC and deny cache
 	scripts/show-3.5.sh
 show-3.6: ## Bytes a key in Redis, all in
 	scripts/show-3.6.sh
+show-quota-changes: ## Several quotas on one key: admitted never above the largest
+	scripts/show-quota-changes.sh
 show-deny-cache: ## Refusals repeated by the deny cache: the kernel's, and how fast
 	scripts/show-deny-cache.sh
 
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
 .PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6
-.PHONY: show-3.1 show-3.2 show-3.3 show-3.4 show-3.5 show-3.6 show-deny-cache
+.PHONY: show-3.1 show-3.2 show-3.3 show-3.4 show-3.5 show-3.6 show-quota-changes show-deny-cache

@@ -20,6 +20,8 @@ mod fleet;
 mod native;
 #[path = "store/settings.rs"]
 mod settings;
+#[path = "store/several_limits.rs"]
+mod several_limits;
 #[path = "store/sharing.rs"]
 mod sharing;
 #[path = "store/ways.rs"]

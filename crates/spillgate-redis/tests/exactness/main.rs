@@ -1,4 +1,5 @@
-//! Several processes on one key, each with a store of its own: together they are admitted exactly the limit.
+//! Several processes on one key, each with a store of its own: together they are admitted exactly the limit. Several
+//! quotas on one key: together they admit what the largest does.
 
 #![allow(clippy::print_stdout, reason = "a process tells the one that started it what it was admitted")]
 
@@ -7,6 +8,7 @@ mod port;
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "nothing is killed or frozen here")]
 mod server;
+mod several_quotas;
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

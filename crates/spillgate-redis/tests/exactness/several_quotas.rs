@@ -1,0 +1,189 @@
+//! Two nodes and many tasks ask about one key under two and three quotas in any order, on Redis and in memory: what they
+//! are admitted together is never above the bound of the largest quota. Each interval is measured, between any two
+//! admissions, by the time at which the store decided.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use spillgate::{MemoryOptions, MemoryStore};
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Store as _, Time, Verdict,
+};
+use spillgate_redis::{RedisStore, Settings};
+use tokio::task::JoinSet;
+
+use crate::server::Server;
+
+const WINDOW: Duration = Duration::from_millis(400);
+const TASKS: u64 = 4;
+
+/// How often each task asks: more by `make show-quota-changes`.
+fn asked() -> u64 {
+    std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|asked| asked.parse().ok()).unwrap_or(200)
+}
+
+#[derive(Clone)]
+enum Node {
+    Redis(RedisStore),
+    Memory(Arc<MemoryStore>),
+}
+
+impl Node {
+    async fn decide(&self, hit: Hit<'_>, decision: &mut Decision) -> Verdict {
+        let (hits, decisions) = ([hit], std::slice::from_mut(decision));
+        match self {
+            Node::Redis(store) => store.decide(None, &hits, decisions).await.expect("the server answers"),
+            Node::Memory(store) => store.decide_now(now(), &hits, decisions).expect("well formed"),
+        }
+    }
+}
+
+fn now() -> Time {
+    Time::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64)
+}
+
+/// Limits of one state: a large and a small one, and one between that charges refusals.
+fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
+    let mut all = vec![of(400), of(20)];
+    if three {
+        all.push(of(90).denied(Denied::Charged));
+    }
+    all.into_iter().map(|builder| builder.build().expect("valid")).collect()
+}
+
+/// What charged the state: when, how much was admitted, and under which quota.
+#[derive(Clone, Copy)]
+struct Event {
+    at: u64,
+    admitted: u64,
+    quota: usize,
+}
+
+/// A task's requests, and how late the latest of them was decided.
+async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> (Vec<Event>, u64) {
+    let (mut random, mut events, mut late_ns) = (seed, Vec::new(), 0);
+    for _ in 0..asked() {
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % bound
+        };
+        let quota = below(quotas.len() as u64) as usize;
+        let cost = 1 + below(3);
+        let op = match below(12) {
+            0 => Op::Look,
+            1 => Op::Force { cost },
+            _ => Op::Take { cost, max_wait_ns: u64::MAX },
+        };
+        let hit = Hit::new(key, &quotas[quota], op, Binding::Enforce);
+        let mut decision = Decision::default();
+        let verdict = node.decide(hit, &mut decision).await;
+        late_ns = late_ns.max(now().as_nanos().saturating_sub(verdict.now.as_nanos()));
+        let charged = matches!(op, Op::Force { .. }) || quotas[quota].denied() == Denied::Charged;
+        if decision.receipt.is_some() {
+            events.push(Event { at: verdict.now.as_nanos(), admitted: cost, quota });
+        } else if charged && op != Op::Look {
+            events.push(Event { at: verdict.now.as_nanos(), admitted: 0, quota });
+        }
+        if below(40) == 0 {
+            tokio::time::sleep(Duration::from_millis(below(60))).await;
+        }
+    }
+    (events, late_ns)
+}
+
+/// f(s) of the quota, for s in nanoseconds.
+fn bound(quota: &Quota, s: u64) -> u64 {
+    let (l, w, t) = (quota.hard_capacity(), quota.window_ns(), quota.interval_ns());
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => l + s / t,
+        Algorithm::FixedWindow(Anchor::Epoch) => l * (s.div_ceil(w) + 1),
+        Algorithm::FixedWindow(Anchor::FirstHit) => l * (s / w + 1) + if s.is_multiple_of(w) { 0 } else { l - 1 },
+        Algorithm::SlidingWindowLog => l * (s / w + 1),
+        Algorithm::SlidingWindowCounter { .. } => l * (1 + s / w) + l * (s % w + t).saturating_sub(w) / t,
+        Algorithm::Concurrency => l,
+    }
+}
+
+/// The largest share of the bound that any interval has, in thousandths; the bound is that of the largest depth and rate
+/// that charged in it.
+fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
+    let mut share = 0;
+    for (i, first) in events.iter().enumerate() {
+        let (mut sum, mut depth, mut interval_ns, mut largest) = (0, 0, NonZeroU64::MAX.get(), first.quota);
+        for event in &events[i..] {
+            let quota = &quotas[event.quota];
+            sum += event.admitted;
+            depth = depth.max(quota.hard_capacity());
+            interval_ns = interval_ns.min(quota.interval_ns());
+            largest = if quota.limit() > quotas[largest].limit() { event.quota } else { largest };
+            let s = event.at - first.at + 2 * late_ns;
+            let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
+            let most = if is_bucket { depth + s / interval_ns } else { bound(&quotas[largest], s) };
+            share = share.max(sum * 1000 / most);
+        }
+    }
+    share
+}
+
+/// Asks the nodes by turns. In memory a request reads the clock before it is decided, so it may be late.
+async fn admitted(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> (u64, u64) {
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let node = nodes[task as usize % nodes.len()].clone();
+        tasks.spawn(ask(node, key, quotas.clone(), task + 1));
+    }
+    let told = tasks.join_all().await;
+    let is_memory = matches!(nodes[0], Node::Memory(_));
+    let late_ns = told.iter().map(|(_, late_ns)| *late_ns).max().filter(|_| is_memory).unwrap_or(0);
+    let mut events: Vec<Event> = told.into_iter().flat_map(|(events, _)| events).collect();
+    events.sort_by_key(|event| event.at);
+    (events.iter().map(|event| event.admitted).sum(), largest_share(quotas, &events, late_ns))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
+    let server = Server::start();
+    let node = |deny_cache_entries| {
+        let patience = Duration::from_secs(30);
+        let settings = Settings {
+            timeout: patience,
+            connect_timeout: patience,
+            deny_cache_entries,
+            ..Settings::new(server.url())
+        };
+        Node::Redis(RedisStore::new(&settings).expect("an address"))
+    };
+    let memory = || Node::Memory(Arc::new(MemoryStore::new(MemoryOptions::default())));
+    let stores = [
+        ("memory", vec![memory()]),
+        ("redis, one node", vec![node(1000)]),
+        ("redis, two nodes", vec![node(1000), node(1000)]),
+        ("redis, two nodes, no deny cache", vec![node(0), node(0)]),
+    ];
+    let of: [(&str, fn(u64) -> QuotaBuilder); 7] = [
+        ("token_bucket", |limit| Quota::token_bucket(limit, WINDOW).burst(limit / 2)),
+        ("fixed_window", |limit| Quota::fixed_window(limit, WINDOW)),
+        ("fixed_window, first hit", |limit| Quota::fixed_window(limit, WINDOW).anchor(Anchor::FirstHit)),
+        ("sliding_window_log", |limit| Quota::sliding_window_log(limit, WINDOW)),
+        ("sliding_window_counter", |limit| Quota::sliding_window_counter(limit, WINDOW)),
+        ("sliding_window_counter, 8 segments", |limit| Quota::sliding_window_counter(limit, WINDOW).segments(8)),
+        ("leaky_bucket", |limit| Quota::leaky_bucket(400, WINDOW).queue(limit)),
+    ];
+    let mut key = 0;
+    for (algorithm, of) in of {
+        for three in [false, true] {
+            let quotas: Arc<[Quota]> = quotas(of, three).into();
+            for (store, nodes) in &stores {
+                key += 1;
+                let (units, share) = admitted(nodes, key, &quotas).await;
+                println!(
+                    "{algorithm}, {} quotas, {store}: {units} units, at most {share} thousandths of the bound",
+                    quotas.len()
+                );
+                assert!(share <= 1000, "{algorithm}, {store}: {share} thousandths of the bound");
+                assert!(share >= 100, "{algorithm}, {store}: the limits were not reached");
+            }
+        }
+    }
+}
