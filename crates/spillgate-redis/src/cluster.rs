@@ -8,10 +8,11 @@ use futures_util::future::try_join_all;
 use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::breaker::Circuit;
 use crate::call::Call;
+use crate::deadline;
 use crate::failure::{Failed, Failure};
 use crate::first::first_of;
 use crate::jitter::Jitter;
@@ -72,7 +73,7 @@ impl Cluster {
                 Ok(None) => break Err(Failed::new(Failure::Moved, "the slot is on its way to another node")),
                 Err(failed) => break Err(failed),
             }
-            sleep(self.jitter.of(pause)).await;
+            let _ = deadline::by(deadline, sleep(self.jitter.of(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
         if asked.as_ref().is_err_and(|failed| failed.class.may_be_elsewhere()) {
@@ -128,7 +129,7 @@ impl Cluster {
             if self.trouble.load().is_some() {
                 return Err(Failed::new(Failure::Open, "no node tells who has which slots"));
             }
-            if timeout_at(deadline, was_read).await.is_err() {
+            if deadline::by(deadline, was_read).await.is_none() {
                 return Err(Failed::new(Failure::Unasked, "no map of the cluster before the deadline"));
             }
         }

@@ -51,6 +51,7 @@ mod bytes;
 mod call;
 mod cluster;
 mod connection;
+mod deadline;
 mod deny_cache;
 pub mod doctor;
 mod driver;

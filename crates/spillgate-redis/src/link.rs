@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::breaker::{Breaker, Circuit};
 use crate::connection::Connection;
+use crate::deadline;
 use crate::failure::{Failed, Failure};
 use crate::jitter::Jitter;
 use crate::settings::Settings;
@@ -135,7 +136,7 @@ impl Links {
             if let Some(live) = self.any_live() {
                 return Ok(live);
             }
-            if timeout_at(deadline, filled).await.is_err() {
+            if deadline::by(deadline, filled).await.is_none() {
                 self.had_no_answer(begun);
                 // Nothing was asked, and that a user may not log in has a class of its own.
                 let why = self.trouble().filter(|trouble| !trouble.class.is_in_doubt());

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::breaker::Circuit;
 use crate::call::Call;
+use crate::deadline;
 use crate::failure::{Failed, Failure};
 use crate::link::{Links, Live};
 use crate::plain::{Plain, numbers};
@@ -63,7 +64,7 @@ impl Server {
             self.links.breaker.learnt_nothing();
             return Err(Failed::new(Failure::Unasked, "no time was left to ask"));
         }
-        let Ok(reply) = timeout_at(deadline, reply(&live, call, asking)).await else {
+        let Some(reply) = deadline::by(deadline, reply(&live, call, asking)).await else {
             live.suspect();
             self.links.had_no_answer(asked);
             return Err(Failed::new(Failure::Timeout, "no answer before the deadline"));

@@ -48,7 +48,8 @@ pub struct Settings {
     pub sentinel_password: Option<String>,
     /// Certificates for TLS.
     pub tls: Tls,
-    /// Within this a request is decided or has failed; queueing included.
+    /// Within this a request is decided or has failed; queueing included. A quarter of a millisecond of it, or a sixteenth of
+    /// a shorter time, is for waking whoever waits.
     pub timeout: Duration,
     /// Within this a connection is made, the user logged in and the scripts loaded, or it is tried anew.
     pub connect_timeout: Duration,

@@ -7,11 +7,12 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::address::{Servers, Url};
 use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
+use crate::deadline;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache, Seen};
 use crate::parts::{self, Decided, GiveBack};
 use crate::sentinels::Sentinels;
@@ -260,7 +261,7 @@ impl RedisStore {
         place: Place,
     ) -> Result<(Verdict, Vec<Seen>), Failed> {
         let timeout = timeout.min(LONGEST);
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline::of(timeout);
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
                 let Shared { forms, give_backs_lost, .. } = &*self.shared;
@@ -269,7 +270,7 @@ impl RedisStore {
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
                     let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
-                    let _ = timeout_at(deadline, given_back).await;
+                    let _ = deadline::by(deadline, given_back).await;
                 }
                 Ok((verdict?, seen))
             }

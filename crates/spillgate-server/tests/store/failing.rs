@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
+use h2::client::SendRequest;
 use prost::Message as _;
 use spillgate_redis::Failure;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
@@ -313,11 +315,43 @@ fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     });
 }
 
+/// A busy machine may be late, but not each time: what begins too late would never keep it.
+#[test]
+fn an_answer_without_the_store_leaves_three_milliseconds_before_its_caller_gives_up() {
+    let (redis, folder) = (Redis::start(), policies());
+    let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
+    let (timeout, mut attempts) = (Duration::from_millis(50), 0);
+    let runtime = Runtime::new().expect("a runtime");
+    let mut client = runtime.block_on(connect(server.grpc()));
+    eventually("an answer in time, and not at once", || {
+        attempts += 1;
+        until_store(server.http(), "error", &attempts.to_string());
+        runtime.block_on(call(&mut client, "10S", "before"));
+        signal(redis.id(), "STOP");
+        let begun = Instant::now();
+        let answer = runtime.block_on(call(&mut client, "50m", "a"));
+        let took = begun.elapsed();
+        signal(redis.id(), "CONT");
+        assert_eq!(answer.overall_code, 2, "by the policy");
+        // One of the three is left for the way there and back.
+        (took > timeout * 3 / 4 && took <= timeout - Duration::from_millis(2)).then_some(())
+    });
+}
+
 /// Asks with a `grpc-timeout` that the client itself does not go by: it waits for the answer, however late it is.
 async fn ask_with_timeout(server: SocketAddr, timeout: &str, user: &str) -> RateLimitResponse {
+    call(&mut connect(server).await, timeout, user).await
+}
+
+async fn connect(server: SocketAddr) -> SendRequest<Bytes> {
     let stream = tokio::net::TcpStream::connect(server).await.expect("it listens");
-    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    stream.set_nodelay(true).expect("it is open");
+    let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
+    client
+}
+
+async fn call(client: &mut SendRequest<Bytes>, timeout: &str, user: &str) -> RateLimitResponse {
     let call = http::Request::post("http://x/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
         .header("content-type", "application/grpc")
         .header("grpc-timeout", timeout)

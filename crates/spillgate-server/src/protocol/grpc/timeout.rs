@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-/// So much of a caller's time is left for the way of the answer.
-const FOR_THE_ANSWER: Duration = Duration::from_millis(3);
+/// This much of a caller's time is left for the answer: three milliseconds for its way, and one to write it.
+const FOR_THE_ANSWER: Duration = Duration::from_millis(4);
 
 /// Until when a decision is of use to its caller.
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +59,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn three_milliseconds_of_it_are_for_the_answer() {
+    async fn four_milliseconds_of_it_are_for_the_answer_and_its_way() {
         let patience = |text: &str| {
             let headers = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]);
             Patience::of(&headers, Instant::now())
         };
-        assert_eq!(patience("20m").left(), Some(Duration::from_millis(17)));
-        assert_eq!([patience("2m").left(), patience("3m").left()], [Some(Duration::ZERO); 2]);
+        assert_eq!(patience("20m").left(), Some(Duration::from_millis(16)));
+        assert_eq!([patience("2m").left(), patience("4m").left()], [Some(Duration::ZERO); 2]);
         assert_eq!(patience("never").left(), None);
         assert_eq!(Patience::of(&HeaderMap::new(), Instant::now()).left(), None);
         let patience = patience("20m");
         tokio::time::advance(Duration::from_millis(10)).await;
-        assert_eq!(patience.left(), Some(Duration::from_millis(7)));
+        assert_eq!(patience.left(), Some(Duration::from_millis(6)));
     }
 }
