@@ -93,6 +93,36 @@ impl Failure {
         }
     }
 
+    /// What it means, in words for people that go on after "the store did not decide:".
+    #[must_use]
+    pub fn explained(self) -> &'static str {
+        match self {
+            Failure::Timeout => "it did not answer in time",
+            Failure::Disconnected => "the connection to it ended",
+            Failure::Unasked => "there was no connection to it in time",
+            Failure::Overloaded => "too many requests wait for it already",
+            Failure::Open => "it failed just before, and is left alone until it answers again",
+            Failure::Readonly => "it refuses writes",
+            Failure::Loading => "it reads its data",
+            Failure::Busy => "it runs a slow script",
+            Failure::Oom => "its memory is full",
+            Failure::Noperm => "its user may not do this, or cannot log in",
+            Failure::Wrongtype => "a key of ours holds something else",
+            Failure::Moved => "another node of its cluster has the key",
+            Failure::Clusterdown => "its cluster serves nobody",
+            Failure::Noscript => "it loses its scripts",
+            Failure::Malformed => "it cannot be asked this",
+            Failure::Garbled => "its answer makes no sense",
+            Failure::Other => "it answered with an error",
+        }
+    }
+
+    /// Whether it only follows from an earlier failure, which is the cause: the server was not asked.
+    #[must_use]
+    pub fn is_consequence(self) -> bool {
+        matches!(self, Failure::Unasked | Failure::Open)
+    }
+
     /// Whether the server may have charged nevertheless. After all others it has not; but of a request with hits in
     /// several slots of a cluster the other slots may have, after any failure, until they have given it back.
     #[must_use]
@@ -220,6 +250,8 @@ mod tests {
         for (place, class) in Failure::ALL.iter().enumerate() {
             assert_eq!(*class as usize, place, "{class:?}");
         }
+        let explained: BTreeSet<&str> = Failure::ALL.iter().map(|class| class.explained()).collect();
+        assert_eq!(explained.len(), Failure::ALL.len());
     }
 
     #[test]

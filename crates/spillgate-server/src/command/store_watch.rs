@@ -117,35 +117,42 @@ impl<'s> Watch<'s> {
 
     fn tell_change(&mut self, probed: Result<(), Failed>) {
         let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
-        let why = probed.err().map(|failed| failed.to_string()).unwrap_or_default();
+        let why = probed.err().map(|failed| format!("{} ({failed})", failed.class.explained())).unwrap_or_default();
+        // What came and went meanwhile had no line of its own.
+        let more = if changes > 1 {
+            format!(" (this has changed {changes} times since the last line)")
+        } else {
+            String::new()
+        };
         match (answers, after) {
             (true, None) => tracing::info!("the store answers"),
             (true, Some(after)) => {
-                tracing::info!(changes, "the store decides again after {:.1} s", after.as_secs_f64());
+                tracing::info!("the store decides again after {:.1} s{more}", after.as_secs_f64());
             }
             (false, None) => tracing::warn!(
-                why,
-                "the store cannot be reached yet: limits are answered by their on_store_failure until it can, \
+                "the store cannot be reached yet: {why}; limits are answered by their on_store_failure until it can, \
                  and it is tried again all the time"
             ),
             (false, Some(_)) => tracing::warn!(
-                why,
-                changes,
-                "the store does not answer: limits are answered by their on_store_failure until it does"
+                "the store does not answer: {why}; limits are answered by their on_store_failure until it does{more}"
             ),
         }
     }
 
     fn tell_failures(&mut self) {
-        for (told, class) in self.told.iter_mut().zip(Failure::ALL) {
+        // A cause comes before what follows from it.
+        let (consequences, causes): (Vec<_>, Vec<_>) =
+            self.told.iter_mut().zip(Failure::ALL).partition(|(_, class)| class.is_consequence());
+        for (told, class) in causes.into_iter().chain(consequences) {
             let failures = self.shared.failures(class);
             told.detail = self.shared.take_detail(class).or(told.detail.take());
             if failures == told.failures || told.at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
                 continue;
             }
-            let (count, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
+            let (requests, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
             *told = Told { failures, at: Some(Instant::now()), detail: None };
-            tracing::warn!(class = class.name(), count, detail, "the store did not decide");
+            let why = class.explained();
+            tracing::warn!(requests, class = class.name(), detail, "the store did not decide: {why}");
         }
     }
 }

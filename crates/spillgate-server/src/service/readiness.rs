@@ -114,9 +114,11 @@ impl<C: Clock> Service<C> {
         let readiness = self.readiness();
         let (now, policies) = (self.limiter.now(), self.loaded.load().policies);
         let store = self.store_down().map(|(since, why)| {
-            let (secs, why) = (now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000, why.name());
-            let policies = policies.text();
-            format!("the store has not answered for {secs} s ({why}); answered by on_store_failure: {policies}")
+            let (why, class, policies) = (why.explained(), why.name(), policies.text());
+            let secs = now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000;
+            format!(
+                "the store has not answered for {secs} s: {why} ({class}); answered by on_store_failure: {policies}"
+            )
         });
         match (readiness, store) {
             (Readiness::Draining, _) => "draining".to_owned(),

@@ -162,11 +162,16 @@ fn killed_under_load_every_request_is_answered_and_it_recovers() {
     assert!(failures(&server) > 0);
     assert!(metric(&server, "spillgate_requests_without_store_total{source=\"local\"}") > 0);
     assert_eq!(metric(&server, "spillgate_store_circuit"), 0);
-    let told = server.process.stderr().into_iter().filter(|line| line.contains("the store did not decide"));
+    let log = server.process.stderr();
+    let said = |why: &str| log.iter().position(|line| line.contains("did not decide") && line.contains(why));
+    let told = log.iter().filter(|line| line.contains("the store did not decide"));
     let classes: Vec<_> =
         told.filter_map(|line| Some(line.split_once("class=")?.1.split(' ').next()?.to_owned())).collect();
     let distinct: BTreeSet<_> = classes.iter().collect();
     assert_eq!(classes.len(), distinct.len(), "one line about a class: {classes:?}");
+    let (open, lost) = (said("it failed just before"), said("the connection to it ended"));
+    assert!(open.zip(lost).is_none_or(|(open, lost)| lost < open), "the cause comes first: {log:?}");
+    assert!(log.iter().all(|line| !line.contains("changes=")), "{log:?}");
 }
 
 #[test]
@@ -373,18 +378,19 @@ async fn call(client: &mut SendRequest<Bytes>, timeout: &str, user: &str) -> Rat
 }
 
 #[test]
-fn callers_are_told_the_class_and_the_log_the_stores_own_words() {
+fn callers_are_told_what_it_means_and_the_log_the_stores_own_words_too() {
     let (redis, folder) = (Redis::start(), policies());
     let server = serve(&folder, &redis.url(), &PATIENT);
     until_store(server.http(), "error", "a");
     assert_eq!(redis.run(&["acl", "setuser", "default", "-evalsha"]), "OK");
     let (status, problem) = check(server.http(), "error", "a");
-    assert_eq!((status, &problem["detail"]), (503, &"the store is unavailable: noperm".into()));
+    let explained = "the store is unavailable: its user may not do this, or cannot log in";
+    assert_eq!((status, &problem["detail"]), (503, &explained.into()));
     let asked = async { client(&server).await.should_rate_limit(request("error", &["a"])).await };
     let status = Runtime::new().expect("a runtime").block_on(asked).expect_err("no decision");
-    assert_eq!((status.code(), status.message()), (Code::Unavailable, "the store is unavailable: noperm"));
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, explained));
     let line = logged(&server.process, "class=\"noperm\"");
-    assert!(line.contains("evalsha"), "{line}");
+    assert!(line.contains("evalsha") && line.contains("did not decide: its user may not do this"), "{line}");
 }
 
 #[test]
