@@ -8,6 +8,14 @@ const SENTINEL_PORT: u16 = 26379;
 /// Each of them may be tried for one answer.
 const ADDRESSES_MAX: usize = 64;
 
+/// As a URL or a command would name it: an IPv6 address stands in brackets.
+pub(crate) fn shown(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
+        address => address.to_string(),
+    }
+}
+
 /// A URL, taken apart.
 pub(crate) struct Url {
     pub(crate) servers: Servers,
@@ -150,7 +158,9 @@ fn invalid(what: &'static str) -> Failed {
 
 #[cfg(test)]
 mod tests {
-    use super::{Servers, Url};
+    use redis::ConnectionAddr;
+
+    use super::{Servers, Url, shown};
 
     /// The addresses, the name, and who asks.
     fn told(url: &str) -> Option<(Vec<String>, String, String)> {
@@ -162,6 +172,13 @@ mod tests {
         };
         let user = format!("{:?} {:?} {} {is_secure}", user.username(), user.password(), user.db());
         Some((addresses.iter().map(ToString::to_string).collect(), name, user))
+    }
+
+    #[test]
+    fn an_address_is_shown_as_it_can_be_pasted() {
+        let tcp = |host: &str| shown(&ConnectionAddr::Tcp(host.to_owned(), 7000));
+        assert_eq!(["h", "127.0.0.1", "::1"].map(tcp), ["h:7000", "127.0.0.1:7000", "[::1]:7000"]);
+        assert_eq!(shown(&ConnectionAddr::Unix("/r.sock".into())), "/r.sock");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::address::shown;
 use crate::breaker::Circuit;
 use crate::call::Call;
 use crate::deadline;
@@ -193,7 +194,7 @@ impl Cluster {
         command.arg("SLOTS");
         let told = self.access.ask_once(address, &command).await?;
         let node = |address| old.at(&address).cloned().unwrap_or_else(|| self.new_node(address));
-        let none = || Failed::new(Failure::Clusterdown, format!("{address} knows of no slots"));
+        let none = || Failed::new(Failure::Clusterdown, format!("{} knows of no slots", shown(address)));
         Map::read(&told, address, node).ok_or_else(none)
     }
 
@@ -234,7 +235,7 @@ impl Cluster {
         }
         map.nodes.iter().find_map(|node| {
             let failed = node.server.trouble()?;
-            Some(Failed::new(failed.class, format!("{}: {}", node.address, failed.detail)))
+            Some(Failed::new(failed.class, format!("{}: {}", shown(&node.address), failed.detail)))
         })
     }
 

@@ -14,7 +14,7 @@ use redis::{ConnectionAddr, cmd};
 use spillgate_core::{QuotaError, Time};
 
 use crate::Settings;
-use crate::address::{Servers, Url};
+use crate::address::{Servers, Url, shown};
 use crate::failure::{Failed, Failure};
 use crate::first::first_of;
 use crate::sentinels::Sentinels;
@@ -135,8 +135,8 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
         Location::At(_) => Vec::new(),
     };
     let told = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Failed>)| SentinelReport {
-        address: address.to_string(),
-        primary: primary.map(|primary| primary.to_string()),
+        address: shown(&address),
+        primary: primary.map(|primary| shown(&primary)),
     };
     Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(told).collect() })
 }
@@ -154,7 +154,7 @@ async fn cluster(
     let report = ClusterReport {
         state: told.and_then(|told| field(&told, "cluster_state")),
         slots: shards.iter().map(Shard::slots).sum(),
-        alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| shard.primary.to_string()).collect(),
+        alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| shown(&shard.primary)).collect(),
     };
     let mut servers = Vec::new();
     for shard in &shards {
@@ -216,7 +216,7 @@ async fn look(
 impl ServerReport {
     fn of(address: &ConnectionAddr) -> ServerReport {
         ServerReport {
-            address: address.to_string(),
+            address: shown(address),
             info: None,
             failed: None,
             forbidden: Vec::new(),

@@ -12,6 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use redis::{ConnectionAddr, Pipeline, Value};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::address::shown;
 use crate::failure::{Failed, Failure};
 use crate::target::{Access, Connected};
 
@@ -44,7 +45,7 @@ impl Sentinels {
                 self.last.store(Some(Arc::new(address)));
                 Ok(primary)
             }
-            _ => Err(Failed::new(Failure::Readonly, format!("{address} is no primary"))),
+            _ => Err(Failed::new(Failure::Readonly, format!("{} is no primary", shown(&address)))),
         }
     }
 
@@ -75,7 +76,7 @@ impl Sentinels {
                 Err(error) => {
                     was_refused |= !matches!(error.class, Failure::Disconnected | Failure::Timeout);
                     if i >= failed.0 {
-                        let detail = format!("the sentinel {}: {}", self.addresses[i], error.detail);
+                        let detail = format!("the sentinel {}: {}", shown(&self.addresses[i]), error.detail);
                         failed = (i, Failed::new(error.class, detail));
                     }
                 }

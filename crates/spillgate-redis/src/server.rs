@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::{Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::Instant;
 
+use crate::address::shown;
 use crate::breaker::Circuit;
 use crate::call::Call;
 use crate::deadline;
@@ -111,9 +112,9 @@ impl Server {
     /// Where it was found last, if it was, and whether there is a connection.
     pub(crate) fn node(&self) -> NodeStatus {
         let address = match &self.links.target.location {
-            Location::At(address) => address.to_string(),
+            Location::At(address) => shown(address),
             Location::ToldBy(sentinels) => {
-                self.links.found().map_or_else(|| sentinels.name.clone(), |address| address.to_string())
+                self.links.found().map_or_else(|| sentinels.name.clone(), |address| shown(&address))
             }
         };
         NodeStatus { address, is_connected: self.links.is_live() }

@@ -171,7 +171,8 @@ fn wrapped(text: &str) -> Vec<String> {
 }
 
 fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
-    let mut all: Vec<Finding> = report.cluster.iter().flat_map(|it| cluster(it, &store::user(settings))).collect();
+    let of_cluster = |it| cluster(it, &report.servers, &store::user(settings));
+    let mut all: Vec<Finding> = report.cluster.iter().flat_map(of_cluster).collect();
     if !report.sentinels.is_empty() {
         let info = report.servers.first().and_then(|server| server.info.as_ref());
         all.extend([sentinels(&report.sentinels, &report.servers), failover(info)]);
@@ -184,7 +185,7 @@ fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
     all
 }
 
-fn cluster(cluster: &ClusterReport, user: &str) -> Vec<Finding> {
+fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec<Finding> {
     let state = match cluster.state.as_deref() {
         None => Finding::unknown("cluster"),
         Some("ok") => Finding::good("cluster", "ok"),
@@ -203,8 +204,30 @@ fn cluster(cluster: &ClusterReport, user: &str) -> Vec<Finding> {
             Finding::new("slots", Grade::Mend, format!("{slots} of {SLOTS} have a node"), help)
         }
     };
-    let replicas = match &cluster.alone[..] {
-        [] if cluster.slots == 0 => return vec![state, slots],
+    if cluster.slots == 0 {
+        return vec![state, slots];
+    }
+    // A primary knows its own replicas before the cluster does.
+    let has_one = |address: &&String| servers.iter().any(|it| it.address == **address && has_replicas(it));
+    let (unlisted, alone): (Vec<_>, Vec<_>) = cluster.alone.iter().partition(has_one);
+    let mut found = vec![state, slots, replicas(&alone, user)];
+    if !unlisted.is_empty() {
+        let unlisted: Vec<_> = unlisted.into_iter().map(String::as_str).collect();
+        let help = "a replica is listed when it has its data and the nodes have heard of it: look again in a few seconds. \
+                    What stays away is no node of the cluster, and does not take over";
+        let text = format!("the cluster does not list that of {} yet", unlisted.join(", "));
+        found.push(Finding::new("replicas", Grade::Note, text, help));
+    }
+    found
+}
+
+fn has_replicas(server: &ServerReport) -> bool {
+    server.info.as_ref().is_some_and(|info| info.replicas > 0)
+}
+
+/// `alone` are the primaries that have none.
+fn replicas(alone: &[&String], user: &str) -> Finding {
+    match alone {
         [] if user == "default" => Finding::good("replicas", "each primary has one"),
         [] => {
             let help = format!(
@@ -216,10 +239,10 @@ fn cluster(cluster: &ClusterReport, user: &str) -> Vec<Finding> {
         alone => {
             let help =
                 "when such a node is gone, its limits are left to on_store_failure until it is back: add replicas";
+            let alone: Vec<_> = alone.iter().map(|address| address.as_str()).collect();
             Finding::new("replicas", Grade::Note, format!("none of {}", alone.join(", ")), help)
         }
-    };
-    vec![state, slots, replicas]
+    }
 }
 
 /// Whether all sentinels of the URL say where the primary is.

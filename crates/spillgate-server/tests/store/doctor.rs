@@ -193,6 +193,40 @@ fn doctor_has_a_cluster_created_that_is_none_yet() {
     assert!(grades(&told).iter().all(|(what, _)| what != "replicas"), "{told}");
 }
 
+/// As it is with a cluster that was just made: a primary knows its replica, and the others have not heard of it.
+#[test]
+fn a_replica_that_the_cluster_does_not_list_yet_is_not_missing() {
+    let (cluster, folder) = (Cluster::start(), rules(LIMITS));
+    let addresses = [0, 1, 2].map(|node: usize| cluster.nodes[node].url().replace("redis://", ""));
+    let port = addresses[0].rsplit(':').next().expect("a port");
+    let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", port]);
+    let follows = || cluster.nodes[0].run(&["info", "replication"]).contains("state=online");
+    eventually("the replica follows", || follows().then_some(()));
+    let told = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
+    let findings =
+        told["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "replicas");
+    let found: Vec<_> = findings.map(|finding| finding["found"].as_str().unwrap_or_default()).collect();
+    let [none, unlisted] = found[..] else { panic!("{told}") };
+    assert!(none.starts_with("none of ") && !none.contains(&addresses[0]), "{told}");
+    assert!(addresses[1..].iter().all(|address| none.contains(address)), "{told}");
+    assert_eq!(unlisted, format!("the cluster does not list that of {} yet", addresses[0]), "{told}");
+}
+
+#[test]
+fn doctor_shows_ipv6_nodes_as_they_can_be_pasted() {
+    let (node, _) = Redis::start_node();
+    let folder = rules(LIMITS);
+    assert_eq!(node.run(&["cluster", "addslotsrange", "0", "16383"]), "OK");
+    assert_eq!(node.run(&["config", "set", "cluster-announce-ip", "::1"]), "OK");
+    eventually("it tells of itself so", || node.run(&["cluster", "slots"]).contains("::1").then_some(()));
+    // Whether it can be reached there does not matter.
+    let url = node.url().replace("redis://", "redis-cluster://");
+    let address = url.replace("redis-cluster://127.0.0.1", "[::1]");
+    let told = json(&folder.run(&format!("doctor --json --store {url}"))).to_string();
+    assert!(told.contains(&format!("\"server\":\"{address}\"")), "{told}");
+    assert!(told.contains(&format!("none of {address}")) && !told.contains("\"::1"), "{told}");
+}
+
 #[test]
 fn doctor_without_a_password_says_that_it_needs_one() {
     let (redis, folder) = (Redis::start_at(free_port(), &["--requirepass", "hush"]), rules(LIMITS));
