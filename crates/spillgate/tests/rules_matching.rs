@@ -219,7 +219,7 @@ fn defaults_hold_for_files_that_say_nothing() {
                 {key: a, value: 'xy*', rate_limit: {unit: day, limit: 2}}]";
     let files = [RulesFile { name: "d.yaml".into(), text: text.into() }];
     for (compat_envoy, limit) in [(false, 2), (true, 1)] {
-        let rules = Rules::parse_with(&files, Defaults { compat_envoy }).expect("good rules");
+        let rules = Rules::parse_with(&files, Defaults { compat_envoy, ..Defaults::default() }).expect("good rules");
         assert!(rules.domains().all(|domain| domain.compat_envoy == compat_envoy));
         assert_eq!(rules.find("d", &[("a", "xyz")]).expect("a rule").limits[0].requests_per_unit, limit);
     }

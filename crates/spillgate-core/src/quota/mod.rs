@@ -285,6 +285,13 @@ impl Quota {
         self.on_store_failure
     }
 
+    /// The same quota with another answer for while the store fails.
+    #[must_use]
+    pub const fn with_on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Quota {
+        self.on_store_failure = on_store_failure;
+        self
+    }
+
     /// Whether the algorithm has the operation: leases are not forced, and only they are renewed.
     #[must_use]
     pub const fn supports(&self, op: OpKind) -> bool {

@@ -156,7 +156,10 @@ pub(super) fn rules_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems>
 
 /// What the files say.
 pub(super) fn rules_of(settings: &Settings, files: &[RulesFile]) -> Result<Rules, Problems> {
-    let parsed = Rules::parse_with(files, Defaults { compat_envoy: settings.compat_envoy });
+    let parsed = Rules::parse_with(
+        files,
+        Defaults { compat_envoy: settings.compat_envoy, on_store_failure: settings.on_store_failure },
+    );
     let mut rules =
         parsed.map_err(|errors| Problems(errors.iter().map(|error| without_secrets(error.clone())).collect()))?;
     rules.warn_of_long_values(files, settings.limits.value);

@@ -59,13 +59,13 @@ pub(super) fn limiter(settings: &Settings, snapshot: Option<&LockedFile>) -> Res
              store; store.tls.server_name asks for a name"
         );
     }
-    let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new).unwrap_or_else(|| {
+    let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
+    if nodes.is_none() && settings.on_store_failure == OnStoreFailure::Local {
         tracing::info!(
             "store.expected_nodes is not set: while the store fails, limits that come with a call are counted whole here"
         );
-        NonZeroU32::MIN
-    });
-    let fallback = Fallback::new(MemoryStore::new(memory), nodes);
+    }
+    let fallback = Fallback::new(MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
     let shared = Shared::new(store, fallback, settings.store.deadline);
     Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), keys))
 }
@@ -226,8 +226,8 @@ pub(super) fn unserved_by_server(settings: &Settings, rules: &Rules) -> Vec<Trou
              and nobody said how many servers there are",
             origin(limit)
         );
-        let help = "set `store.expected_nodes` to the most servers that share the store, or give the limit \
-                    `on_store_failure: allow`, `deny` or `error`";
+        let help = "set `store.expected_nodes` to the most servers that share the store, or give the limit, or all of them \
+                    in the settings, `on_store_failure: allow`, `deny` or `error`";
         found.push(Trouble::new(message, help));
     }
     found

@@ -1,5 +1,7 @@
 //! How a service behaves: what it refuses, and what one request can hold.
 
+use spillgate::OnStoreFailure;
+
 use crate::settings::{Limits, Settings};
 
 /// What one request can hold.
@@ -39,13 +41,19 @@ pub struct ServiceOptions {
     pub shadow: bool,
     /// Refuse what no rule matches.
     pub deny_unmatched: bool,
+    /// What is answered for limits that come with a call while a shared store fails.
+    pub on_store_failure: OnStoreFailure,
     /// What one request can hold.
     pub bounds: Bounds,
 }
 
 impl From<&Settings> for ServiceOptions {
     fn from(settings: &Settings) -> Self {
-        let Settings { shadow, deny_unmatched, limits, .. } = settings;
-        ServiceOptions { shadow: *shadow, deny_unmatched: *deny_unmatched, bounds: Bounds::from(limits) }
+        ServiceOptions {
+            shadow: settings.shadow,
+            deny_unmatched: settings.deny_unmatched,
+            on_store_failure: settings.on_store_failure,
+            bounds: Bounds::from(&settings.limits),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What RLS v3 means, on whatever wire it comes.
 
 use spillgate::rules::{Action, Limit, Unit};
-use spillgate::{Algorithm, Anchor, Decision, Time, Wait};
+use spillgate::{Algorithm, Anchor, Decision, OnStoreFailure, Time, Wait};
 
 use super::{ServiceError, Status};
 
@@ -66,11 +66,12 @@ pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
     if negative { Action::Refund(hits) } else { Action::Take(hits) }
 }
 
-/// The limit that a descriptor brings along; `unit` is its number in `envoy.type.v3.RateLimitUnit`.
+/// The limit that a descriptor brings along; `unit` is its number in `envoy.type.v3.RateLimitUnit`. While a shared store
+/// fails it is answered by `policy`.
 ///
 /// # Errors
 /// There is no such unit.
-pub fn overriding(requests_per_unit: u32, unit: i32) -> Result<Limit, ServiceError> {
+pub fn overriding(requests_per_unit: u32, unit: i32, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
     let unit = match unit {
         1 => Unit::Second,
         2 => Unit::Minute,
@@ -86,7 +87,7 @@ pub fn overriding(requests_per_unit: u32, unit: i32) -> Result<Limit, ServiceErr
             return Err(ServiceError::BadRequest(format!("a descriptor's limit has the unknown unit {other}")));
         }
     };
-    Ok(Limit::overriding(unit, requests_per_unit))
+    Ok(Limit::overriding(unit, requests_per_unit).on_store_failure(policy))
 }
 
 fn saturated(units: u64) -> u32 {
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn units_have_the_numbers_of_the_wire() {
-        let unit = |number| overriding(7, number).ok().and_then(|limit| limit.unit);
+        let unit = |number| overriding(7, number, OnStoreFailure::Deny).ok().and_then(|limit| limit.unit);
         let units = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Month, Unit::Year];
         assert_eq!((1..=6).filter_map(unit).collect::<Vec<_>>(), units);
         assert_eq!([unit(0), unit(7), unit(-1)], [None; 3]);

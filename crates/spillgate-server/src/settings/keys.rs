@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate::OnFull;
 use spillgate::headers::HeaderStyle;
+use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::{FixedWindow, LogForm};
 
 use super::values::Value;
@@ -105,6 +105,10 @@ pub const KEYS: &[Key] = &[
         "envoy gives all rules files the reference server's habits, as `compat: envoy` in each does: descriptors charged \
          alone and in order, refused hits too, first-declared wildcard; or off",
         |s, v| s.compat_envoy = v.word(&[("off", false), ("envoy", true)])?),
+    key!("on_store_failure", One "POLICY", "local",
+        "What is answered for a limit without an on_store_failure of its own while the shared store does not decide: local \
+         (each server admits its part of the limit), allow, deny or error; limits that come with a call too",
+        |s, v| s.on_store_failure = v.word(&OnStoreFailure::ALL.map(|policy| (policy.as_str(), policy)))?),
     key!("shadow", Switch "BOOL", "false",
         "Judge and count every request, but refuse none",
         |s, v| s.shadow = v.bool()?),
@@ -131,7 +135,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
         "Servers that share the store: each admits this part of a limit while the store cannot be reached \
-         (on_store_failure: local, which is what limits have unless they say otherwise); without it a limit that \
+         (on_store_failure: local, which is what limits have unless they or the settings say otherwise); without it a limit that \
          comes with a call is then counted whole on each",
         |s, v| s.store.expected_nodes = u32::try_from(v.count(1..=100_000)?).ok()),
     key!("store.key_secret_file", One "FILE", "",

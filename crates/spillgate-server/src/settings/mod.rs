@@ -21,8 +21,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use spillgate::OnFull;
 use spillgate::headers::HeaderStyle;
+use spillgate::{OnFull, OnStoreFailure};
 
 pub use error::SettingsError;
 pub use keys::{KEYS, Key, Shape};
@@ -48,6 +48,8 @@ pub struct Settings {
     pub rules: Vec<PathBuf>,
     /// All rules files have the reference server's habits.
     pub compat_envoy: bool,
+    /// What is answered for limits that do not say it while a shared store fails.
+    pub on_store_failure: OnStoreFailure,
     /// Judge and count, never refuse.
     pub shadow: bool,
     /// Refuse what no rule matches.

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use spillgate::OnFull;
 use spillgate::headers::HeaderStyle;
+use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::{FixedWindow, LogForm};
 
 use super::error::{SettingsError, Source};
@@ -298,9 +298,10 @@ impl Resolver {
         }
     }
 
-    /// The keys of stores that say something else than the default: writing that out says nothing that could be lost.
+    /// The keys about stores that say something else than the default: writing that out says nothing that could be lost.
     fn changed(&self) -> Vec<&'static str> {
-        let stores = KEYS.iter().filter(|key| ["store.", "memory."].iter().any(|group| key.path.starts_with(group)));
+        let groups = ["store.", "memory.", "on_store_failure"];
+        let stores = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
         stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
@@ -435,6 +436,7 @@ fn blank() -> Settings {
         admin_token_file: None,
         rules: Vec::<PathBuf>::new(),
         compat_envoy: false,
+        on_store_failure: OnStoreFailure::Local,
         shadow: false,
         deny_unmatched: false,
         workers: None,

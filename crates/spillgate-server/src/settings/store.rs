@@ -148,7 +148,7 @@ pub(super) fn disagreements(
     let mut found = Vec::new();
     if store.url == StoreUrl::Memory {
         const MEND: &str = "take it out, or set `store.url` to where the fleet counts: redis://127.0.0.1:6379";
-        let others = changed.iter().filter(|path| path.starts_with("store."));
+        let others = changed.iter().filter(|path| !path.starts_with("memory."));
         found.extend(
             others.map(|path| (*path, format!("`{path}` is for a shared store, and this one is memory"), MEND)),
         );

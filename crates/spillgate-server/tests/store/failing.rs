@@ -89,6 +89,32 @@ fn started_without_a_store_it_answers_by_policy_and_recovers_by_itself() {
     assert_eq!(metric(&server, "spillgate_store_recoveries_total"), 1);
 }
 
+/// Limits of the rules that say nothing, and those that come with a call. Nobody has to say how many servers there are.
+#[test]
+fn the_setting_on_store_failure_is_for_all_limits_that_do_not_say_one() {
+    let folder = rules(
+        "  - {key: silent, rate_limit: {unit: year, requests_per_unit: 4}}\n  \
+           - {key: allow, rate_limit: {unit: year, requests_per_unit: 4, on_store_failure: allow}}\n",
+    );
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let arguments = ["--store", &url, "--on-store-failure", "deny", "--allow-http", "override"];
+    let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    assert_eq!(judged(server.http(), "silent", "a"), (429, "policy".to_owned()));
+    assert_eq!(judged(server.http(), "allow", "a"), (200, "policy".to_owned()));
+    let status =
+        |path: &str, body: &str| plain_http::request(server.http(), "POST", path, &[], body).expect("an answer").status;
+    assert_eq!(status("/v1/hit", r#"{"bucket":"mail","key":"bob","limit":5,"window_ms":60000}"#), 429);
+    let entries = r#""entries":[{"key":"allow","value":"b"}]"#;
+    let brought =
+        format!(r#"{{"domain":"api","descriptors":[{{{entries},"limit":{{"requestsPerUnit":5,"unit":"YEAR"}}}}]}}"#);
+    assert_eq!(status("/json", &brought), 429);
+    assert!(
+        !server.process.stderr().iter().any(|line| line.contains("expected_nodes")),
+        "{:?}",
+        server.process.stderr()
+    );
+}
+
 #[test]
 fn over_grpc_the_policy_error_is_unavailable_so_that_the_proxy_decides() {
     let folder = policies();

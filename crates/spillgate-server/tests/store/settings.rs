@@ -31,6 +31,8 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
         ("--store redis://h --store-scripts maybe", "neither true nor false"),
         ("--store redis://h --store-deny-cache none", "write a whole number"),
         ("--store-deadline 20ms", "`store.deadline` is for a shared store, and this one is memory"),
+        ("--on-store-failure deny", "`on_store_failure` is for a shared store, and this one is memory"),
+        ("--store redis://h --on-store-failure alow", "did you mean `allow`?"),
         ("--store redis://h --memory-snapshot-path s", "is for the memory store"),
         ("--store redis://h --store-user u", "`store.user` has no password"),
         ("--store redis://v:w@h --store-user u", "both say who logs in"),

@@ -36,6 +36,8 @@ pub use plan::{Action, Descriptor, Plan, Planned, Request};
 pub use report::{RulesError, RulesErrors, Warning};
 pub use schema::SCHEMA;
 
+use spillgate_core::OnStoreFailure;
+
 use index::{Explained, Index};
 
 /// The largest rules file, in bytes.
@@ -68,6 +70,8 @@ pub struct RulesFile {
 pub struct Defaults {
     /// The reference server's habits, as by `compat: envoy` at the top of each file.
     pub compat_envoy: bool,
+    /// What is answered for a limit without `on_store_failure` while a shared store fails.
+    pub on_store_failure: OnStoreFailure,
 }
 
 /// The rules of one load: immutable and indexed.

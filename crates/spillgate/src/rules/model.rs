@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate_core::{Algorithm, Anchor, Binding, Denied, OpKind, Quota, QuotaBuilder};
+use spillgate_core::{Algorithm, Anchor, Binding, Denied, OnStoreFailure, OpKind, Quota, QuotaBuilder};
 
 use super::pattern::Pattern;
 
@@ -171,6 +171,14 @@ impl Limit {
 }
 
 impl Limit {
+    /// The same limit with another answer for while a shared store fails.
+    #[must_use]
+    pub fn on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Limit {
+        self.quota = self.quota.with_on_store_failure(on_store_failure);
+        self.charged = self.charged.map(|charged| Box::new(charged.with_on_store_failure(on_store_failure)));
+        self
+    }
+
     /// What can be asked of this limit, so that whoever loads rules can ask whether a store
     /// [supports](spillgate_core::Store::supports) all of it.
     pub fn operations(&self) -> impl Iterator<Item = OpKind> {

@@ -97,7 +97,8 @@ impl RateLimits {
     fn overrides(&self, descriptors: &[RateLimitDescriptor]) -> Result<Vec<Limit>, Status> {
         let bounded = descriptors.iter().take(self.service.options().bounds.descriptors);
         let limits = bounded.filter_map(|descriptor| descriptor.limit.as_ref());
-        let limits: Result<_, _> = limits.map(|wire| overriding(wire.requests_per_unit, wire.unit)).collect();
+        let policy = self.service.options().on_store_failure;
+        let limits: Result<_, _> = limits.map(|wire| overriding(wire.requests_per_unit, wire.unit, policy)).collect();
         limits.map_err(|error| status(&self.service.rejected(error)))
     }
 }

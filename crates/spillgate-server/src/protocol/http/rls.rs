@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use smallvec::SmallVec;
 use spillgate::rules::{Descriptor, Limit, Request, Unit};
-use spillgate::{Clock, Time};
+use spillgate::{Clock, OnStoreFailure, Time};
 
 use crate::service::rls::{Shown, action, overriding};
 use crate::service::{ServiceError, Status};
@@ -58,9 +58,10 @@ pub(super) async fn should_rate_limit<C: Clock>(
     let wire: RateLimitRequest<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let wire_descriptors: SmallVec<[&RateLimitDescriptor<'_>; 4]> =
         wire.descriptors.iter().flatten().map(|Object(descriptor)| descriptor).collect();
+    let policy = state.0.service.options().on_store_failure;
     let limits: Vec<Option<Limit>> = wire_descriptors
         .iter()
-        .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| brought(limit)).transpose())
+        .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| brought(limit, policy)).transpose())
         .collect::<Result<_, ServiceError>>()
         .map_err(|error| state.0.service.rejected(error))?;
     let entries: SmallVec<[(&str, &str); 8]> = wire_descriptors
@@ -101,10 +102,10 @@ fn text<'b>(text: &'b Option<Text<'_>>) -> &'b str {
     text.as_deref().unwrap_or_default()
 }
 
-fn brought(wire: &RateLimitOverride) -> Result<Limit, ServiceError> {
+fn brought(wire: &RateLimitOverride, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
     // Nothing larger was read.
     let units = wire.requests_per_unit.map_or(0, |units| u32::try_from(units.0).unwrap_or(u32::MAX));
-    overriding(units, wire.unit.map_or(0, |unit| unit.0))
+    overriding(units, wire.unit.map_or(0, |unit| unit.0), policy)
 }
 
 fn descriptor_status<'a>(status: &Status<'a>, now: Time) -> DescriptorStatus<'a> {

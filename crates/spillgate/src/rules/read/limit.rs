@@ -28,6 +28,8 @@ pub(super) struct Around<'a> {
     pub(super) steps: &'a [RuleStep],
     /// Refusals are charged unless the limit says otherwise.
     pub(super) compat_envoy: bool,
+    /// What holds for a limit that does not say it.
+    pub(super) on_store_failure: OnStoreFailure,
 }
 
 const ALGORITHMS: [(&str, Algorithm); 7] = [
@@ -67,7 +69,8 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
     let window = window(&fields, algorithm, around, reporter);
     let policy = Policy::read(&fields, algorithm, around, reporter);
     let (requests_per_unit, (unit, window)) = (requests_per_unit?, window?);
-    let mut builder = options(QuotaBuilder::new(algorithm, requests_per_unit, window), &fields, reporter);
+    let builder = QuotaBuilder::new(algorithm, requests_per_unit, window).on_store_failure(around.on_store_failure);
+    let mut builder = options(builder, &fields, reporter);
     if let Some(denied) = denied(&fields, algorithm, policy.post_paid, around, reporter) {
         builder = builder.denied(denied);
     }

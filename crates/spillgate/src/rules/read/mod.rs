@@ -9,6 +9,8 @@ mod section;
 
 use std::sync::Arc;
 
+use spillgate_core::OnStoreFailure;
+
 use self::errors::{Errors, Reporter};
 use self::limit::{Around, Parsed};
 use self::scalar::{boolean, choice, text};
@@ -49,6 +51,7 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
                     path_bytes: 0,
                     domain: "".into(),
                     compat_envoy: defaults.compat_envoy,
+                    on_store_failure: defaults.on_store_failure,
                 };
                 reader.read(&node);
             }
@@ -71,6 +74,7 @@ struct FileReader<'f> {
     path_bytes: usize,
     domain: Arc<str>,
     compat_envoy: bool,
+    on_store_failure: OnStoreFailure,
 }
 
 impl FileReader<'_> {
@@ -323,7 +327,8 @@ impl FileReader<'_> {
 
     fn limit(&mut self, node: &Node, at: At) -> Option<Parsed> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: at.line };
-        let around = Around { origin, at, steps: &self.steps, compat_envoy: self.compat_envoy };
+        let FileReader { compat_envoy, on_store_failure, .. } = *self;
+        let around = Around { origin, at, steps: &self.steps, compat_envoy, on_store_failure };
         limit::read(node, &around, &mut self.reporter)
     }
 
