@@ -8,6 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use spillgate::{Binding, Decision, Fallback, Hit, MemoryStore, Op, OpKind, Quota, Store, StoreError, Time, Verdict};
 use spillgate_redis::{Failed, Failure, RedisStore};
+use tokio::time::Instant;
 
 /// The store that was picked at the start.
 #[derive(Debug)]
@@ -143,6 +144,15 @@ impl Shared {
         self.store.decide_within(timeout, None, &hits, &mut [Decision::default()]).await
     }
 
+    /// When a question that is asked now, with that time of its own, has to be answered.
+    pub(super) fn until(&self, timeout: Option<Duration>) -> Instant {
+        Instant::now() + self.time(timeout)
+    }
+
+    fn time(&self, timeout: Option<Duration>) -> Duration {
+        timeout.map_or(self.deadline, |timeout| timeout.min(self.deadline))
+    }
+
     async fn ask(
         &self,
         now: Time,
@@ -150,7 +160,7 @@ impl Shared {
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let timeout = timeout.map_or(self.deadline, |timeout| timeout.min(self.deadline));
+        let timeout = self.time(timeout);
         self.fallback.decide(&Timed { shared: self, timeout }, now, hits, decisions).await
     }
 }

@@ -31,6 +31,7 @@ use spillgate::{
 };
 use spillgate_redis::Failure;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::Level;
 
 use crate::metrics::{Metrics, Outcome};
@@ -342,8 +343,8 @@ impl<C: Clock> Service<C> {
         Ok(verdict)
     }
 
-    /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time; a store that has to
-    /// be waited for is asked for all of them at once.
+    /// `compat: envoy`: each descriptor is judged and charged alone, in order, at the same time. A store that has to be waited
+    /// for is asked at once for those that share no state, and for the others in their order.
     async fn ask_separately(
         &self,
         now: Time,
@@ -353,19 +354,31 @@ impl<C: Clock> Service<C> {
     ) -> Result<Verdict, ServiceError> {
         let hits_of = |planned: &Planned<'_>| planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
         let hits: SmallVec<[SmallVec<[Hit<'_>; 4]>; 4]> = plan.descriptors.iter().map(hits_of).collect();
-        let asked = hits.iter().map(|hits| async move {
-            let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-            let verdict = self.ask(now, timeout, hits, &mut own).await?;
-            Ok::<_, ServiceError>((verdict.source, own))
+        let until = self.limiter.store().shared().map(|shared| shared.until(timeout));
+        let chains = chains(&hits);
+        let (hits, chains) = (&hits, &chains);
+        let asked = (0..hits.len()).filter(|place| chains[*place] == *place).map(|first| async move {
+            let mut answered: SmallVec<[_; 1]> = SmallVec::new();
+            for place in (first..hits.len()).filter(|place| chains[*place] == first) {
+                let hits = &hits[place];
+                let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+                // All of a chain has the time of one question.
+                let left = || until.map(|until| until.saturating_duration_since(Instant::now()));
+                let timeout = if answered.is_empty() { timeout } else { left() };
+                let verdict = self.ask(now, timeout, hits, &mut own).await?;
+                answered.push((place, verdict.source, own));
+            }
+            Ok::<_, ServiceError>(answered)
         });
         let mut source = Source::Store;
-        for (planned, asked) in plan.descriptors.iter().zip(join_all(asked).await) {
-            let (own_source, own) = asked?;
-            if own_source != Source::Store {
-                source = own_source;
-            }
-            for ((index, _), decision) in planned.hits.iter().zip(own) {
-                decisions[*index] = decision;
+        for asked in join_all(asked).await {
+            for (place, own_source, own) in asked? {
+                if own_source != Source::Store {
+                    source = own_source;
+                }
+                for ((index, _), decision) in plan.descriptors[place].hits.iter().zip(own) {
+                    decisions[*index] = decision;
+                }
             }
         }
         Ok(Verdict { source, ..Verdict::of(&plan.hits, decisions, now) })
@@ -423,6 +436,20 @@ impl<C: Clock> Service<C> {
             }
         }
     }
+}
+
+/// The first question of the chain that each is in: questions about one state have to wait for one another.
+fn chains(hits: &[SmallVec<[Hit<'_>; 4]>]) -> SmallVec<[usize; 4]> {
+    let mut chains: SmallVec<[usize; 4]> = (0..hits.len()).collect();
+    for (place, own) in hits.iter().enumerate() {
+        for other in 0..place {
+            if hits[other].iter().any(|hit| own.iter().any(|own| own.key == hit.key)) {
+                let (first, last) = (chains[place].min(chains[other]), chains[place].max(chains[other]));
+                chains.iter_mut().filter(|chain| **chain == last).for_each(|chain| *chain = first);
+            }
+        }
+    }
+    chains
 }
 
 fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {

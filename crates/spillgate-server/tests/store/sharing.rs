@@ -149,6 +149,31 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
     assert_eq!(by_cache(), 6);
 }
 
+/// Costs of 6, 6 and 4 fill a limit of 10 only in their order; with the last one asked before the second, both would pass.
+#[test]
+fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
+    let limit = |key: &str| format!("{{key: {key}, rate_limit: {{unit: year, requests_per_unit: 10}}}}");
+    let redis = Redis::start();
+    let text = format!("domain: api\ncompat: envoy\ndescriptors: [{}, {}]\n", limit("user"), limit("other"));
+    let folder = Folder::new(&[("rules.yaml", &text)]);
+    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-deny-cache", "off"]].concat());
+    let runtime = Runtime::new().expect("a runtime");
+    let mut client = runtime.block_on(client(&server));
+    let mut turn = |number: u32| {
+        let user = format!("u{number}");
+        let mut asked = request("user", &[&user, &user, &user]);
+        asked.descriptors.extend(request("other", &[&user]).descriptors);
+        for (descriptor, cost) in asked.descriptors.iter_mut().zip([6, 6, 4, 10]) {
+            descriptor.hits_addend = Some(cost);
+        }
+        let answer = runtime.block_on(client.should_rate_limit(asked)).expect("an answer").into_inner();
+        answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
+    };
+    for number in 0..500 {
+        assert_eq!(turn(number), [true, false, false, true], "{number}");
+    }
+}
+
 /// Neither of which is that of the thread that watches the store.
 #[test]
 fn a_worker_has_two_connections_to_itself() {
