@@ -70,7 +70,7 @@ fn validate_refuses_what_serve_refuses() {
         (store("key_secret_file: short"), "short holds no key secret"),
         (tls("tls: {ca: none}"), "none cannot be read"),
         (tls("tls: {ca: short}"), "the files under `store.tls`"),
-        (store("deadline: 1h"), "choose 100µs to 60s"),
+        (store("deadline: 1h"), "choose 100us to 1m"),
     ] {
         folder.write("s.yaml", &text);
         let served = refused(&folder, "-c s.yaml");
