@@ -11,7 +11,7 @@ use std::time::Duration;
 use ::http::Request;
 use axum::extract::ConnectInfo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tower::ServiceExt;
 
 use crate::metrics::{Closed, Metrics};
@@ -19,6 +19,7 @@ use crate::service::Peer;
 
 use super::io::Transport;
 use super::socket::Socket;
+use super::unread::{Pool, Unread};
 use super::worker::Context;
 use super::{Accepted, App, grpc, http};
 
@@ -35,6 +36,8 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 /// closed its own side: an HTTP/2 client has to answer a PING, each has to close its side, and one
 /// that never does may not hold the server up.
 pub(super) const GOING: Duration = Duration::from_secs(2);
+/// The same for one that was told to go since it was idle.
+const GOING_IDLE: Duration = Duration::from_secs(1);
 
 /// What a protocol lets us ask of a connection.
 pub(super) struct Manners {
@@ -60,14 +63,33 @@ pub(super) trait Connection {
 pub(super) struct Activity {
     pub(super) metrics: Arc<Metrics>,
     pub(super) bytes: Arc<AtomicU64>,
-    /// Requests that began.
+    /// Requests that were read.
     pub(super) begun: AtomicU64,
-    /// HTTP requests in the handler; the connection counts HTTP/2 streams as well.
+    /// HTTP/1 requests in the handler.
     pub(super) open: AtomicUsize,
+    /// HTTP/2 calls that wait for their client to read.
+    pub(super) stalled: AtomicUsize,
+    /// What is held of HTTP/2 answers.
+    pub(super) unread: Unread,
     /// `bytes` when the last HTTP/1 request was answered: what came since then is the head of another.
     pub(super) answered_bytes: AtomicU64,
     /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
     pub(super) draining: AtomicBool,
+}
+
+impl Activity {
+    pub(super) fn new(metrics: &Arc<Metrics>, pool: &Arc<Pool>) -> Activity {
+        Activity {
+            metrics: Arc::clone(metrics),
+            bytes: Arc::default(),
+            begun: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            stalled: AtomicUsize::new(0),
+            unread: Unread::new(pool),
+            answered_bytes: AtomicU64::new(u64::MAX),
+            draining: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Serves one connection until it ends.
@@ -97,14 +119,7 @@ async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) ->
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let activity = Arc::new(Activity {
-        metrics: Arc::clone(&context.metrics),
-        bytes: Arc::default(),
-        begun: AtomicU64::new(0),
-        open: AtomicUsize::new(0),
-        answered_bytes: AtomicU64::new(u64::MAX),
-        draining: AtomicBool::new(false),
-    });
+    let activity = Arc::new(Activity::new(&context.metrics, &context.pool));
     let io = Transport::new(stream, Arc::clone(&activity.bytes));
     match app {
         App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
@@ -138,14 +153,24 @@ pub(super) async fn watch_over(
     context: &Context,
 ) -> Option<Closed> {
     let (limits, mut drain) = (&context.limits, context.drain.clone());
-    let mut looks = interval((limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10)));
+    let mut look_every = (limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10));
     let born = Instant::now();
+    let mut look_at = born + look_every;
     let (mut draining, mut drain_at, mut head_at) = (false, None, None);
-    let (mut begun, mut active_at, mut asked_to_end, mut going) = (0, born, None, limits.receive);
+    // Requests at the last look, and at the last turn; when there was one.
+    let (mut looked, mut begun, mut active_at, mut asked_to_end, mut going) = (0, 0, born, None, GOING_IDLE);
     loop {
+        let serve = |cx: &mut task::Context<'_>| {
+            let polled = connection.poll(cx);
+            let requests = activity.begun.load(Ordering::Relaxed);
+            if requests != begun {
+                (begun, active_at) = (requests, Instant::now());
+            }
+            polled
+        };
         tokio::select! {
             biased;
-            in_peace = poll_fn(|cx| connection.poll(cx)) => {
+            in_peace = poll_fn(serve) => {
                 return if in_peace { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
@@ -155,22 +180,23 @@ pub(super) async fn watch_over(
             }
             () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
                 drain_at = None;
-                going = GOING;
-                looks = interval(GOING / 4);
+                (going, look_every) = (GOING, GOING / 4);
                 asked_to_end = Some(Instant::now());
                 connection.graceful_shutdown();
             }
-            now = looks.tick() => {
-                let requests = activity.begun.load(Ordering::Relaxed);
+            () = sleep_until(look_at) => {
+                let now = Instant::now();
+                activity.unread.give_back();
                 let busy = connection.is_busy() || activity.open.load(Ordering::Relaxed) > 0;
                 let bytes = activity.bytes.load(Ordering::Relaxed);
                 let in_head = !busy && bytes > activity.answered_bytes.load(Ordering::Relaxed);
-                head_at = head_at.filter(|_| in_head && requests == begun).or(in_head.then_some(now));
-                if busy || requests != begun {
-                    (begun, active_at) = (requests, now);
+                head_at = head_at.filter(|_| in_head && begun == looked).or(in_head.then_some(now));
+                active_at = if busy { now } else { active_at };
+                if busy || begun != looked {
+                    looked = begun;
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
                 }
-                let begun_at = if requests == 0 && bytes < manners.greeting_bytes { Some(born) } else { head_at };
+                let begun_at = if begun == 0 && bytes < manners.greeting_bytes { Some(born) } else { head_at };
                 if !busy && begun_at.is_some_and(|since| now >= since + limits.receive) {
                     return Some(Closed::Slow);
                 }
@@ -183,6 +209,8 @@ pub(super) async fn watch_over(
                     }
                     _ => {}
                 }
+                let ends_at = asked_to_end.map_or(active_at + limits.idle, |asked| asked + going);
+                look_at = (now + look_every).min(ends_at);
             }
         }
     }

@@ -1,278 +1,57 @@
-//! gRPC connections, on h2 alone.
-//!
-//! A connection reads all that is there, then answers the calls that it read in a row, and only then writes: a row is
-//! decided at one time, in order, and leaves in one write. A call that has to wait, for the rest of its message or for
-//! its decision, goes on as a task of its own and holds up no other. The row ends when it has a number of these: all
-//! other tasks have a turn then, among them those that write to the store, before the rest is answered.
+//! gRPC connections.
 
-use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{self, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::server::{Builder, Handshake, SendResponse};
-use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use h2::RecvStream;
 use http::{Request, Response};
-use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
 
-use crate::metrics::{Closed, Metrics};
+use crate::metrics::Closed;
 use crate::protocol::grpc::{AnswerBody, Call, Grpc, GrpcConnection};
 
-use super::connection::{
-    Activity, CONNECTION_WINDOW_BYTES, Connection, HEADER_LIST_BYTES, Manners, PING_EVERY, STREAM_WINDOW_BYTES,
-    unless_panic, watch_over,
-};
+use super::connection::{Activity, Manners, watch_over};
+use super::http2::{Handler, connection};
 use super::io::{StreamBody, TimedBody};
-use super::runner::Runner;
 use super::worker::Context;
 
 /// Bytes of a client's first words: the preface and an empty SETTINGS frame.
 const GREETING_BYTES: u64 = 24 + 9;
 
-/// Calls of a row that have to wait, at most: a store elsewhere decides these while we get to the next ones.
-const WAITING_MAX: usize = 32;
-
 const MANNERS: Manners = Manners { greeting_bytes: GREETING_BYTES, farewell: Duration::ZERO };
-
-type Stream = (Request<RecvStream>, SendResponse<Bytes>);
 
 pub(super) async fn serve<I>(io: I, grpc: &Grpc, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = &context.limits;
-    let handshake = Builder::new()
-        .max_concurrent_streams(limits.streams)
-        .max_header_list_size(HEADER_LIST_BYTES)
-        .initial_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .handshake(io);
-    let calls = Arc::new(Calls { grpc: grpc.connection(), activity: Arc::clone(activity), receive: limits.receive });
-    let connection = Streams {
-        state: State::Greeting { handshake, told_to_go: false },
-        read: VecDeque::new(),
-        runner: Runner::new(),
-        answer: |stream, came| answer(Arc::clone(&calls), stream, came),
-        at_one_time: |row: &mut dyn FnMut()| calls.grpc.at_one_time(row),
-        activity,
-        streams_max: limits.streams as usize,
-        patience: limits.receive,
-    };
-    watch_over(connection, activity, &MANNERS, context).await
+    let calls = Calls { grpc: grpc.connection(), receive: context.limits.receive };
+    watch_over(connection(io, calls, activity, &context.limits), activity, &MANNERS, context).await
 }
 
-/// What the calls of a connection share.
 struct Calls {
     grpc: GrpcConnection,
-    activity: Arc<Activity>,
     /// How long a message may take to come.
     receive: Duration,
 }
 
-/// A connection, and the streams that it has read and not answered.
-struct Streams<'a, I, A, R, F> {
-    state: State<I>,
-    /// Those with the time when they came, `streams_max` at most.
-    read: VecDeque<(Stream, Instant)>,
-    streams_max: usize,
-    runner: Runner<F>,
-    /// Makes the future that answers a stream, which came then.
-    answer: A,
-    /// Runs what answers a row of streams.
-    at_one_time: R,
-    activity: &'a Activity,
-    /// How long the client may take to answer a PING.
-    patience: Duration,
-}
+impl Handler for Calls {
+    type Call = Call<TimedBody<StreamBody>>;
+    type Body = AnswerBody;
 
-enum State<I> {
-    Greeting { handshake: Handshake<I, Bytes>, told_to_go: bool },
-    Serving { connection: h2::server::Connection<I, Bytes>, pulse: Option<Pulse> },
-}
-
-impl<I, A, R, F> Connection for Streams<'_, I, A, R, F>
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Stream, Instant) -> F,
-    R: Fn(&mut dyn FnMut()),
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
-        if let State::Greeting { handshake, told_to_go } = &mut self.state {
-            let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(false) };
-            if *told_to_go {
-                connection.graceful_shutdown();
-            }
-            let pulse = connection.ping_pong().map(|pings| Pulse::new(pings, self.activity, self.patience));
-            self.state = State::Serving { connection, pulse };
-        }
-        let State::Serving { connection, pulse } = &mut self.state else { return Poll::Pending };
-        if pulse.as_mut().is_some_and(|pulse| pulse.has_stopped(cx)) {
-            return Poll::Ready(false);
-        }
-        let mut left_over = self.read.len();
-        loop {
-            let (came, before) = (Instant::now(), self.read.len());
-            // A client can have more accepted than it may have open: it takes them back.
-            while self.read.len() < self.streams_max
-                && let Poll::Ready(stream) = connection.poll_accept(cx)
-            {
-                // What is not answered when the connection ends is dropped: nobody waits for it any more.
-                match stream {
-                    Some(Ok(stream)) => self.read.push_back((stream, came)),
-                    Some(Err(_)) => return Poll::Ready(false),
-                    None => return Poll::Ready(true),
-                }
-            }
-            if self.read.is_empty() {
-                return Poll::Pending;
-            }
-            self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
-            let enough = self.runner.waiting() + WAITING_MAX;
-            (self.at_one_time)(&mut || {
-                while self.runner.waiting() < enough
-                    && let Some((mut stream, came)) = self.read.pop_front()
-                {
-                    // Those of an earlier turn may have been taken back meanwhile.
-                    let is_left_over = left_over > 0;
-                    left_over = left_over.saturating_sub(1);
-                    if !is_left_over || stream.1.poll_reset(cx).is_pending() {
-                        self.runner.run((self.answer)(stream, came));
-                    }
-                }
-            });
-            if !self.read.is_empty() {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-        }
+    fn call(&self, request: Request<RecvStream>, came: Instant) -> Self::Call {
+        Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive)), came)
     }
 
-    /// Answers that lie here because the client does not read them are no work of ours: else it could hold them,
-    /// and the end of the server, for as long as it liked.
-    fn is_busy(&self) -> bool {
-        !self.read.is_empty() || self.runner.waiting() > 0
+    fn answer(&self, call: Self::Call) -> impl Future<Output = Response<AnswerBody>> + Send {
+        self.grpc.answer(call)
     }
 
-    fn graceful_shutdown(&mut self) {
-        match &mut self.state {
-            State::Greeting { told_to_go, .. } => *told_to_go = true,
-            State::Serving { connection, .. } => connection.graceful_shutdown(),
-        }
+    fn failure() -> Response<AnswerBody> {
+        GrpcConnection::failure()
     }
-}
 
-/// Answers one call, which came then, unless the client takes it back.
-fn answer(calls: Arc<Calls>, (request, mut respond): Stream, came: Instant) -> impl Future<Output = ()> {
-    let call = Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), calls.receive)), came);
-    async move {
-        let metrics = &calls.activity.metrics;
-        let answered = {
-            let answer = pin!(calls.grpc.answer(call));
-            let mut answer = pin!(unless_panic(answer, metrics));
-            let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap_or_else(GrpcConnection::failure))),
-                Poll::Pending => respond.poll_reset(cx).map(|_| None),
-            });
-            answered.await
-        };
-        if let Some(answer) = answered {
-            give(answer, &mut respond, metrics).await;
-        }
+    fn at_one_time(&self, row: &mut dyn FnMut()) {
+        self.grpc.at_one_time(row);
     }
 }
-
-/// Sends an answer; a panic in its body ends this call and no other.
-async fn give(answer: Response<AnswerBody>, respond: &mut SendResponse<Bytes>, metrics: &Metrics) {
-    let (head, body) = answer.into_parts();
-    let ends = body.is_end_stream();
-    // Where sending fails, the client has gone.
-    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
-    if !ends && unless_panic(pin!(send(&mut stream, body)), metrics).await.is_none() {
-        stream.send_reset(Reason::INTERNAL_ERROR);
-    }
-}
-
-/// Sends a body as fast as the client takes it: of each stream no more is held than it has room for, and one frame.
-async fn send(stream: &mut SendStream<Bytes>, body: AnswerBody) {
-    let mut body = pin!(body);
-    let mut is_first = true;
-    loop {
-        let frame = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
-            Poll::Pending => stream.poll_reset(cx).map(|_| None),
-            ready => ready,
-        });
-        let frame = match frame.await {
-            Some(Ok(frame)) => frame,
-            Some(Err(_)) => return stream.send_reset(Reason::INTERNAL_ERROR),
-            None => return drop(stream.send_data(Bytes::new(), true)),
-        };
-        let data = match frame.into_data() {
-            Ok(data) => data,
-            Err(frame) => return drop(frame.into_trailers().map(|trailers| stream.send_trailers(trailers))),
-        };
-        // What an answer usually is, one frame, is left to h2 without asking.
-        if !is_first && !has_room(stream).await || stream.send_data(data, false).is_err() {
-            return;
-        }
-        is_first = false;
-    }
-}
-
-/// Waits until the client takes more than was sent; false if it never will.
-async fn has_room(stream: &mut SendStream<Bytes>) -> bool {
-    stream.reserve_capacity(1);
-    while stream.capacity() == 0 {
-        let more = poll_fn(|cx| stream.poll_capacity(cx)).await;
-        if more.is_none_or(|more| more.is_err()) {
-            return false;
-        }
-    }
-    true
-}
-
-/// Whether the client is still there: one that is silent for long is asked by PING.
-struct Pulse {
-    pings: PingPong,
-    bytes: Arc<AtomicU64>,
-    /// How many there were at the last look.
-    seen: u64,
-    asked: bool,
-    patience: Duration,
-    next_look: Pin<Box<Sleep>>,
-}
-
-impl Pulse {
-    fn new(pings: PingPong, activity: &Activity, patience: Duration) -> Pulse {
-        let (bytes, next_look) = (Arc::clone(&activity.bytes), Box::pin(sleep(PING_EVERY)));
-        Pulse { pings, bytes, seen: 0, asked: false, patience, next_look }
-    }
-
-    fn has_stopped(&mut self, cx: &mut task::Context<'_>) -> bool {
-        while self.next_look.as_mut().poll(cx).is_ready() {
-            let bytes = self.bytes.load(Ordering::Relaxed);
-            let silent = bytes == self.seen;
-            if silent && self.asked {
-                return true;
-            }
-            (self.seen, self.asked) = (bytes, silent);
-            if silent {
-                // The last answer has to be taken before there can be another question.
-                let _ = self.pings.poll_pong(cx);
-                let _ = self.pings.send_ping(Ping::opaque());
-            }
-            let pause = if silent { self.patience } else { PING_EVERY };
-            self.next_look.as_mut().reset(Instant::now() + pause);
-        }
-        false
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,99 +1,92 @@
-//! HTTP connections: HTTP/1.1 and HTTP/2 alike.
+//! HTTP connections: HTTP/1.1 on hyper, HTTP/2 as gRPC's.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
-use std::pin::pin;
+use std::mem;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::task::{self, Poll, ready};
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
+use h2::RecvStream;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulConnection;
+use spillgate::{Clock, SystemClock};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::metrics::Closed;
 
-use super::batch::{Batch, Batched};
-use super::connection::{
-    Activity, CONNECTION_WINDOW_BYTES, HEADER_LIST_BYTES, Manners, PING_EVERY, STREAM_WINDOW_BYTES, unless_panic,
-    watch_over,
-};
-use super::io::TimedBody;
+use super::connection::{Activity, Connection, Manners, unless_panic, watch_over};
+use super::http2;
+use super::io::{RequestBody, StreamBody, TimedBody, Transport};
 use super::worker::Context;
 
 /// Bytes of an HTTP/1 request's head.
 const HTTP1_HEAD_BYTES: usize = 32 * 1024;
 
+/// What a client of HTTP/2 says first.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Fields that an answer over HTTP/2 has memory for, at most: it may have got its map from a request with many.
+const FIELDS_MAX: usize = 64;
+
 /// Whatever was sent, without a whole request it is not enough.
 const MANNERS: Manners = Manners { greeting_bytes: u64::MAX, farewell: Duration::from_secs(1) };
 
-/// An HTTP request in the handler.
-struct Open {
-    activity: Arc<Activity>,
-    http1: bool,
-}
-
-impl Open {
-    fn begin(activity: &Arc<Activity>, http1: bool) -> Open {
-        activity.begun.fetch_add(1, Ordering::Relaxed);
-        activity.open.fetch_add(1, Ordering::Relaxed);
-        Open { activity: Arc::clone(activity), http1 }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        if self.http1 {
-            self.activity.answered_bytes.store(self.activity.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        self.activity.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+pub(super) type HttpRequest = Request<TimedBody<RequestBody>>;
 
 /// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
-pub(super) async fn serve<I, A, F, B>(io: I, answer: A, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
+pub(super) async fn serve<I, A, F, B>(
+    io: Transport<I>,
+    answer: A,
+    activity: &Arc<Activity>,
+    context: &Context,
+) -> Option<Closed>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Fn(Request<TimedBody<Incoming>>) -> F,
+    A: Fn(HttpRequest) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Default + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let (batch, limits) = (Batch::default(), &context.limits);
-    let (seen, receive) = (Arc::clone(activity), limits.receive);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let open = Open::begin(&seen, request.version() <= Version::HTTP_11);
-        let answer = answer(request.map(|body| TimedBody::new(body, receive)));
-        async move {
-            let answered = unless_panic(pin!(answer), &open.activity.metrics).await;
-            let mut answer = answered.unwrap_or_else(failure);
-            if open.http1 && open.activity.draining.load(Ordering::Relaxed) {
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<_, Infallible>(answer)
+    let (receive, limits) = (context.limits.receive, &context.limits);
+    let begin = |io, is_http2: bool| -> Box<dyn Connection + Send + '_> {
+        if is_http2 {
+            let calls = Calls { answer, receive, clock: Arc::clone(&context.clock) };
+            return Box::new(http2::connection(io, calls, activity, limits));
         }
-    });
-    let mut builder = auto::Builder::new(batch.clone());
-    // The watch sees to heads that come too slowly: a timer for each would cost every request one.
-    // Answers are small: copying one behind its head is cheaper than writing two pieces.
-    builder.http1().header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.streams)
-        .max_header_list_size(HEADER_LIST_BYTES)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(limits.receive);
-    let connection = pin!(builder.serve_connection(TokioIo::new(io), service));
-    watch_over(Batched::new(batch, connection), activity, &MANNERS, context).await
+        let mut builder = http1::Builder::new();
+        // The watch sees to heads that come too slowly: a timer for each would cost every request one.
+        // Answers are small: copying one behind its head is cheaper than writing two pieces.
+        builder.header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
+        let seen = Arc::clone(activity);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let open = Open::begin(&seen);
+            let answer = answer(request.map(|body| TimedBody::new(RequestBody::Http1(body), receive)));
+            async move {
+                let answered = unless_panic(pin!(answer), &open.0.metrics).await;
+                let mut answer = answered.unwrap_or_else(failure);
+                if open.0.draining.load(Ordering::Relaxed) {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        Box::new(Http1(Box::pin(builder.serve_connection(TokioIo::new(io), service))))
+    };
+    let opening =
+        Opening { io: Some((io, begin)), said: [0; PREFACE.len()], length: 0, begun: None, told_to_go: false };
+    watch_over(opening, activity, &MANNERS, context).await
 }
 
 /// What a request is answered whose handler panicked.
@@ -101,4 +94,155 @@ fn failure<B: Default>() -> Response<B> {
     let mut failure = Response::new(B::default());
     *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     failure
+}
+
+/// A connection whose client has yet to say which version of HTTP it speaks, and then a connection of that version.
+struct Opening<'a, I, M> {
+    /// There until the version is known, with what begins it: is it HTTP/2?
+    io: Option<(Transport<I>, M)>,
+    said: [u8; PREFACE.len()],
+    length: usize,
+    begun: Option<Box<dyn Connection + Send + 'a>>,
+    told_to_go: bool,
+}
+
+impl<'a, I, M> Connection for Opening<'a, I, M>
+where
+    I: AsyncRead + Unpin,
+    M: FnOnce(Transport<I>, bool) -> Box<dyn Connection + Send + 'a>,
+{
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
+        while let Some((io, _)) = &mut self.io {
+            let mut more = ReadBuf::new(&mut self.said[self.length..]);
+            if ready!(Pin::new(io).poll_read(cx, &mut more)).is_err() {
+                return Poll::Ready(false);
+            }
+            let read = more.filled().len();
+            self.length += read;
+            let said = &self.said[..self.length];
+            // A client that says no more has HTTP/1 find out what that means.
+            let is_http2 = read > 0 && PREFACE.starts_with(said);
+            if is_http2 && said.len() < PREFACE.len() {
+                continue;
+            }
+            if let Some((mut io, begin)) = self.io.take() {
+                io.read_again(said);
+                let mut connection = begin(io, is_http2);
+                if self.told_to_go {
+                    connection.graceful_shutdown();
+                }
+                self.begun = Some(connection);
+            }
+        }
+        self.begun.as_mut().map_or(Poll::Pending, |connection| connection.poll(cx))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.begun.as_ref().is_some_and(|connection| connection.is_busy())
+    }
+
+    fn graceful_shutdown(&mut self) {
+        self.told_to_go = true;
+        if let Some(connection) = &mut self.begun {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+/// A connection of hyper.
+struct Http1<C>(Pin<Box<C>>);
+
+impl<C: GracefulConnection> Connection for Http1<C> {
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
+        self.0.as_mut().poll(cx).map(|ended| ended.is_ok())
+    }
+
+    /// The handler counts its requests itself.
+    fn is_busy(&self) -> bool {
+        false
+    }
+
+    fn graceful_shutdown(&mut self) {
+        self.0.as_mut().graceful_shutdown();
+    }
+}
+
+/// An HTTP/1 request in the handler.
+struct Open(Arc<Activity>);
+
+impl Open {
+    fn begin(activity: &Arc<Activity>) -> Open {
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.open.fetch_add(1, Ordering::Relaxed);
+        Open(Arc::clone(activity))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.answered_bytes.store(self.0.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The requests of an HTTP/2 connection.
+struct Calls<A> {
+    answer: A,
+    /// How long a body may take to come.
+    receive: Duration,
+    clock: Arc<SystemClock>,
+}
+
+impl<A, F, B> http2::Handler for Calls<A>
+where
+    A: Fn(HttpRequest) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Default + Send + 'static,
+{
+    type Call = F;
+    type Body = B;
+
+    fn call(&self, request: Request<RecvStream>, _: Instant) -> F {
+        let body = |stream| TimedBody::new(RequestBody::Http2(StreamBody::new(stream)), self.receive);
+        (self.answer)(request.map(body))
+    }
+
+    async fn answer(&self, call: F) -> Response<B> {
+        let mut response = call.await;
+        let length = response.body().size_hint().exact();
+        complete(response.headers_mut(), length, &self.clock);
+        response
+    }
+
+    fn failure() -> Response<B> {
+        failure()
+    }
+}
+
+/// Adds to an answer over HTTP/2 what hyper adds to one over HTTP/1.
+fn complete(headers: &mut HeaderMap, length: Option<u64>, clock: &SystemClock) {
+    if headers.capacity() > FIELDS_MAX {
+        *headers = mem::take(headers).into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
+    }
+    if let Some(length) = length {
+        headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    headers.entry(DATE).or_insert_with(|| date(clock));
+}
+
+thread_local! {
+    /// The second that was last asked about, and its date.
+    static DATE_OF: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
+}
+
+/// The date now, which is written once a second.
+fn date(clock: &SystemClock) -> HeaderValue {
+    let now = Duration::from_nanos(clock.now().as_nanos());
+    DATE_OF.with_borrow_mut(|(second, date)| {
+        if *second != now.as_secs() {
+            let text = httpdate::fmt_http_date(UNIX_EPOCH + now);
+            (*second, *date) = (now.as_secs(), HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("")));
+        }
+        date.clone()
+    })
 }

@@ -1,6 +1,5 @@
 //! What goes between a socket and HTTP: bytes are counted, no answer is lost in closing, and bodies have to come in time.
 
-use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
+use tower::BoxError;
 
 use super::connection::GOING;
 
@@ -30,6 +31,8 @@ const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 pub(super) struct Transport<T> {
     inner: T,
     bytes: Arc<AtomicU64>,
+    /// What was read already, and is read again.
+    again: Bytes,
     /// There once what we write has ended.
     ending: Option<Ending>,
 }
@@ -43,12 +46,23 @@ struct Ending {
 
 impl<T> Transport<T> {
     pub(super) fn new(inner: T, bytes: Arc<AtomicU64>) -> Transport<T> {
-        Transport { inner, bytes, ending: None }
+        Transport { inner, bytes, again: Bytes::new(), ending: None }
+    }
+
+    /// Lets what was read be read again.
+    pub(super) fn read_again(&mut self, bytes: &[u8]) {
+        self.again = Bytes::copy_from_slice(bytes);
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Transport<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.again.is_empty() {
+            let length = self.again.len().min(buf.remaining());
+            buf.put_slice(&self.again[..length]);
+            self.again.advance(length);
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         self.bytes.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
@@ -136,6 +150,39 @@ impl Body for StreamBody {
     }
 }
 
+/// The body of a request over either version of HTTP.
+#[derive(Debug)]
+pub(super) enum RequestBody {
+    Http1(Incoming),
+    Http2(StreamBody),
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut *self {
+            RequestBody::Http1(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            RequestBody::Http2(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            RequestBody::Http1(body) => body.is_end_stream(),
+            RequestBody::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            RequestBody::Http1(body) => body.size_hint(),
+            RequestBody::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
 /// A request's body that has to be here in time. The timer exists only for bodies that are not
 /// here yet when they are first asked for.
 #[derive(Debug)]
@@ -154,10 +201,10 @@ impl<B> TimedBody<B> {
 impl<B> Body for TimedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B::Error: Into<BoxError>,
 {
     type Data = Bytes;
-    type Error = Box<dyn Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = &mut *self;

@@ -2,15 +2,17 @@
 //!
 //! One thread accepts; each accepted socket goes to the worker with the fewest connections and
 //! stays there. A worker is a thread with a runtime of its own: nothing of a connection ever
-//! crosses to another core, and the answers that are there at once leave in one write.
+//! crosses to another core, and the answers that are there at once leave in one write. The admin
+//! listener has one more such thread for itself.
 
-mod batch;
 mod connection;
 mod grpc;
 mod http;
+mod http2;
 mod io;
 mod runner;
 mod socket;
+mod unread;
 mod worker;
 
 use std::io as std_io;
@@ -29,6 +31,7 @@ use crate::service::Peer;
 use crate::settings::{Limits, Listen};
 
 use socket::{Acceptor, Bound, Socket, UnixFile};
+use unread::Pool;
 
 /// What a listener's connections speak.
 #[derive(Clone, Debug)]
@@ -76,15 +79,25 @@ impl Server {
     pub fn start(self) -> std_io::Result<Running> {
         let (exits, exited) = mpsc::channel();
         let drain = watch::Sender::new(false);
+        let pool = Arc::new(Pool::new(self.limits.unread));
         let mut workers = Vec::with_capacity(self.workers);
-        for index in 0..self.workers {
+        let start_worker = |name: String| -> std_io::Result<Worker> {
             let (sender, receiver) = queue::unbounded_channel();
-            let (runtime, context) = (runtime()?, worker::Context::new(self.limits, &self.metrics, &drain));
-            spawn(format!("worker-{index}"), exits.clone(), move || worker::run(&runtime, receiver, &context))?;
-            workers.push(Worker { sender, connections: Arc::default() });
+            let (runtime, context) = (runtime()?, worker::Context::new(self.limits, &self.metrics, &pool, &drain));
+            spawn(name, exits.clone(), move || worker::run(&runtime, receiver, &context))?;
+            Ok(Worker { sender, connections: Arc::default() })
+        };
+        for index in 0..self.workers {
+            workers.push(start_worker(format!("worker-{index}"))?);
         }
+        let admin = if self.bound.iter().any(|(_, app)| matches!(app, App::Admin(_))) {
+            Some(start_worker("admin".to_owned())?)
+        } else {
+            None
+        };
+        let threads = workers.len() + usize::from(admin.is_some()) + 1;
         let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
-        let shared = Shared { workers, bound: self.limits.connections, metrics: self.metrics };
+        let shared = Shared { workers, admin, bound: self.limits.connections, metrics: self.metrics };
         let (runtime, drained) = (runtime()?, drain.subscribe());
         let acceptors = {
             let _inside = runtime.enter();
@@ -93,7 +106,7 @@ impl Server {
         };
         spawn("acceptor".into(), exits, move || socket::accept_all(&runtime, acceptors, shared, &drained))?;
         let handle = Handle { drain: Arc::new(drain) };
-        Ok(Running { handle, exited, threads: self.workers + 1, _files: files })
+        Ok(Running { handle, exited, threads, _files: files })
     }
 }
 
@@ -174,6 +187,8 @@ struct Worker {
 /// What the acceptor knows.
 struct Shared {
     workers: Vec<Worker>,
+    /// Who serves operators: what they ask may take long, and no client has to wait for it.
+    admin: Option<Worker>,
     /// The most connections of one listener: a flood at one cannot shut out the clients of another.
     bound: usize,
     metrics: Arc<Metrics>,
@@ -183,9 +198,13 @@ impl Shared {
     /// Hands a socket to the worker with the fewest connections; one too many is closed at once.
     /// `open` counts the connections of the listener.
     fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
-        let Some(worker) = self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed)) else {
-            return;
+        let worker = match app {
+            App::Admin(_) => self.admin.as_ref(),
+            App::Grpc(_) | App::Http(_) => {
+                self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
+            }
         };
+        let Some(worker) = worker else { return };
         if open.load(Ordering::Relaxed) >= self.bound {
             self.metrics.closed(Closed::Bound).inc();
             return;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use spillgate::SystemClock;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -9,6 +10,7 @@ use tokio::task::{JoinError, JoinSet};
 use crate::metrics::{Closed, Metrics};
 use crate::settings::Limits;
 
+use super::unread::Pool;
 use super::{Accepted, connection};
 
 /// What a worker's connections share.
@@ -16,12 +18,20 @@ use super::{Accepted, connection};
 pub(super) struct Context {
     pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) clock: Arc<SystemClock>,
     pub(super) drain: watch::Receiver<bool>,
 }
 
 impl Context {
-    pub(super) fn new(limits: Limits, metrics: &Arc<Metrics>, drain: &watch::Sender<bool>) -> Context {
-        Context { limits, metrics: Arc::clone(metrics), drain: drain.subscribe() }
+    pub(super) fn new(
+        limits: Limits,
+        metrics: &Arc<Metrics>,
+        pool: &Arc<Pool>,
+        drain: &watch::Sender<bool>,
+    ) -> Context {
+        let (metrics, pool, clock) = (Arc::clone(metrics), Arc::clone(pool), Arc::new(SystemClock::start()));
+        Context { limits, metrics, pool, clock, drain: drain.subscribe() }
     }
 }
 

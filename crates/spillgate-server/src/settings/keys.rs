@@ -120,7 +120,8 @@ pub const KEYS: &[Key] = &[
         |s, v| s.workers = v.count_or("auto", 1..=1024)?.map(as_usize)),
     key!("log_level", One "FILTER", "info",
         "What is logged: error, warn, info, debug (each request, at most 100 a second), trace, or a filter such as \
-         debug,h2=info, which also says how much of libraries is logged",
+         debug,h2=info, which also says how much of libraries is logged; of h2, whose warnings clients cause at will, only \
+         errors unless the filter names it",
         |s, v| s.log_level = v.log_filter()?),
     key!("log_format", One "FORMAT", "text",
         "How log lines are written to stderr: text or json",
@@ -244,8 +245,12 @@ pub const KEYS: &[Key] = &[
         "Connections at once on each listener",
         |s, v| s.limits.connections = as_usize(v.count(1..=10_000_000)?)),
     key!("limits.streams", One "COUNT", "1024",
-        "Requests in flight on one HTTP/2 connection",
-        |s, v| s.limits.streams = u32::try_from(v.count(1..=1_000_000)?).unwrap_or(1024)),
+        "Requests in flight on one HTTP/2 connection, 1024 at most",
+        |s, v| s.limits.streams = u32::try_from(v.count(1..=1024)?).unwrap_or(1024)),
+    key!("limits.unread", One "SIZE", "256MiB",
+        "Bytes of answers that clients have not read, besides 32 KiB for each connection: of all HTTP/2 connections \
+         together; one has 4 MiB at most. At the bound further requests wait until their client has read",
+        |s, v| s.limits.unread = v.size(0..=1 << 40)?),
     key!("limits.body", One "SIZE", "64KiB",
         "Bytes of a request's body",
         |s, v| s.limits.body = v.size(64..=64 << 20)?),
@@ -261,6 +266,10 @@ pub const KEYS: &[Key] = &[
     key!("limits.value", One "SIZE", "1024",
         "Bytes of an entry's value that are counted; rules match the whole value",
         |s, v| s.limits.value = v.size(1..=1 << 16)?),
+    key!("limits.metric_values", One "COUNT", "1000",
+        "Values of one rule with detailed_metric or value_to_metric that have metrics of their own, four series each; \
+         further values count under the rule's plain name. A label shows the first 128 bytes of a value",
+        |s, v| s.limits.metric_values = as_usize(v.count(0..=1_000_000)?)),
     key!("limits.idle", One "DURATION", "5m",
         "A connection that asks nothing for this long is closed",
         |s, v| s.limits.idle = v.duration()?),

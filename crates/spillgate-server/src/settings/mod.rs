@@ -177,6 +177,8 @@ pub struct Limits {
     pub connections: usize,
     /// Requests in flight on one HTTP/2 connection.
     pub streams: u32,
+    /// Bytes of answers that clients have not read, of all HTTP/2 connections together.
+    pub unread: usize,
     /// Bytes of a request's body.
     pub body: usize,
     /// Descriptors of a request.
@@ -187,6 +189,8 @@ pub struct Limits {
     pub key: usize,
     /// Bytes of an entry's value.
     pub value: usize,
+    /// Values of one rule that have metrics of their own.
+    pub metric_values: usize,
     /// A connection that says nothing for this long is closed.
     pub idle: Duration,
     /// A request's header and body must be here within this time.

@@ -473,11 +473,13 @@ fn blank() -> Settings {
         limits: Limits {
             connections: 0,
             streams: 0,
+            unread: 0,
             body: 0,
             descriptors: 0,
             entries: 0,
             key: 0,
             value: 0,
+            metric_values: 0,
             idle: Duration::ZERO,
             receive: Duration::ZERO,
             drain: Duration::ZERO,

@@ -289,7 +289,7 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
         ("http: off\nhttp: off", "2:1 `http` stands here twice; keep one; the first is on line 1"),
         (
             "limits: 5",
-            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, body, descriptors, entries, key, value, idle, receive, drain",
+            "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, body, descriptors, entries, key, value, metric_values, idle, receive, drain",
         ),
         ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
         ("http: &a off\ngrpc: *a", "2:7 aliases are not read here; write the value out in place of the alias"),

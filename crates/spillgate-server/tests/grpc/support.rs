@@ -35,11 +35,13 @@ pub(crate) fn limits() -> Limits {
     Limits {
         connections: 1000,
         streams: 128,
+        unread: 64 << 20,
         body: 64 * 1024,
         descriptors: 32,
         entries: 16,
         key: 256,
         value: 1024,
+        metric_values: 1000,
         idle: Duration::from_secs(60),
         receive: Duration::from_secs(10),
         drain: Duration::from_secs(10),

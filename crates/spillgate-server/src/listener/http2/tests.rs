@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use h2::client::{ResponseFuture, SendRequest};
 use http::StatusCode;
@@ -14,9 +14,14 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::listener::io::Transport;
+use crate::listener::unread::Pool;
+use crate::metrics::Metrics;
+use crate::protocol::grpc::AnswerBody;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const STREAMS_MAX: usize = 10 * WAITING_MAX;
+const POOL_BYTES: usize = 4 << 20;
+const LONG_BYTES: usize = 900 << 10;
 
 /// Counts what is written in one go.
 struct Writes {
@@ -58,7 +63,7 @@ impl Body for Broken {
 }
 
 /// The other end of a connection that answers calls of `/wait` when there is a permit, calls of `/broken` by a body
-/// that panics, and all others at once.
+/// that panics, calls of `/long` and `/too_long` by long ones, and all others at once.
 struct Served {
     client: DuplexStream,
     permits: Arc<Semaphore>,
@@ -68,6 +73,7 @@ struct Served {
     go: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
+    activity: Arc<Activity>,
 }
 
 /// A connection, and what serves it until it ends; says whether in peace.
@@ -76,28 +82,26 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
     let (begun, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(told_to_go)));
     let metrics = Arc::new(Metrics::new());
-    let activity = Activity {
-        metrics: Arc::clone(&metrics),
-        bytes: Arc::default(),
-        begun: AtomicU64::new(0),
-        open: AtomicUsize::new(0),
-        answered_bytes: AtomicU64::new(u64::MAX),
-        draining: AtomicBool::new(false),
-    };
+    let activity = Arc::new(Activity::new(&metrics, &Arc::new(Pool::new(POOL_BYTES))));
     let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
+    let seen = Arc::clone(&activity);
     let (gate, waited, told_to_go) = (Arc::clone(&permits), Arc::clone(&begun), Arc::clone(&go));
     let ended = async move {
         let answer = |(request, mut respond): Stream, came: Instant| {
-            let (gate, metrics) = (Arc::clone(&gate), Arc::clone(&activity.metrics));
-            let waited = Arc::clone(&waited);
+            let (gate, waited) = (Arc::clone(&gate), Arc::clone(&waited));
+            let (hold, activity) = (Hold::of_call(&activity), Arc::clone(&activity));
             async move {
                 if request.uri().path() == "/wait" {
                     waited.lock().push(came);
                     gate.acquire().await.expect("it stays open").forget();
                 }
-                let broken = || AnswerBody::Other(tonic::body::Body::new(Broken));
-                let body = if request.uri().path() == "/broken" { broken() } else { AnswerBody::End };
-                give(Response::new(body), &mut respond, &metrics).await;
+                let body = match request.uri().path() {
+                    "/broken" => AnswerBody::Other(tonic::body::Body::new(Broken)),
+                    "/long" => AnswerBody::Message(vec![7; LONG_BYTES].into()),
+                    "/too_long" => AnswerBody::Message(vec![7; 5 << 20].into()),
+                    _ => AnswerBody::End,
+                };
+                give(Response::new(body), &mut respond, hold, &activity).await;
             }
         };
         let mut streams = Streams {
@@ -118,7 +122,7 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
         })
         .await
     };
-    (Served { client, permits, begun, go, writes, metrics }, ended)
+    (Served { client, permits, begun, go, writes, metrics, activity: seen }, ended)
 }
 
 impl Served {
@@ -296,6 +300,68 @@ async fn a_body_that_panics_is_counted_and_ends_its_call_alone() {
         let failed = async { broken.await?.into_body().data().await.expect("a body or a failure") };
         assert_eq!(failed.await.expect_err("it has no body").reason(), Some(Reason::INTERNAL_ERROR));
         assert_eq!(metrics.panics.get(), 1);
+    };
+    tokio::select! {
+        () = asking => {}
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn long_answers_that_nobody_reads_hold_up_the_next_calls() {
+    const CALLS: usize = 20;
+    let (server, ended) = served(false);
+    let asking = async {
+        let activity = Arc::clone(&server.activity);
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(0).initial_connection_window_size(1 << 30);
+        let (mut client, mut connection) = builder.handshake::<_, Bytes>(server.client).await.expect("a greeting");
+        let mut pings = connection.ping_pong().expect("the first time");
+        let (listen, listening) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = &mut connection => return,
+                _ = listening => connection.set_initial_window_size(1 << 30).expect("a window"),
+            }
+            drop(connection.await);
+        });
+        let mut answers = Vec::new();
+        for _ in 0..CALLS {
+            answers.push(ask(&mut client, "/long").await);
+        }
+        for _ in 0..3 {
+            pings.ping(Ping::opaque()).await.expect("the server answers");
+            let held = activity.unread.held();
+            assert!((3 << 20..=4 << 20).contains(&held), "{held} bytes");
+        }
+        listen.send(()).expect("the connection stands");
+        for answer in answers {
+            let mut body = answer.await.expect("an answer").into_body();
+            let mut bytes = 0;
+            while let Some(data) = body.data().await {
+                bytes += data.expect("it is whole").len();
+            }
+            assert_eq!(bytes, LONG_BYTES);
+        }
+        while activity.unread.held() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = asking => {}
+        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+    }
+}
+
+#[tokio::test]
+async fn an_answer_above_what_a_connection_may_hold_ends_its_call_alone() {
+    let (server, ended) = served(false);
+    let asking = async {
+        let (mut client, ..) = server.client().await;
+        let (long, whole) = (ask(&mut client, "/too_long").await, ask(&mut client, "/").await);
+        is_answered(whole).await;
+        let failed = async { long.await?.into_body().data().await.expect("a body or a failure") };
+        assert_eq!(failed.await.expect_err("it has no body").reason(), Some(Reason::ENHANCE_YOUR_CALM));
     };
     tokio::select! {
         () = asking => {}

@@ -1,0 +1,192 @@
+//! Answers that no client reads: how much memory they take, and how long their connection stays open.
+//!
+//! Each client here answers PINGs and has no window for DATA, so that every answer stays on the server's side.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::net::SocketAddr;
+
+use ::http::{Method, Request, StatusCode};
+use bytes::Bytes;
+use h2::client::{Builder, ResponseFuture, SendRequest};
+use h2::{Ping, PingPong};
+use support::spillgate::Spillgate;
+use support::{DEADLINE, http};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const RULES: &str =
+    "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
+const CHECK: &[u8] = br#"{"domain":"api","descriptors":[{"user":"7"}]}"#;
+/// The same as a message of gRPC.
+const CALL: &[u8] = b"\0\0\0\0\x14\x0a\x03api\x12\x0d\x0a\x0b\x0a\x04user\x12\x037.0";
+const MIB: u64 = 1 << 20;
+const AT_ONCE: usize = 100;
+
+/// What is asked, and of whom.
+#[derive(Clone, Copy)]
+struct Target {
+    server: SocketAddr,
+    path: &'static str,
+    body: &'static [u8],
+}
+
+fn serve(arguments: &[&str]) -> (Spillgate, [Target; 2]) {
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(rules.path(), RULES).unwrap();
+    let spillgate = Spillgate::serve(rules.path(), arguments);
+    let http = Target { server: spillgate.http(), path: "/v1/check", body: CHECK };
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let grpc = Target { server: spillgate.grpc(), path, body: CALL };
+    (spillgate, [http, grpc])
+}
+
+/// A client that takes no DATA until it [listens](Deaf::listen).
+struct Deaf {
+    target: Target,
+    client: SendRequest<Bytes>,
+    pings: PingPong,
+    answers: Vec<ResponseFuture>,
+    listens: Option<oneshot::Sender<()>>,
+    connection: JoinHandle<()>,
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Deaf {
+    async fn connect(target: &Target) -> Deaf {
+        let stream = TcpStream::connect(target.server).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut builder = Builder::new();
+        builder.initial_window_size(0).initial_connection_window_size(1 << 24).initial_max_send_streams(1024);
+        let (client, mut connection) = builder.handshake(stream).await.unwrap();
+        let pings = connection.ping_pong().unwrap();
+        let (listens, mut listening) = oneshot::channel();
+        let connection = tokio::spawn(async move {
+            tokio::select! {
+                listens = &mut listening => if listens.is_ok() {
+                    connection.set_initial_window_size(1 << 20).unwrap();
+                },
+                _ = &mut connection => return,
+            }
+            drop(connection.await);
+        });
+        Deaf { target: *target, client, pings, answers: Vec::new(), listens: Some(listens), connection }
+    }
+
+    async fn ask(&mut self, requests: usize) {
+        for _ in 0..requests {
+            let request = Request::builder().method(Method::POST).uri(format!("http://test{}", self.target.path));
+            let request = request.header("content-type", "application/grpc").header("te", "trailers");
+            self.client = self.client.clone().ready().await.unwrap();
+            let (answer, mut body) = self.client.send_request(request.body(()).unwrap(), false).unwrap();
+            body.send_data(Bytes::from_static(self.target.body), true).unwrap();
+            self.answers.push(answer);
+        }
+    }
+
+    /// Returns when the server has read all requests, and has answered all that it answers by now.
+    async fn is_heard(&mut self) {
+        for _ in 0..2 {
+            tokio::time::timeout(DEADLINE, self.pings.ping(Ping::opaque())).await.unwrap().unwrap();
+        }
+    }
+
+    /// Opens the window and takes all answers; returns their bytes.
+    async fn listen(&mut self) -> usize {
+        self.listens.take().unwrap().send(()).unwrap();
+        let mut bytes = 0;
+        for answer in self.answers.drain(..) {
+            let answer = tokio::time::timeout(DEADLINE, answer).await.unwrap().unwrap();
+            assert_eq!(answer.status(), StatusCode::OK);
+            let mut body = answer.into_body();
+            while let Some(data) = body.data().await {
+                let data = data.unwrap();
+                body.flow_control().release_capacity(data.len()).unwrap();
+                bytes += data.len();
+            }
+        }
+        bytes
+    }
+}
+
+/// The process's resident memory, in bytes.
+fn resident(spillgate: &Spillgate) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", spillgate.process.id())).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+fn decided(spillgate: &Spillgate) -> usize {
+    let metrics = http::get(spillgate.admin(), "/metrics", &[]).body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("spillgate_requests_allowed_total ")).unwrap();
+    line.parse().unwrap()
+}
+
+/// Connections that ask `requests` each, after as many have asked a little: what a server takes at its start, and for
+/// its first connections, is no connection's.
+async fn deaf(target: &Target, connections: usize, requests: usize, spillgate: &Spillgate) -> (Vec<Deaf>, u64) {
+    let (mut clients, mut before) = (Vec::new(), 0);
+    for requests in [1, requests] {
+        before = resident(spillgate);
+        clients.clear();
+        for _ in 0..connections {
+            let mut client = Deaf::connect(target).await;
+            // What is measured is answers: few requests are on their way at a time.
+            for at in (0..requests).step_by(AT_ONCE) {
+                client.ask(AT_ONCE.min(requests - at)).await;
+                client.is_heard().await;
+            }
+            clients.push(client);
+        }
+    }
+    (clients, resident(spillgate).saturating_sub(before))
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_take_at_most_4_mib_a_connection() {
+    const CONNECTIONS: usize = 20;
+    for port in 0..2 {
+        let (spillgate, targets) = serve(&[]);
+        let (clients, grown) = deaf(&targets[port], CONNECTIONS, 1000, &spillgate).await;
+        assert!(grown <= CONNECTIONS as u64 * 4 * MIB, "{}: {grown} bytes", targets[port].path);
+        for mut client in clients {
+            assert!(client.listen().await > 1000, "every answer comes in the end");
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_reads_is_answered_when_others_have_used_up_what_all_may_hold() {
+    let (spillgate, targets) = serve(&["--limits-unread", "1MiB"]);
+    for target in targets {
+        let before = decided(&spillgate);
+        let (clients, _) = deaf(&target, 10, 1000, &spillgate).await;
+        assert!(decided(&spillgate) - before < 1000, "most requests wait");
+        let mut honest = Deaf::connect(&target).await;
+        honest.ask(100).await;
+        honest.is_heard().await;
+        assert!(honest.listen().await > 100);
+        for mut client in clients {
+            assert!(client.listen().await > 1000, "every answer comes in the end");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
+    let (_spillgate, targets) = serve(&["--limits-idle", "1s"]);
+    for target in targets {
+        let mut client = Deaf::connect(&target).await;
+        client.ask(10).await;
+        client.is_heard().await;
+        tokio::time::timeout(DEADLINE, &mut client.connection).await.expect("the server closes it").unwrap();
+    }
+}
