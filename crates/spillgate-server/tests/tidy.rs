@@ -37,7 +37,7 @@ const LAYERS: [Layer; 10] = [
         folders: &STORES,
         never: &["crate::rules", "crate::headers", "crate::SystemClock", "crate::ManualClock", "serde"],
     },
-    Layer { folders: &STORES, never: &["http", "hyper", "axum", "tonic", "prometheus_client"] },
+    Layer { folders: &STORES, never: &["http", "hyper", "axum", "tonic"] },
     Layer { folders: &["crates/spillgate/src/memory"], never: &["crate::sketch", "redis", "spillgate_redis", "tokio"] },
     Layer {
         folders: &["crates/spillgate/src/rules"],
@@ -73,7 +73,6 @@ const LAYERS: [Layer; 10] = [
             "crate::metrics",
             "crate::admin",
             "crate::listener",
-            "prometheus_client",
             "spillgate::MemoryStore",
             "spillgate::Limiter",
             "spillgate::Store",

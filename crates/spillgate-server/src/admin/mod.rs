@@ -3,6 +3,8 @@
 //! With a token every path but the health checks wants it (`Authorization: Bearer ...`). Without
 //! one everybody who reaches the listener may read, and only this machine may write.
 
+mod metrics;
+mod page;
 mod reset;
 mod rules;
 
@@ -19,22 +21,22 @@ use spillgate::{Clock, SystemClock};
 use crate::protocol::http::{self, lease::same, problem::Problem};
 use crate::service::{Peer, Service};
 
+use page::Pages;
+
 /// Bytes of a request's body; a reset names a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
-
-/// What the metrics are written in; the registry's encoder follows OpenMetrics.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What every handler needs; cheap to clone.
 #[derive(Debug)]
 pub struct AdminState<C: Clock = SystemClock> {
     service: Arc<Service<C>>,
     token: Option<Arc<Token>>,
+    pages: Pages,
 }
 
 impl<C: Clock> Clone for AdminState<C> {
     fn clone(&self) -> Self {
-        AdminState { service: Arc::clone(&self.service), token: self.token.clone() }
+        AdminState { service: Arc::clone(&self.service), token: self.token.clone(), pages: self.pages.clone() }
     }
 }
 
@@ -62,7 +64,7 @@ impl<C: Clock> AdminState<C> {
             Some("") => return Err(EmptyToken),
             token => token.map(|token| Arc::new(Token(token.to_owned()))),
         };
-        Ok(AdminState { service, token })
+        Ok(AdminState { service, token, pages: Pages::new() })
     }
 }
 
@@ -72,7 +74,7 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
     let ready = async move || http::readiness(&service);
     let health = Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(ready));
     Router::new()
-        .route("/metrics", get(metrics::<C>))
+        .route("/metrics", get(metrics::metrics::<C>))
         .route("/rules", get(rules::rules::<C>))
         .route("/reset", post(reset::reset::<C>))
         .fallback(unknown_path)
@@ -80,10 +82,6 @@ pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
         .layer(from_fn_with_state(state.clone(), authorize::<C>))
         .with_state(state)
         .merge(health.method_not_allowed_fallback(wrong_method))
-}
-
-async fn metrics<C: Clock>(State(state): State<AdminState<C>>) -> Response {
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], state.service.encode_metrics()).into_response()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {

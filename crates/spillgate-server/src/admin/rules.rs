@@ -1,19 +1,17 @@
 //! `GET /rules`: the rules in force, each with the line it was written on.
 
-use axum::Json;
+use std::sync::Arc;
+
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 use spillgate::Clock;
 use spillgate::rules;
 
 use super::AdminState;
 
-#[derive(Serialize)]
-struct Listing<'a> {
-    domains: Vec<Domain<'a>>,
-    rules: Vec<Rule<'a>>,
-}
+/// Rules of a piece of the page.
+const PIECE_RULES: usize = 100;
 
 #[derive(Serialize)]
 struct Domain<'a> {
@@ -81,11 +79,27 @@ impl<'a> From<&'a rules::Limit> for Limit<'a> {
     }
 }
 
-pub(super) async fn rules<C: Clock>(State(state): State<AdminState<C>>) -> Response {
-    let loaded = state.service.rules();
-    let listing = Listing {
-        domains: loaded.domains().map(Domain::from).collect(),
-        rules: loaded.rules().map(Rule::from).collect(),
-    };
-    Json(listing).into_response()
+pub(super) async fn rules<C: Clock + 'static>(State(state): State<AdminState<C>>) -> Response {
+    let loaded = Arc::clone(&state.service.rules());
+    let (rules, mut next) = (loaded.rules().count(), Some(0));
+    state.pages.page("application/json", move || {
+        let (begun, mut piece) = (next?, String::new());
+        if begun == 0 {
+            let domains: Vec<_> = loaded.domains().map(Domain::from).collect();
+            piece.push_str("{\"domains\":");
+            add(&mut piece, &domains);
+            piece.push_str(",\"rules\":[");
+        }
+        for (number, rule) in loaded.rules().enumerate().skip(begun).take(PIECE_RULES) {
+            piece.push_str(if number > 0 { "," } else { "" });
+            add(&mut piece, &Rule::from(rule));
+        }
+        next = Some(begun + PIECE_RULES).filter(|next| *next < rules);
+        piece.push_str(if next.is_none() { "]}" } else { "" });
+        Some(piece)
+    })
+}
+
+fn add(piece: &mut String, value: &impl Serialize) {
+    piece.push_str(&serde_json::to_string(value).expect("invariant: strings and numbers become JSON in memory"));
 }

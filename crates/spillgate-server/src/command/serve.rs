@@ -119,8 +119,9 @@ fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Resu
     for note in store::notes(settings, &rules) {
         tracing::info!("{note}");
     }
+    let metrics = Metrics::with_rule_values(settings.limits.metric_values);
     let options = ServiceOptions::from(settings);
-    Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(Metrics::new()))))
+    Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(metrics))))
 }
 
 /// Binds all listeners; says where each listens.

@@ -4,29 +4,41 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use prometheus_client::metrics::counter::Counter;
 use spillgate::rules::{Rule, RuleStep};
 
-use super::{Metrics, OUTCOMES, Outcome};
+use super::registry::labels;
+use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// Values of one rule that have counters of their own; further ones are counted under the rule's
-/// plain name. Values come from clients, and a series for each would have no bound.
-const MAX_VALUES: usize = 1000;
-
-/// Of a value, bytes that a name shows.
-const MAX_VALUE_BYTES: usize = 1024;
+/// Bytes of a client's value that its label shows; values that begin with the same ones share their counters.
+const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
-#[derive(Clone, Debug)]
-pub(super) struct Outcomes(pub(super) [Counter; OUTCOMES.len()]);
+#[derive(Debug, Default)]
+pub(super) struct Outcomes([AtomicU64; OUTCOMES.len()]);
+
+impl Outcomes {
+    fn inc(&self, outcome: Outcome) {
+        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> [u64; OUTCOMES.len()] {
+        self.0.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// The labels of what goes by the name `rule` in `domain`, as they are written.
+pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
+    labels(&[("domain", domain), ("rule", rule)]).into()
+}
 
 /// The counters of one rule.
 #[derive(Debug)]
 pub struct RuleCounters {
-    plain: Outcomes,
+    plain: Arc<Outcomes>,
     by_value: Option<ByValue>,
     /// Looks at the rule that it never refuses, from the first one on.
     looks: OnceLock<Counter>,
@@ -36,11 +48,11 @@ pub struct RuleCounters {
 struct ByValue {
     hasher: RandomState,
     /// By the hash of the values that the name shows: a name is made only when it is new.
-    counters: RwLock<HashMap<u64, Outcomes>>,
+    counters: RwLock<HashMap<u64, Arc<Outcomes>>>,
 }
 
 impl RuleCounters {
-    pub(super) fn new(rule: &Rule, plain: Outcomes) -> RuleCounters {
+    pub(super) fn new(rule: &Rule, plain: Arc<Outcomes>) -> RuleCounters {
         let by_value = rule.detailed_metric || rule.steps.iter().any(|step| step.value_to_metric);
         RuleCounters { plain, by_value: by_value.then(ByValue::default), looks: OnceLock::new() }
     }
@@ -60,16 +72,14 @@ impl RuleCounters {
     /// Counts one descriptor that `rule` matched.
     pub fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome) {
         match &self.by_value {
-            None => {
-                self.plain.0[outcome as usize].inc();
-            }
+            None => self.plain.inc(outcome),
             Some(by_value) => by_value.count(metrics, rule, entries, outcome, &self.plain),
         }
     }
 }
 
 impl ByValue {
-    fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome, plain: &Outcomes) {
+    fn count(&self, metrics: &Metrics, rule: &Rule, entries: &[(&str, &str)], outcome: Outcome, plain: &Arc<Outcomes>) {
         let mut hasher = self.hasher.build_hasher();
         for value in named_values(rule, entries).filter_map(|(_, value)| value) {
             value.hash(&mut hasher);
@@ -77,18 +87,18 @@ impl ByValue {
         let hash = hasher.finish();
         // Most requests need no more than this shared lock, also when the bound is reached.
         let shared = self.counters.read();
-        if let Some(known) = shared.get(&hash).or((shared.len() >= MAX_VALUES).then_some(plain)) {
-            known.0[outcome as usize].inc();
+        if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
+            known.inc(outcome);
             return;
         }
         drop(shared);
         let mut counters = self.counters.write();
-        let own = if counters.len() < MAX_VALUES || counters.contains_key(&hash) {
+        let own = if counters.len() < metrics.rule_values || counters.contains_key(&hash) {
             counters.entry(hash).or_insert_with(|| metrics.outcomes(&rule.domain, &name(rule, entries)))
         } else {
             plain
         };
-        own.0[outcome as usize].inc();
+        own.inc(outcome);
     }
 }
 
@@ -99,7 +109,7 @@ fn named_values<'a>(
 ) -> impl Iterator<Item = (&'a RuleStep, Option<&'a str>)> {
     rule.steps.iter().zip(entries).map(|(step, (_, value))| {
         let named = (rule.detailed_metric || step.value_to_metric) && !step.shared;
-        (step, named.then(|| &value[..value.floor_char_boundary(MAX_VALUE_BYTES)]))
+        (step, named.then(|| &value[..value.floor_char_boundary(VALUE_BYTES)]))
     })
 }
 
@@ -123,12 +133,14 @@ mod tests {
 
     use super::*;
 
+    const VALUES: usize = 300;
+
     fn counted(flag: &str, values: impl Iterator<Item = String>) -> String {
         let text = format!(
             "domain: d\ndescriptors: [{{key: a, {flag} descriptors: [{{key: b, rate_limit: {{unit: day, requests_per_unit: 9}}}}]}}]"
         );
         let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).expect("good rules");
-        let metrics = Metrics::new();
+        let metrics = Metrics::with_rule_values(VALUES);
         let counters = metrics.for_rules(&rules);
         for value in values {
             let entries = [("a", value.as_str()), ("b", "x")];
@@ -156,9 +168,17 @@ mod tests {
 
     #[test]
     fn values_beyond_the_bound_share_the_plain_name() {
-        let values = (0..MAX_VALUES + 7).map(|value| value.to_string());
+        let values = (0..VALUES + 7).map(|value| value.to_string());
         let shown = counted("value_to_metric: true,", values);
         assert!(shown.contains(r#"rule="a > b",outcome="allowed"} 7"#), "{}", &shown[..2000]);
-        assert_eq!(shown.matches(r#" > b",outcome="allowed"} 1"#).count(), MAX_VALUES);
+        assert_eq!(shown.matches(r#" > b",outcome="allowed"} 1"#).count(), VALUES);
+    }
+
+    #[test]
+    fn a_long_value_shows_its_beginning() {
+        let long = |end: &str| format!("{}{end}", "\u{e4}".repeat(VALUE_BYTES));
+        let shown = counted("value_to_metric: true,", ["1", "2"].map(long).into_iter());
+        let cut = "\u{e4}".repeat(VALUE_BYTES / 2);
+        assert!(shown.contains(&format!(r#"rule="a={cut} > b",outcome="allowed"}} 2"#)), "{shown}");
     }
 }

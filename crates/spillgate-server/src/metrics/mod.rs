@@ -4,25 +4,28 @@
 
 mod by_rule;
 mod looks;
+mod page;
+mod registry;
 mod store;
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
-use spillgate::rules::{Rule, Rules};
+use spillgate::rules::Rules;
 
-use by_rule::Outcomes;
+use by_rule::{Outcomes, labels_of};
 use looks::Looks;
+use registry::Registry;
 
 pub use by_rule::RuleCounters;
+pub use page::Page;
+pub use registry::{Counter, Format, Gauge};
 pub use store::StoreMetrics;
+
+/// The values of one rule that have counters of their own, unless a setting says otherwise.
+const RULE_VALUES: usize = 1000;
 
 /// What became of one descriptor under one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,29 +95,13 @@ impl Closed {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RuleLabels {
-    domain: String,
-    rule: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabels {
-    kind: &'static str,
-}
-
 /// Every handle, and the registry that reads them.
 pub struct Metrics {
     registry: Registry,
-    decisions: Family<RuleLabels, Counter>,
-    /// The label sets that `decisions` holds, so that a reload can take away what is no rule any more.
-    labels: Mutex<HashSet<RuleLabels>>,
+    /// What was decided by rules, by the labels of domain and rule.
+    decisions: Mutex<BTreeMap<Arc<str>, Arc<Outcomes>>>,
+    /// The values of one rule that have counters of their own.
+    rule_values: usize,
     /// Descriptors that no rule matched.
     pub unmatched: Counter,
     looks: Looks,
@@ -122,7 +109,7 @@ pub struct Metrics {
     pub allowed: Counter,
     /// Requests that were refused.
     pub refused: Counter,
-    rejected: Family<ReasonLabels, Counter>,
+    rejected: [Counter; Rejection::ALL.len()],
     /// Descriptors that gave units back.
     pub refunds: Counter,
     /// Descriptors that brought a limit of their own.
@@ -139,7 +126,7 @@ pub struct Metrics {
     pub snapshots: Counter,
     /// Snapshots that could not be written.
     pub snapshot_failures: Counter,
-    /// When the last snapshot was begun, in seconds since the epoch; 0 before the first.
+    /// When the last snapshot was begun, in seconds since the epoch; on no page before the first.
     pub snapshot_time: Gauge,
     /// Rules in force.
     pub rules: Gauge,
@@ -151,7 +138,7 @@ pub struct Metrics {
     pub connections: Gauge,
     /// Connections taken since the start.
     pub connections_accepted: Counter,
-    closed: Family<ReasonLabels, Counter>,
+    closed: [Counter; Closed::ALL.len()],
     /// Errors of accept(2) that were not the connection's own.
     pub accept_errors: Counter,
     /// Panics of request handlers, each answered with an internal error.
@@ -174,120 +161,92 @@ impl Metrics {
     /// All metrics, at zero.
     #[must_use]
     pub fn new() -> Metrics {
-        let mut registry = Registry::with_prefix("spillgate");
-        let mut metrics = Metrics {
-            decisions: family(&mut registry, "decisions", "Descriptors judged, by rule and outcome"),
-            labels: Mutex::new(HashSet::new()),
-            unmatched: counter(&mut registry, "unmatched_descriptors", "Descriptors that no rule matched"),
-            looks: Looks::new(&mut registry),
-            allowed: counter(&mut registry, "requests_allowed", "Requests that passed"),
-            refused: counter(&mut registry, "requests_refused", "Requests that were refused"),
-            rejected: family(&mut registry, "requests_rejected", "Requests that were not judged, by reason"),
-            refunds: Counter::default(),
-            overrides: Counter::default(),
-            store_errors: counter(
-                &mut registry,
-                "store_errors",
-                "Requests that neither the store nor a policy answered",
-            ),
-            store_keys: gauge(
-                &mut registry,
-                "store_keys",
-                "States that this process holds: with a shared store, those of its stand-in",
-            ),
-            store_full: counter(&mut registry, "store_full", "Requests that met a bound of what this process holds"),
-            store: StoreMetrics::new(&mut registry),
-            snapshots: counter(&mut registry, "snapshots", "Snapshots of the store that were written"),
-            snapshot_failures: counter(&mut registry, "snapshot_failures", "Snapshots that could not be written"),
-            snapshot_time: gauge(&mut registry, "snapshot_timestamp_seconds", "When the last snapshot was begun"),
-            rules: gauge(&mut registry, "rules", "Rules in force"),
-            reloads: counter(&mut registry, "rules_reloads", "Changed rules that were taken"),
-            reload_failures: counter(&mut registry, "rules_reload_failures", "Changed rules that were wrong"),
-            connections: gauge(&mut registry, "connections", "Connections open now"),
-            connections_accepted: counter(&mut registry, "connections_accepted", "Connections taken"),
-            closed: family(&mut registry, "connections_closed", "Connections closed by the server, by reason"),
-            accept_errors: counter(&mut registry, "accept_errors", "Errors while accepting connections"),
-            panics: counter(&mut registry, "panics", "Request handlers that panicked"),
+        Metrics::with_rule_values(RULE_VALUES)
+    }
+
+    /// The same, where `rule_values` values of one rule have counters of their own.
+    #[must_use]
+    pub fn with_rule_values(rule_values: usize) -> Metrics {
+        let mut registry = Registry::default();
+        let reg = &mut registry;
+        let rejected = Rejection::ALL.map(Rejection::as_str);
+        let closed = Closed::ALL.map(Closed::as_str);
+        let minted = "Descriptors that gave units back or brought a limit, by kind";
+        let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
+        let snapshot_time = Gauge::unknown();
+        let held = "States that this process holds: with a shared store, those of its stand-in";
+        Metrics {
+            unmatched: reg.counter("unmatched_descriptors", "Descriptors that no rule matched"),
+            allowed: reg.counter("requests_allowed", "Requests that passed"),
+            refused: reg.counter("requests_refused", "Requests that were refused"),
+            rejected: reg.counters("requests_rejected", "Requests that were not judged, by reason", "reason", rejected),
+            refunds,
+            overrides,
+            store_errors: reg.counter("store_errors", "Requests that neither the store nor a policy answered"),
+            store_keys: reg.gauge("store_keys", held, Gauge::default()),
+            store_full: reg.counter("store_full", "Requests that met a bound of what this process holds"),
+            store: StoreMetrics::new(reg),
+            snapshots: reg.counter("snapshots", "Snapshots of the store that were written"),
+            snapshot_failures: reg.counter("snapshot_failures", "Snapshots that could not be written"),
+            snapshot_time: reg.gauge("snapshot_timestamp_seconds", "When the last snapshot was begun", snapshot_time),
+            rules: reg.gauge("rules", "Rules in force", Gauge::default()),
+            reloads: reg.counter("rules_reloads", "Changed rules that were taken"),
+            reload_failures: reg.counter("rules_reload_failures", "Changed rules that were wrong"),
+            connections: reg.gauge("connections", "Connections open now", Gauge::default()),
+            connections_accepted: reg.counter("connections_accepted", "Connections taken"),
+            closed: reg.counters("connections_closed", "Connections closed by the server, by reason", "reason", closed),
+            accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
+            panics: reg.counter("panics", "Request handlers that panicked"),
+            decisions: Mutex::default(),
+            looks: Looks::default(),
+            rule_values,
             registry,
-        };
-        let minted: Family<KindLabels, Counter> =
-            family(&mut metrics.registry, "minted", "Descriptors that gave units back or brought a limit, by kind");
-        metrics.refunds = minted.get_or_create_owned(&KindLabels { kind: "refund" });
-        metrics.overrides = minted.get_or_create_owned(&KindLabels { kind: "override" });
-        for reason in Rejection::ALL {
-            drop(metrics.rejected(reason));
         }
-        for reason in Closed::ALL {
-            drop(metrics.closed(reason));
-        }
-        metrics
     }
 
     /// The counter of requests that were not judged for `reason`.
-    pub fn rejected(&self, reason: Rejection) -> Counter {
-        self.rejected.get_or_create_owned(&ReasonLabels { reason: reason.as_str() })
+    #[must_use]
+    pub fn rejected(&self, reason: Rejection) -> &Counter {
+        &self.rejected[reason as usize]
     }
 
     /// The counter of connections that were closed for `reason`.
-    pub fn closed(&self, reason: Closed) -> Counter {
-        self.closed.get_or_create_owned(&ReasonLabels { reason: reason.as_str() })
+    #[must_use]
+    pub fn closed(&self, reason: Closed) -> &Counter {
+        &self.closed[reason as usize]
     }
 
     /// Counters for each of `rules`, in their order; those of rules that are gone are dropped,
     /// and those by value start anew.
     pub fn for_rules(&self, rules: &Rules) -> Box<[RuleCounters]> {
-        let gone = std::mem::take(&mut *self.labels.lock());
-        let plain = |rule: &Rule| self.outcomes(&rule.domain, &rule.path);
-        let counters: Box<[_]> = rules.rules().map(|rule| RuleCounters::new(rule, plain(rule))).collect();
-        self.rules.set(i64::try_from(counters.len()).unwrap_or(i64::MAX));
-        let held = self.labels.lock();
-        for gone in gone.difference(&held) {
-            self.decisions.remove(gone);
-        }
-        let outcome = OUTCOMES[0];
-        self.looks.retain(|look| {
-            held.contains(&RuleLabels { domain: look.domain.clone(), rule: look.rule.clone(), outcome })
+        let before = self.decisions.lock().clone();
+        let mut after = BTreeMap::new();
+        let counters = rules.rules().map(|rule| {
+            let labels = labels_of(&rule.domain, &rule.path);
+            let known = before.get(&labels);
+            let outcomes = after.entry(labels).or_insert_with(|| known.cloned().unwrap_or_default());
+            RuleCounters::new(rule, Arc::clone(outcomes))
         });
+        let counters: Box<[_]> = counters.collect();
+        self.rules.set(i64::try_from(counters.len()).unwrap_or(i64::MAX));
+        self.looks.retain(|labels| after.contains_key(labels));
+        *self.decisions.lock() = after;
         counters
     }
 
     /// The counters of what goes by the name `rule` in `domain`, new or known.
-    fn outcomes(&self, domain: &str, rule: &str) -> Outcomes {
-        Outcomes(OUTCOMES.map(|outcome| {
-            let label = RuleLabels { domain: domain.to_owned(), rule: rule.to_owned(), outcome };
-            let counter = self.decisions.get_or_create_owned(&label);
-            self.labels.lock().insert(label);
-            counter
-        }))
+    fn outcomes(&self, domain: &str, rule: &str) -> Arc<Outcomes> {
+        Arc::clone(self.decisions.lock().entry(labels_of(domain, rule)).or_default())
     }
 
-    /// All metrics as OpenMetrics text.
+    /// All metrics, as Prometheus reads them.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail; half a text would be better than none anyway.
-        let _ = encode(&mut text, &self.registry);
+        let mut page = Page::new(Format::Text);
+        while let Some(piece) = page.next(self) {
+            text.push_str(&piece);
+        }
         text
     }
-}
-
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
-    let metric = Counter::default();
-    registry.register(name, help, metric.clone());
-    metric
-}
-
-fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
-    let metric = Gauge::default();
-    registry.register(name, help, metric.clone());
-    metric
-}
-
-fn family<L>(registry: &mut Registry, name: &str, help: &str) -> Family<L, Counter>
-where
-    L: EncodeLabelSet + Clone + fmt::Debug + Eq + std::hash::Hash + Send + Sync + 'static,
-{
-    let metric = Family::<L, Counter>::default();
-    registry.register(name, help, metric.clone());
-    metric
 }

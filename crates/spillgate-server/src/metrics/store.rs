@@ -1,26 +1,12 @@
 //! What is counted of a shared store. Its own counters are read when metrics are.
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use spillgate::Source;
 use spillgate_redis::{Circuit, Failure, RedisStore};
 
-use super::{counter, family, gauge};
+use super::registry::Registry;
+use super::{Counter, Gauge};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    class: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabels {
-    source: &'static str,
-}
-
-/// Handles of what concerns a shared store; without one they stay at zero.
+/// Handles of what concerns a shared store; without one counters stay at zero, and gauges show on no page.
 #[derive(Debug)]
 pub struct StoreMetrics {
     failures: [Counter; Failure::ALL.len()],
@@ -39,36 +25,36 @@ pub struct StoreMetrics {
 
 impl StoreMetrics {
     pub(super) fn new(registry: &mut Registry) -> StoreMetrics {
-        let failures: Family<ClassLabels, Counter> = family(
-            registry,
-            "store_failures",
-            "Requests that the shared store did not decide, by class; probes are not counted",
-        );
-        let answers: Family<SourceLabels, Counter> = family(
-            registry,
+        let sources = [Source::DenyCache, Source::Local, Source::Policy].map(Source::as_str);
+        let [deny_cache, local, policy] = registry.counters(
             "requests_without_store",
             "Requests that were judged without asking the shared store, or because it failed, by who did",
+            "source",
+            sources,
         );
-        let by = |source: Source| answers.get_or_create_owned(&SourceLabels { source: source.as_str() });
         StoreMetrics {
-            failures: Failure::ALL.map(|class| failures.get_or_create_owned(&ClassLabels { class: class.name() })),
-            circuit: gauge(
-                registry,
+            failures: registry.counters(
+                "store_failures",
+                "Requests that the shared store did not decide, by class; probes are not counted",
+                "class",
+                Failure::ALL.map(Failure::name),
+            ),
+            circuit: registry.gauge(
                 "store_circuit",
                 "The breaker of the shared store: 0 closed, 1 half open (some nodes of a cluster serve), 2 open",
+                Gauge::unknown(),
             ),
-            in_flight: gauge(registry, "store_in_flight", "Questions that wait for the shared store"),
-            give_backs_lost: counter(
-                registry,
+            in_flight: registry.gauge("store_in_flight", "Questions that wait for the shared store", Gauge::unknown()),
+            give_backs_lost: registry.counter(
                 "store_give_backs_lost",
                 "Parts of requests that were not admitted, which a slot of a cluster may have kept; not what refusals charge \
                  with scripts: off",
             ),
-            deny_cache: by(Source::DenyCache),
-            local: by(Source::Local),
-            policy: by(Source::Policy),
-            up: gauge(registry, "store_up", "Whether the shared store answered the last probe"),
-            recoveries: counter(registry, "store_recoveries", "How often the shared store was found to answer again"),
+            deny_cache,
+            local,
+            policy,
+            up: registry.gauge("store_up", "Whether the shared store answered the last probe", Gauge::unknown()),
+            recoveries: registry.counter("store_recoveries", "How often the shared store was found to answer again"),
         }
     }
 

@@ -129,8 +129,14 @@ impl<C: Clock> Service<C> {
         &self.options
     }
 
-    /// All metrics as OpenMetrics text.
+    /// All metrics, brought up to date, as Prometheus reads them.
     pub fn encode_metrics(&self) -> String {
+        self.update_metrics();
+        self.metrics.encode()
+    }
+
+    /// Counts what others count themselves.
+    pub fn update_metrics(&self) {
         let store = self.limiter.store().memory();
         let told = self.metrics.store_full.get();
         self.metrics.store_full.inc_by(store.full_requests().saturating_sub(told));
@@ -138,7 +144,6 @@ impl<C: Clock> Service<C> {
         if let Some(shared) = self.limiter.store().shared() {
             self.metrics.store.read(shared.store(), |class| shared.failures(class));
         }
-        self.metrics.encode()
     }
 
     /// Judges one request by the rules in force; `grants` says what its listener may do beyond asking.

@@ -25,15 +25,57 @@ fn remaining(app: &App) -> serde_json::Value {
     app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":0}"#).json()["remaining"].clone()
 }
 
+fn metrics(app: &App, accept: &str) -> Reply {
+    let request = Request::get("/metrics").header("accept", accept).body(Body::empty()).expect("a request");
+    app.admin(None, REMOTE, request)
+}
+
 #[test]
 fn metrics_are_text_that_counts() {
     let app = App::new();
     use_up(&app);
     let reply = app.admin(None, REMOTE, get("/metrics"));
     assert_eq!(reply.status, 200);
-    assert!(reply.header("content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
-    assert!(reply.body.contains("spillgate_requests_refused_total 1"), "{}", reply.body);
-    assert!(reply.body.ends_with("# EOF\n"));
+    assert_eq!(reply.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(reply.body.contains("\nspillgate_requests_refused_total 1\n"), "{}", reply.body);
+}
+
+#[test]
+fn metrics_have_the_format_that_is_asked_for() {
+    let app = App::new();
+    let open = metrics(&app, "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5");
+    assert_eq!(open.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(open.body.contains("\n# TYPE spillgate_requests_refused counter\n"), "{}", open.body);
+    assert!(open.body.ends_with("\n# EOF\n"));
+    let text = metrics(&app, "text/plain;version=0.0.4");
+    assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(text.body.contains("\n# TYPE spillgate_requests_refused_total counter\n"), "{}", text.body);
+    assert!(!text.body.contains("# EOF"));
+    let samples = |page: &Reply| -> Vec<String> {
+        page.body.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    assert_eq!(samples(&open), samples(&text));
+}
+
+#[test]
+fn samples_are_sorted_and_each_is_there_once() {
+    let app = App::new();
+    let page = metrics(&app, "text/plain").body;
+    let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    let series: Vec<_> = samples.iter().map(|line| line.rsplit_once(' ').expect("a value").0).collect();
+    let mut sorted = series.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert!(series.len() > 50 && series == sorted, "{page}");
+}
+
+#[test]
+fn without_store_and_snapshots_there_is_nothing_to_set_off_their_alerts() {
+    let page = metrics(&App::new(), "text/plain").body;
+    let gauges = ["store_up", "store_circuit", "store_in_flight", "snapshot_timestamp_seconds"];
+    for name in gauges {
+        assert!(!page.contains(&format!("spillgate_{name}")), "{name}: {page}");
+    }
 }
 
 #[test]

@@ -1,0 +1,58 @@
+//! Pages that are made in pieces, as their readers take them.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body::Frame;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::protocol::http::problem::Problem;
+
+/// Pages that are read at the same time, at most: each holds a few pieces while its reader is slow.
+const PAGES: usize = 16;
+
+/// How many more may be read.
+#[derive(Debug, Clone)]
+pub(super) struct Pages(Arc<Semaphore>);
+
+impl Pages {
+    pub(super) fn new() -> Pages {
+        Pages(Arc::new(Semaphore::new(PAGES)))
+    }
+
+    /// A response of `kind`, whose pieces `next` makes until there are no more.
+    pub(super) fn page<F>(&self, kind: &'static str, next: F) -> Response
+    where
+        F: FnMut() -> Option<String> + Send + Unpin + 'static,
+    {
+        let Ok(permit) = Arc::clone(&self.0).try_acquire_owned() else {
+            let detail = format!("{PAGES} pages are being read");
+            let help = "try again soon; a client that reads nothing loses its connection after limits.idle";
+            let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, help).into_response();
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            return response;
+        };
+        let body = Body::new(Pieces { next, _permit: permit });
+        ([(header::CONTENT_TYPE, kind)], body).into_response()
+    }
+}
+
+struct Pieces<F> {
+    next: F,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<F: FnMut() -> Option<String> + Unpin> http_body::Body for Pieces<F> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready((self.next)().map(|piece| Ok(Frame::data(piece.into()))))
+    }
+}

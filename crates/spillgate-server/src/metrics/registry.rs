@@ -1,0 +1,187 @@
+//! Counters, gauges, and how they are written.
+//!
+//! A scrape of many series must not stop those who count. So a page is made in pieces, and nothing is locked for
+//! longer than it takes to list the series of one piece.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// What a page of metrics is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus' own, version 0.0.4.
+    Text,
+    /// OpenMetrics, version 1.0.0.
+    OpenMetrics,
+}
+
+/// A number that only grows.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// Adds one.
+    pub fn inc(&self) {
+        self.inc_by(1);
+    }
+
+    /// Adds `count`.
+    pub fn inc_by(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The number so far.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that goes up and down.
+#[derive(Clone, Debug, Default)]
+pub struct Gauge(Arc<AtomicI64>);
+
+impl Gauge {
+    const UNKNOWN: i64 = i64::MIN;
+
+    /// A gauge that shows on no page before it is set.
+    pub(super) fn unknown() -> Gauge {
+        Gauge(Arc::new(AtomicI64::new(Gauge::UNKNOWN)))
+    }
+
+    /// Sets it.
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds one.
+    pub fn inc(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes one away.
+    pub fn dec(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The number now; 0 if nobody knows it.
+    #[must_use]
+    pub fn get(&self) -> i64 {
+        self.known().unwrap_or(0)
+    }
+
+    fn known(&self) -> Option<i64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|value| *value != Gauge::UNKNOWN)
+    }
+}
+
+/// Metrics of one name.
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    /// With their labels, as they are written between braces.
+    samples: Vec<(String, Sample)>,
+}
+
+enum Sample {
+    Counter(Counter),
+    Gauge(Gauge),
+}
+
+impl Sample {
+    fn value(&self) -> Option<i128> {
+        match self {
+            Sample::Counter(counter) => Some(counter.get().into()),
+            Sample::Gauge(gauge) => gauge.known().map(i128::from),
+        }
+    }
+}
+
+/// Metrics whose labels are known from the start.
+#[derive(Default)]
+pub(super) struct Registry {
+    families: Vec<Family>,
+}
+
+impl Registry {
+    pub(super) fn counter(&mut self, name: &'static str, help: &'static str) -> Counter {
+        let [counter] = self.counters(name, help, "", [""]);
+        counter
+    }
+
+    /// One counter for each value of a label.
+    pub(super) fn counters<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: &'static str,
+        values: [&'static str; N],
+    ) -> [Counter; N] {
+        let counters = values.map(|_| Counter::default());
+        let labelled = values.iter().zip(&counters).map(|(value, counter)| {
+            let labels = if label.is_empty() { String::new() } else { labels(&[(label, value)]) };
+            (labels, Sample::Counter(counter.clone()))
+        });
+        self.add(Family { name, help, samples: labelled.collect() });
+        counters
+    }
+
+    pub(super) fn gauge(&mut self, name: &'static str, help: &'static str, gauge: Gauge) -> Gauge {
+        self.add(Family { name, help, samples: vec![(String::new(), Sample::Gauge(gauge.clone()))] });
+        gauge
+    }
+
+    fn add(&mut self, mut family: Family) {
+        family.samples.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let at = self.families.partition_point(|other| other.name < family.name);
+        self.families.insert(at, family);
+    }
+
+    /// Writes those whose names are in `names`.
+    pub(super) fn write(&self, names: Range<&str>, format: Format, out: &mut String) {
+        for family in self.families.iter().filter(|family| names.contains(&family.name)) {
+            let is_counter = matches!(family.samples.first(), Some((_, Sample::Counter(_))));
+            let known: Vec<_> =
+                family.samples.iter().filter_map(|(labels, sample)| Some((labels, sample.value()?))).collect();
+            if known.is_empty() {
+                continue;
+            }
+            head(family.name, family.help, is_counter, format, out);
+            for (labels, value) in known {
+                let (total, braces) =
+                    (if is_counter { "_total" } else { "" }, if labels.is_empty() { ["", ""] } else { ["{", "}"] });
+                // Writing to a string cannot fail.
+                let _ = writeln!(out, "spillgate_{}{total}{}{labels}{} {value}", family.name, braces[0], braces[1]);
+            }
+        }
+    }
+}
+
+/// Writes what stands above the samples of one name.
+pub(super) fn head(name: &str, help: &str, is_counter: bool, format: Format, out: &mut String) {
+    let kind = if is_counter { "counter" } else { "gauge" };
+    // OpenMetrics names what is counted, and each sample has the suffix; the older format knows samples only.
+    let total = if is_counter && format == Format::Text { "_total" } else { "" };
+    let _ = writeln!(out, "# HELP spillgate_{name}{total} {help}.\n# TYPE spillgate_{name}{total} {kind}");
+}
+
+/// Labels as they are written between braces.
+pub(super) fn labels(labels: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = write!(text, "{comma}{name}=\"");
+        for char in value.chars() {
+            match char {
+                '\\' => text.push_str("\\\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                other => text.push(other),
+            }
+        }
+        text.push('"');
+    }
+    text
+}

@@ -1,0 +1,83 @@
+//! Scrapes of many series: whom they stop, and how much memory they take.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use support::spillgate::Spillgate;
+use support::{eventually, http};
+
+const RULES: usize = 20_000;
+/// How many pages may be read at the same time.
+const PAGES: usize = 16;
+const MIB: u64 = 1 << 20;
+
+fn serve() -> Spillgate {
+    let rules = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    let mut text = "domain: api\ndescriptors:\n".to_owned();
+    for number in 0..RULES {
+        writeln!(text, "  - {{key: k{number}, rate_limit: {{unit: day, requests_per_unit: 9}}}}").unwrap();
+    }
+    fs::write(rules.path(), text).unwrap();
+    Spillgate::serve(rules.path(), &["--workers", "1"])
+}
+
+/// CPU time of the process's thread of this name, in ticks.
+fn cpu_ticks(spillgate: &Spillgate, thread: &str) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", spillgate.process.id())).unwrap();
+    let stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
+    let stat = stats.into_iter().find(|stat| stat.contains(&format!("({thread})"))).expect("such a thread");
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+fn resident(spillgate: &Spillgate) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", spillgate.process.id())).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn a_scrape_costs_no_worker_anything() {
+    let spillgate = serve();
+    let before = cpu_ticks(&spillgate, "worker-0");
+    for _ in 0..5 {
+        let page = http::get(spillgate.admin(), "/metrics", &[]).body;
+        assert_eq!(page.matches("outcome=\"refused\"} 0").count(), RULES);
+        assert_eq!(http::get(spillgate.admin(), "/rules", &[]).body.matches("\"rule\":").count(), RULES);
+    }
+    let after = cpu_ticks(&spillgate, "worker-0");
+    assert!(after - before <= 2, "the worker worked for {} ticks", after - before);
+}
+
+#[test]
+fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
+    let spillgate = serve();
+    for path in ["/metrics", "/rules"] {
+        http::get(spillgate.admin(), path, &[]);
+        let before = resident(&spillgate);
+        let slow: Vec<_> = (0..PAGES)
+            .map(|_| {
+                let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+                socket.set_recv_buffer_size(4096).unwrap();
+                socket.connect(&spillgate.admin().into()).unwrap();
+                let mut stream = TcpStream::from(socket);
+                write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+                // It has begun.
+                stream.read_exact(&mut [0; 12]).unwrap();
+                stream
+            })
+            .collect();
+        let refused = http::get(spillgate.admin(), path, &[]);
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.body);
+        let grown = resident(&spillgate).saturating_sub(before);
+        assert!(grown < PAGES as u64 * MIB, "{path}: {grown} bytes for {PAGES} readers");
+        drop(slow);
+        eventually("the next page", || (http::get(spillgate.admin(), path, &[]).status == 200).then_some(()));
+    }
+}
