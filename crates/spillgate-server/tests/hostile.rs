@@ -128,6 +128,10 @@ fn streams_opened_and_reset_at_once() {
         }
         throw(siege.spillgate.grpc(), &bytes);
     });
+    let closed = r#"spillgate_connections_closed_total{reason="broken"}"#;
+    assert!(siege.metric(closed).is_some_and(|closed| closed > 0), "the server closes such connections");
+    let said = siege.spillgate.process.stderr();
+    assert!(said.is_empty(), "a client writes no log at will: {said:?}");
     siege.end();
 }
 
