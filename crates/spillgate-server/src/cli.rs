@@ -54,8 +54,11 @@ pub struct Check {
     pub rules: Vec<PathBuf>,
     pub domain: String,
     pub descriptors: Vec<Entries>,
-    pub cost: u64,
+    /// What each round of questions takes, in turn.
+    pub costs: Vec<u64>,
     pub times: u32,
+    /// Permits are released before the next question.
+    pub releases: bool,
     /// Since the start of the virtual clock, never going back.
     pub at: Vec<Duration>,
     /// Somebody wrote `at`.
@@ -267,6 +270,7 @@ fn check_command() -> Command {
              Examples:\n  spillgate check rules.yaml --domain api --descriptor user_id=7\n  \
              spillgate check rules.yaml --domain api --descriptor user_id=7,path=/x --times 12\n  \
              spillgate check rules.yaml --domain api --descriptor user_id=7 --at 0s,100ms,1s --cost 3\n  \
+             spillgate check login.yaml --domain login --descriptor account=bob --cost 0,1,0,1,0\n  \
              spillgate check rules.yaml --domain api --descriptor 'tags=a\\,b' --descriptor tenant=t1\n  \
              spillgate check rules.yaml --domain api --descriptor user_id=7 --store redis://127.0.0.1:6379 \
              --store-key-secret-file key.secret\n\n{EXIT_CODES}"
@@ -280,9 +284,10 @@ fn check_command() -> Command {
                 .long("cost")
                 .value_name("UNITS")
                 .default_value("1")
+                .value_delimiter(',')
                 .allow_negative_numbers(true)
                 .value_parser(units)
-                .help("Units that each question takes; 0 looks without taking"),
+                .help("Units that a question takes; 0 looks. With commas between, one question for each: 0,5,0"),
         )
         .arg(
             Arg::new("times")
@@ -291,7 +296,13 @@ fn check_command() -> Command {
                 .value_name("COUNT")
                 .default_value("1")
                 .value_parser(value_parser!(u32).range(1..=10_000))
-                .help("Questions at each time of --at"),
+                .help("Rounds of questions at each time of --at"),
+        )
+        .arg(
+            Arg::new("release")
+                .long("release")
+                .action(ArgAction::SetTrue)
+                .help("Release the permits of each question before the next one (concurrency)"),
         )
         .arg(
             Arg::new("at")
@@ -372,8 +383,9 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
         let why = "--at goes back in time: write its times in rising order";
         return Err(command.error(clap::error::ErrorKind::ValueValidation, why));
     }
-    if at.len().saturating_mul(times as usize) > MAX_ASKS {
-        let why = format!("--times for each of --at makes more than {MAX_ASKS} questions: ask fewer");
+    let costs: Vec<u64> = matches.get_many("cost").into_iter().flatten().copied().collect();
+    if at.len().saturating_mul(times as usize).saturating_mul(costs.len()) > MAX_ASKS {
+        let why = format!("--times and --cost for each of --at make more than {MAX_ASKS} questions: ask fewer");
         return Err(command.error(clap::error::ErrorKind::ValueValidation, why));
     }
     let check = Check {
@@ -381,7 +393,8 @@ fn check(matches: &ArgMatches) -> Result<Check, clap::Error> {
         rules: paths(matches),
         domain: matches.get_one("domain").cloned().unwrap_or_default(),
         descriptors: matches.get_many("descriptor").into_iter().flatten().cloned().collect(),
-        cost: matches.get_one("cost").copied().unwrap_or(1),
+        costs,
+        releases: matches.get_flag("release"),
         times,
         at,
         sets_clock: matches.value_source("at") == Some(ValueSource::CommandLine),

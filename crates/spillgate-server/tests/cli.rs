@@ -84,7 +84,7 @@ fn a_wrong_command_line_ends_with_2_and_names_what_was_meant() {
         ("check rules.yaml -d api -e a", "`a` has no value: write KEY=VALUE"),
         ("check rules.yaml -d api -e a=1 --at 1s,soon", "write a number and a unit"),
         ("check rules.yaml -d api -e a=1 --at 1s,0s", "--at goes back in time"),
-        ("check rules.yaml -d api -e a=1 --at 0s,1s --times 9999", "makes more than 10000 questions"),
+        ("check rules.yaml -d api -e a=1 --at 0s,1s --times 9999", "make more than 10000 questions"),
         ("check rules.yaml -d api -e a=1 --times 0", "0 is not in 1..=10000"),
         ("check rules.yaml -d api -e a=1 --cost -1", "write a whole number from 0"),
         ("check rules.yaml -d api -e a=1 --at 999999d", "too long, at most 213503d"),
@@ -115,6 +115,51 @@ fn validate_says_what_it_read() {
     assert!(said.stderr.starts_with("note: rules.yaml:18:5: "), "{}", said.stderr);
     assert_eq!(said.stderr.lines().count(), 1, "a note is one line: {}", said.stderr);
     assert_eq!(folder.run("validate rules.yaml --deny-warnings").code, 0, "a note is no warning");
+}
+
+#[test]
+fn check_asks_a_list_of_costs_so_that_what_is_paid_afterwards_shows() {
+    let example = support::root().join("examples/login.yaml").display().to_string();
+    let login = format!("check {example} --domain login --descriptor account=bob");
+    let said = folder().run(&format!("{login} --cost 0,1,1,1,1,1,0"));
+    assert_eq!(said.code, 1, "{said:?}");
+    let rows = lines(&said.stdout);
+    assert!(rows.iter().any(|row| row.starts_with("0s, cost 1  allowed")), "{}", said.stdout);
+    assert!(rows.iter().any(|row| row.starts_with("0s, cost 0  refused") && row.contains("15m")), "{}", said.stdout);
+    let asked = json(&folder().run(&format!("{login} --at 0s,1s --cost 0,5 --json")))["asked"].clone();
+    let told: Vec<_> = asked.as_array().expect("questions").iter().map(|one| (&one["cost"], &one["allowed"])).collect();
+    let expected =
+        [(0, true), (5, true), (0, false), (5, true)].map(|(cost, allowed)| (Value::from(cost), allowed.into()));
+    assert_eq!(told, expected.each_ref().map(|(cost, allowed)| (cost, allowed)));
+}
+
+#[test]
+fn check_releases_permits_before_the_next_question() {
+    let rules = "domain: d\ndescriptors: [{key: job, rate_limit: {algorithm: concurrency, limit: 1}}]";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    let check = "check rules.yaml -d d -e job=x --times 3";
+    assert!(folder.run(check).stdout.contains("1 of 3 allowed, 2 refused"));
+    assert!(folder.run(&format!("{check} --release")).stdout.contains("all 3 allowed"));
+}
+
+#[test]
+fn check_says_where_a_rule_ends_and_which_limit_another_rule_replaces() {
+    let rules = "domain: d
+descriptors:
+  - {key: user, rate_limits: [{name: small, unit: second, limit: 1}, {name: daily, unit: day, limit: 9}]}
+  - {key: plan, rate_limit: {unit: second, limit: 5, replaces: [{name: small}]}}
+";
+    let folder = Folder::new(&[("rules.yaml", rules)]);
+    let said = folder.run("check rules.yaml -d d -e user=7,path=/x").stdout;
+    let row = lines(&said).into_iter().find(|row| row.contains("user=7  ")).expect("a step");
+    assert!(row.contains("the rule ends here, the descriptor goes on") && row.contains("rules.yaml:3"), "{said}");
+    let both = "check rules.yaml -d d -e user=7 -e plan=gold";
+    let said = folder.run(both).stdout;
+    let left_out: Vec<_> = lines(&said).into_iter().filter(|row| row.contains("left out: another rule")).collect();
+    assert!(left_out.len() == 1 && left_out[0].contains("limit small"), "{said}");
+    assert!(!folder.run("check rules.yaml -d d -e user=7").stdout.contains("left out"));
+    let limits = json(&folder.run(&format!("{both} --json")))["descriptors"][0]["rule"]["limits"].clone();
+    assert_eq!([&limits[0]["replaced"], &limits[1]["replaced"]], [&Value::Bool(true), &Value::Bool(false)]);
 }
 
 #[test]

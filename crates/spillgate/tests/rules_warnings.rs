@@ -124,6 +124,13 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
 }
 
 #[test]
+fn a_key_that_looks_like_a_wildcard_is_a_warning() {
+    let text = "domain: d\ndescriptors:\n  - {key: user*, rate_limit: {unit: second, limit: 1}}";
+    assert_eq!(warnings(text), [(3, "the key `user*` is matched as written: keys have no wildcards".to_owned())]);
+    assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a name like any other");
+}
+
+#[test]
 fn a_leaf_without_a_limit_is_noted() {
     let rules = rules("domain: d\ndescriptors:\n  - {key: a}\n  - {key: b, rate_limit: {unlimited: true}}");
     let told: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.is_note())).collect();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use spillgate::rules::{Action, Descriptor, Limit, Request};
 use spillgate::{
-    Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, Source, StoreError, Time, Verdict,
+    Algorithm, Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, Source, StoreError, Time,
+    Verdict,
 };
 use spillgate_redis::Failure;
 
@@ -22,6 +23,7 @@ use crate::settings::{Grants, Settings, StoreUrl};
 pub(super) struct Asked<'p> {
     /// Since the start of the clock.
     pub(super) at: Duration,
+    pub(super) cost: u64,
     pub(super) verdict: Verdict,
     pub(super) limits: Vec<AskedLimit<'p>>,
 }
@@ -143,14 +145,12 @@ fn answer<C: Clock>(
         .iter()
         .map(|entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect())
         .collect();
-    let describe = |entries| Descriptor { entries, action: Action::Take(check.cost), limit: None };
-    let descriptors: Vec<Descriptor<'_>> = pairs.iter().map(|entries| describe(&entries[..])).collect();
-    let request = Request {
-        domain: &check.domain,
-        descriptors: &descriptors,
-        max_wait_ns: u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX),
+    let describe = |cost| {
+        let descriptor = |entries| Descriptor { entries, action: Action::Take(cost), limit: None };
+        (cost, pairs.iter().map(|entries| descriptor(&entries[..])).collect())
     };
-    let asked = ask_all(check, service, set, settings, &loaded, &request)?;
+    let questions: Vec<(u64, Vec<Descriptor<'_>>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
+    let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
     if check.json {
         terminal.json(&explain::json(check, &loaded, &pairs, &asked, settings.map(|it| &it.store.url)));
     } else {
@@ -167,12 +167,12 @@ fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> Str
 }
 
 fn ask_all<'p, C: Clock>(
-    check: &Check,
+    check: &'p Check,
     service: &Service<C>,
     set: &dyn Fn(Duration),
     settings: Option<&Settings>,
     loaded: &'p Loaded,
-    request: &Request<'p>,
+    questions: &'p [(u64, Vec<Descriptor<'p>>)],
 ) -> Result<Vec<Asked<'p>>, Unanswered> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| Trouble::new(format!("no runtime: {error}"), "free some memory");
@@ -186,11 +186,14 @@ fn ask_all<'p, C: Clock>(
                 .map_err(|failed| (store::unreachable(settings, &failed).into(), UNSERVED))?;
         }
         let mut asked = Vec::new();
-        for at in check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize)) {
+        let max_wait_ns = u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX);
+        let rounds = check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize));
+        for (at, (cost, descriptors)) in rounds.flat_map(|at| questions.iter().map(move |question| (at, question))) {
             set(at);
             let looks_only = settings.is_some() && !check.takes;
-            let one = ask(at, service, loaded, request, looks_only).await;
-            asked.push(one.map_err(|error| match error {
+            let request = Request { domain: &check.domain, descriptors, max_wait_ns };
+            let question = Question { at, cost: *cost, request, looks_only, releases: check.releases };
+            asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
                 ServiceError::Store(_) if settings.is_some() => {
                     let help = "look for what is wrong with `spillgate doctor`";
                     let why = service.limiter().store().shared().and_then(first_failure);
@@ -217,17 +220,25 @@ fn mend(error: &ServiceError) -> &'static str {
     }
 }
 
-async fn ask<'p, C: Clock>(
+/// What is asked, and how.
+struct Question<'p> {
     at: Duration,
+    cost: u64,
+    request: Request<'p>,
+    looks_only: bool,
+    releases: bool,
+}
+
+async fn ask<'p, C: Clock>(
     service: &Service<C>,
     loaded: &'p Loaded,
-    request: &Request<'p>,
-    looks_only: bool,
+    question: &Question<'p>,
 ) -> Result<Asked<'p>, ServiceError> {
+    let request = &question.request;
     let plan = service.plan(loaded, request, Grants::default())?;
     let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| Hit { op: Op::Look, ..*hit }).collect();
     let before = one_by_one(service, &looks).await?;
-    let (verdict, decisions, after) = if looks_only {
+    let (verdict, decisions, after) = if question.looks_only {
         let decisions = dry::decisions(service, &plan.hits, &before).await?;
         let verdict = Verdict::of(&plan.hits, &decisions, service.limiter().now());
         let after = dry::after(&plan.hits, &decisions, &before, verdict.allowed);
@@ -242,16 +253,33 @@ async fn ask<'p, C: Clock>(
             }
         }
         let after = one_by_one(service, &looks).await?;
+        if question.releases {
+            release(service, &plan.hits, &decisions).await?;
+        }
         (answer.verdict, decisions, after.iter().map(After::from).collect())
     };
     let mut limits = Vec::new();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {
-        for (number, (hit, limit)) in planned.hits.iter().enumerate() {
+        for (hit, limit) in &planned.hits {
+            // In the rule: one that another rule replaces is missing among the hits.
+            let of_rule = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
+            let number = of_rule.unwrap_or(0);
             let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
             limits.push(AskedLimit { descriptor, number, limit, before, decision, after });
         }
     }
-    Ok(Asked { at, verdict, limits })
+    Ok(Asked { at: question.at, cost: question.cost, verdict, limits })
+}
+
+/// Releases the permits that were taken.
+async fn release<C: Clock>(service: &Service<C>, hits: &[Hit<'_>], decisions: &[Decision]) -> Result<(), ServiceError> {
+    let taken = hits.iter().zip(decisions).filter(|(hit, _)| hit.quota.algorithm() == Algorithm::Concurrency);
+    for (hit, decision) in taken {
+        if let (Op::Take { cost, .. }, receipt @ Some(_)) = (hit.op, decision.receipt) {
+            one_by_one(service, &[Hit { op: Op::Refund { cost, receipt }, ..*hit }]).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The answers to each hit on its own, so that none is seen through another's question.

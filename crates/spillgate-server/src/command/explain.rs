@@ -41,10 +41,11 @@ pub(super) fn text(
     }
     for (number, entries) in pairs.iter().enumerate() {
         text.push('\n');
-        descriptor(&mut text, check, rules, number, entries, terminal);
+        let left_out = |limit: &Limit| is_left_out(asked, number, limit);
+        descriptor(&mut text, check, rules, number, entries, &left_out, terminal);
     }
     text.push('\n');
-    text.push_str(&table(pairs.len() > 1, asked).text(true, terminal));
+    text.push_str(&table(pairs.len() > 1, check.costs.len() > 1, asked).text(true, terminal));
     let refused = asked.iter().filter(|asked| !asked.verdict.allowed).count();
     let summary = match (asked.len(), refused) {
         (1, _) => String::new(),
@@ -60,6 +61,7 @@ fn descriptor(
     rules: &Loaded,
     number: usize,
     entries: &[(&str, &str)],
+    left_out: &dyn Fn(&Limit) -> bool,
     terminal: &Terminal,
 ) {
     let shown: Vec<_> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -89,8 +91,15 @@ fn descriptor(
         text.push_str("    without a limit: allowed and not counted\n");
     }
     for (at, limit) in rule.limits.iter().enumerate() {
-        text.push_str(&format!("    limit {}: {}\n", name(limit, at), quota(limit)));
+        let left_out = if left_out(limit) { "; left out: another rule of this request replaces it" } else { "" };
+        text.push_str(&format!("    limit {}: {}{left_out}\n", name(limit, at), quota(limit)));
     }
+}
+
+/// Whether no question had this limit of the descriptor's rule: a limit of another rule `replaces` it.
+fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
+    let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
+    !asked.iter().any(|asked| asked.limits.iter().any(is_it))
 }
 
 fn how(step: &Step) -> String {
@@ -107,6 +116,7 @@ fn came_of(step: &Step) -> String {
         Outcome::WentDeeper => "then below it",
         Outcome::WentBack => "but nothing below it: back up",
         Outcome::Matched => "matched",
+        Outcome::Failed if step.how != How::Nothing => "the rule ends here, the descriptor goes on",
         Outcome::Failed => "no rule",
     };
     text.to_owned()
@@ -161,7 +171,7 @@ fn window(ns: u64) -> String {
     format_duration(Duration::from_nanos(ns))
 }
 
-fn table(several: bool, asked: &[Asked<'_>]) -> Table {
+fn table(several: bool, costs: bool, asked: &[Asked<'_>]) -> Table {
     let mut table = Table::new(0);
     let titles = ["at", "answer", "limit", "says", "left", "retry after", "reset after", "delay"];
     table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
@@ -170,7 +180,11 @@ fn table(several: bool, asked: &[Asked<'_>]) -> Table {
             true => (Tone::Good, "allowed"),
             false => (Tone::Bad, "refused"),
         };
-        let head = [(Tone::Plain, duration(asked.at)), (tone, answer.to_owned())];
+        let when = match costs {
+            true => format!("{}, cost {}", duration(asked.at), asked.cost),
+            false => duration(asked.at),
+        };
+        let head = [(Tone::Plain, when), (tone, answer.to_owned())];
         let blank = [const { (Tone::Plain, String::new()) }; 2];
         if asked.limits.is_empty() {
             table.row(head.clone());
@@ -237,11 +251,14 @@ pub(super) fn json(
     asked: &[Asked<'_>],
     url: Option<&StoreUrl>,
 ) -> Value {
-    let descriptors: Vec<_> = pairs.iter().map(|entries| descriptor_json(check, rules, entries)).collect();
+    let numbered = pairs.iter().enumerate();
+    let descriptors: Vec<_> = numbered
+        .map(|(number, entries)| descriptor_json(check, rules, entries, &|limit| is_left_out(asked, number, limit)))
+        .collect();
     let asked: Vec<_> = asked.iter().map(asked_json).collect();
     json!({
         "domain": check.domain,
-        "cost": check.cost,
+        "costs": check.costs,
         "store": url.map(ToString::to_string),
         "takes": url.is_none() || check.takes,
         "descriptors": descriptors,
@@ -249,10 +266,10 @@ pub(super) fn json(
     })
 }
 
-fn descriptor_json(check: &Check, rules: &Rules, entries: &[(&str, &str)]) -> Value {
+fn descriptor_json(check: &Check, rules: &Rules, entries: &[(&str, &str)], left_out: &dyn Fn(&Limit) -> bool) -> Value {
     let steps: Vec<_> = rules.explain(&check.domain, entries).iter().map(step_json).collect();
     let rule = rules.find(&check.domain, entries).map(|rule| {
-        let limits: Vec<_> = rule.limits.iter().map(limit_json).collect();
+        let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(limit, left_out(limit))).collect();
         json!({
             "path": &*rule.path,
             "origin": rule.origin.to_string(),
@@ -289,7 +306,7 @@ fn step_json(step: &Step) -> Value {
     })
 }
 
-fn limit_json(limit: &Limit) -> Value {
+fn limit_json(limit: &Limit, is_left_out: bool) -> Value {
     json!({
         "name": limit.name.as_deref(),
         "limit": limit.quota.limit(),
@@ -297,12 +314,14 @@ fn limit_json(limit: &Limit) -> Value {
         "capacity": limit.quota.capacity(),
         "algorithm": limit.quota.algorithm().as_str(),
         "post_paid": limit.post_paid,
+        "replaced": is_left_out,
     })
 }
 
 fn asked_json(asked: &Asked<'_>) -> Value {
     let limits: Vec<_> = asked.limits.iter().map(asked_limit_json).collect();
     json!({
+        "cost": asked.cost,
         "at_ns": u64::try_from(asked.at.as_nanos()).unwrap_or(u64::MAX),
         "allowed": asked.verdict.allowed,
         "retry_after_ns": retry_json(asked.verdict.allowed, asked.verdict.retry_after),

@@ -201,11 +201,20 @@ impl FileReader<'_> {
             Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
             _ => None,
         };
+        if let (Some(word), None, Some(node)) = (key.filter(|key| key.ends_with('*')), value, fields.get("key")) {
+            let message = format!("the key `{}` is matched as written: keys have no wildcards", shown(word));
+            let help =
+                "the reference server takes it for every key and value that begin so: write a `key` and a `value`";
+            self.reporter.warning(node.at, message, "not a wildcard", help.to_owned());
+        }
         let shared = self.flag(fields, "share_threshold");
         let value_to_metric = self.flag(fields, "value_to_metric");
         if shared && value.and_then(Pattern::new).is_none() {
             let at = fields.key_at("share_threshold").unwrap_or(fields.at);
-            let help = "write a `value` with a `*`, or remove `share_threshold`";
+            let help = match key.is_some_and(|key| key.ends_with('*')) {
+                true => "keys are matched as written here: write `key: NAME` and `value: \"*\"` in place of the `*`",
+                false => "write a `value` with a `*`, or remove `share_threshold`",
+            };
             self.reporter.error(at, "`share_threshold` needs a value with a wildcard", "nothing to share", help);
         }
         Some(RuleStep { key: key?.into(), value: value.map(Into::into), shared, value_to_metric })
