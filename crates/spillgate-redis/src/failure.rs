@@ -99,7 +99,7 @@ impl Failure {
         match self {
             Failure::Timeout => "it did not answer in time",
             Failure::Disconnected => "the connection to it ended",
-            Failure::Unasked => "there was no connection to it in time",
+            Failure::Unasked => "there was no connection to it, or no time left to ask",
             Failure::Overloaded => "too many requests wait for it already",
             Failure::Open => "it failed just before, and is left alone until it answers again",
             Failure::Readonly => "it refuses writes",

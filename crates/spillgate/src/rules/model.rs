@@ -174,6 +174,9 @@ impl Limit {
     /// The same limit with another answer for while a shared store fails.
     #[must_use]
     pub fn on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Limit {
+        if self.quota.on_store_failure() == on_store_failure {
+            return self;
+        }
         self.quota = self.quota.with_on_store_failure(on_store_failure);
         self.charged = self.charged.map(|charged| Box::new(charged.with_on_store_failure(on_store_failure)));
         self
