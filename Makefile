@@ -1,6 +1,7 @@
 # Each target is one line; `make` alone lists them.
 RULES ?= examples/quickstart.yaml
 MINUTES ?= 10
+BASE ?= e7b6eea
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,7 +53,10 @@ show-quota-changes: ## Several quotas on one key: admitted never above the large
 	scripts/show-quota-changes.sh
 show-deny-cache: ## Refusals repeated by the deny cache: the kernel's, and how fast
 	scripts/show-deny-cache.sh
+show-no-regression: ## Instructions, CPU time and allocations beside those of commit BASE
+	scripts/show-no-regression.sh $(BASE)
 
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
 .PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6
 .PHONY: show-3.1 show-3.2 show-3.3 show-3.4 show-3.5 show-3.6 show-quota-changes show-deny-cache
+.PHONY: show-no-regression

@@ -5,6 +5,7 @@
 //! ratios are taken within a repetition. Ratios, not speeds, carry over to other machines.
 
 mod measure;
+mod regression;
 mod scenario;
 mod server;
 mod table;
@@ -15,10 +16,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use measure::Comparison;
+use regression::Verdict;
 use scenario::Scenario;
 
 #[derive(Parser)]
-#[command(name = "bench", about)]
+#[command(name = "bench", about, args_override_self = true)]
 struct Cli {
     /// What to compare; grpc and http unless said
     #[arg(value_enum)]
@@ -26,6 +28,9 @@ struct Cli {
     /// The spillgate binary
     #[arg(long, default_value = "../target/release/spillgate")]
     spillgate: PathBuf,
+    /// The spillgate binary of an earlier commit, to compare CPU time with; no other server then, and at least 31 rounds
+    #[arg(long)]
+    base: Option<PathBuf>,
     /// A server to measure in spillgate's place, as a command in which {address} is replaced
     #[arg(long)]
     contender: Option<String>,
@@ -65,8 +70,19 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let scenarios = if cli.only.is_empty() { vec![Scenario::Grpc, Scenario::Http] } else { cli.only.clone() };
     println!("{}", kit::machine());
+    if cli.base.is_some() {
+        println!("\n{}", table::REGRESSION_HEAD);
+    }
+    let mut code = ExitCode::SUCCESS;
     for scenario in scenarios {
         match Comparison::run(&cli, scenario) {
+            Ok(comparison) if cli.base.is_some() => {
+                let verdict = Verdict::of(&comparison);
+                println!("{}", table::regression(scenario.title(&cli), &comparison, verdict));
+                if verdict != Verdict::Held {
+                    code = ExitCode::FAILURE;
+                }
+            }
             Ok(comparison) => println!("{}", table::comparison(&cli, scenario, &comparison)),
             Err(error) => {
                 eprintln!("bench: {error}");
@@ -74,5 +90,5 @@ fn main() -> ExitCode {
             }
         }
     }
-    ExitCode::SUCCESS
+    code
 }

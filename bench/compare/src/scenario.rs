@@ -33,6 +33,9 @@ const THROTTLECRAB: &[&str] =
 impl Scenario {
     /// The servers, the one that the ratios are of first.
     pub(crate) fn servers(self, cli: &Cli) -> Result<Vec<Server>, String> {
+        if let Some(base) = &cli.base {
+            return Ok(vec![self.release(cli, "now", &cli.spillgate)?, self.release(cli, "base", base)?]);
+        }
         match self {
             Scenario::Grpc => {
                 let mut servers = vec![self.contender(cli, RLS)?, self.limit(cli, "tonic", RLS)?];
@@ -46,18 +49,37 @@ impl Scenario {
                 Ok(servers)
             }
             Scenario::Shared => {
-                let ours = Redis::start(cli.client_core, free_address()?, &[])?;
-                // Speed is what is measured: a request may be late.
-                let store = ["--store", &ours.url(), "--store-expected-nodes", "1", "--store-deadline", "1s"];
-                let mut servers = vec![self.spillgate(cli, 1, &store, RLS)?.with(ours)];
+                let mut servers = vec![self.shared(cli, "spillgate", &cli.spillgate)?];
                 for connections in [1, POOL] {
                     servers.push(self.script(cli, connections)?);
                 }
                 Ok(servers)
             }
             Scenario::Http => Ok(vec![self.contender(cli, CHECK)?, self.limit(cli, "axum", CHECK)?]),
-            Scenario::Scaling => Ok(vec![self.spillgate(cli, 2, &[], RLS)?, self.spillgate(cli, 1, &[], RLS)?]),
+            Scenario::Scaling => Ok(vec![self.workers(cli, 2)?, self.workers(cli, 1)?]),
         }
+    }
+
+    /// spillgate as some commit has it.
+    fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
+        match self {
+            Scenario::Grpc | Scenario::Scaling => self.spillgate(cli, name, program, &[], RLS),
+            Scenario::Http => self.spillgate(cli, name, program, &[], CHECK),
+            Scenario::Shared => self.shared(cli, name, program),
+        }
+    }
+
+    /// spillgate with a Redis of its own.
+    fn shared(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
+        let redis = Redis::start(cli.client_core, free_address()?, &[])?;
+        // Speed is what is measured: a request may be late.
+        let store = ["--store", &redis.url(), "--store-expected-nodes", "1", "--store-deadline", "1s"];
+        Ok(self.spillgate(cli, name, program, &store, RLS)?.with(redis))
+    }
+
+    fn workers(self, cli: &Cli, workers: u32) -> Result<Server, String> {
+        let count = workers.to_string();
+        self.spillgate(cli, &format!("spillgate --workers {count}"), &cli.spillgate, &["--workers", &count], RLS)
     }
 
     /// One server of `limits`, which answers the same without deciding.
@@ -96,29 +118,34 @@ impl Scenario {
     }
 
     fn contender(self, cli: &Cli, request: &'static [&'static str]) -> Result<Server, String> {
-        let Some(contender) = &cli.contender else { return self.spillgate(cli, 1, &[], request) };
+        let Some(contender) = &cli.contender else {
+            return self.spillgate(cli, "spillgate", &cli.spillgate, &[], request);
+        };
         let address = free_address()?;
         let mut command = pinned(&self.server_cores(cli));
         command.args(contender.replace("{address}", &address.to_string()).split_whitespace()).env("RT", "current");
         Server::start(contender, command, address, request)
     }
 
+    /// One worker, unless the settings say otherwise.
     fn spillgate(
         self,
         cli: &Cli,
-        workers: u32,
+        name: &str,
+        program: &Path,
         settings: &[&str],
         request: &'static [&'static str],
     ) -> Result<Server, String> {
         let (address, other) = (free_address()?, free_address()?);
         let (grpc, http) = if self == Scenario::Http { (other, address) } else { (address, other) };
         let mut command = pinned(&self.server_cores(cli));
-        command.arg(&cli.spillgate).arg("serve").arg(self.rules(cli)).arg("--workers").arg(workers.to_string());
+        command.arg(program).arg("serve").arg(self.rules(cli));
         command.arg("--grpc").arg(grpc.to_string()).arg("--http").arg(http.to_string());
         command.arg("--admin").arg(free_address()?.to_string()).args(settings);
-        let name =
-            if self == Scenario::Scaling { format!("spillgate --workers {workers}") } else { "spillgate".into() };
-        Server::start(&name, command, address, request)
+        if !settings.contains(&"--workers") {
+            command.args(["--workers", "1"]);
+        }
+        Server::start(name, command, address, request)
     }
 
     pub(crate) fn server_cores(self, cli: &Cli) -> String {

@@ -2,14 +2,33 @@
 
 use std::fmt::Write;
 
-use kit::{met, spread};
+use kit::{median_interval, met, spread};
 
 use crate::Cli;
 use crate::measure::{Comparison, Run};
+use crate::regression::{Verdict, ratios};
 use crate::scenario::Scenario;
 
 /// A client that uses more of its core than this may have been the limit itself.
 const CLIENT_SHARE_MAX: f64 = 0.95;
+
+pub(crate) const REGRESSION_HEAD: &str = "\
+| server CPU us a decision | base | now | pairs | base / now, median | 95 % interval, above 0.97 | |
+|---|---|---|---|---|---|---|";
+
+/// A row below [`REGRESSION_HEAD`].
+pub(crate) fn regression(title: String, comparison: &Comparison, verdict: Verdict) -> String {
+    let cpu = |server: usize| spread(comparison.runs[server].iter().map(|run| run.server_cpu_us)).median;
+    let ratios = ratios(&comparison.runs);
+    let (low, high) = median_interval(ratios.iter().copied()).unwrap_or((f64::NAN, f64::NAN));
+    let word = match verdict {
+        Verdict::Held => "held",
+        Verdict::Regressed => "**REGRESSION**",
+        Verdict::Unclear => "**not shown**: more rounds, or a quieter machine",
+    };
+    let (rounds, ratio) = (ratios.len(), spread(ratios).median);
+    format!("| {title} | {:.2} | {:.2} | {rounds} | {ratio:.3} | {low:.3} to {high:.3} | {word} |", cpu(1), cpu(0))
+}
 
 pub(crate) fn comparison(cli: &Cli, scenario: Scenario, comparison: &Comparison) -> String {
     let mut out = format!("### {}\n\n", scenario.title(cli));

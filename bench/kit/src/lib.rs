@@ -12,4 +12,4 @@ pub use machine::machine;
 pub use process::{Process, free_address, pinned};
 pub use report::{met, print};
 pub use server::{Counted, Redis};
-pub use spread::{Spread, quantile, spread};
+pub use spread::{Spread, median_interval, quantile, spread};

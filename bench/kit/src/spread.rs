@@ -35,9 +35,26 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
+/// Where the true median lies with a confidence of 95 % at least, by order statistics: whatever the figures are spread
+/// like, each is below the true median as often as above. `None` if there are fewer than six.
+pub fn median_interval(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    // How many figures may lie outside at each end: fewer heads of as many coins come in 2.5 % of all tries at most.
+    let (count, mut outside) = (figures.len(), 0);
+    let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
+    let mut tail = chance;
+    while tail <= 0.025 {
+        chance *= (count - outside) as f64 / (outside + 1) as f64;
+        (outside, tail) = (outside + 1, tail + chance);
+    }
+    let lowest = outside.checked_sub(1)?;
+    Some((figures[lowest], figures[count - 1 - lowest]))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{quantile, spread};
+    use super::{median_interval, quantile, spread};
 
     #[test]
     fn medians_of_odd_and_even_counts() {
@@ -61,5 +78,15 @@ mod tests {
         assert_eq!(quantile(&figures, 1.0), 1000.0);
         assert_eq!(quantile(&figures, 0.0), 1.0);
         assert!(quantile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn the_interval_of_a_median_leaves_out_as_many_at_each_end_as_tables_say() {
+        let interval = |count: u32| median_interval((1..=count).rev().map(f64::from));
+        assert_eq!(interval(5), None);
+        assert_eq!(interval(6), Some((1.0, 6.0)));
+        assert_eq!(interval(20), Some((6.0, 15.0)));
+        assert_eq!(interval(31), Some((10.0, 22.0)));
+        assert_eq!(interval(100), Some((40.0, 61.0)));
     }
 }

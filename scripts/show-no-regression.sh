@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Shows that a decision costs no more than at an earlier commit: instructions in process and of Service::decide, counted
+# by valgrind; server CPU time over gRPC, HTTP, and gRPC with a Redis, in interleaved pairs; allocations a request. Prints
+# markdown, and fails if something regressed or could not be shown.
+# scripts/show-no-regression.sh [COMMIT [OPTIONS]]: OPTIONS go to `bench`, such as --repetitions 61.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+BASE=${1:-e7b6eea}
+[ $# -eq 0 ] || shift
+WORK=$PWD/target/no-regression
+# Decisions that a count of instructions is divided by.
+DECISIONS=4000
+
+for program in git valgrind taskset redis-server; do
+    command -v "$program" >/dev/null || { echo "$program is missing: install it (apt-get install $program)" >&2; exit 1; }
+done
+if [ "$(nproc)" -lt 2 ]; then
+    echo "two cores are needed: one for the server, one for the client" >&2
+    exit 1
+fi
+commit=$(git rev-parse --verify --quiet "$BASE^{commit}") || { echo "there is no commit $BASE here: git fetch it" >&2; exit 1; }
+
+# The earlier commit in a worktree of its own. If it has no counting program yet, it gets the first that there was: what
+# came later may name what is not there.
+base=$WORK/base
+if [ -e "$base/.git" ]; then
+    git -C "$base" reset --quiet --hard
+    git -C "$base" clean --quiet -fdx
+    git -C "$base" checkout --quiet --detach "$commit"
+else
+    git worktree prune
+    git worktree add --quiet --detach "$base" "$commit"
+fi
+if [ ! -d "$base/bench/instructions" ]; then
+    first=$(git log --diff-filter=A --format=%H -1 -- bench/instructions/Cargo.toml)
+    git archive "${first:-HEAD}" bench/instructions | tar -x -C "$base"
+    sed -i 's/^members = \[/members = ["instructions", /' "$base/bench/Cargo.toml"
+fi
+
+# Both are built by the same compiler into one folder, so that they share what they depend on.
+export CARGO_TARGET_DIR=$WORK/build
+# As the server is built, not as the programs that measure.
+export CARGO_PROFILE_RELEASE_PANIC=unwind
+build() { # TREE NAME
+    echo "building $2: this takes minutes" >&2
+    nice -n 5 cargo build --release --quiet --locked --manifest-path "$1/Cargo.toml" -p spillgate-server
+    nice -n 5 cargo build --release --quiet --manifest-path "$1/bench/Cargo.toml" -p instructions -p allocations
+    mkdir -p "$WORK/$2.bin"
+    cp "$CARGO_TARGET_DIR"/release/{spillgate,instructions,allocations} "$WORK/$2.bin/"
+}
+build "$base" base
+build "$PWD" now
+nice -n 5 cargo build --release --quiet --manifest-path bench/Cargo.toml -p compare -p loadgen
+
+failed=()
+
+collected() { # NAME CASE COUNT
+    local log
+    log=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$WORK/$1.bin/instructions" "$2" "$3" 2>&1) || {
+        echo "$1, $2: $log" >&2
+        return 1
+    }
+    awk '/Collected/ { print $NF }' <<<"$log"
+}
+
+each() { # NAME CASE
+    local few many
+    few=$(collected "$1" "$2" "$DECISIONS")
+    many=$(collected "$1" "$2" $((2 * DECISIONS)))
+    awk -v few="$few" -v many="$many" -v n="$DECISIONS" 'BEGIN { printf "%.1f", (many - few) / n }'
+}
+
+echo "Base: $(git log -1 --format='%h %s' "$commit")"
+echo "Now: $(git log -1 --format='%h %s')$(git diff --quiet HEAD || echo ', and what is not committed')"
+echo
+echo "| instructions a decision | base | now | now / base, at most 1.01 | |"
+echo "|---|---|---|---|---|"
+while IFS= read -r case; do
+    was=$(each base "$case")
+    now=$(each now "$case")
+    ratio=$(awk -v a="$now" -v b="$was" 'BEGIN { printf "%.4f", a / b }')
+    word=held
+    if awk -v r="$ratio" 'BEGIN { exit !(r > 1.01) }'; then
+        word="**REGRESSION**"
+        failed+=("instructions of $case")
+    fi
+    echo "| ${case/,/, } | $was | $now | $ratio | $word |"
+done < <("$WORK/now.bin/instructions")
+
+echo
+echo "| allocations a request | base | now | |"
+echo "|---|---|---|---|"
+while IFS='|' read -r path was now; do
+    word=held
+    if awk -v a="$now" -v b="$was" 'BEGIN { exit !(a > b + 0.5) }'; then
+        word="**REGRESSION**"
+        failed+=("allocations of $path")
+    fi
+    echo "| $path | $was | $now | $word |"
+done < <(awk -F ' *\\| *' 'NR == FNR { base[$2] = $3; next } $3 + 0 == $3 && $2 in base { print $2 "|" base[$2] "|" $3 }' \
+    <("$WORK/base.bin/allocations") <("$WORK/now.bin/allocations"))
+
+echo
+cd bench
+"$CARGO_TARGET_DIR/release/bench" grpc http shared --base "$WORK/base.bin/spillgate" \
+    --spillgate "$WORK/now.bin/spillgate" --tools "$CARGO_TARGET_DIR/release" \
+    --repetitions 31 --seconds 0.6 --warmup 0.2 "$@" || failed+=("server CPU time")
+
+echo
+if [ ${#failed[@]} -gt 0 ]; then
+    (IFS=';'; echo "Verdict: NOT as fast as $BASE in: ${failed[*]}")
+    exit 1
+fi
+echo "Verdict: no regression against $BASE"
