@@ -44,7 +44,7 @@ pub(crate) fn get_from(client: IpAddr, server: SocketAddr, path: &str) -> Respon
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(client, 0).into())?;
         socket.connect_timeout(&server.into(), DEADLINE)?;
-        exchange(socket.into(), server, "GET", path, &[], "")
+        exchange(socket.into(), &format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n"))
     };
     asked().unwrap_or_else(|error: std::io::Error| panic!("GET {path} of {server} from {client}: {error}"))
 }
@@ -56,25 +56,20 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: &str,
 ) -> std::io::Result<Response> {
-    exchange(TcpStream::connect_timeout(&server, DEADLINE)?, server, method, path, headers, body)
-}
-
-fn exchange(
-    mut stream: TcpStream,
-    server: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> std::io::Result<Response> {
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.set_write_timeout(Some(DEADLINE))?;
     let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\ncontent-length: {length}\r\n{fields}\r\n{body}"
-    )?;
+    exchange(
+        TcpStream::connect_timeout(&server, DEADLINE)?,
+        &format!(
+            "{method} {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\ncontent-length: {length}\r\n{fields}\r\n{body}"
+        ),
+    )
+}
+
+fn exchange(mut stream: TcpStream, request: &str) -> std::io::Result<Response> {
+    stream.set_read_timeout(Some(DEADLINE))?;
+    stream.set_write_timeout(Some(DEADLINE))?;
+    stream.write_all(request.as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     parse(&text).ok_or_else(|| std::io::Error::other(format!("not HTTP: {text:?}")))
