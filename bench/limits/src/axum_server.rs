@@ -23,6 +23,7 @@ struct Check {
 struct Answer {
     allowed: bool,
     limit: u64,
+    quota: Quota,
     remaining: u64,
     retry_after_ms: Option<u64>,
     reset_after_ms: u64,
@@ -33,6 +34,12 @@ struct Answer {
     source: &'static str,
 }
 
+#[derive(Serialize)]
+struct Quota {
+    limit: u64,
+    window_ms: u64,
+}
+
 type Fields = [(HeaderName, HeaderValue); 2];
 
 async fn check(Json(check): Json<Check>) -> (Fields, Json<Answer>) {
@@ -40,6 +47,7 @@ async fn check(Json(check): Json<Check>) -> (Fields, Json<Answer>) {
     let answer = Answer {
         allowed: known,
         limit: u64::from(LIMIT),
+        quota: Quota { limit: u64::from(LIMIT), window_ms: 3_600_000 },
         remaining: u64::from(LIMIT) - check.cost,
         retry_after_ms: Some(0),
         reset_after_ms: 3_599_123,
