@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// So late may a timer be: a deadline is rounded up to its tick, and so is the sleep until that.
+/// A timer may be this late: a deadline is rounded up to its tick, and so is the sleep until that.
 const TIMER_LATE: Duration = Duration::from_millis(2);
-/// What it takes to wake a request and to have it answered, of which a short time gives up a part only.
+/// This much of a request's time is for waking and answering it, or a part of the time if that is shorter.
 const FOR_THE_ANSWER: Duration = Duration::from_micros(250);
 const PART_FOR_THE_ANSWER: u32 = 16;
 

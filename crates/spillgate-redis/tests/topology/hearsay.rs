@@ -107,7 +107,7 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     until("what all tell is believed", || is_at(&store, &new)).await;
 }
 
-/// What they told last is all there is to go by; that the server is still a primary, it says itself.
+/// Their last word is all there is to go by; the server itself says whether it is still a primary.
 #[tokio::test]
 async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());
