@@ -196,7 +196,7 @@ impl FileReader<'_> {
                 None
             }
         };
-        // An empty value is none, as in the reference server.
+        // An empty value is as if it were not written, as in the reference server.
         let value = match fields.get("value") {
             Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
             _ => None,
