@@ -55,8 +55,11 @@ show-deny-cache: ## Refusals repeated by the deny cache: the kernel's, and how f
 	scripts/show-deny-cache.sh
 show-no-regression: ## Instructions, CPU time and allocations beside those of commit BASE
 	scripts/show-no-regression.sh $(BASE)
+show-unread-answers: ## Answers over HTTP/2 that nobody reads: memory, and how long
+	scripts/show-unread-answers.sh
 
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
 .PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6
 .PHONY: show-3.1 show-3.2 show-3.3 show-3.4 show-3.5 show-3.6 show-quota-changes show-deny-cache
 .PHONY: show-no-regression
+.PHONY: show-unread-answers

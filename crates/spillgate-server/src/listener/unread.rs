@@ -20,7 +20,7 @@ const OWN_BYTES: usize = 32 << 10;
 /// What a connection draws from the pool at a time. It keeps that for a while: the pool is a word that all cores share.
 const BLOCK_BYTES: usize = 64 << 10;
 /// What h2 holds for a call and a short answer. Measured: see `scripts/show-unread-answers.sh`.
-const CALL_BYTES: usize = 3 << 10;
+const CALL_BYTES: usize = 2304;
 /// What h2 holds for one more frame.
 const FRAME_BYTES: usize = 256;
 
