@@ -56,7 +56,8 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 ///   deadline allows. Until then it may refuse somebody else. By twice the timeout, on the slot's own clock, it has been
 ///   given back or never is: a slot that reads it later does nothing, and the units come back as their algorithm says.
 ///   Windows, logs, counters and leases are never exceeded by it, whenever it comes; a bucket's take, given back d later,
-///   widens its bound to that of s + d, so d is at most twice the timeout.
+///   widens its bound to that of s + d, so d is at most twice the timeout. A bucket whose debt was of another quota's T
+///   keeps the T of the take that was given back.
 /// * If a slot fails, the request fails once all have answered or the deadline has come, and what others took is given
 ///   back in the same way: whoever then lets the request pass counts it in a place of its own. A slot whose node is known
 ///   not to serve is asked before the others, and they are not asked at all if it fails. So an outage costs live slots
