@@ -70,9 +70,9 @@ impl Packed {
                 if foreign || !quota.packs() {
                     return false;
                 }
-                let (known, fresh) = (Bucket::unpack(Packed { first, ..*self }, quota), Bucket::new(quota));
+                let (known, fresh) = (Bucket::owing_until(self.expires_at, quota), Bucket::new(quota));
                 let state = take!(known, fresh, quota, now, cost, max_wait_ns, Bucket::delay_ns, decision);
-                state.and_then(|state| state.pack(quota))
+                state.map(|state| Packed { expires_at: state.expires_at(quota), first, second: 0 })
             }
             Algorithm::FixedWindow(_) => {
                 let (known, fresh) = (Window::unpack(*self, quota), Window::default());

@@ -33,7 +33,13 @@ pub(crate) struct Bucket {
 impl Bucket {
     #[inline]
     pub(crate) fn new(quota: &Quota) -> Bucket {
-        Bucket { tat: 0, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
+        Bucket::owing_until(0, quota)
+    }
+
+    /// What this quota charged last, and what is paid at that time.
+    #[inline]
+    pub(crate) fn owing_until(tat: u64, quota: &Quota) -> Bucket {
+        Bucket { tat, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
     }
 
     /// `None` if the T fits no packed form.
@@ -49,10 +55,10 @@ impl Bucket {
         Bucket { tat: packed.expires_at, interval_ns, debt_bits }
     }
 
-    /// What is owed at `now` in nanoseconds of the state's T, without what a clock that was set back has left.
+    /// What is owed at `now` in nanoseconds of the state's T.
     #[inline]
     fn debt(&self, now: u64) -> u64 {
-        self.tat.saturating_sub(now).min(1 << self.debt_bits)
+        self.tat.saturating_sub(now)
     }
 
     /// What is owed at `now` in nanoseconds of `quota`'s T, rounded up.
@@ -69,13 +75,14 @@ impl Bucket {
     /// Owes that much, in nanoseconds of `quota`'s T.
     #[inline]
     fn owe(&mut self, quota: &Quota, now: u64, debt: u64) {
-        *self = Bucket { tat: now + debt, ..Bucket::new(quota) };
+        *self = Bucket::owing_until(now + debt, quota);
     }
 
-    /// Cuts the debt that a clock that was set back has left: unless that is kept, it would not shrink with time.
+    /// Cuts the debt that a clock that was set back has left: unless that is kept, it would not shrink with time. All
+    /// that follows at this time goes by it.
     #[inline]
     pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
-        let debt = self.debt(now);
+        let debt = self.debt(now).min(1 << self.debt_bits);
         self.tat = now + debt;
         debt > 0
     }
@@ -142,6 +149,7 @@ impl Bucket {
         Usage { remaining, reset_after_ns: debt, over: used > quota.capacity() }
     }
 
+    #[inline]
     pub(crate) fn expires_at(&self, _: &Quota) -> u64 {
         self.tat
     }

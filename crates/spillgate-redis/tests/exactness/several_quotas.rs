@@ -1,6 +1,7 @@
 //! Two nodes and many tasks ask about one key under two and three quotas in any order, on Redis and in memory: what they
 //! are admitted together is never above the bound of the largest quota. Each interval is measured, between any two
 //! admissions, by the time at which the store decided.
+#![allow(clippy::disallowed_methods, reason = "the memory store is asked at the time that it is")]
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -22,6 +23,9 @@ const TASKS: u64 = 4;
 fn asked() -> u64 {
     std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|asked| asked.parse().ok()).unwrap_or(200)
 }
+
+/// A quota by its limit.
+type Of = fn(u64) -> QuotaBuilder;
 
 #[derive(Clone)]
 enum Node {
@@ -161,7 +165,7 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
         ("redis, two nodes", vec![node(1000), node(1000)]),
         ("redis, two nodes, no deny cache", vec![node(0), node(0)]),
     ];
-    let of: [(&str, fn(u64) -> QuotaBuilder); 7] = [
+    let of: [(&str, Of); 7] = [
         ("token_bucket", |limit| Quota::token_bucket(limit, WINDOW).burst(limit / 2)),
         ("fixed_window", |limit| Quota::fixed_window(limit, WINDOW)),
         ("fixed_window, first hit", |limit| Quota::fixed_window(limit, WINDOW).anchor(Anchor::FirstHit)),

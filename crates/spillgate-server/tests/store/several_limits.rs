@@ -1,4 +1,5 @@
 //! Servers whose rules differ in a limit, as in a canary or while reloads go round, and a limit that is cut and restored.
+#![allow(clippy::disallowed_methods, reason = "what comes back to a limit meanwhile goes by the time that it takes")]
 
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tokio::runtime::Runtime;

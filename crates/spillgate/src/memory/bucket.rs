@@ -3,7 +3,7 @@
 //! Lock, fingerprints and states share the lines on purpose: a decision then waits for memory
 //! once, and two threads meet only where they want the same bucket.
 
-use spillgate_core::{MAX_LATE_NS, Time};
+use spillgate_core::{MAX_LATE_NS, Packed, Time};
 
 use super::fingerprint::Fingerprint;
 use super::sync::{AtomicU64, Ordering, relax};
@@ -20,6 +20,7 @@ const PASSED: u64 = (1 << PASSED_BITS) - 1;
 /// The lowest bits of the newest time at which a token bucket here was charged, in nanoseconds: they begin again each
 /// 73 minutes. What is older than that may look newer than it is, by a second at most, to one request in 4000.
 const NEWEST: u64 = (1 << 42) - 1;
+const TOP_SHIFT: u32 = NEWEST.leading_zeros();
 
 /// How many words a slot has, and so how many slots a bucket: five or three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,11 @@ impl Bucket {
     /// Remembers that a token bucket was charged at `now_ns`; a time less than a second before the newest is late.
     #[inline]
     pub(super) fn note_time(&self, now_ns: u64) {
-        if self.ahead_ns(now_ns) > MAX_LATE_NS {
-            self.set(META, self.get(META) & !(NEWEST << PASSED_BITS) | (now_ns & NEWEST) << PASSED_BITS);
+        let meta = self.get(META);
+        // Compared at the top of the word, where nothing has to be masked.
+        let ahead = (meta >> PASSED_BITS).wrapping_sub(now_ns) << TOP_SHIFT;
+        if ahead > MAX_LATE_NS << TOP_SHIFT {
+            self.set(META, meta & !(NEWEST << PASSED_BITS) | now_ns << TOP_SHIFT >> (TOP_SHIFT - PASSED_BITS));
         }
     }
 
@@ -215,6 +219,27 @@ impl Bucket {
         }
         self.set(at, key.high);
         self.set(at + 2, time);
+        true
+    }
+
+    /// Writes the state of a slot that holds one itself; false, and nothing is written, if a number is too large for it.
+    #[inline]
+    pub(super) fn replace(&self, width: Width, slot: usize, packed: Packed) -> bool {
+        let at = slot * width.words();
+        if packed.expires_at >= BOXED {
+            return false;
+        }
+        match width {
+            Width::Narrow => {
+                let (Some(payload), 0) = (scaled(packed.first), packed.second) else { return false };
+                self.set(at + 1, self.get(at + 1) >> PAYLOAD_BITS << PAYLOAD_BITS | payload);
+            }
+            Width::Wide => {
+                self.set(at + 3, packed.first);
+                self.set(at + 4, packed.second);
+            }
+        }
+        self.set(at + 2, packed.expires_at);
         true
     }
 

@@ -16,6 +16,8 @@ use super::slab::Slab;
 use super::table::{At, Locked, Obstacle, Table};
 use super::{MemoryStore, OnFull};
 
+/// The least number that a bucket packs to: it has the bound of a debt, of a second or more, above 32 bits of T.
+const LEAST_BUCKET: u64 = 1 << 32;
 /// Home buckets looked at for expiry at a time, and when there is no room.
 const STEPS: usize = 8;
 const STEPS_WHEN_FULL: usize = 32;
@@ -185,19 +187,20 @@ impl MemoryStore {
         &self,
         now: Time,
         hit: &Hit<'_>,
-        (locked, key, at): (&Locked<'_>, Fingerprint, At),
+        (locked, at): (&Locked<'_>, At),
         decision: &mut Decision,
     ) -> bool {
-        let Content::Inline { expires_at, first, second } = locked.content(at) else { return false };
+        let (bucket, width) = locked.bucket(at);
+        let Content::Inline { expires_at, first, second } = bucket.content(width, at.slot) else { return false };
         let mut packed = Packed { expires_at, first, second };
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        let Packed { expires_at, first, second } = packed;
-        if hit.quota.algorithm() == Algorithm::TokenBucket {
-            locked.note_time(at, now.as_nanos());
+        // What is packed of a bucket is no smaller; noting more is no mistake.
+        if packed.first >= LEAST_BUCKET {
+            bucket.note_time(now.as_nanos());
         }
-        locked.write(key, at, Content::Inline { expires_at, first, second })
+        bucket.replace(width, at.slot, packed)
     }
 
     /// The newest time that the state may have been charged at, where that matters: requests come in another order than

@@ -261,6 +261,12 @@ impl<'t> Locked<'t> {
         self.table.between(self.table.home(key), at.bucket).for_each(Bucket::note_removal);
     }
 
+    /// Where the entry is, and how wide its slot.
+    #[inline]
+    pub(super) fn bucket(&self, at: At) -> (&'t Bucket, Width) {
+        (self.table.bucket(at.bucket), self.table.width)
+    }
+
     #[inline]
     pub(super) fn content(&self, at: At) -> Content {
         self.table.bucket(at.bucket).content(self.table.width, at.slot)

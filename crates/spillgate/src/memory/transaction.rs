@@ -99,7 +99,7 @@ impl MemoryStore {
     ) -> Result<bool, Obstacle> {
         let mut locked = Locked::from(table, table.home(key));
         if let Some(at) = locked.find(key)?
-            && self.decide_in_slot(now, hit, (&locked, key, at), decision)
+            && self.decide_in_slot(now, hit, (&locked, at), decision)
         {
             return Ok(false);
         }
