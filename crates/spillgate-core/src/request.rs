@@ -224,6 +224,7 @@ pub fn decide(
 /// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. Such a
 /// request is decided as of `newest`, unless that is more than a second ahead: then the clock was set back. Waits still
 /// count from `now`.
+#[inline]
 pub fn decide_late(
     states: &mut [State],
     state_of: &[usize],
@@ -232,11 +233,27 @@ pub fn decide_late(
     newest: Time,
     decisions: &mut [Decision],
 ) -> Verdict {
-    let late_ns = newest.as_nanos().saturating_sub(now.as_nanos());
+    if newest <= now {
+        return decide(states, state_of, hits, now, decisions);
+    }
+    decide_as_of(states, state_of, hits, now, newest, decisions)
+}
+
+/// Decides a request that is late.
+#[cold]
+fn decide_as_of(
+    states: &mut [State],
+    state_of: &[usize],
+    hits: &[Hit<'_>],
+    now: Time,
+    newest: Time,
+    decisions: &mut [Decision],
+) -> Verdict {
+    let late_ns = newest.as_nanos() - now.as_nanos();
     let speeds_up = |(hit, state): (&Hit<'_>, &usize)| {
         matches!(hit.op, Op::Take { cost: 1.., .. } | Op::Force { .. }) && states[*state].speeds_up(hit.quota, now)
     };
-    if late_ns == 0 || late_ns > MAX_LATE_NS || !hits.iter().zip(state_of).any(speeds_up) {
+    if late_ns > MAX_LATE_NS || !hits.iter().zip(state_of).any(speeds_up) {
         return decide(states, state_of, hits, now, decisions);
     }
     decide(states, state_of, hits, newest, decisions);

@@ -118,6 +118,7 @@ impl State {
 
     /// From when on this state equals none, in nanoseconds since the epoch.
     #[must_use]
+    #[inline]
     pub fn expires_at(&self, quota: &Quota) -> u64 {
         on_body!(&self.body, 0, it => it.expires_at(quota)).max(self.penalty_until)
     }
@@ -145,7 +146,7 @@ impl State {
         if !keep {
             self.body = Body::Empty;
         }
-        if self.penalty_until > now + self.penalty_ns + MAX_LATE_NS {
+        if self.penalty_until > 0 && self.penalty_until > now + self.penalty_ns + MAX_LATE_NS {
             self.penalty_until = now + self.penalty_ns;
         }
     }

@@ -236,17 +236,20 @@ impl MemoryStore {
         (quota, now): (&Quota, Time),
     ) {
         let Some(at) = place.at.filter(|_| !place.shut) else { return };
-        if quota.algorithm() == Algorithm::TokenBucket {
-            locked.note_time(at, now.as_nanos());
-        }
         let packed = state.pack(quota);
         if let Some(Packed { expires_at: expires_at @ 1.., first, second }) = packed
             && locked.write(key, at, Content::Inline { expires_at, first, second })
         {
+            if first >= LEAST_BUCKET {
+                locked.note_time(at, now.as_nanos());
+            }
             if let Some(index) = place.boxed {
                 home.shards.slab(home.shard).lock().remove(index);
             }
             return;
+        }
+        if quota.algorithm() == Algorithm::TokenBucket {
+            locked.note_time(at, now.as_nanos());
         }
         self.put_boxed(home, locked, (key, at, place.boxed), state, quota);
     }
