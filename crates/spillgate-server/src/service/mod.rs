@@ -46,6 +46,7 @@ pub use options::{Bounds, ServiceOptions};
 pub use peer::Peer;
 pub use readiness::Readiness;
 
+use answer::Parts;
 use request_log::RequestLog;
 
 /// The log is told of a full store at most this often.
@@ -171,7 +172,10 @@ impl<C: Clock> Service<C> {
         request: &Request<'p>,
         grants: Grants,
     ) -> Result<Answer<'p>, ServiceError> {
-        let plan = self.plan(loaded, request, grants).map_err(|error| self.rejected(error))?;
+        self.admit(request, grants).map_err(|error| self.rejected(error))?;
+        // Where it stays: a plan that is returned beside an error is copied.
+        let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
+        self.amend(&mut plan, loaded, request).map_err(|error| self.rejected(error))?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
         let now = timing.moment.and_then(Moment::get).unwrap_or_else(|| self.limiter.now());
         let asked = if plan.separately {
@@ -181,12 +185,13 @@ impl<C: Clock> Service<C> {
             self.ask(now, timing.timeout, &plan.hits, &mut decisions).await
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
-        let answer = Answer::new(plan, decisions, verdict);
-        self.count(now, loaded, request, &answer);
+        let statuses = answer::statuses(&plan, &decisions);
+        let parts = Parts { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
+        self.count(now, loaded, request, parts);
         if tracing::enabled!(Level::DEBUG) {
-            self.log.request(now, request, &answer);
+            self.log.request(now, request, parts);
         }
-        Ok(answer)
+        Ok(Answer::new(verdict, statuses, plan, decisions))
     }
 
     /// What the store is to be asked for this request.
@@ -201,8 +206,15 @@ impl<C: Clock> Service<C> {
     ) -> Result<Plan<'p>, ServiceError> {
         self.admit(request, grants)?;
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
+        self.amend(&mut plan, loaded, request)?;
+        Ok(plan)
+    }
+
+    /// Makes the plan by the rules one of this service.
+    #[inline]
+    fn amend<'p>(&self, plan: &mut Plan<'p>, loaded: &'p Loaded, request: &Request<'p>) -> Result<(), ServiceError> {
         if loaded.denies_unmatched() {
-            loaded.refuse_unmatched(&mut plan, request);
+            loaded.refuse_unmatched(plan, request);
         }
         if plan.too_large {
             return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
@@ -212,7 +224,7 @@ impl<C: Clock> Service<C> {
                 hit.binding = Binding::Shadow;
             }
         }
-        Ok(plan)
+        Ok(())
     }
 
     /// The key of a limit that the caller names itself: who is counted under it.
@@ -413,8 +425,8 @@ impl<C: Clock> Service<C> {
         self.metrics.store.answered(verdict.source);
     }
 
-    fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
-        self.count_verdict(&answer.verdict);
+    fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: Parts<'_, '_>) {
+        self.count_verdict(answer.verdict);
         for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors).enumerate() {
             if matches!(descriptor.action, Action::Refund(_)) {
                 self.metrics.refunds.inc();

@@ -9,7 +9,8 @@ use spillgate::rules::Request;
 use spillgate::{Hit, Time, Verdict};
 use tracing::Level;
 
-use super::{Answer, Loaded, ServiceError};
+use super::answer::Parts;
+use super::{Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -50,10 +51,10 @@ impl RequestLog {
 
     /// One request and its answer.
     #[cold]
-    pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: &Answer<'_>) {
+    pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: Parts<'_, '_>) {
         let Some(left_out) = self.requests.line(now) else { return };
         let mut text = Shown::default();
-        for (descriptor, status) in request.descriptors.iter().zip(&answer.statuses) {
+        for (descriptor, status) in request.descriptors.iter().zip(answer.statuses) {
             if !text.0.is_empty() {
                 text.add(format_args!("; "));
             }
@@ -73,7 +74,7 @@ impl RequestLog {
                 }
             }
         }
-        let (verdict, domain) = (&answer.verdict, Shown::of(request.domain));
+        let (verdict, domain) = (answer.verdict, Shown::of(request.domain));
         let (allowed, source) = (verdict.allowed, verdict.source.as_str());
         let retry_after_ms = verdict.retry_after.millis_ceil();
         tracing::debug!(domain, descriptors = text.0, allowed, retry_after_ms, source, left_out, "asked");
