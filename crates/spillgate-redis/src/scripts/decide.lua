@@ -18,6 +18,8 @@ local function open_string(state, algorithm, quota)
   local length
   state.body, length = algorithm.read(#state.raw > 9 and state.raw or '', quota)
   local left = #state.raw - length
+  local is_known = left == 0 or left == 9 or left == 19 or (algorithm.last and length > 0 and (left == 1 or left == 10))
+  if not is_known then error('the value is no state') end
   if left >= 9 then state.until_s, state.until_ns = struct.unpack('>I5I4', state.raw, length + 1) end
   if left == 19 then state.span_s, state.span_ns = struct.unpack('>I5I4', state.raw, length + 10) end
 end
