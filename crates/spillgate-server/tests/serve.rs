@@ -120,6 +120,20 @@ fn a_request_that_never_ends_holds_it_only_so_long() {
 }
 
 #[test]
+fn a_client_that_says_nothing_does_not_hold_it() {
+    let folder = Folder::new(&[("rules.yaml", &rules(5))]);
+    // These are longer than a test waits: neither of them may be what ends it.
+    let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
+    let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
+    let _mute =
+        [server.http(), server.grpc()].map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("a place"));
+    // Who is answered came after them.
+    assert_eq!(http::get(server.http(), "/readyz", &[]).status, 200);
+    signal(server.process.id(), "TERM");
+    assert_eq!(server.process.wait().code(), Some(0));
+}
+
+#[test]
 fn the_log_can_be_json_and_quiet() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--log-format", "json"]);

@@ -7,19 +7,20 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ::http::{Method, Request, StatusCode};
 use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture, SendRequest};
-use h2::{Ping, PingPong};
+use h2::{Ping, PingPong, Reason};
 use support::spillgate::Spillgate;
 use support::{DEADLINE, http};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-const RULES: &str =
-    "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
+const RULES: &str = "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n  \
+     - key: nobody\n    rate_limit: {unit: hour, requests_per_unit: 0}\n";
 const CHECK: &[u8] = br#"{"domain":"api","descriptors":[{"user":"7"}]}"#;
 /// The same as a message of gRPC.
 const CALL: &[u8] = b"\0\0\0\0\x14\x0a\x03api\x12\x0d\x0a\x0b\x0a\x04user\x12\x037.0";
@@ -99,12 +100,19 @@ impl Deaf {
         }
     }
 
-    /// Opens the window and takes all answers; returns their bytes.
-    async fn listen(&mut self) -> usize {
+    /// Opens the window and takes all answers; returns their bytes, and how many requests were refused.
+    async fn listen(&mut self) -> (usize, usize) {
         self.listens.take().unwrap().send(()).unwrap();
-        let mut bytes = 0;
+        let (mut bytes, mut refused) = (0, 0);
         for answer in self.answers.drain(..) {
-            let answer = tokio::time::timeout(DEADLINE, answer).await.unwrap().unwrap();
+            let answer = match tokio::time::timeout(DEADLINE, answer).await.unwrap() {
+                Ok(answer) => answer,
+                Err(error) => {
+                    assert_eq!(error.reason(), Some(Reason::REFUSED_STREAM), "{error}");
+                    refused += 1;
+                    continue;
+                }
+            };
             assert_eq!(answer.status(), StatusCode::OK);
             let mut body = answer.into_body();
             while let Some(data) = body.data().await {
@@ -113,7 +121,7 @@ impl Deaf {
                 bytes += data.len();
             }
         }
-        bytes
+        (bytes, refused)
     }
 }
 
@@ -124,10 +132,13 @@ fn resident(spillgate: &Spillgate) -> u64 {
     kib.parse::<u64>().unwrap() * 1024
 }
 
-fn decided(spillgate: &Spillgate) -> usize {
+fn metric(spillgate: &Spillgate, name: &str) -> usize {
     let metrics = http::get(spillgate.admin(), "/metrics", &[]).body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("spillgate_requests_allowed_total ")).unwrap();
-    line.parse().unwrap()
+    metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+fn decided(spillgate: &Spillgate) -> usize {
+    metric(spillgate, "spillgate_requests_allowed_total ")
 }
 
 /// Connections that ask `requests` each, after as many have asked a little: what a server takes at its start, and for
@@ -158,8 +169,55 @@ async fn answers_that_nobody_reads_take_at_most_4_mib_a_connection() {
         let (clients, grown) = deaf(&targets[port], CONNECTIONS, 1000, &spillgate).await;
         assert!(grown <= CONNECTIONS as u64 * 4 * MIB, "{}: {grown} bytes", targets[port].path);
         for mut client in clients {
-            assert!(client.listen().await > 1000, "every answer comes in the end");
+            let (bytes, refused) = client.listen().await;
+            assert!(bytes > 1000 && refused == 0, "every answer comes in the end, not {refused}");
         }
+    }
+}
+
+/// A list of checks that are all refused.
+fn long_check() -> &'static [u8] {
+    let check = r#"{"domain":"api","descriptors":[{"nobody":"7"}]}"#;
+    format!("[{}]", [check; 256].join(",")).leak().as_bytes()
+}
+
+#[tokio::test]
+async fn long_answers_that_nobody_reads_count_among_what_all_may_hold() {
+    const CONNECTIONS: usize = 60;
+    let (spillgate, [http, _]) = serve(&["--limits-unread", "1MiB"]);
+    let target = Target { body: long_check(), ..http };
+    let (clients, grown) = deaf(&target, CONNECTIONS, 14, &spillgate).await;
+    assert!(grown <= 6 * MIB, "{grown} bytes");
+    drop(clients);
+    let gone = async {
+        // The one left is the one that asks.
+        while metric(&spillgate, "spillgate_connections ") > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, gone).await.expect("the server sees that they have gone");
+    // Those that read have room for one long answer after the other.
+    for _ in 0..CONNECTIONS {
+        let mut client = Deaf::connect(&target).await;
+        client.ask(1).await;
+        client.is_heard().await;
+        let (bytes, refused) = client.listen().await;
+        assert!(bytes > 30_000 && refused == 0, "{bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn few_requests_wait_when_others_have_used_up_what_all_may_hold() {
+    let (spillgate, targets) = serve(&["--limits-unread", "1MiB"]);
+    let (_clients, _) = deaf(&targets[0], 10, 1000, &spillgate).await;
+    for target in targets {
+        let mut client = Deaf::connect(&target).await;
+        client.ask(200).await;
+        let last = client.answers.pop().unwrap();
+        let refused = tokio::time::timeout(DEADLINE, last).await.expect("the server refuses it").unwrap_err();
+        assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
+        let (bytes, refused) = client.listen().await;
+        assert!(bytes > 0 && (150..199).contains(&refused), "{refused} refused");
     }
 }
 
@@ -171,11 +229,13 @@ async fn who_reads_is_answered_when_others_have_used_up_what_all_may_hold() {
         let (clients, _) = deaf(&target, 10, 1000, &spillgate).await;
         assert!(decided(&spillgate) - before < 1000, "most requests wait");
         let mut honest = Deaf::connect(&target).await;
-        honest.ask(100).await;
+        honest.ask(40).await;
         honest.is_heard().await;
-        assert!(honest.listen().await > 100);
+        let (bytes, refused) = honest.listen().await;
+        assert!(bytes > 40 && refused == 0, "{refused} refused");
         for mut client in clients {
-            assert!(client.listen().await > 1000, "every answer comes in the end");
+            let (bytes, refused) = client.listen().await;
+            assert!(bytes > 40 && refused < 1000, "what was not refused comes in the end");
         }
     }
 }

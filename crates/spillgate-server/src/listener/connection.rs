@@ -179,9 +179,9 @@ pub(super) async fn watch_over(
                 drain_at = Some(Instant::now() + manners.farewell);
             }
             () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
-                drain_at = None;
-                (going, look_every) = (GOING, GOING / 4);
-                asked_to_end = Some(Instant::now());
+                (drain_at, going, look_every) = (None, GOING, GOING / 4);
+                let now = Instant::now();
+                (asked_to_end, look_at) = (Some(now), now + look_every);
                 connection.graceful_shutdown();
             }
             () = sleep_until(look_at) => {

@@ -5,7 +5,8 @@
 //! its decision, goes on as a task of its own and holds up no other. The row ends when it has a number of these: all
 //! other tasks have a turn then, among them those that write to the store, before the rest is answered.
 //!
-//! No call begins while the answers that the client has not read take all the memory that the connection may have.
+//! No call begins while the answers that the client has not read take all the memory that the connection may have. What
+//! other connections hold may leave it little: then [`WAITING_MAX`] calls wait for room, and further ones are refused.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -31,7 +32,8 @@ use super::connection::{
 use super::runner::Runner;
 use super::unread::{Hold, Piece};
 
-/// Calls of a row that have to wait, at most: a store elsewhere decides these while we get to the next ones.
+/// Calls of a row that have to wait, at most: a store elsewhere decides these while we get to the next ones. Also those
+/// that wait for room when other connections have it all.
 const WAITING_MAX: usize = 32;
 
 /// What is sent of a stream, at most, ahead of what the client has read of it, if it comes in several frames.
@@ -109,6 +111,19 @@ struct Streams<'a, I, A, R, F> {
     patience: Duration,
 }
 
+impl<I, A, R, F> Streams<'_, I, A, R, F> {
+    /// Refuses most of what waits when other connections have used up the pool: what a call asks is memory too.
+    /// A client may send again what was refused so, since nothing was decided.
+    #[cold]
+    fn refuse(&mut self) {
+        if self.read.len() > WAITING_MAX && self.activity.unread.is_short() {
+            for ((_, mut respond), _) in self.read.drain(WAITING_MAX..) {
+                respond.send_reset(Reason::REFUSED_STREAM);
+            }
+        }
+    }
+}
+
 enum State<I> {
     Greeting { handshake: Handshake<I, Piece>, told_to_go: bool },
     Serving { connection: h2::server::Connection<I, Piece>, pulse: Option<Pulse> },
@@ -158,6 +173,7 @@ where
             }
             self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
             if !self.activity.unread.has_room() {
+                self.refuse();
                 // What makes room, an answer that is written or a call that ends, has this called again.
                 return Poll::Pending;
             }
@@ -268,13 +284,13 @@ where
                 return Ok(());
             }
         };
-        let hold = match hold.take() {
-            // What an answer usually is, one frame, is left to h2 without asking.
-            Some(hold) => hold,
-            None if has_room(stream, activity).await => Hold::of_frame(activity),
-            None => return Ok(()),
-        };
+        let is_first = hold.is_some();
+        let hold = hold.take().unwrap_or_else(|| Hold::of_frame(activity));
         let piece = hold.with(data).ok_or(Reason::ENHANCE_YOUR_CALM)?;
+        // What an answer usually is, one frame, is left to h2 without asking.
+        if !is_first && !has_room(stream, activity).await {
+            return Ok(());
+        }
         let ends = body.is_end_stream();
         if stream.send_data(piece, ends).is_err() || ends {
             return Ok(());

@@ -2,7 +2,8 @@
 //! and for all together what the [`Pool`] has.
 //!
 //! A call counts from when it begins until its answer is written. A connection that has no more room begins no further
-//! call: those wait until the client has read. One that reads nothing is closed when it is idle.
+//! call: those wait until the client has read. One that reads nothing is closed when it is idle. How long an answer is
+//! shows when it is made: one that finds no room is dropped, since to wait for room is to hold it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +20,12 @@ const BEGIN_BYTES: usize = 3 << 20;
 const OWN_BYTES: usize = 32 << 10;
 /// What a connection draws from the pool at a time. It keeps that for a while: the pool is a word that all cores share.
 const BLOCK_BYTES: usize = 64 << 10;
+/// What was held for more than this is not kept for the next answer: else clients that read would use up the pool.
+const LONG_BYTES: usize = 8 << 10;
+/// Each call has room for this much of an answer, so that a short one never finds none.
+const SHORT_BYTES: usize = 512;
 /// What h2 holds for a call and a short answer. Measured: see `scripts/show-unread-answers.sh`.
-const CALL_BYTES: usize = 2304;
+const CALL_BYTES: usize = 2304 + SHORT_BYTES;
 /// What h2 holds for one more frame.
 const FRAME_BYTES: usize = 256;
 
@@ -33,8 +38,9 @@ impl Pool {
         Pool(AtomicUsize::new(bytes))
     }
 
-    fn draw(&self) -> bool {
-        let less = |left: usize| left.checked_sub(BLOCK_BYTES);
+    /// Takes all of `bytes`, or nothing.
+    fn draw(&self, bytes: usize) -> bool {
+        let less = |left: usize| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 }
@@ -61,20 +67,30 @@ impl Unread {
     /// Whether another call may begin.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let held = self.held.load(Ordering::Relaxed);
+        self.fits(CALL_BYTES, BEGIN_BYTES)
+    }
+
+    /// Whether no call may begin since other connections have used up the pool.
+    pub(super) fn is_short(&self) -> bool {
+        self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_room()
+    }
+
+    /// Whether `bytes` more may be held, for `most` in all.
+    #[inline]
+    fn fits(&self, bytes: usize, most: usize) -> bool {
+        let wanted = self.held.load(Ordering::Relaxed) + bytes;
         let room = OWN_BYTES + self.drawn.load(Ordering::Relaxed);
-        held + CALL_BYTES <= room || self.draw(held)
+        wanted <= most && (wanted <= room || self.draw(wanted - room))
     }
 
     #[cold]
-    fn draw(&self, held: usize) -> bool {
-        while held < BEGIN_BYTES && self.pool.draw() {
-            let drawn = self.drawn.fetch_add(BLOCK_BYTES, Ordering::Relaxed) + BLOCK_BYTES;
-            if held + CALL_BYTES <= OWN_BYTES + drawn {
-                return true;
-            }
+    fn draw(&self, bytes: usize) -> bool {
+        let blocks = bytes.next_multiple_of(BLOCK_BYTES);
+        let drawn = self.pool.draw(blocks);
+        if drawn {
+            self.drawn.fetch_add(blocks, Ordering::Relaxed);
         }
-        false
+        drawn
     }
 
     /// Gives back to the pool what was not needed of late.
@@ -96,35 +112,46 @@ impl Drop for Unread {
 pub(super) struct Hold {
     activity: Arc<Activity>,
     bytes: usize,
+    /// Among `bytes`, what is there for data that is yet to come.
+    spare: usize,
 }
 
 impl Hold {
     /// Of a call that begins.
     pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
-        Hold::new(activity, CALL_BYTES)
+        Hold::new(activity, CALL_BYTES, SHORT_BYTES)
     }
 
     /// Of a frame behind the first one.
     pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
-        Hold::new(activity, FRAME_BYTES)
+        Hold::new(activity, FRAME_BYTES, 0)
     }
 
-    fn new(activity: &Arc<Activity>, bytes: usize) -> Hold {
+    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize) -> Hold {
         activity.unread.held.fetch_add(bytes, Ordering::Relaxed);
-        Hold { activity: Arc::clone(activity), bytes }
+        Hold { activity: Arc::clone(activity), bytes, spare }
     }
 
-    /// Holds `data` until it is written; `None` if that is more than the connection may hold.
+    /// Holds `data` until it is written; `None` if the connection may not hold that much, or the pool has too little.
     pub(super) fn with(mut self, data: Bytes) -> Option<Piece> {
-        let held = self.activity.unread.held.fetch_add(data.len(), Ordering::Relaxed);
-        self.bytes += data.len();
-        (held + data.len() <= CONNECTION_BYTES).then_some(Piece { data, _hold: Some(self) })
+        let more = data.len().saturating_sub(self.spare);
+        if more > 0 {
+            if !self.activity.unread.fits(more, CONNECTION_BYTES) {
+                return None;
+            }
+            self.activity.unread.held.fetch_add(more, Ordering::Relaxed);
+            self.bytes += more;
+        }
+        Some(Piece { data, _hold: Some(self) })
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         self.activity.unread.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.bytes > LONG_BYTES {
+            self.activity.unread.give_back();
+        }
     }
 }
 

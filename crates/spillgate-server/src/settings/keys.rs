@@ -249,7 +249,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.limits.streams = u32::try_from(v.count(1..=1024)?).unwrap_or(1024)),
     key!("limits.unread", One "SIZE", "256MiB",
         "Bytes of answers that clients have not read, besides 32 KiB for each connection: of all HTTP/2 connections \
-         together; one has 4 MiB at most. At the bound further requests wait until their client has read",
+         together; one has 4 MiB at most. At the bound further requests wait until their client has read, or are refused",
         |s, v| s.limits.unread = v.size(0..=1 << 40)?),
     key!("limits.body", One "SIZE", "64KiB",
         "Bytes of a request's body",
