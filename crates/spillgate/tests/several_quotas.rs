@@ -58,18 +58,33 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
 /// What a table knows of the newest time moves with its entries.
 #[test]
 fn a_table_that_grows_knows_the_newest_time_still() {
-    let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
+    // So deep that each is admitted: what is forgiven shows in what is left.
+    let (slow, fast) = (bucket(1, 1_000_000, 1000), bucket(1000, 1_000_000, 1000));
+    // Neighbours that were charged long before, and some that note no time.
+    let old = bucket(1, 10 * SECOND_NS, 10);
+    let window = Quota::fixed_window(10, Duration::from_secs(3600)).build().expect("a quota");
     let (store, mut random, mut admitted, mut keys) = (MemoryStore::new(MemoryOptions::default()), Random(3), 0, 0u32);
-    for i in 0..400 {
+    let key = |random: &mut Random| u128::from(random.below(u64::MAX)) << 64 | u128::from(random.below(u64::MAX));
+    for _ in 0..20_000 {
+        keys += u32::from(take(&store, key(&mut random), &old, 1, NOW - 3 * SECOND_NS).allowed);
+    }
+    for i in 0..400u32 {
         let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - 9_000) };
         admitted += u64::from(take(&store, 7, quota, 1, at).allowed);
         for _ in 0..200 {
-            let key = u128::from(random.below(u64::MAX)) << 64 | u128::from(random.below(u64::MAX));
-            keys += u32::from(take(&store, key, &slow, 1, NOW - 20_000).allowed);
+            let quota = if random.below(2) == 0 { &slow } else { &window };
+            keys += u32::from(take(&store, key(&mut random), quota, 1, NOW - 20_000).allowed);
         }
     }
-    assert_eq!((store.len(), keys), (80_001, 80_000), "the table has grown");
-    assert!((9..=10).contains(&admitted), "{admitted}");
+    assert_eq!((store.len(), keys), (100_001, 100_000), "the table has grown");
+    let hits = [Hit::new(7, &slow, Op::Look, Binding::Enforce)];
+    let mut looks = [Decision::default()];
+    store.decide_now(Time::from_nanos(NOW), &hits, &mut looks).expect("well formed");
+    assert!(
+        admitted == 400 && 1000 - looks[0].remaining >= admitted,
+        "{admitted} admitted, {} left",
+        looks[0].remaining
+    );
 }
 
 /// Random requests that are late by up to d, under three quotas of one key: in any interval at most the largest depth and

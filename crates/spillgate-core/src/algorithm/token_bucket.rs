@@ -131,7 +131,7 @@ impl Bucket {
     }
 
     /// Units count at the state's T, which stays. A queue gives a place back only by its receipt and only while it
-    /// is the last: the turns of those behind have been told.
+    /// is the last: those behind know their turns already.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
         let queue = quota.algorithm() == Algorithm::LeakyBucket;
         let stays = queue && receipt.is_none_or(|receipt| receipt.mark != self.tat);

@@ -158,7 +158,7 @@ pub struct Quota {
     identity: u128,
     /// The W that the identity names: of a share that of the whole.
     named_window_ns: u64,
-    /// A debt above 2 to this power, in nanoseconds, is none of this quota's (buckets).
+    /// A debt above 2 to this power, in nanoseconds, cannot come from this quota (buckets).
     debt_bits: u8,
     /// What a store packs of a bucket that this quota charged.
     bucket_word: u64,

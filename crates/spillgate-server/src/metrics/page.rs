@@ -1,4 +1,4 @@
-//! All metrics as text, in pieces: who reads slowly makes us hold no more than one of them.
+//! All metrics as text, in pieces: for a client that reads slowly the server holds no more than one of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

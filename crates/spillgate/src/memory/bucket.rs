@@ -243,14 +243,21 @@ impl Bucket {
         true
     }
 
-    /// Copies a slot of `from` as it is into a free one of this bucket; false if there is none.
+    /// Copies a slot of `from` as it is into a free one of this bucket; false if there is none. Of the newest times of
+    /// both the newer is kept.
     #[inline]
-    pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize) -> bool {
+    pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize, now_ns: u64) -> bool {
         let Some(free) = self.free_slot(width) else { return false };
         for word in 0..width.words() {
             self.set(free * width.words() + word, from.get(slot * width.words() + word));
         }
-        self.note_time(from.get(META) >> PASSED_BITS & NEWEST);
+        let (meta, other) = (self.get(META), from.get(META));
+        // Requests may be ahead of this one by as much as they may be late.
+        let age = |meta: u64| (now_ns + MAX_LATE_NS).wrapping_sub(meta >> PASSED_BITS) & NEWEST;
+        if age(other) < age(meta) {
+            let newest = NEWEST << PASSED_BITS;
+            self.set(META, meta & !newest | other & newest);
+        }
         true
     }
 

@@ -127,7 +127,7 @@ impl Table {
                 if content.has_expired(now_ns) {
                     gone(content);
                 } else {
-                    new.place(key, bucket, slot);
+                    new.place(key, bucket, slot, now_ns);
                 }
             }
             bucket.unlock_as_moved();
@@ -135,9 +135,9 @@ impl Table {
     }
 
     /// Copies the entry of `key` from a slot of another table's bucket.
-    fn place(&mut self, key: Fingerprint, from: &Bucket, slot: usize) {
+    fn place(&mut self, key: Fingerprint, from: &Bucket, slot: usize, now_ns: u64) {
         let mut bucket = self.home(key);
-        while !self.bucket(bucket).copy_slot(self.width, from, slot) {
+        while !self.bucket(bucket).copy_slot(self.width, from, slot, now_ns) {
             self.bucket(bucket).note_passing();
             bucket += 1;
             if bucket == self.len() {
