@@ -15,14 +15,15 @@ pub(super) struct Slab {
 
 #[derive(Debug)]
 struct Block {
-    states: Box<[State]>,
+    /// Those that were ever in use; there is room for all, so that none is moved.
+    states: Vec<State>,
     /// One bit for each place.
     free: u64,
 }
 
 impl Default for Block {
     fn default() -> Self {
-        Block { states: (0..BLOCK).map(|_| State::default()).collect(), free: u64::MAX }
+        Block { states: Vec::with_capacity(BLOCK), free: u64::MAX }
     }
 }
 
@@ -40,9 +41,13 @@ impl Slab {
         if self.first_free == self.blocks.len() {
             self.blocks.push(Block::default());
         }
-        let free = &mut self.blocks[self.first_free].free;
+        let Block { states, free } = &mut self.blocks[self.first_free];
         let place = free.trailing_zeros() as usize;
         *free &= *free - 1;
+        if place == states.len() {
+            // The lowest free place comes first, so it is one of these or the next.
+            states.push(State::default());
+        }
         u32::try_from(self.first_free * BLOCK + place).expect("a shard has far fewer keys than 2^32")
     }
 
