@@ -9,7 +9,7 @@ use crate::measure::{Comparison, Run};
 pub(crate) const LEAST: f64 = 0.97;
 /// Fewer rounds prove nothing.
 const ROUNDS_MIN: usize = 31;
-/// While the interval does not tell, rounds go on to so many times what was asked for.
+/// While the interval does not tell, rounds go on, up to this many times what was asked for.
 const ROUNDS_FACTOR_MAX: usize = 5;
 
 /// What the rounds say.
@@ -43,7 +43,7 @@ pub(crate) fn ratios(runs: &[Vec<Run>]) -> Vec<f64> {
     now.iter().zip(base).map(|(now, base)| base.server_cpu_us / now.server_cpu_us).collect()
 }
 
-/// Whether so many rounds will do.
+/// Whether this many rounds will do.
 pub(crate) fn enough(cli: &Cli, rounds: usize, runs: &[Vec<Run>]) -> bool {
     if cli.base.is_none() {
         return rounds >= cli.repetitions;

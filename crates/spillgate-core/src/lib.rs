@@ -68,7 +68,7 @@
 //! * Shares of a quota come to no more than the quota in the long run, and at once to no more but for one unit each.
 //!   `tests/shares.rs`: `shares_are_those_of_the_table`, `shares_come_to_no_more_than_the_whole`,
 //!   `any_share_of_any_quota_answers`; `tests/bounds.rs` holds shares to their bounds.
-//! * A changed limit or burst finds what was used; another window or algorithm, and a queue of another T, counts anew.
+//! * A changed limit or burst finds what was used; another window or algorithm, and a queue of another T, counts from zero.
 //!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`, `a_changed_window_counts_anew`.
 //! * No question under one quota lowers what was counted under another, except refunds and resets: in any interval of
 //!   length s at most the largest depth and s times the largest rate is admitted, of the quotas that took or forced in
