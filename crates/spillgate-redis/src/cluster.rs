@@ -1,6 +1,7 @@
 //! A cluster: which of its nodes is asked, and what becomes of that.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -42,6 +43,8 @@ pub(crate) struct Cluster {
     /// Why the map could not be read the last time.
     trouble: ArcSwapOption<Failed>,
     jitter: Jitter,
+    /// Slots that may have kept what they took for a request that was not admitted.
+    pub(crate) give_backs_lost: AtomicU64,
 }
 
 impl Cluster {
@@ -55,6 +58,7 @@ impl Cluster {
             was_read: Notify::new(),
             trouble: ArcSwapOption::empty(),
             jitter: Jitter::new(),
+            give_backs_lost: AtomicU64::new(0),
         }
     }
 

@@ -35,21 +35,25 @@ pub(crate) struct DenyCache {
     max_age_ns: u64,
     /// Whether all states are changed by one server's clock.
     has_one_clock: bool,
-    sets: Box<[Mutex<Set>]>,
+    sets: Box<[Set]>,
     places_a_set: usize,
     /// No entry refuses for longer: all that a request looks at while none does. In nanoseconds since `start`.
     refuses_until_ns: AtomicU64,
-    /// Grows with whatever is forgotten.
-    generation: AtomicU64,
     answered: AtomicU64,
 }
 
+/// The bit of a set's generation that says that it may have entries.
+const KEEPS: u64 = 1;
+/// By this much a generation grows.
+const FORGOTTEN: u64 = 2;
+
 #[derive(Default)]
 struct Set {
-    /// Answers to questions that were asked before this generation come too late to be learnt.
-    forgotten: u64,
+    /// Grows with whatever is forgotten: answers to questions that were asked before come too late to be learnt.
+    /// [`KEEPS`] is in the same number, so that of two threads that forget and keep at the same time one sees the other.
+    generation: AtomicU64,
     /// One a state; allocated when it is first needed.
-    entries: Vec<Entry>,
+    entries: Mutex<Vec<Entry>>,
 }
 
 /// A state as the store showed it.
@@ -81,7 +85,8 @@ pub(crate) struct Question<'c, 'h, 'q> {
     cache: &'c DenyCache,
     hits: &'h [Hit<'q>],
     sent_ns: u64,
-    generation: u64,
+    /// Of the set of each hit; empty if nothing is kept.
+    generations: SmallVec<[u64; 4]>,
     /// The keys of states that were learnt.
     learnt: Vec<u128>,
 }
@@ -103,10 +108,9 @@ impl DenyCache {
             start: Instant::now(),
             max_age_ns: nanos(max_age),
             has_one_clock,
-            sets: (0..entries / places_a_set).map(|_| Mutex::default()).collect(),
+            sets: (0..entries / places_a_set).map(|_| Set::default()).collect(),
             places_a_set,
             refuses_until_ns: AtomicU64::new(0),
-            generation: AtomicU64::new(0),
             answered: AtomicU64::new(0),
         }
     }
@@ -151,7 +155,11 @@ impl DenyCache {
     fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<Known> {
         let state_key = hit.state_key();
         let set = self.set(state_key)?;
-        let entry = set.entries.iter().find(|entry| entry.state_key == state_key)?;
+        if set.generation.load(Ordering::Acquire) & KEEPS == 0 {
+            return None;
+        }
+        let entries = set.entries();
+        let entry = entries.iter().find(|entry| entry.state_key == state_key)?;
         let age_ns = at_ns.saturating_sub(entry.sent_ns);
         let tells = entry.room.is_none_or(|room| room_alone(hit, hits) == Some(room));
         if age_ns >= self.max_age_ns || !tells {
@@ -166,52 +174,68 @@ impl DenyCache {
 
     /// To be made before the store is asked, and held until it has answered.
     pub(crate) fn question<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> Question<'c, 'h, 'q> {
-        let generation = self.generation.load(Ordering::Relaxed);
-        Question { cache: self, hits, sent_ns: self.ns(sent), generation, learnt: Vec::new() }
+        let generation = |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !KEEPS);
+        let generations = hits.iter().filter_map(generation).collect();
+        Question { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
+    /// Locks nothing while the set keeps nothing.
     fn forget(&self, state_key: u128) {
-        let Some(mut set) = self.set(state_key) else { return };
-        set.forgotten = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(gone) = set.entries.iter().position(|entry| entry.state_key == state_key) {
-            set.entries.swap_remove(gone);
+        let Some(set) = self.set(state_key) else { return };
+        if set.generation.fetch_add(FORGOTTEN, Ordering::AcqRel) & KEEPS == 0 {
+            return;
+        }
+        let mut entries = set.entries();
+        if let Some(gone) = entries.iter().position(|entry| entry.state_key == state_key) {
+            entries.swap_remove(gone);
+        }
+        if entries.is_empty() {
+            set.generation.fetch_and(!KEEPS, Ordering::AcqRel);
         }
     }
 
     /// Whether the entry is as true as before the store was asked; it is kept if there is a place.
     fn keep(&self, entry: Entry, generation: u64) -> bool {
-        let Some(mut set) = self.set(entry.state_key) else { return false };
-        if generation < set.forgotten {
+        let Some(set) = self.set(entry.state_key) else { return false };
+        let mut entries = set.entries();
+        // In one step: whatever is forgotten after it waits for the lock, and whatever was before it is seen here. A bit
+        // that stays beside no entry is cleared when something is forgotten next.
+        if set.generation.fetch_or(KEEPS, Ordering::AcqRel) & !KEEPS != generation {
             return false;
         }
         self.refuses_until_ns.fetch_max(entry.refuses_until_ns, Ordering::Relaxed);
-        let own = set.entries.iter().position(|other| other.state_key == entry.state_key);
-        if own.is_none() && set.entries.len() < self.places_a_set {
-            let missing = self.places_a_set - set.entries.len();
-            set.entries.reserve_exact(missing);
-            set.entries.push(entry);
+        let own = entries.iter().position(|other| other.state_key == entry.state_key);
+        if own.is_none() && entries.len() < self.places_a_set {
+            let missing = self.places_a_set - entries.len();
+            entries.reserve_exact(missing);
+            entries.push(entry);
             return true;
         }
         // That of the same state, or the one that ends first; but none that still refuses for one that does not.
         let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
-        let gives_way =
-            |at: &usize| refuses(&entry, entry.answered_ns) || !refuses(&set.entries[*at], entry.answered_ns);
-        let first = (0..set.entries.len()).min_by_key(|place| set.entries[*place].refuses_until_ns);
+        let gives_way = |at: &usize| refuses(&entry, entry.answered_ns) || !refuses(&entries[*at], entry.answered_ns);
+        let first = (0..entries.len()).min_by_key(|place| entries[*place].refuses_until_ns);
         if let Some(place) = own.or(first.filter(gives_way)) {
-            set.entries[place] = entry;
+            entries[place] = entry;
         }
         true
     }
 
-    fn set(&self, state_key: u128) -> Option<MutexGuard<'_, Set>> {
+    fn set(&self, state_key: u128) -> Option<&Set> {
         // Keys may be no hashes.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let place = (u128::from(hash) * self.sets.len() as u128) >> 64;
-        Some(self.sets.get(place as usize)?.lock().unwrap_or_else(PoisonError::into_inner))
+        self.sets.get(place as usize)
     }
 
     fn ns(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.start))
+    }
+}
+
+impl Set {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,11 +266,17 @@ impl Question<'_, '_, '_> {
             for (state_key, state) in states {
                 let answered_ns = self.cache.ns(answered);
                 let Some(entry) = self.entry(state_key, state, decisions, now, answered_ns) else { continue };
-                if self.cache.keep(entry, self.generation) {
+                if self.generation(state_key).is_some_and(|generation| self.cache.keep(entry, generation)) {
                     self.learnt.push(state_key);
                 }
             }
         }
+    }
+
+    /// Of the state's set, when the store was asked.
+    fn generation(&self, state_key: u128) -> Option<u64> {
+        let (first, _) = on_state(self.hits, state_key).next()?;
+        self.generations.get(first).copied()
     }
 
     /// `None` for a state that tells nothing later, or that is too large.

@@ -107,20 +107,20 @@ pub(crate) struct Decided {
     pub(crate) verdict: Result<Verdict, Failed>,
     /// What slots took for a request that is refused, or that failed.
     pub(crate) give_back: GiveBack,
-    /// The states of slots that refused.
+    /// The states of slots that refused, if the deny cache keeps any.
     pub(crate) seen: Vec<Seen>,
 }
 
 /// Asks all slots at once, and forms the verdict over all; a slot whose node may not serve is asked before the others, which
 /// are not asked if it fails. Slots that may have taken for a request that fails, or that nobody waits for any more, and
-/// cannot be asked to give it back, are added to `kept`.
+/// cannot be asked to give it back, are counted.
 ///
 /// # Errors
 /// The request cannot be put: nobody was asked.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
     forms: &Forms,
-    kept: &AtomicU64,
+    deny_cache: &DenyCache,
     now: Option<Time>,
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
@@ -138,7 +138,7 @@ pub(crate) async fn decide(
             break;
         }
         let asked = round.into_iter().map(async |(_, part, call)| {
-            let mut kept = Kept::of(part, kept);
+            let mut kept = Kept::of(part, &cluster.give_backs_lost);
             let asked = ask(cluster, call, part.hits.len(), deadline).await;
             let may_have_taken =
                 asked.as_ref().map_or_else(|failed| failed.class.is_in_doubt(), |it| it.verdict.allowed);
@@ -165,7 +165,7 @@ pub(crate) async fn decide(
             if answer.verdict.allowed {
                 give_back.parts.extend(TakenPart::of(part, answer));
                 answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
-            } else {
+            } else if deny_cache.is_on() {
                 seen.extend(answer.call.seen(&answer.reply, answer.told));
             }
         }

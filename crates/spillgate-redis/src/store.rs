@@ -94,7 +94,6 @@ struct Shared {
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
     failures: [AtomicU64; Failure::ALL.len()],
-    give_backs_lost: AtomicU64,
 }
 
 /// Who is asked.
@@ -157,7 +156,6 @@ impl RedisStore {
             in_flight: AtomicUsize::new(0),
             circuit_opened,
             failures: Default::default(),
-            give_backs_lost: AtomicU64::new(0),
         };
         let (timeout, connect_timeout) = (settings.timeout, settings.connect_timeout);
         Ok(RedisStore { shared: Arc::new(shared), timeout, connect_timeout })
@@ -265,8 +263,8 @@ impl RedisStore {
         let deadline = deadline::of(timeout);
         match &self.shared.topology {
             Topology::Cluster(cluster) if !parts::is_one(hits) => {
-                let Shared { forms, give_backs_lost, .. } = &*self.shared;
-                let decided = parts::decide(cluster, forms, give_backs_lost, now, hits, decisions, deadline).await?;
+                let Shared { forms, deny_cache, .. } = &*self.shared;
+                let decided = parts::decide(cluster, forms, deny_cache, now, hits, decisions, deadline).await?;
                 let Decided { verdict, give_back, seen } = decided;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
@@ -364,7 +362,10 @@ impl RedisStore {
     /// [scripts](Settings::scripts) is not among it.
     #[must_use]
     pub fn give_backs_lost(&self) -> u64 {
-        self.shared.give_backs_lost.load(Ordering::Relaxed)
+        match &self.shared.topology {
+            Topology::Server { .. } => 0,
+            Topology::Cluster(cluster) => cluster.give_backs_lost.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -399,7 +400,7 @@ impl Place {
 
     async fn give_back(self, cluster: Arc<Cluster>, give_back: GiveBack, deadline: Instant) {
         let lost = give_back.run(&cluster, &self.0.forms, &self.0.deny_cache, deadline).await;
-        self.0.give_backs_lost.fetch_add(lost, Ordering::Relaxed);
+        cluster.give_backs_lost.fetch_add(lost, Ordering::Relaxed);
     }
 }
 

@@ -1,0 +1,76 @@
+//! Threads that keep a refusal while another changes its state.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use smallvec::smallvec;
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
+
+use super::world::{LONG, Model, SECOND, build, take};
+use crate::deny_cache::{DenyCache, KEEPS, Seen};
+
+/// How often each thread asks.
+const TURNS: u64 = 300_000;
+
+#[test]
+fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
+    let quota = build(Quota::fixed_window(1, LONG).anchor(Anchor::FirstHit));
+    let cache = DenyCache::new(4, LONG, true);
+    let at = cache.start + Duration::from_nanos(1);
+    let hits = [take(7, &quota, 1)];
+    let mut model = Model::default();
+    model.decide(Time::from_nanos(TURNS), &hits);
+    let (verdict, refused) = model.decide(Time::from_nanos(TURNS), &hits);
+    assert!(!verdict.allowed);
+    // Stands for the store, which shows its state as of the time that says how often it has been changed.
+    let changes = AtomicU64::new(0);
+    let time = |changes| Time::from_nanos(TURNS + changes);
+    let keep = || {
+        let mut kept = 0;
+        for _ in 0..TURNS {
+            let mut question = cache.question(&hits, at);
+            let now = time(changes.load(Ordering::SeqCst));
+            let states = smallvec![(hits[0].state_key(), model.0[&hits[0].state_key()].clone())];
+            question.learn(&refused, vec![Seen { now, answered: at, states }]);
+            kept += question.learnt.len();
+        }
+        kept
+    };
+    let change = || {
+        let change = [Hit::new(7, &quota, Op::Reset, Binding::Enforce)];
+        for _ in 0..TURNS {
+            let question = cache.question(&change, at);
+            let changed = time(changes.fetch_add(1, Ordering::SeqCst) + 1);
+            drop(question);
+            for _ in 0..5 {
+                let known = cache.answer(&hits, &mut [Decision::default()], at);
+                assert!(known.is_none_or(|verdict| verdict.now >= changed), "{known:?} is from before {changed:?}");
+            }
+        }
+    };
+    let kept = thread::scope(|scope| {
+        let keepers = [scope.spawn(keep), scope.spawn(keep)];
+        scope.spawn(change);
+        keepers.map(|keeper| keeper.join().expect("no panic"))
+    });
+    assert!(kept.iter().all(|kept| *kept > 0), "{kept:?}");
+    drop(cache.question(&hits, at));
+    assert_eq!(cache.sets[0].generation.load(Ordering::SeqCst) & KEEPS, 0, "nothing is kept any more");
+}
+
+#[test]
+fn a_question_of_which_nothing_is_kept_takes_no_lock() {
+    let cache = Arc::new(DenyCache::new(4, LONG, true));
+    let (asked, is_asked) = mpsc::channel();
+    let (held, asker) = (cache.sets[0].entries(), Arc::clone(&cache));
+    // It stays behind if it waits for the lock.
+    thread::spawn(move || {
+        let quota = build(Quota::fixed_window(1, LONG));
+        drop(asker.question(&[take(7, &quota, 1)], asker.start));
+        asked.send(()).expect("somebody waits for it");
+    });
+    is_asked.recv_timeout(SECOND * 60).expect("it waits for the lock");
+    drop(held);
+}
