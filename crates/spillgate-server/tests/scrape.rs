@@ -36,12 +36,6 @@ fn cpu_ticks(spillgate: &Spillgate, thread: &str) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-fn resident(spillgate: &Spillgate) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", spillgate.process.id())).unwrap();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn a_scrape_costs_no_worker_anything() {
     let spillgate = serve();
@@ -60,7 +54,7 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
     let spillgate = serve();
     for path in ["/metrics", "/rules"] {
         http::get(spillgate.admin(), path, &[]);
-        let before = resident(&spillgate);
+        let before = spillgate.process.resident_bytes();
         let slow: Vec<_> = (0..PAGES)
             .map(|_| {
                 let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -75,7 +69,7 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
             .collect();
         let refused = http::get(spillgate.admin(), path, &[]);
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.body);
-        let grown = resident(&spillgate).saturating_sub(before);
+        let grown = spillgate.process.resident_bytes().saturating_sub(before);
         assert!(grown < PAGES as u64 * MIB, "{path}: {grown} bytes for {PAGES} readers");
         drop(slow);
         eventually("the next page", || (http::get(spillgate.admin(), path, &[]).status == 200).then_some(()));

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use ::http::{Method, Request, StatusCode};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Ping, PingPong, Reason};
 use support::spillgate::Spillgate;
@@ -18,6 +19,7 @@ use support::{DEADLINE, http};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 const RULES: &str = "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n  \
      - key: nobody\n    rate_limit: {unit: hour, requests_per_unit: 0}\n";
@@ -125,13 +127,6 @@ impl Deaf {
     }
 }
 
-/// The process's resident memory, in bytes.
-fn resident(spillgate: &Spillgate) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", spillgate.process.id())).unwrap();
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim().trim_end_matches(" kB");
-    kib.parse::<u64>().unwrap() * 1024
-}
-
 fn metric(spillgate: &Spillgate, name: &str) -> usize {
     let metrics = http::get(spillgate.admin(), "/metrics", &[]).body;
     metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
@@ -146,7 +141,7 @@ fn decided(spillgate: &Spillgate) -> usize {
 async fn deaf(target: &Target, connections: usize, requests: usize, spillgate: &Spillgate) -> (Vec<Deaf>, u64) {
     let (mut clients, mut before) = (Vec::new(), 0);
     for requests in [1, requests] {
-        before = resident(spillgate);
+        before = spillgate.process.resident_bytes();
         clients.clear();
         for _ in 0..connections {
             let mut client = Deaf::connect(target).await;
@@ -158,7 +153,7 @@ async fn deaf(target: &Target, connections: usize, requests: usize, spillgate: &
             clients.push(client);
         }
     }
-    (clients, resident(spillgate).saturating_sub(before))
+    (clients, spillgate.process.resident_bytes().saturating_sub(before))
 }
 
 #[tokio::test]
@@ -242,11 +237,17 @@ async fn who_reads_is_answered_when_others_have_used_up_what_all_may_hold() {
 
 #[tokio::test]
 async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
-    let (_spillgate, targets) = serve(&["--limits-idle", "1s"]);
-    for target in targets {
+    // Much longer than the second that an idle connection has to go.
+    const IDLE: Duration = Duration::from_secs(3);
+    let (_spillgate, targets) = serve(&["--limits-idle", "3s"]);
+    let idle = targets.map(async |target| {
         let mut client = Deaf::connect(&target).await;
+        // All answers come later than this.
+        let asked_at = Instant::now();
         client.ask(10).await;
         client.is_heard().await;
         tokio::time::timeout(DEADLINE, &mut client.connection).await.expect("the server closes it").unwrap();
-    }
+        assert!(asked_at.elapsed() >= IDLE, "{}: it was not idle yet", target.path);
+    });
+    join_all(idle).await;
 }

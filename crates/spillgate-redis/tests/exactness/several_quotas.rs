@@ -1,6 +1,6 @@
 //! Two nodes and many tasks ask about one key under two and three quotas in any order, on Redis and in memory: what they
-//! are admitted together is never above the bound of the largest quota. Each interval is measured, between any two
-//! admissions, by the time at which the store decided.
+//! are admitted together is never above the bound of the largest quota, and that one refuses nothing before all of it is
+//! used. Each interval is measured, between any two admissions, by the time at which the store decided.
 #![allow(clippy::disallowed_methods, reason = "the memory store is asked at the time that it is")]
 
 use std::num::NonZeroU64;
@@ -47,6 +47,9 @@ fn now() -> Time {
     Time::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64)
 }
 
+/// The place of the largest among [`quotas`].
+const LARGEST: usize = 0;
+
 /// Limits of one state: a large and a small one, and one between that charges refusals.
 fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     let mut all = vec![of(400), of(20)];
@@ -56,17 +59,28 @@ fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     all.into_iter().map(|builder| builder.build().expect("valid")).collect()
 }
 
-/// What charged the state: when, how much was admitted, and under which quota.
+/// What charged the state: when, how much, how much of that was admitted, and under which quota.
 #[derive(Clone, Copy)]
 struct Event {
     at: u64,
+    charged: u64,
     admitted: u64,
     quota: usize,
 }
 
-/// A task's requests, and how late the latest of them was decided.
-async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> (Vec<Event>, u64) {
-    let (mut random, mut events, mut late_ns) = (seed, Vec::new(), 0);
+/// What became of requests.
+#[derive(Default)]
+struct Told {
+    events: Vec<Event>,
+    /// When the largest quota first refused a take, and what that cost.
+    first_refused: Option<(u64, u64)>,
+    /// How late the latest of them was decided.
+    late_ns: u64,
+}
+
+/// A task's requests.
+async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Told {
+    let (mut random, mut told) = (seed, Told::default());
     for _ in 0..asked() {
         let mut below = |bound: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -82,18 +96,21 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> (Vec<Eve
         let hit = Hit::new(key, &quotas[quota], op, Binding::Enforce);
         let mut decision = Decision::default();
         let verdict = node.decide(hit, &mut decision).await;
-        late_ns = late_ns.max(now().as_nanos().saturating_sub(verdict.now.as_nanos()));
+        let at = verdict.now.as_nanos();
+        told.late_ns = told.late_ns.max(now().as_nanos().saturating_sub(at));
         let charged = matches!(op, Op::Force { .. }) || quotas[quota].denied() == Denied::Charged;
         if decision.receipt.is_some() {
-            events.push(Event { at: verdict.now.as_nanos(), admitted: cost, quota });
+            told.events.push(Event { at, charged: cost, admitted: cost, quota });
         } else if charged && op != Op::Look {
-            events.push(Event { at: verdict.now.as_nanos(), admitted: 0, quota });
+            told.events.push(Event { at, charged: cost, admitted: 0, quota });
+        } else if quota == LARGEST && op != Op::Look {
+            told.first_refused = told.first_refused.or(Some((at, cost)));
         }
         if below(40) == 0 {
             tokio::time::sleep(Duration::from_millis(below(60))).await;
         }
     }
-    (events, late_ns)
+    told
 }
 
 /// f(s) of the quota, for s in nanoseconds.
@@ -131,7 +148,7 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
 }
 
 /// Asks the nodes by turns. In memory a request reads the clock before it is decided, so it may be late.
-async fn admitted(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> (u64, u64) {
+async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Told {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let node = nodes[task as usize % nodes.len()].clone();
@@ -139,10 +156,19 @@ async fn admitted(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> (u64, u64
     }
     let told = tasks.join_all().await;
     let is_memory = matches!(nodes[0], Node::Memory(_));
-    let late_ns = told.iter().map(|(_, late_ns)| *late_ns).max().filter(|_| is_memory).unwrap_or(0);
-    let mut events: Vec<Event> = told.into_iter().flat_map(|(events, _)| events).collect();
+    let late_ns = told.iter().map(|told| told.late_ns).max().filter(|_| is_memory).unwrap_or(0);
+    let first_refused = told.iter().filter_map(|told| told.first_refused).min();
+    let mut events: Vec<Event> = told.into_iter().flat_map(|told| told.events).collect();
     events.sort_by_key(|event| event.at);
-    (events.iter().map(|event| event.admitted).sum(), largest_share(quotas, &events, late_ns))
+    Told { events, first_refused, late_ns }
+}
+
+/// What is left of the largest quota, at most, beside the first take that it refuses; 0 if it refuses none.
+fn left_at_first_refusal(quotas: &[Quota], told: &Told) -> u64 {
+    let Some((at, cost)) = told.first_refused else { return 0 };
+    let before = told.events.iter().take_while(|event| event.at <= at + 2 * told.late_ns);
+    let charged: u64 = before.map(|event| event.charged).sum();
+    quotas[LARGEST].hard_capacity().saturating_sub(charged + cost)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -180,13 +206,16 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
             let quotas: Arc<[Quota]> = quotas(of, three).into();
             for (store, nodes) in &stores {
                 key += 1;
-                let (units, share) = admitted(nodes, key, &quotas).await;
+                let told = asked_together(nodes, key, &quotas).await;
+                let units: u64 = told.events.iter().map(|event| event.admitted).sum();
+                let share = largest_share(&quotas, &told.events, told.late_ns);
                 println!(
                     "{algorithm}, {} quotas, {store}: {units} units, at most {share} thousandths of the bound",
                     quotas.len()
                 );
                 assert!(share <= 1000, "{algorithm}, {store}: {share} thousandths of the bound");
-                assert!(share >= 100, "{algorithm}, {store}: the limits were not reached");
+                let left = left_at_first_refusal(&quotas, &told);
+                assert_eq!(left, 0, "{algorithm}, {store}: units left beside a refused take");
             }
         }
     }

@@ -12,8 +12,8 @@ use crate::http2;
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};
 
-/// How much the server may grow under attack, in KiB: what the connections of these tests may hold, with room.
-const GROWTH_KIB: u64 = 256 * 1024;
+/// How much the server may grow under attack: what the connections of these tests may hold, with room.
+const GROWTH_BYTES: u64 = 256 << 20;
 const RULES: &str =
     "domain: siege\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
 pub(crate) const CHECK: &str = r#"{"domain":"siege","descriptors":[{"user":"honest"}]}"#;
@@ -23,7 +23,7 @@ pub(crate) struct Siege {
     honest: Option<JoinHandle<()>>,
     over: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
-    resident_kib: u64,
+    resident_bytes: u64,
     _rules: tempfile::TempDir,
 }
 
@@ -37,7 +37,7 @@ impl Siege {
         let (over, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut client = Honest::connect(spillgate.http(), spillgate.grpc()).unwrap();
         client.ask();
-        let resident_kib = resident_kib(spillgate.process.id());
+        let resident_bytes = spillgate.process.resident_bytes();
         let (ending, count) = (Arc::clone(&over), Arc::clone(&served));
         let honest = thread::spawn(move || {
             while !ending.load(Ordering::SeqCst) {
@@ -46,7 +46,7 @@ impl Siege {
                 thread::park_timeout(Duration::from_millis(5));
             }
         });
-        Siege { spillgate, honest: Some(honest), over, served, resident_kib, _rules: rules }
+        Siege { spillgate, honest: Some(honest), over, served, resident_bytes, _rules: rules }
     }
 
     /// Attacks until the time is over: a second or two of every test run, `HOSTILE_SECONDS` by hand.
@@ -74,9 +74,8 @@ impl Siege {
     }
 
     pub(crate) fn is_bounded(&self) {
-        let now = resident_kib(self.spillgate.process.id());
-        let before = self.resident_kib;
-        assert!(now < before + GROWTH_KIB, "the server grew from {before} to {now} KiB");
+        let (before, now) = (self.resident_bytes, self.spillgate.process.resident_bytes());
+        assert!(now < before + GROWTH_BYTES, "the server grew from {before} to {now} bytes");
     }
 
     /// The honest client was served throughout, a new one is too, and the process lives, without a panic.
@@ -158,12 +157,6 @@ fn parse(read: &[u8]) -> Option<(u16, Vec<u8>)> {
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let length: usize = head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse().ok()?;
     Some((status, read.get(end..end + length)?.to_vec()))
-}
-
-fn resident_kib(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the server lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a living process has a size");
-    line.trim().trim_end_matches(" kB").parse().expect("a whole number")
 }
 
 /// SplitMix64: small, seeded, good enough to be nasty.

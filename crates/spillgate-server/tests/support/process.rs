@@ -49,6 +49,13 @@ impl Process {
         self.child.id()
     }
 
+    /// Its resident memory.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a running process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has a size");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a whole number") * 1024
+    }
+
     /// The next line of stdout; `None` if the process closed it.
     pub(crate) fn line(&self) -> Option<String> {
         self.line_within(DEADLINE)
