@@ -293,6 +293,7 @@ impl<C: Clock> Service<C> {
     }
 
     /// Counts a request that was not judged; for protocols too, where they find out by themselves.
+    #[cold]
     pub fn rejected(&self, error: ServiceError) -> ServiceError {
         match error.rejection() {
             Some(reason) => self.metrics.rejected(reason).inc(),

@@ -21,6 +21,10 @@ const REQUESTS_A_SECOND: u64 = 100;
 /// there are fewer than twenty.
 const NEWS_A_MINUTE: u64 = 4;
 
+/// Lookups of descriptors that nothing limits, each second: one costs as much as a small decision. A new descriptor that is
+/// left out has its line when it comes again.
+const LOOKUPS_A_SECOND: u64 = 1000;
+
 /// Bytes of what a client sent that one line shows.
 const MAX_SHOWN_BYTES: usize = 1024;
 
@@ -34,6 +38,7 @@ const WAYS: usize = 4;
 pub(super) struct RequestLog {
     requests: LineBound,
     news: LineBound,
+    lookups: LineBound,
     hasher: RandomState,
     /// Hashes of the news that were written.
     written: [AtomicU64; REMEMBERED],
@@ -44,6 +49,7 @@ impl RequestLog {
         RequestLog {
             requests: LineBound::new(REQUESTS_A_SECOND, SECOND_NS),
             news: LineBound::new(NEWS_A_MINUTE, 60 * SECOND_NS),
+            lookups: LineBound::new(LOOKUPS_A_SECOND, SECOND_NS),
             hasher: RandomState::new(),
             written: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -103,10 +109,15 @@ impl RequestLog {
     }
 
     /// A descriptor that no rule matches: one line for an unknown domain, and one for the same keys in a known one.
+    #[inline]
     pub(super) fn unmatched(&self, now: Time, loaded: &Loaded, domain: &str, entries: &[(&str, &str)]) {
-        if !tracing::enabled!(Level::INFO) {
-            return;
+        if !self.lookups.are_used_up(now) && tracing::enabled!(Level::INFO) && self.lookups.line(now).is_some() {
+            self.look_up(now, loaded, domain, entries);
         }
+    }
+
+    #[cold]
+    fn look_up(&self, now: Time, loaded: &Loaded, domain: &str, entries: &[(&str, &str)]) {
         let is_known = loaded.has_domain(domain);
         let mut hasher = self.hasher.build_hasher();
         domain.hash(&mut hasher);
@@ -141,7 +152,7 @@ impl RequestLog {
     }
 }
 
-/// A bound on the lines of each period.
+/// A bound on the lines of each period, or on the lookups.
 #[derive(Debug)]
 struct LineBound {
     lines: u64,
@@ -155,6 +166,13 @@ struct LineBound {
 impl LineBound {
     fn new(lines: u64, period_ns: u64) -> LineBound {
         LineBound { lines, period_ns, period: AtomicU64::new(0), asked: AtomicU64::new(0) }
+    }
+
+    /// Whether there is no further line in this period.
+    #[inline]
+    fn are_used_up(&self, now: Time) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
     /// Whether there may be a line; then how many have been left out since the last one.
@@ -197,6 +215,11 @@ impl Shown {
 
 #[cfg(test)]
 mod tests {
+    use spillgate::rules::Rules;
+
+    use crate::metrics::Metrics;
+    use crate::service::ServiceOptions;
+
     use super::*;
 
     fn at(ns: u64) -> Time {
@@ -209,8 +232,10 @@ mod tests {
         let lines: Vec<_> = (0..8).map(|ms| bound.line(at(SECOND_NS + ms * 1_000_000))).collect();
         assert_eq!(lines, [Some(0), Some(0), Some(0), None, None, None, None, None]);
         assert_eq!(bound.line(at(2 * SECOND_NS)), Some(5));
+        assert!(!bound.are_used_up(at(2 * SECOND_NS)));
         assert_eq!([2 * SECOND_NS + 1, 2 * SECOND_NS - 1].map(|ns| bound.line(at(ns))), [Some(0); 2]);
         assert_eq!(bound.line(at(2 * SECOND_NS)), None, "a call that is late begins no period");
+        assert_eq!([2, 3, 0].map(|seconds| bound.are_used_up(at(seconds * SECOND_NS))), [true, false, false]);
         assert_eq!(bound.line(at(0)), Some(1), "a clock that stepped back does");
     }
 
@@ -222,6 +247,23 @@ mod tests {
         let more = (100..200).filter(|hash| log.is_news(hash * 1_000_003, minute(1))).count() as u64;
         assert_eq!(more, NEWS_A_MINUTE - 2);
         assert_eq!([7, 8, 9].map(|hash| log.is_news(hash, minute(2))), [false, false, true]);
+    }
+
+    #[test]
+    fn a_flood_that_nothing_limits_is_not_looked_up_each_time() {
+        let log = RequestLog::new();
+        let loaded = Loaded::new(Rules::default(), &Metrics::new(), &ServiceOptions::default());
+        let ask = |domain, now_ns| {
+            log.unmatched(at(now_ns), &loaded, domain, &[("k", "v")]);
+            log.written.iter().filter(|place| place.load(Ordering::Relaxed) != 0).count()
+        };
+        let lines = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+        tracing::subscriber::with_default(lines, || {
+            assert_eq!([ask("a", SECOND_NS), ask("b", SECOND_NS)], [1, 2]);
+            assert!((2..LOOKUPS_A_SECOND).all(|ns| ask("a", SECOND_NS + ns) == 2));
+            assert_eq!(ask("c", 2 * SECOND_NS - 1), 2, "there were as many lookups as there may be");
+            assert_eq!(ask("c", 2 * SECOND_NS), 3);
+        });
     }
 
     #[test]
