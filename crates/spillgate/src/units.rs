@@ -121,19 +121,25 @@ pub fn format_duration(duration: Duration) -> String {
 /// assert_eq!(spillgate::units::parse_count("10k"), Ok(10_000));
 /// ```
 pub fn parse_count(text: &str) -> Result<u64, UnitError> {
+    parse_with_units(text, &[("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)])
+}
+
+/// Reads a whole number with one of `units`, each with what it is worth.
+///
+/// # Errors
+/// Anything else, or more than 2^64 - 1.
+///
+/// ```
+/// assert_eq!(spillgate::units::parse_with_units("4KiB", &[("B", 1), ("KiB", 1_024)]), Ok(4_096));
+/// ```
+pub fn parse_with_units(text: &str, units: &[(&str, u64)]) -> Result<u64, UnitError> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (digits, unit) = (text[..split].replace('_', ""), text[split..].trim());
-    let scale = match unit {
-        "" => 1,
-        "k" | "K" => 1_000,
-        "M" => 1_000_000,
-        "G" => 1_000_000_000,
-        _ => return Err(UnitError::Malformed),
-    };
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit).ok_or(UnitError::Malformed)?;
     if digits.is_empty() || text.starts_with('_') {
         return Err(UnitError::Malformed);
     }
-    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(scale)).ok_or(UnitError::TooLarge)
+    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(*scale)).ok_or(UnitError::TooLarge)
 }
 
 #[cfg(test)]

@@ -131,6 +131,8 @@ fn name(rule: &Rule, entries: &[(&str, &str)]) -> String {
 mod tests {
     use spillgate::rules::{Rules, RulesFile};
 
+    use crate::metrics::{Format, Page};
+
     use super::*;
 
     const VALUES: usize = 300;
@@ -147,7 +149,8 @@ mod tests {
             let rule = rules.find("d", &entries).expect("a rule matches");
             counters[rule.index()].count(&metrics, rule, &entries, Outcome::Allowed);
         }
-        metrics.encode()
+        let mut page = Page::new(Format::Text);
+        std::iter::from_fn(|| page.next(&metrics)).collect()
     }
 
     #[test]

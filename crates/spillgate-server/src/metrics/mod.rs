@@ -238,15 +238,4 @@ impl Metrics {
     fn outcomes(&self, domain: &str, rule: &str) -> Arc<Outcomes> {
         Arc::clone(self.decisions.lock().entry(labels_of(domain, rule)).or_default())
     }
-
-    /// All metrics, as Prometheus reads them.
-    #[must_use]
-    pub fn encode(&self) -> String {
-        let mut text = String::new();
-        let mut page = Page::new(Format::Text);
-        while let Some(piece) = page.next(self) {
-            text.push_str(&piece);
-        }
-        text
-    }
 }

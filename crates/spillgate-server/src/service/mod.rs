@@ -130,12 +130,6 @@ impl<C: Clock> Service<C> {
         &self.options
     }
 
-    /// All metrics, brought up to date, as Prometheus reads them.
-    pub fn encode_metrics(&self) -> String {
-        self.update_metrics();
-        self.metrics.encode()
-    }
-
     /// Counts what others count themselves.
     pub fn update_metrics(&self) {
         let store = self.limiter.store().memory();

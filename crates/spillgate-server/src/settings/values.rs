@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use spillgate::units::{UnitError, format_duration, parse_count, parse_duration};
+use spillgate::units::{UnitError, format_duration, parse_count, parse_duration, parse_with_units};
 
 use super::yaml::{Kind, Node, Wrong};
 use super::{EntrySource, Grants, Listen, ValueSource};
@@ -140,15 +140,24 @@ impl<'v> Value<'v> {
         Err(self.wrong(format!("`{text}` is out of range for `{}`", self.path), help))
     }
 
+    /// A whole number, as `parse` reads it.
+    fn whole(
+        &self,
+        parse: impl Fn(&str) -> Result<u64, UnitError>,
+        range: &RangeInclusive<u64>,
+        help: &str,
+    ) -> Read<u64> {
+        let text = self.text()?;
+        let value = parse(text).map_err(|error| match error {
+            UnitError::TooLarge => self.wrong(format!("`{text}` is too large"), help),
+            UnitError::Malformed => self.wrong(format!("`{text}` is not a value of `{}`", self.path), help),
+        })?;
+        self.within(value, range)
+    }
+
     /// A count: `500`, `10k`, `10M`, `1G`.
     pub(super) fn count(&self, range: RangeInclusive<u64>) -> Read<u64> {
-        const HELP: &str = "write a whole number: 500, 10k, 10M";
-        let text = self.text()?;
-        let value = parse_count(text).map_err(|error| match error {
-            UnitError::TooLarge => self.wrong(format!("`{text}` is too large"), HELP),
-            UnitError::Malformed => self.wrong(format!("`{text}` is not a value of `{}`", self.path), HELP),
-        })?;
-        self.within(value, &range)
+        self.whole(parse_count, &range, "write a whole number: 500, 10k, 10M")
     }
 
     /// A count, or `word` for none.
@@ -158,21 +167,6 @@ impl<'v> Value<'v> {
         }
         let with_word = |wrong: Wrong| Wrong { help: format!("{}, or `{word}`", wrong.help), ..wrong };
         self.count(range).map(Some).map_err(with_word)
-    }
-
-    /// Units and what each is worth; the bare number is allowed where `units` has an empty one.
-    fn scaled(&self, units: &[(&str, u64)], mend: &str) -> Read<u64> {
-        let text = self.text()?;
-        let wrong = || self.wrong(format!("`{text}` is not a value of `{}`", self.path), mend);
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-        let digits = text[..split].replace('_', "");
-        let unit = text[split..].trim();
-        let scale = units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale).ok_or_else(wrong)?;
-        if digits.is_empty() {
-            return Err(wrong());
-        }
-        let too_large = || self.wrong(format!("`{text}` is too large"), mend);
-        digits.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(too_large)
     }
 
     /// Bytes: `256`, `64KiB`, `1MB`.
@@ -188,8 +182,7 @@ impl<'v> Value<'v> {
             ("GB", 1_000_000_000),
             ("GiB", 1 << 30),
         ];
-        let value = self.scaled(&UNITS, "write bytes: 1024, 64KiB, 1MiB")?;
-        let value = self.within(value, &range)?;
+        let value = self.whole(|text| parse_with_units(text, &UNITS), &range, "write bytes: 1024, 64KiB, 1MiB")?;
         usize::try_from(value).map_err(|_| self.wrong("too large for this machine", "choose a smaller size"))
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use spillgate_server::metrics::{Closed, Rejection};
 use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::Ok as Passed;
 use spillgate_server::settings::Limits;
@@ -78,7 +79,7 @@ async fn every_part_of_a_request_has_a_bound() {
             Err(status) => assert!(!fits && status.code() == Code::InvalidArgument, "{status:?}"),
         }
     }
-    assert!(server.metrics.encode().contains(r#"spillgate_requests_rejected_total{reason="too_large"} 4"#));
+    assert_eq!(server.metrics.rejected(Rejection::TooLarge).get(), 4);
 }
 
 #[tokio::test]
@@ -127,7 +128,7 @@ async fn clients_that_never_finish_their_greeting_are_closed() {
     eventually("they are closed", || server.metrics.connections.get() == 1).await;
     honest_is_served(&mut client).await;
     drop(slow);
-    assert!(server.metrics.encode().contains(r#"spillgate_connections_closed_total{reason="slow"} 100"#));
+    assert_eq!(server.metrics.closed(Closed::Slow).get(), 100);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
 use spillgate_server::listener::{App, Server};
-use spillgate_server::metrics::Metrics;
+use spillgate_server::metrics::{Closed, Metrics};
 use spillgate_server::service::{Peer, Readiness};
 use spillgate_server::settings::{Limits, Listen};
 
@@ -46,8 +46,7 @@ async fn a_connection_beyond_the_bound_is_closed_at_once_and_the_next_free_place
         let mut excess = server.say(b"");
         eventually("the excess connection is closed", || closed(&mut excess)).await;
     }
-    let bound = r#"spillgate_connections_closed_total{reason="bound"} 20"#;
-    assert!(server.metrics.encode().contains(bound), "{}", server.metrics.encode());
+    assert_eq!(server.metrics.closed(Closed::Bound).get(), 20);
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the first ones are served on");
 
     drop(other);
@@ -63,7 +62,7 @@ async fn an_idle_connection_is_told_to_go_and_its_client_comes_back() {
     let mut client = server.client().await;
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
     eventually("it is closed", || server.metrics.connections.get() == 0).await;
-    assert!(server.metrics.encode().contains(r#"spillgate_connections_closed_total{reason="idle"} 1"#));
+    assert_eq!(server.metrics.closed(Closed::Idle).get(), 1);
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the channel connects again");
 }
 
@@ -207,7 +206,7 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
     let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
     assert_eq!(drained.connections_cut, 1);
     assert_eq!(waiting.await.unwrap(), 0);
-    assert!(metrics.encode().contains(r#"spillgate_connections_closed_total{reason="drained"} 1"#));
+    assert_eq!(metrics.closed(Closed::Drained).get(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,6 +250,6 @@ async fn http_connections_that_never_get_to_a_request_are_closed() {
         eventually("the slow one is closed", || closed(stream)).await;
     }
     assert!(get_once(address, "/who").await.ends_with("127.0.0.1"));
-    assert!(metrics.encode().contains(r#"spillgate_connections_closed_total{reason="slow"} 4"#));
+    assert_eq!(metrics.closed(Closed::Slow).get(), 4);
     running.handle().drain();
 }

@@ -1,6 +1,7 @@
 //! What ShouldRateLimit answers.
 
 use spillgate::rules::{Rules, RulesFile};
+use spillgate_server::metrics::Rejection;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code::{
     self, Ok, OverLimit,
 };
@@ -150,7 +151,7 @@ async fn a_request_without_domain_or_descriptors_is_an_invalid_argument() {
     assert_eq!(no_domain.code(), GrpcCode::InvalidArgument);
     let no_descriptors = ask(&mut client, "api", &[]).await.unwrap_err();
     assert_eq!(no_descriptors.code(), GrpcCode::InvalidArgument);
-    assert!(server.metrics.encode().contains("spillgate_requests_rejected_total{reason=\"bad_request\"} 2"));
+    assert_eq!(server.metrics.rejected(Rejection::BadRequest).get(), 2);
 }
 
 #[tokio::test]
@@ -353,7 +354,7 @@ async fn a_shadow_rule_is_counted_and_never_shown_as_over() {
     for _ in 0..3 {
         assert_eq!(asked(&mut client, &[descriptor(&[("watched", "x")])]).await, (Ok, vec![(Ok, 0)]));
     }
-    let text = server.metrics.encode();
+    let text = server.page();
     assert!(text.contains(r#"{domain="api",rule="watched",outcome="shadow_refused"} 2"#), "{text}");
     assert!(text.contains(r#"{domain="api",rule="watched",outcome="allowed"} 1"#), "{text}");
 }
@@ -392,12 +393,14 @@ async fn decisions_are_counted_by_rule_and_outcome() {
     for _ in 0..3 {
         asked(&mut client, &[hits(&[("tenant", "a")], 5)]).await;
     }
-    let text = server.service.encode_metrics();
+    let text = server.page();
     for line in [
         r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="allowed"} 2"#,
         r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="refused"} 1"#,
         "spillgate_requests_allowed_total 2",
         "spillgate_requests_refused_total 1",
+        r#"spillgate_requests_rejected_total{reason="too_large"} 0"#,
+        r#"spillgate_connections_closed_total{reason="idle"} 0"#,
         "spillgate_store_keys 1",
         "spillgate_rules 14",
     ] {
@@ -419,7 +422,7 @@ async fn looks_at_a_limit_that_refuses_none_are_counted_by_rule() {
     }
     ask(&mut client, "api", &[descriptor(&[("tenant", "7")])]).await.unwrap();
     let looks = || -> Vec<String> {
-        let text = server.metrics.encode();
+        let text = server.page();
         let mut lines: Vec<_> =
             text.lines().filter(|line| line.starts_with("spillgate_looks")).map(String::from).collect();
         lines.sort();

@@ -7,6 +7,7 @@ use h2::client::{Connection, ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use http::Request;
 use prost::Message;
+use spillgate_server::metrics::{Closed, Rejection};
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code as Verdict;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use spillgate_server::service::Readiness;
@@ -236,7 +237,7 @@ async fn a_client_that_takes_no_answer_is_closed_as_an_idle_one() {
     }
     eventually("all are decided", || server.metrics.allowed.get() == 16).await;
     eventually("the connection is closed", || server.metrics.connections.get() == 0).await;
-    assert!(server.metrics.encode().contains(r#"spillgate_connections_closed_total{reason="idle"} 1"#));
+    assert_eq!(server.metrics.closed(Closed::Idle).get(), 1);
     drop((answers, open));
 }
 
@@ -288,8 +289,7 @@ async fn what_is_no_message_is_refused_by_the_status_that_says_why() {
     ] {
         assert_eq!(raw.ask(body).await, (code, None), "{body:?}");
     }
-    let text = server.service.encode_metrics();
-    assert!(text.contains(r#"spillgate_requests_rejected_total{reason="bad_request"} 2"#), "{text}");
+    assert_eq!(server.metrics.rejected(Rejection::BadRequest).get(), 2);
     assert_eq!(left(raw.ask(&good).await), 999, "nothing else was charged");
 }
 

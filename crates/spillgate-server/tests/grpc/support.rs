@@ -8,7 +8,7 @@ use std::time::Duration;
 use spillgate::rules::{Rules, RulesFile};
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
 use spillgate_server::listener::{App, Handle, Running, Server};
-use spillgate_server::metrics::Metrics;
+use spillgate_server::metrics::{Format, Metrics, Page};
 use spillgate_server::protocol::grpc::Grpc;
 use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -107,6 +107,13 @@ impl TestServer {
 
     pub(crate) async fn client(&self) -> Client {
         RateLimitServiceClient::new(self.channel().await)
+    }
+
+    /// All metrics as text.
+    pub(crate) fn page(&self) -> String {
+        self.service.update_metrics();
+        let mut page = Page::new(Format::Text);
+        std::iter::from_fn(|| page.next(&self.metrics)).collect()
     }
 
     /// Connects and says `bytes`.

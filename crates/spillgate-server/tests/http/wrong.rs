@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use spillgate_server::metrics::Rejection;
 
 use crate::app::App;
 
@@ -112,27 +113,25 @@ fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
     let whole = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     let huge = " ".repeat(64 * 1024 + 1);
     for (path, body, reason) in [
-        ("/v1/check", "nonsense", "bad_request"),
-        ("/v1/check", r#"{"domain":"","descriptors":[{"a":"b"}]}"#, "bad_request"),
-        ("/v1/check?wait=soon", whole, "bad_request"),
-        ("/v1/check", &*huge, "too_large"),
-        ("/v1/hit", "{}", "bad_request"),
-        ("/v1/hit", r#"{"bucket":"","key":"k","limit":1,"window_ms":1000}"#, "bad_request"),
-        ("/v1/hit", r#"{"bucket":"b","key":"k","limit":1}"#, "bad_request"),
-        ("/v1/hit", &*bounded, "too_large"),
-        ("/v1/release", r#"{"lease_id":"AAAA"}"#, "bad_request"),
-        ("/v1/renew", "[]", "bad_request"),
-        ("/json", "[]", "bad_request"),
-        ("/json", brought, "bad_request"),
+        ("/v1/check", "nonsense", Rejection::BadRequest),
+        ("/v1/check", r#"{"domain":"","descriptors":[{"a":"b"}]}"#, Rejection::BadRequest),
+        ("/v1/check?wait=soon", whole, Rejection::BadRequest),
+        ("/v1/check", &*huge, Rejection::TooLarge),
+        ("/v1/hit", "{}", Rejection::BadRequest),
+        ("/v1/hit", r#"{"bucket":"","key":"k","limit":1,"window_ms":1000}"#, Rejection::BadRequest),
+        ("/v1/hit", r#"{"bucket":"b","key":"k","limit":1}"#, Rejection::BadRequest),
+        ("/v1/hit", &*bounded, Rejection::TooLarge),
+        ("/v1/release", r#"{"lease_id":"AAAA"}"#, Rejection::BadRequest),
+        ("/v1/renew", "[]", Rejection::BadRequest),
+        ("/json", "[]", Rejection::BadRequest),
+        ("/json", brought, Rejection::BadRequest),
     ] {
         let app = App::new();
         let status = app.post(path, body).status;
         assert!(status == 400 || status == 413, "{path} {body:.60}: {status}");
-        let metrics = app.service.encode_metrics();
-        for other in ["bad_request", "too_large", "forbidden"] {
-            let line =
-                format!("spillgate_requests_rejected_total{{reason=\"{other}\"}} {}\n", u8::from(other == reason));
-            assert!(metrics.contains(&line), "{path} {body:.60}: {line}{metrics}");
+        for other in [Rejection::BadRequest, Rejection::TooLarge, Rejection::Forbidden] {
+            let rejected = app.service.metrics().rejected(other).get();
+            assert_eq!(rejected, u64::from(other == reason), "{path} {body:.60}: {other:?}");
         }
     }
 }
