@@ -1,6 +1,7 @@
 //! What `validate` warns of, and what it does not.
 
-use spillgate::rules::{Rules, RulesFile, Unreleased};
+use spillgate::KeyHasher;
+use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile, Unreleased};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
@@ -128,6 +129,29 @@ fn a_key_that_looks_like_a_wildcard_is_a_warning() {
     let text = "domain: d\ndescriptors:\n  - {key: user*, rate_limit: {unit: second, limit: 1}}";
     assert_eq!(warnings(text), [(3, "the key `user*` is matched as written: keys have no wildcards".to_owned())]);
     assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a name like any other");
+}
+
+#[test]
+fn a_key_that_looks_like_a_wildcard_shares_a_counter_among_its_own_values_only() {
+    let text = "domain: d
+descriptors:
+  - key: user*
+    share_threshold: true
+    rate_limit: {unit: second, limit: 1}
+  - {key: 'user?', rate_limit: {unit: second, limit: 1}}";
+    let message = "`share_threshold` holds for the key `user*` alone: other keys do not match";
+    assert_eq!(warnings(text)[1..], [(4, message.to_owned())]);
+    let rules = rules(text);
+    let keys = KeyHasher::random();
+    let counter = |key: &str, value: &str| {
+        let descriptor = Descriptor { entries: &[(key, value)], action: Action::Take(1), limit: None };
+        let request = Request { domain: "d", descriptors: &[descriptor], max_wait_ns: 0 };
+        rules.plan(&keys, &request, 1024).hits.first().map(|hit| hit.key)
+    };
+    assert!(counter("user*", "1").is_some());
+    assert_eq!(counter("user*", "1"), counter("user*", "2"), "as strict as it is written");
+    assert_ne!(counter("user*", "1"), counter("user?", "1"));
+    assert_eq!(counter("user_id", "1"), None, "keys have no wildcards");
 }
 
 #[test]

@@ -197,11 +197,12 @@ impl FileReader<'_> {
             }
         };
         // An empty value is as if it were not written, as in the reference server.
-        let value = match fields.get("value") {
+        let mut value = match fields.get("value") {
             Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
             _ => None,
         };
-        if let (Some(word), None, Some(node)) = (key.filter(|key| key.ends_with('*')), value, fields.get("key")) {
+        let wildcard_key = key.filter(|key| key.ends_with('*') && value.is_none());
+        if let (Some(word), Some(node)) = (wildcard_key, fields.get("key")) {
             let message = format!("the key `{}` is matched as written: keys have no wildcards", shown(word));
             let help =
                 "the reference server takes it for every key and value that begin so: write a `key` and a `value`";
@@ -211,11 +212,17 @@ impl FileReader<'_> {
         let value_to_metric = self.flag(fields, "value_to_metric");
         if shared && value.and_then(Pattern::new).is_none() {
             let at = fields.key_at("share_threshold").unwrap_or(fields.at);
-            let help = match key.is_some_and(|key| key.ends_with('*')) {
-                true => "keys are matched as written here: write `key: NAME` and `value: \"*\"` in place of the `*`",
-                false => "write a `value` with a `*`, or remove `share_threshold`",
-            };
-            self.reporter.error(at, "`share_threshold` needs a value with a wildcard", "nothing to share", help);
+            if let Some(word) = wildcard_key {
+                // What is left of it: all values of the key as it is written share a counter.
+                value = Some("*");
+                let message =
+                    format!("`share_threshold` holds for the key `{}` alone: other keys do not match", shown(word));
+                let help = "requests with other keys are not limited here: write `key: NAME` and `value: \"*\"`";
+                self.reporter.warning(at, message, "one counter for all values of this key", help.to_owned());
+            } else {
+                let help = "write a `value` with a `*`, or remove `share_threshold`";
+                self.reporter.error(at, "`share_threshold` needs a value with a wildcard", "nothing to share", help);
+            }
         }
         Some(RuleStep { key: key?.into(), value: value.map(Into::into), shared, value_to_metric })
     }
