@@ -21,8 +21,7 @@ if [ "$(nproc)" -lt 2 ]; then
 fi
 commit=$(git rev-parse --verify --quiet "$BASE^{commit}") || { echo "there is no commit $BASE here: git fetch it" >&2; exit 1; }
 
-# The earlier commit in a worktree of its own. If it has no counting program yet, it gets the first that there was: what
-# came later may name what is not there.
+# The earlier commit in a worktree of its own, with the counting program of now: so both have the same cases.
 base=$WORK/base
 if [ -e "$base/.git" ]; then
     git -C "$base" reset --quiet --hard
@@ -32,11 +31,10 @@ else
     git worktree prune
     git worktree add --quiet --detach "$base" "$commit"
 fi
-if [ ! -d "$base/bench/instructions" ]; then
-    first=$(git log --diff-filter=A --format=%H -1 -- bench/instructions/Cargo.toml)
-    git archive "${first:-HEAD}" bench/instructions | tar -x -C "$base"
+rm -rf "$base/bench/instructions"
+cp -R bench/instructions "$base/bench/"
+grep -q '^members = .*"instructions"' "$base/bench/Cargo.toml" ||
     sed -i 's/^members = \[/members = ["instructions", /' "$base/bench/Cargo.toml"
-fi
 
 # Both are built by the same compiler into one folder, so that they share what they depend on.
 export CARGO_TARGET_DIR=$WORK/build

@@ -1,10 +1,11 @@
 //! One kind of decision, COUNT times, for valgrind to count instructions: `instructions CASE COUNT`. What two counts
-//! differ by is the decisions' own. Without arguments it names the cases. `scripts/show-no-regression.sh` builds the first
-//! version of this against commits before it.
+//! differ by is the decisions' own. Without arguments it names the cases. `scripts/show-no-regression.sh` builds this against
+//! an earlier commit too: what that does not have may not be used here.
 
 use std::error::Error;
 use std::future::Future;
 use std::hint::black_box;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,24 +19,28 @@ use spillgate::{
 use spillgate_server::metrics::Metrics;
 use spillgate_server::service::{Backend, Service, ServiceOptions};
 use spillgate_server::settings::Grants;
+use tracing_subscriber::filter::LevelFilter;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const ALGORITHMS: [&str; 6] =
     ["token_bucket", "fixed_window", "sliding_window_log", "sliding_window_counter", "leaky_bucket", "concurrency"];
-const SERVICE: &str = "Service::decide";
 const OUTCOMES: [&str; 2] = ["allowed", "refused"];
+const SERVICE: &str = "Service::decide";
+const REQUESTS: [&str; 4] = ["allowed", "refused", "unmatched", "two limits"];
 
 /// Keys that take turns: more than one, so that none is at hand by chance.
 const KEYS: usize = 64;
 /// States lie where the hash of their key says: each run has to hash alike.
 const SECRET: [u8; 16] = [7; 16];
-/// An allowed request and, of the same shape, a refused one.
+/// For an allowed request and, of the same shape, a refused one; for one with two descriptors, each with a limit; and
+/// nothing for one that is not matched.
 const RULES: &str = "
 domain: bench
 descriptors:
   - {key: allowed, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
   - {key: refused, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: second, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
 ";
 
 /// A microsecond later at each reading. The system's clock measures itself at its start and looks at wall time now and
@@ -52,14 +57,15 @@ impl Clock for Ticks {
 fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [case, count] = &arguments[..] else {
-        for subject in ALGORITHMS.iter().chain([&SERVICE]) {
+        for subject in ALGORITHMS {
             OUTCOMES.iter().for_each(|outcome| println!("{subject},{outcome}"));
         }
+        REQUESTS.iter().for_each(|request| println!("{SERVICE},{request}"));
         return Ok(());
     };
-    let (subject, outcome) = case.split_once(',').ok_or("a case is SUBJECT,OUTCOME")?;
-    let (count, allowed) = (count.parse()?, outcome == OUTCOMES[0]);
-    if subject == SERVICE { of_service(outcome, allowed, count) } else { of_library(subject, allowed, count) }
+    let (subject, what) = case.split_once(',').ok_or("a case is SUBJECT,OUTCOME or SUBJECT,REQUEST")?;
+    let count = count.parse()?;
+    if subject == SERVICE { of_service(what, count) } else { of_library(subject, what == OUTCOMES[0], count) }
 }
 
 fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
@@ -74,18 +80,18 @@ fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
         answered.map(|_| decisions[0])
     };
     each(allowed, count, |key| match (algorithm, allowed) {
-        // A place that is never given back is no usual one.
+        // A permit is released as a rule.
         ("concurrency", true) => {
             let taken = decide(key, Op::take(1))?;
             Ok(decide(key, Op::Refund { cost: 1, receipt: taken.receipt })?.allowed && taken.allowed)
         }
-        // Who uses a queue waits.
+        // A caller that uses a queue waits.
         ("leaky_bucket", true) => Ok(decide(key, Op::Take { cost: 1, max_wait_ns: u64::MAX })?.allowed),
         _ => Ok(limiter.hit_now("bench", key, &quota, 1).allowed),
     })
 }
 
-/// One that never refuses here, or one that refuses all but the first.
+/// A quota that never refuses here, or one that refuses all but the first.
 fn quota(algorithm: &str, allowed: bool) -> Outcome<QuotaBuilder> {
     let (limit, window) =
         if allowed { (60_000, Duration::from_secs(60_000)) } else { (1, Duration::from_secs(86_400)) };
@@ -100,14 +106,23 @@ fn quota(algorithm: &str, allowed: bool) -> Outcome<QuotaBuilder> {
     })
 }
 
-fn of_service(outcome: &str, allowed: bool, count: usize) -> Outcome {
+fn of_service(request: &str, count: usize) -> Outcome {
+    let (key_of_entry, descriptors) = match request {
+        "two limits" => ("allowed", 2),
+        "allowed" | "refused" | "unmatched" => (request, 1),
+        other => return Err(format!("there is no case {other}").into()),
+    };
+    // The level of a server: what it checks before it logs is part of a decision. It looks up the first thousand unmatched
+    // descriptors of a second, so counts above that differ by what the others cost.
+    tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
     let limiter = Limiter::with_keys(store, Ticks::default(), KeyHasher::with_secret(SECRET));
     let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));
-    each(allowed, count, |key| {
-        let descriptor = Descriptor { entries: &[(outcome, key)], action: Action::Take(1), limit: None };
-        let request = Request { domain: "bench", descriptors: &[descriptor], max_wait_ns: 0 };
+    each(request != "refused", count, |key| {
+        let entries = [[(key_of_entry, key)], [("second", key)]];
+        let asked = entries.each_ref().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None });
+        let request = Request { domain: "bench", descriptors: &asked[..descriptors], max_wait_ns: 0 };
         let loaded = service.rules();
         Ok(ready(service.decide(&loaded, &request, Grants::default()))?.verdict.allowed)
     })
