@@ -179,16 +179,16 @@ impl DenyCache {
         Question { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Locks nothing while the set keeps nothing.
-    fn forget(&self, state_key: u128) {
+    /// Locks nothing while the set keeps nothing. What is too old at that time goes too, so that a set does not keep for ever
+    /// what nobody asks about.
+    fn forget(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set(state_key) else { return };
         if set.generation.fetch_add(FORGOTTEN, Ordering::AcqRel) & KEEPS == 0 {
             return;
         }
         let mut entries = set.entries();
-        if let Some(gone) = entries.iter().position(|entry| entry.state_key == state_key) {
-            entries.swap_remove(gone);
-        }
+        let lasts = |entry: &Entry| at_ns.saturating_sub(entry.sent_ns) < self.max_age_ns;
+        entries.retain(|entry| entry.state_key != state_key && lasts(entry));
         if entries.is_empty() {
             set.generation.fetch_and(!KEEPS, Ordering::AcqRel);
         }
@@ -314,7 +314,7 @@ impl Drop for Question<'_, '_, '_> {
         for hit in self.hits {
             let state_key = hit.state_key();
             if !self.learnt.contains(&state_key) {
-                self.cache.forget(state_key);
+                self.cache.forget(state_key, self.sent_ns);
             }
         }
     }

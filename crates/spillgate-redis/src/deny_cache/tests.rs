@@ -3,11 +3,12 @@ mod random;
 mod world;
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Reason, Source, Verdict};
 
-use super::{DenyCache, Entry, STATE_BYTES_MAX, Set};
+use super::{DenyCache, Entry, KEEPS, STATE_BYTES_MAX, Set};
 use world::{LONG, SECOND, World, build, take, timed, wait_ns};
 
 #[test]
@@ -228,6 +229,22 @@ fn there_are_no_more_entries_than_places() {
     assert!(size_of::<Entry>() <= 128, "{} bytes an entry", size_of::<Entry>());
     let world = World::new(LONG);
     assert!(world.known(&vec![take(1, &quota, 1); MAX_HITS]).is_none());
+}
+
+#[test]
+fn what_is_too_old_is_forgotten_with_another_state_of_its_set() {
+    let quota = build(Quota::fixed_window(2, LONG));
+    let mut world = World::new(SECOND);
+    world.cache = Rc::new(DenyCache::new(4, SECOND, true));
+    for key in 0..3 {
+        world.exhaust(key, &quota);
+    }
+    let keeps = |world: &World| world.cache.sets[0].generation.load(Ordering::Relaxed) & KEEPS;
+    for (passed_ns, left, bit) in [(999_999_999, 3, 1), (1_000_000_000, 0, 0)] {
+        world.at_ns = 1 + passed_ns;
+        world.ask(&[take(9, &quota, 1)]);
+        assert_eq!((world.entries(), keeps(&world)), (left, bit), "after {passed_ns} ns");
+    }
 }
 
 #[test]
