@@ -50,8 +50,9 @@ pub(super) struct Manners {
 
 /// A connection as the watch over it sees it.
 pub(super) trait Connection {
-    /// Serves until the connection has ended; says whether in peace.
-    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool>;
+    /// Serves until the connection has ended; says whether in peace. `active_at` becomes the time when the last request
+    /// came.
+    fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool>;
     /// Whether an answer is being made.
     fn is_busy(&self) -> bool;
     /// Tells the client to go, and ends once what is open is answered.
@@ -157,20 +158,12 @@ pub(super) async fn watch_over(
     let born = Instant::now();
     let mut look_at = born + look_every;
     let (mut draining, mut drain_at, mut head_at) = (false, None, None);
-    // Requests at the last look, and at the last turn; when there was one.
-    let (mut looked, mut begun, mut active_at, mut asked_to_end, mut going) = (0, 0, born, None, GOING_IDLE);
+    // Requests at the last look; when there was one.
+    let (mut looked, mut active_at, mut asked_to_end, mut going) = (0, born, None, GOING_IDLE);
     loop {
-        let serve = |cx: &mut task::Context<'_>| {
-            let polled = connection.poll(cx);
-            let requests = activity.begun.load(Ordering::Relaxed);
-            if requests != begun {
-                (begun, active_at) = (requests, Instant::now());
-            }
-            polled
-        };
         tokio::select! {
             biased;
-            in_peace = poll_fn(serve) => {
+            in_peace = poll_fn(|cx| connection.poll(cx, &mut active_at)) => {
                 return if in_peace { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
@@ -188,7 +181,7 @@ pub(super) async fn watch_over(
                 let now = Instant::now();
                 activity.unread.give_back();
                 let busy = connection.is_busy() || activity.open.load(Ordering::Relaxed) > 0;
-                let bytes = activity.bytes.load(Ordering::Relaxed);
+                let (bytes, begun) = (activity.bytes.load(Ordering::Relaxed), activity.begun.load(Ordering::Relaxed));
                 let in_head = !busy && bytes > activity.answered_bytes.load(Ordering::Relaxed);
                 head_at = head_at.filter(|_| in_head && begun == looked).or(in_head.then_some(now));
                 active_at = if busy { now } else { active_at };

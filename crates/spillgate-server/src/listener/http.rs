@@ -82,7 +82,8 @@ where
                 Ok::<_, Infallible>(answer)
             }
         });
-        Box::new(Http1(Box::pin(builder.serve_connection(TokioIo::new(io), service))))
+        let connection = Box::pin(builder.serve_connection(TokioIo::new(io), service));
+        Box::new(Http1 { connection, activity, begun: 0 })
     };
     let opening =
         Opening { io: Some((io, begin)), said: [0; PREFACE.len()], length: 0, begun: None, told_to_go: false };
@@ -111,7 +112,7 @@ where
     I: AsyncRead + Unpin,
     M: FnOnce(Transport<I>, bool) -> Box<dyn Connection + Send + 'a>,
 {
-    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
+    fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
         while let Some((io, _)) = &mut self.io {
             let mut more = ReadBuf::new(&mut self.said[self.length..]);
             if ready!(Pin::new(io).poll_read(cx, &mut more)).is_err() {
@@ -134,7 +135,7 @@ where
                 self.begun = Some(connection);
             }
         }
-        self.begun.as_mut().map_or(Poll::Pending, |connection| connection.poll(cx))
+        self.begun.as_mut().map_or(Poll::Pending, |connection| connection.poll(cx, active_at))
     }
 
     fn is_busy(&self) -> bool {
@@ -150,11 +151,21 @@ where
 }
 
 /// A connection of hyper.
-struct Http1<C>(Pin<Box<C>>);
+struct Http1<'a, C> {
+    connection: Pin<Box<C>>,
+    activity: &'a Activity,
+    /// Requests that had been read after the last turn.
+    begun: u64,
+}
 
-impl<C: GracefulConnection> Connection for Http1<C> {
-    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
-        self.0.as_mut().poll(cx).map(|ended| ended.is_ok())
+impl<C: GracefulConnection> Connection for Http1<'_, C> {
+    fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
+        let polled = self.connection.as_mut().poll(cx);
+        let begun = self.activity.begun.load(Ordering::Relaxed);
+        if begun != self.begun {
+            (self.begun, *active_at) = (begun, Instant::now());
+        }
+        polled.map(|ended| ended.is_ok())
     }
 
     /// The handler counts its requests itself.
@@ -163,7 +174,7 @@ impl<C: GracefulConnection> Connection for Http1<C> {
     }
 
     fn graceful_shutdown(&mut self) {
-        self.0.as_mut().graceful_shutdown();
+        self.connection.as_mut().graceful_shutdown();
     }
 }
 

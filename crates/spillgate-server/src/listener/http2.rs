@@ -136,7 +136,7 @@ where
     R: Fn(&mut dyn FnMut()),
     F: Future<Output = ()> + Send + 'static,
 {
-    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<bool> {
+    fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
         if let State::Greeting { handshake, told_to_go } = &mut self.state {
             let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(false) };
             if *told_to_go {
@@ -150,15 +150,15 @@ where
             return Poll::Ready(false);
         }
         loop {
-            let (came, before) = (Instant::now(), self.read.len());
-            let mut left_over = before;
+            let before = self.read.len();
+            let (mut came, mut left_over) = (None, before);
             // A client can have more accepted than it may have open: it takes them back.
             while self.read.len() < self.streams_max
                 && let Poll::Ready(stream) = connection.poll_accept(cx)
             {
                 // What is not answered when the connection ends is dropped: nobody waits for it any more.
                 match stream {
-                    Some(Ok(stream)) => self.read.push_back((stream, came)),
+                    Some(Ok(stream)) => self.read.push_back((stream, *came.get_or_insert_with(Instant::now))),
                     Some(Err(_)) => return Poll::Ready(false),
                     None => return Poll::Ready(true),
                 }
@@ -171,6 +171,7 @@ where
             if self.read.is_empty() {
                 return Poll::Pending;
             }
+            *active_at = came.unwrap_or(*active_at);
             self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
             if !self.activity.unread.has_room() {
                 self.refuse();

@@ -114,11 +114,12 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
             streams_max: STREAMS_MAX,
             patience: PATIENCE,
         };
+        let mut active_at = Instant::now();
         poll_fn(|cx| {
             if told_to_go.swap(false, Ordering::Relaxed) {
                 streams.graceful_shutdown();
             }
-            streams.poll(cx)
+            streams.poll(cx, &mut active_at)
         })
         .await
     };
