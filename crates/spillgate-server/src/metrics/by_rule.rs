@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
-use spillgate::rules::{Rule, RuleStep};
+use spillgate::rules::{Limit, Rule, RuleStep};
 
 use super::registry::labels;
 use super::{Counter, Metrics, OUTCOMES, Outcome};
@@ -42,6 +43,8 @@ pub struct RuleCounters {
     by_value: Option<ByValue>,
     /// Looks at the rule that it never refuses, from the first one on.
     looks: OnceLock<Counter>,
+    /// For each limit, what it has refused since the log last said how much.
+    refused: Box<[AtomicU64]>,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +57,13 @@ struct ByValue {
 impl RuleCounters {
     pub(super) fn new(rule: &Rule, plain: Arc<Outcomes>) -> RuleCounters {
         let by_value = rule.detailed_metric || rule.steps.iter().any(|step| step.value_to_metric);
-        RuleCounters { plain, by_value: by_value.then(ByValue::default), looks: OnceLock::new() }
+        let refused = rule.limits.iter().map(|_| AtomicU64::new(0)).collect();
+        RuleCounters { plain, by_value: by_value.then(ByValue::default), looks: OnceLock::new(), refused }
+    }
+
+    /// Each limit of `rule`, with what it has refused since the log last said how much.
+    pub(crate) fn refused<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = (&'a Limit, &'a AtomicU64)> {
+        zip(&rule.limits, &self.refused)
     }
 
     /// Counts a look at `rule` that it never refuses. For the first one of this rule: how many rules have had one.

@@ -7,7 +7,6 @@ use spillgate::{Binding, Hit, Op};
 
 use super::ServiceOptions;
 use super::readiness::Policies;
-use super::refusals::Refusals;
 use crate::metrics::{Metrics, RuleCounters};
 
 /// The name of the limit that refuses what no rule matches.
@@ -19,7 +18,6 @@ pub struct Loaded {
     pub(super) rules: Rules,
     pub(super) counters: Box<[RuleCounters]>,
     pub(super) policies: Policies,
-    pub(super) refusals: Refusals,
     /// A limit of 0 for what no rule matches, if that is to be refused.
     unmatched: Option<Limit>,
 }
@@ -34,7 +32,6 @@ impl Loaded {
         Loaded {
             counters: metrics.for_rules(&rules),
             policies: Policies::of(&rules),
-            refusals: Refusals::of(&rules),
             rules,
             unmatched: options.deny_unmatched.then(unmatched),
         }

@@ -444,7 +444,7 @@ impl<C: Clock> Service<C> {
             };
             counters.count(&self.metrics, rule, descriptor.entries, outcome);
             if outcome == Outcome::Refused {
-                loaded.refusals.count(rule, answer.limits(index));
+                refusals::count(counters, rule, answer.limits(index));
             }
         }
     }
