@@ -11,7 +11,7 @@ const NAMED: usize = 10;
 
 /// Writes to the log which rules of both loads lose their counts.
 pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
-    let changes = counting_anew(before, after);
+    let changes = forgotten(before, after);
     for (rule, what) in changes.iter().take(NAMED) {
         tracing::info!("{what} of {rule} changed: what was used before no longer counts");
     }
@@ -22,7 +22,7 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
 
 /// Rules that are in both loads and have a limit whose counts the other load cannot find, and what of them changed. A
 /// changed limit or burst keeps its counts.
-fn counting_anew(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
+fn forgotten(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
         let old = was.get(&(&*rule.domain, &*rule.path)).filter(|old| !old.limits.is_empty())?;
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn a_changed_window_or_algorithm_counts_anew_and_a_changed_limit_does_not() {
         let before = limited("window: 1m, limit: 5");
-        assert_eq!(counting_anew(&before, &limited("window: 1m, limit: 50")), []);
+        assert_eq!(forgotten(&before, &limited("window: 1m, limit: 50")), []);
         assert_eq!(
-            counting_anew(&before, &limited("window: 1h, limit: 5")),
+            forgotten(&before, &limited("window: 1h, limit: 5")),
             a("the window, the algorithm or a queue's rate")
         );
         let bucket = limited("window: 1m, limit: 5, algorithm: token_bucket");
-        assert_eq!(counting_anew(&before, &bucket), a("the window, the algorithm or a queue's rate"));
-        assert_eq!(counting_anew(&before, &limited("window: 1m, limit: 5, slot_by: a")), a("slot_by"));
+        assert_eq!(forgotten(&before, &bucket), a("the window, the algorithm or a queue's rate"));
+        assert_eq!(forgotten(&before, &limited("window: 1m, limit: 5, slot_by: a")), a("slot_by"));
         let queue = limited("window: 1m, limit: 5, algorithm: leaky_bucket");
         let faster = limited("window: 1m, limit: 6, algorithm: leaky_bucket");
-        assert_eq!(counting_anew(&queue, &faster), a("the window, the algorithm or a queue's rate"));
+        assert_eq!(forgotten(&queue, &faster), a("the window, the algorithm or a queue's rate"));
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
                  descriptors: [{{key: b, {limit}}}, {{key: c}}]}}]"
             ))
         };
-        let anew = counting_anew(&nested(false), &nested(true));
-        let named: Vec<_> = anew.iter().map(|(rule, what)| (rule.as_str(), *what)).collect();
+        let lost = forgotten(&nested(false), &nested(true));
+        let named: Vec<_> = lost.iter().map(|(rule, what)| (rule.as_str(), *what)).collect();
         assert_eq!(named, [("d: a=* (d.yaml:2)", "share_threshold"), ("d: a=* > b (d.yaml:2)", "share_threshold")]);
-        assert_eq!(counting_anew(&nested(true), &nested(true)), []);
+        assert_eq!(forgotten(&nested(true), &nested(true)), []);
     }
 }

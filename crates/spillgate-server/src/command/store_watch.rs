@@ -103,7 +103,7 @@ impl<'s> Watch<'s> {
         })
     }
 
-    /// So many probes in a row may fail before a store that answered is one that does not: the first one, once requests are
+    /// How many probes in a row may fail before a store that answered is one that does not: the first one, once requests are
     /// not asked any more. A cluster answers while some of its nodes do: most requests are decided then, and the rest would
     /// fare no better elsewhere.
     fn patience(&self) -> usize {

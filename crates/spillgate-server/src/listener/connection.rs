@@ -36,7 +36,7 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 /// closed its own side: an HTTP/2 client has to answer a PING, each has to close its side, and one
 /// that never does may not hold the server up.
 pub(super) const GOING: Duration = Duration::from_secs(2);
-/// The same for one that was told to go since it was idle.
+/// The same for one that is asked to go because it was idle.
 const GOING_IDLE: Duration = Duration::from_secs(1);
 
 /// What a protocol lets us ask of a connection.

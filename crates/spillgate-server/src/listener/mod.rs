@@ -187,7 +187,7 @@ struct Worker {
 /// What the acceptor knows.
 struct Shared {
     workers: Vec<Worker>,
-    /// Who serves operators: what they ask may take long, and no client has to wait for it.
+    /// Serves operators alone: what they ask may take long, and no client has to wait for it.
     admin: Option<Worker>,
     /// The most connections of one listener: a flood at one cannot shut out the clients of another.
     bound: usize,

@@ -16,7 +16,7 @@ use super::connection::Activity;
 const CONNECTION_BYTES: usize = 4 << 20;
 /// No call begins above this: the rest is for the answer to the last one, which may be long.
 const BEGIN_BYTES: usize = 3 << 20;
-/// What each connection has without asking the pool, so that those who read go on when the pool is used up.
+/// What each connection has without asking the pool, so that clients that read go on when the pool is used up.
 const OWN_BYTES: usize = 32 << 10;
 /// What a connection draws from the pool at a time. It keeps that for a while: the pool is a word that all cores share.
 const BLOCK_BYTES: usize = 64 << 10;

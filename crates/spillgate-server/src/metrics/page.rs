@@ -90,7 +90,7 @@ impl Page {
     }
 }
 
-/// Series in their order, enough for a piece: who makes a new one waits no longer than this takes.
+/// Series in their order, enough for a piece. A request that makes a new one waits no longer than this takes.
 fn listed<T: Clone>(series: &Mutex<BTreeMap<Arc<str>, T>>, after: &str) -> Vec<(Arc<str>, T)> {
     let mut bytes = 0;
     let behind = (Bound::Excluded(after), Bound::Unbounded);

@@ -1,6 +1,6 @@
 //! Counters, gauges, and how they are written.
 //!
-//! A scrape of many series must not stop those who count. So a page is made in pieces, and nothing is locked for
+//! A scrape of many series must not stop requests that are counted. So a page is made in pieces, and nothing is locked for
 //! longer than it takes to list the series of one piece.
 
 use std::fmt::Write as _;
@@ -66,7 +66,7 @@ impl Gauge {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The number now; 0 if nobody knows it.
+    /// The number now; 0 if it was never set.
     #[must_use]
     pub fn get(&self) -> i64 {
         self.known().unwrap_or(0)

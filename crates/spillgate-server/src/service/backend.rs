@@ -194,7 +194,7 @@ impl Store for Timed<'_> {
             if detail.load().is_none() {
                 detail.store(Some(failed.into()));
             }
-            // What the store says is for the log: callers are told what that means. One that the store cannot put as asked is
+            // What the store says is for the log: callers get what that means. One that the store cannot put as asked is
             // a failure like any other, since the service has seen to what is wrong with it: the policies answer.
             StoreError::Unavailable(class.explained().into())
         })

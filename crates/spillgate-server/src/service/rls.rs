@@ -21,7 +21,7 @@ pub struct Shown<'p> {
     pub remaining: u32,
     /// Whole seconds until all is free again or, if refused, until it fits: Envoy cuts fractions
     /// off, so they are rounded up. Where no wait makes it fit, until all is free again: Envoy would write 0 for a
-    /// duration that is missing. `None` where nobody can tell.
+    /// duration that is missing. `None` where it is not known.
     pub until_reset_secs: Option<u64>,
 }
 

@@ -195,11 +195,11 @@ impl Limit {
 /// they come back with the end of their lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreleased {
-    /// Whoever takes one can release it.
+    /// All callers that can take them can release them.
     Never,
-    /// Some who can take them cannot release them.
+    /// Some callers that can take them cannot release them.
     Sometimes,
-    /// Some who do take them cannot release them.
+    /// Some callers that do take them cannot release them.
     Always,
 }
 

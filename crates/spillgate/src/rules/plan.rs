@@ -191,8 +191,8 @@ struct Counter<'k> {
 
 impl Counter<'_> {
     /// The entries as they are counted: each key with its value, or with the pattern that its values share. A longer
-    /// value is cut: refusing it instead would let it pass wherever a proxy fails open, and values come from those who
-    /// are to be limited.
+    /// value is cut: refusing it instead would let it pass wherever a proxy fails open, and values come from the clients
+    /// that are to be limited.
     fn counted<'e>(
         &self,
         rule: Option<&'e Rule>,
@@ -206,7 +206,7 @@ impl Counter<'_> {
         })
     }
 
-    /// Who is counted: the domain, then each key and value.
+    /// The key of the counter: of the domain, then each key and value.
     fn state_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
         let mut builder = self.keys.start();
         builder.part(self.domain.name.as_bytes());
