@@ -21,7 +21,7 @@ const REQUESTS_A_SECOND: u64 = 100;
 /// there are fewer than twenty.
 const NEWS_A_MINUTE: u64 = 4;
 
-/// Lookups of descriptors that nothing limits, each second: one costs as much as a small decision. A new descriptor that is
+/// Lookups of descriptors that nothing limits, each second, so that a flood of them costs little. A new descriptor that is
 /// left out has its line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
