@@ -81,8 +81,8 @@ pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 pub enum Answer {
     /// The request is decided.
     Verdict(Verdict),
-    /// Nothing was done: the state is none that the short script goes by (it has a penalty, or another T). The
-    /// request has become one to the general script, and is to be asked again.
+    /// Nothing was done, and something has to be: the short script does not go by the state, which has a penalty or
+    /// another T. The request has become one to the general script, and is to be asked again.
     AskAgain,
 }
 
@@ -215,16 +215,25 @@ impl<'r, 'q> Request<'r, 'q> {
         let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into());
         let told = self.read(reply).ok_or_else(broken)?;
         let quotas = || told.raws.iter().zip(&told.quotas);
-        if self.script != Script::DECIDE && !quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now)) {
-            (self.script, self.arguments[1]) = self.general();
-            return Ok(Answer::AskAgain);
-        }
-        let mut states = self.states(&told).ok_or_else(broken)?;
+        let is_done = self.script == Script::DECIDE || quotas().all(|(raw, quota)| raw::is_plain(raw, quota, told.now));
+        let Some(mut states) = self.states(&told) else {
+            return if is_done { Err(broken()) } else { Ok(self.ask_again()) };
+        };
+        // Nothing was done, which is right where there was nothing to do, as for a refusal under another T.
+        let before = (!is_done).then(|| states.clone());
         let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
+        if before.is_some_and(|before| before != states) {
+            return Ok(self.ask_again());
+        }
         if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
             return Err(StoreError::Unavailable("script and kernel do not agree".into()));
         }
         Ok(Answer::Verdict(verdict))
+    }
+
+    fn ask_again(&mut self) -> Answer {
+        (self.script, self.arguments[1]) = self.general();
+        Answer::AskAgain
     }
 
     /// Tells anew what the reply of an allowed request means where another slot refuses the whole: what the kernel says

@@ -70,16 +70,20 @@ local function load_bucket()
     return least(s, ns, (top - top_ns) / 1000000000, top_ns)
   end
 
-  -- The debt in nanoseconds of the quota's T, rounded up, at most 2*B*T.
+  -- The debt in nanoseconds of the quota's T, rounded up, at most 2*B*T. It is kept until it changes: a take needs it twice.
   local function debt_under(b, quota)
-    local s, ns = debt(b)
-    if (b.t_s ~= quota.t_s or b.t_ns ~= quota.t_ns) and (s > 0 or ns > 0) then
-      return converted(s, ns, quota.t_s, quota.t_ns, b.t_s, b.t_ns, quota.top_s, quota.top_ns)
+    if b.under ~= quota then
+      local s, ns = debt(b)
+      if (b.t_s ~= quota.t_s or b.t_ns ~= quota.t_ns) and (s > 0 or ns > 0) then
+        s, ns = converted(s, ns, quota.t_s, quota.t_ns, b.t_s, b.t_ns, quota.top_s, quota.top_ns)
+      end
+      b.under, b.under_s, b.under_ns = quota, s, ns
     end
-    return s, ns
+    return b.under_s, b.under_ns
   end
 
   local function set(b, s, ns)
+    b.under = nil
     b.none = s == 0 and ns == 0
     b.tat_s, b.tat_ns = plus(now_s, now_ns, s, ns)
   end

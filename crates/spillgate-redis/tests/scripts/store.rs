@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time};
-use spillgate_redis::{COMMANDS, LogForm, RedisStore, Script, Settings};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time, Wait};
+use spillgate_redis::{Answer, COMMANDS, LogForm, RedisStore, Request, Script, Settings};
 
-use crate::support::RedisServer;
+use crate::support::{RedisServer, bytes, call};
 
 const TASKS: usize = 64;
 const TAKES: usize = 40;
@@ -136,4 +136,34 @@ async fn a_key_of_another_type_is_an_error() {
     server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
     let answer = store.within(PATIENCE).decide(None, &hits, &mut [Decision::default()]).await;
     assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("WRONGTYPE")), "{answer:?}");
+}
+
+/// A refusal under another T writes nothing, so one call of the short script is enough; a charge needs the general one.
+#[test]
+fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
+    let server = RedisServer::start();
+    let mut client = server.connect();
+    let quota = |limit| Quota::token_bucket(limit, Duration::from_secs(86_400)).build().expect("valid");
+    let (large, small, larger) = (quota(1000), quota(10), quota(2000));
+    let at = |ns: u64| Time::from_nanos(1_790_000_000_000_000_000 + ns);
+    let mut ask = |now: Time, quota: &Quota, cost: u64| {
+        let hits = [Hit::new(7, quota, Op::take(cost), Binding::Enforce)];
+        let mut request = Request::new(Some(now), &hits).expect("well formed");
+        let (mut calls, mut decisions) = (0, [Decision::default()]);
+        loop {
+            calls += 1;
+            let reply = client.ask_one(call(&request));
+            match request.answer(bytes(&reply), &mut decisions).expect("a reply") {
+                Answer::Verdict(verdict) => return (calls, verdict.allowed, decisions[0].retry_after),
+                Answer::AskAgain => {}
+            }
+        }
+    };
+    assert_eq!(ask(at(0), &large, 800), (1, true, Wait::NONE));
+    // 800 units of 86.4 s each: 790 of them have to drain, and one more for the unit.
+    let wait = Wait::After(791 * 86_400_000_000);
+    assert_eq!(ask(at(0), &small, 1), (1, false, wait));
+    assert_eq!(ask(at(5), &small, 1), (1, false, Wait::After(791 * 86_400_000_000 - 5)));
+    assert_eq!(ask(at(5), &larger, 1201), (1, false, Wait::After(86_400_000_000 - 5)));
+    assert_eq!(ask(at(5), &larger, 1200), (2, true, Wait::NONE));
 }
