@@ -53,6 +53,8 @@ show-quota-changes: ## Several quotas on one key: admitted never above the large
 	scripts/show-quota-changes.sh
 show-deny-cache: ## Refusals repeated by the deny cache: the kernel's, and how fast
 	scripts/show-deny-cache.sh
+show-admin-load: ## Decisions while 100,000 series are scraped, beside the same CPU time burnt
+	scripts/show-admin-load.sh
 show-no-regression: ## Instructions, CPU time and allocations beside those of commit BASE
 	scripts/show-no-regression.sh $(BASE)
 show-unread-answers: ## Answers over HTTP/2 that nobody reads: memory, and how long
@@ -61,5 +63,5 @@ show-unread-answers: ## Answers over HTTP/2 that nobody reads: memory, and how l
 .PHONY: help run test soak bench show-1.1 show-1.2 show-1.3 show-1.4 show-1.5 show-1.6
 .PHONY: show-2.1 show-2.2 show-2.3 show-2.4 show-2.5 show-2.6
 .PHONY: show-3.1 show-3.2 show-3.3 show-3.4 show-3.5 show-3.6 show-quota-changes show-deny-cache
-.PHONY: show-no-regression
+.PHONY: show-no-regression show-admin-load
 .PHONY: show-unread-answers

@@ -37,6 +37,11 @@ impl Redis {
         answer.map_err(|e| format!("{}: {e}", words.join(" ")))
     }
 
+    /// Like [`run`](Redis::run), for words that are no text.
+    pub fn run_bytes<T: FromRedisValue>(&mut self, words: &[&[u8]]) -> Result<T, String> {
+        redis::Cmd::new().arg(words).query(&mut self.connection).map_err(|e| e.to_string())
+    }
+
     /// Whether it has not closed our connection.
     pub fn is_connected(&self) -> bool {
         self.connection.is_open()

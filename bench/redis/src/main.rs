@@ -7,6 +7,7 @@ mod bytes;
 mod cached;
 mod faults;
 mod fleet;
+mod quotas;
 mod speed;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ enum Command {
     Speed(speed::Options),
     /// A refused hot key, which the deny cache answers, beside an allowed one; fails if Redis is asked
     Cached(cached::Options),
+    /// Microseconds of Redis that a question costs on a state that another quota charged
+    Quotas(quotas::Options),
     /// Bytes a key at 10,000 keys; fails above the bounds
     Bytes(bytes::Options),
     /// Latency while a server is killed or frozen, or its replica takes over, and how soon the store decides again
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Speed(options) => speed::run(&options),
         Command::Cached(options) => cached::run(&options),
+        Command::Quotas(options) => quotas::run(&options),
         Command::Bytes(options) => bytes::run(&options),
         Command::Faults(options) => faults::run(&options),
     };
