@@ -36,12 +36,12 @@ cp -R bench/instructions "$base/bench/"
 grep -q '^members = .*"instructions"' "$base/bench/Cargo.toml" ||
     sed -i 's/^members = \[/members = ["instructions", /' "$base/bench/Cargo.toml"
 
-# Both are built by the same compiler into one folder, so that they share what they depend on.
-export CARGO_TARGET_DIR=$WORK/build
+# Each has a folder of its own: Cargo takes one for the other where what was built is newer than the files.
 # As the server is built, not as the programs that measure.
 export CARGO_PROFILE_RELEASE_PANIC=unwind
 build() { # TREE NAME
     echo "building $2: this takes minutes" >&2
+    export CARGO_TARGET_DIR=$WORK/$2.build
     nice -n 5 cargo build --release --quiet --locked --manifest-path "$1/Cargo.toml" -p spillgate-server
     nice -n 5 cargo build --release --quiet --manifest-path "$1/bench/Cargo.toml" -p instructions -p allocations
     mkdir -p "$WORK/$2.bin"
