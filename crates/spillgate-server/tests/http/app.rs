@@ -61,6 +61,10 @@ descriptors:
       - {name: safety, unit: day, requests_per_unit: 2, expose: false}
   - key: hidden
     rate_limit: {name: unseen, unit: hour, requests_per_unit: 1, expose: false}
+  - key: soft
+    rate_limits:
+      - {name: kept, unit: hour, requests_per_unit: 100}
+      - {name: tuned, unit: day, requests_per_unit: 1, soft: 100%, expose: false}
   - key: uri
     value: "*/admin"
     rate_limit: {unit: hour, requests_per_unit: 0}

@@ -97,6 +97,16 @@ fn a_limit_that_is_not_exposed_refuses_and_is_not_shown() {
 }
 
 #[test]
+fn a_limit_that_is_not_exposed_does_not_show_that_it_is_over_its_soft_part() {
+    let app = App::new();
+    for left in [99, 98] {
+        let told = check(&app, r#"{"soft":"x"}"#).json();
+        assert_eq!((&told["remaining"], &told["soft_over"]), (&json!(left), &json!(false)));
+    }
+    assert_eq!(check(&app, r#"{"soft":"x"}"#).status, 429, "it is enforced");
+}
+
+#[test]
 fn a_cost_that_never_fits_has_no_time() {
     let app = App::new();
     let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":4}"#);

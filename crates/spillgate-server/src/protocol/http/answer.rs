@@ -81,7 +81,7 @@ impl<'a> Told<'a> {
     }
 
     fn add(&mut self, judged: &Judged<'a, '_>, binds: bool) {
-        self.soft_over |= judged.decision.soft_over;
+        self.soft_over |= judged.decision.soft_over && judged.limit.exposed;
         if let (true, Some(receipt), Op::Take { cost: places, .. }) =
             (is_leased(&judged.limit.quota), judged.decision.receipt, judged.hit.op)
         {
