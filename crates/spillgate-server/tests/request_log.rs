@@ -3,14 +3,14 @@
 mod cli_support;
 mod support;
 
-use cli_support::Folder;
+use cli_support::{Folder, signal};
 use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use spillgate_server::protocol::grpc::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use support::http;
 use support::spillgate::Spillgate;
+use support::{eventually, http};
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
 
@@ -94,4 +94,30 @@ fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warni
     let lines = server.process.stderr();
     assert_eq!(lines.iter().filter(|line| line.contains("never refused")).count(), 1, "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("secret")), "{lines:#?}");
+}
+
+#[test]
+fn every_refusal_is_in_the_log_though_the_rules_are_replaced_and_the_server_ends() {
+    let folder = Folder::new(&[("rules.yaml", RULES)]);
+    let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
+    let refuse = |times: usize| (0..times).for_each(|_| assert_eq!(check(&server, "api", r#"{"team":"a"}"#), 429));
+    let reloaded = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
+    refuse(1);
+    server.process.logged("refused by this limit");
+    // The next line would be due in a minute.
+    for reloads in 1..=2 {
+        refuse(3);
+        signal(server.process.id(), "HUP");
+        eventually("a reload", || (reloaded() == reloads).then_some(()));
+    }
+    refuse(2);
+    server.process.terminate();
+    assert_eq!(server.process.wait().code(), Some(0));
+    let refused = |line: &String| {
+        let number = line.split_once("refused=")?.1.split(' ').next()?.parse::<u32>();
+        Some(number.expect("a number"))
+    };
+    let written = || server.process.stderr().iter().filter_map(refused).collect::<Vec<_>>();
+    eventually("nine refusals in the log", || (written().iter().sum::<u32>() == 9).then_some(()));
+    assert_eq!(written(), [1, 3, 3, 2]);
 }

@@ -25,7 +25,7 @@ fn follow(service: &Service) {
         let refused = service.metrics().refused.get();
         if refused != written && written_at.is_none_or(|at| at.elapsed() >= WRITE_EVERY) {
             (written_at, written) = (Some(Instant::now()), refused);
-            service.log_refusals();
+            service.rules().log_refusals();
         }
     }
 }

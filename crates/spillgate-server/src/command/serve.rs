@@ -70,6 +70,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let ended = running.wait();
     // Nobody asks any more: nothing is forgotten.
     let kept = saver.finish();
+    service.rules().log_refusals();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {
             tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");

@@ -71,6 +71,7 @@ impl Signals {
                     if draining {
                         tracing::warn!("told to end again: requests in flight are cut");
                         saver.finish();
+                        service.rules().log_refusals();
                         std::process::exit(UNSERVED.into());
                     }
                     draining = true;

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use parking_lot::Mutex;
 use spillgate::rules::{Action, Limit, Plan, Request, Rules, Unit};
 use spillgate::{Binding, Hit, Op};
 
@@ -18,6 +19,8 @@ pub struct Loaded {
     pub(super) rules: Rules,
     pub(super) counters: Box<[RuleCounters]>,
     pub(super) policies: Policies,
+    /// Held while refusals are written to the log.
+    pub(super) writing: Mutex<()>,
     /// A limit of 0 for what no rule matches, if that is to be refused.
     unmatched: Option<Limit>,
 }
@@ -33,6 +36,7 @@ impl Loaded {
             counters: metrics.for_rules(&rules),
             policies: Policies::of(&rules),
             rules,
+            writing: Mutex::new(()),
             unmatched: options.deny_unmatched.then(unmatched),
         }
     }

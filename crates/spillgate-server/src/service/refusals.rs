@@ -6,12 +6,11 @@ use std::iter::zip;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use spillgate::Clock;
 use spillgate::rules::{Limit, Rule};
 
 use crate::metrics::RuleCounters;
 
-use super::{Judged, Service};
+use super::{Judged, Loaded};
 
 /// Limits that have a line of their own, each minute; the rest has one together.
 const LINES_A_MINUTE: usize = 9;
@@ -26,17 +25,24 @@ pub(super) fn count<'a, 'p: 'a>(counters: &RuleCounters, rule: &Rule, judged: im
     }
 }
 
-impl<C: Clock> Service<C> {
+/// A reload does not lose what the rules before it refused: that is written when the last request by them is over.
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.log_refusals();
+    }
+}
+
+impl Loaded {
     /// Writes to the log how many each limit has refused since this was last asked, those that refused most first: ten
     /// lines at most.
     pub fn log_refusals(&self) {
-        let loaded = self.rules();
+        // At the end of the process: what another thread is about to write is written first.
+        let _writing = self.writing.lock();
         let mut refusing: Vec<(u64, &Rule, &Limit)> = Vec::new();
-        for (rule, counters) in zip(loaded.rules(), &loaded.counters) {
+        for (rule, counters) in zip(self.rules.rules(), &self.counters) {
             for (limit, count) in counters.refused(rule) {
-                let refused = count.load(Ordering::Relaxed);
+                let refused = count.swap(0, Ordering::Relaxed);
                 if refused > 0 {
-                    count.fetch_sub(refused, Ordering::Relaxed);
                     refusing.push((refused, rule, limit));
                 }
             }

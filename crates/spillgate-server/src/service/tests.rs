@@ -80,3 +80,19 @@ async fn giving_back_is_not_counted_as_a_request_that_passed() {
     }
     assert_eq!(service.metrics().allowed.get(), 1);
 }
+
+#[tokio::test]
+async fn what_is_refused_by_rules_that_were_replaced_meanwhile_is_in_the_log() {
+    let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]");
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().expect("a file")));
+    let _written = tracing::subscriber::set_default(lines.finish());
+    let loaded = service.rules();
+    service.replace_rules(Rules::default());
+    let descriptor = Descriptor { entries: &[("a", "1")], action: Action::Take(1), limit: None };
+    let request = Request { domain: "d", descriptors: &[descriptor; 3], max_wait_ns: 0 };
+    assert!(!service.decide(&loaded, &request, Grants::default()).await.expect("an answer").verdict.allowed);
+    drop(loaded);
+    let lines = std::fs::read_to_string(log.path()).expect("a text");
+    assert!(lines.contains("since the last such line refused=3"), "{lines}");
+}
