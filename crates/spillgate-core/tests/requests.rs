@@ -375,3 +375,22 @@ fn identity_is_algorithm_and_window_and_of_a_queue_t() {
         }
     }
 }
+
+/// A store's keys are made of them: others would forget all counts at an upgrade, and let two versions count apart.
+#[test]
+fn identities_are_those_of_every_version_before() {
+    let minute = Duration::from_secs(60);
+    let known: [(_, u128); 7] = [
+        (Quota::token_bucket(5, minute), 0x291f_2784_5e6d_9949_f50e_a17d_8d7a_b02f),
+        (Quota::fixed_window(5, minute), 0x827f_5de7_c41b_ac7f_c61b_2990_8538_ce8a),
+        (Quota::fixed_window(5, minute).anchor(Anchor::FirstHit), 0x8437_5c0f_7478_aca2_830e_cd25_7266_0abf),
+        (Quota::sliding_window_log(5, minute), 0xb4a5_c8a9_7799_9264_dca5_156a_7242_86eb),
+        (Quota::sliding_window_counter(5, minute), 0xd92d_9aeb_38a9_cb19_6ca9_e211_93a1_4b3e),
+        (Quota::sliding_window_counter(5, minute).segments(4), 0xc8fe_c788_270b_7dc2_aef2_fec4_d4be_c2eb),
+        (Quota::concurrency(5), 0xf52a_5d1b_4ccf_9d83_eb99_1909_3e73_3b76),
+    ];
+    for (builder, identity) in known {
+        let quota = builder.build().expect("valid");
+        assert_eq!(quota.identity(), identity, "{quota:?}");
+    }
+}

@@ -35,8 +35,8 @@
 //! * Every request is decided within its time or fails as one of [`Failure`]'s classes, whatever becomes of the server;
 //!   none is charged twice: `tests/transport`.
 //! * A refusal that is repeated without asking is the kernel's on the states that the server has, at the verdict's time,
-//!   unless others have changed them within [`Settings::deny_cache_max_age`]: `src/deny_cache/tests`,
-//!   `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
+//!   unless others have changed them within [`Settings::deny_cache_max_age`], or a take that failed has. States
+//!   that are not known are left out: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
 //! * Without scripts, too, no window admits more than its limit: `tests/modes/plain.rs`.
 //! * A cluster's slots decide together what the kernel decides, also while they move, and a replica that is promoted is
 //!   found without help: `tests/topology`. While a slot moves, a request of several states in it is decided if all of

@@ -4,14 +4,13 @@
 //! |---|---|
 //! | bucket | TAT, T (both 5 bytes of seconds, 4 of nanoseconds), b (1, at the very end): 19 |
 //! | fixed window | start (5 + 4), count (7): 16 |
-//! | counter of n segments | start of the newest (5 bytes of seconds, 3 of microseconds), n + 1 counts, newest first, of 5 bytes, or of 7 where one is 2^40 or more: 18 where n = 1 |
+//! | counter of n segments | start of the newest (5 bytes of seconds, 3 of microseconds), n + 1 counts, newest first, of 5 bytes, or of 7 where one is 2^40 or more or a penalty with its length follows: 18 where n = 1 |
 //!
-//! After it comes until when the key is shut out and for how long it was (both 5 + 4), if it ever was, and one more byte,
-//! b of a bucket. Then there is a body in any case, of zeros where nothing counts.
+//! If the key was ever shut out, three things follow: until when, for how long (both 5 + 4), and one byte, which is b of a
+//! bucket. The body is then always there; it is zeros where nothing counts. The length of a value tells which parts it has.
 //!
-//! States that servers from before there was a b wrote are read too: they have no b and no length of a penalty, and a penalty alone has
-//! no body. Those servers take no state of ours for one of theirs: of 19 bytes they have an error, and so an answer by
-//! `on_store_failure`; of one under a penalty as well, once they have charged it.
+//! States that older servers wrote are read too. They have no b and no length of a penalty, and a penalty alone has no body.
+//! An older server takes no string of ours for one of its own: it has an error, and answers by `on_store_failure`.
 //!
 //! Logs are lists and leases hashes (`log.lua`, `leases.lua`). Of them a script tells no more than its request asks
 //! for, and of that a state is made that decides it as the whole would:

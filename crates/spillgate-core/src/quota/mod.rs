@@ -330,8 +330,8 @@ fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
         Algorithm::LeakyBucket => 5,
         Algorithm::Concurrency => 6,
     };
-    let turns_ns = if algorithm == Algorithm::LeakyBucket { interval_ns } else { 0 };
-    let high = mix(mix(window_ns ^ mix(turns_ns)).wrapping_add(tag));
+    let turns = if algorithm == Algorithm::LeakyBucket { mix(interval_ns) } else { 0 };
+    let high = mix(mix(window_ns ^ turns).wrapping_add(tag));
     let low = mix(high ^ mix(tag));
     (u128::from(high) << 64) | u128::from(low)
 }

@@ -1,5 +1,6 @@
 -- Shared by decide.lua: sliding window counters of n segments of w = W/n. The state is the start of the newest
--- segment and n + 1 counts, newest first; each takes five bytes, or seven where one is 2^40 or more.
+-- segment and n + 1 counts, newest first; each takes five bytes, or seven where one is 2^40 or more, or where a penalty
+-- with its span follows: so the length alone tells what a value is.
 local function load_counter()
   local function ask(at)
     local cost, room, due, length, segments, at_s, at_us, marked, next =
@@ -100,11 +101,11 @@ local function load_counter()
   end
 
   local function nothing(quota)
-    return string.rep('\0', 8 + 5 * (quota.segments + 1))
+    return string.rep('\0', 8 + 7 * (quota.segments + 1))
   end
 
-  local function bytes(c)
-    local width = math.max(unpack(c.counts)) < 1099511627776 and 'I5' or 'I7'
+  local function bytes(c, is_before_span)
+    local width = (is_before_span or math.max(unpack(c.counts)) >= 1099511627776) and 'I7' or 'I5'
     return struct.pack('>I5I3' .. string.rep(width, #c.counts), c.start_s, c.start_us, unpack(c.counts))
   end
 

@@ -137,7 +137,7 @@ local function to_string(state, quota)
   if body.none and not (shut_out and state.span_s) then
     return shut_out and struct.pack('>I5I4', state.until_s, state.until_ns) or ''
   end
-  local bytes = body.none and algorithm.nothing(quota) or algorithm.bytes(body)
+  local bytes = body.none and algorithm.nothing(quota) or algorithm.bytes(body, shut_out and state.span_s)
   local last = not body.none and algorithm.last and algorithm.last(body)
   if not shut_out then return bytes .. (last or '') end
   bytes = bytes .. struct.pack('>I5I4', state.until_s, state.until_ns)

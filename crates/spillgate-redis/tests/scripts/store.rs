@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time, Wait};
 use spillgate_redis::{Answer, COMMANDS, LogForm, RedisStore, Request, Script, Settings};
 
-use crate::support::{RedisServer, bytes, call};
+use crate::support::{Client, RedisServer, bytes, call};
 
 const TASKS: usize = 64;
 const TAKES: usize = 40;
@@ -138,32 +138,48 @@ async fn a_key_of_another_type_is_an_error() {
     assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("WRONGTYPE")), "{answer:?}");
 }
 
+/// What is answered to these hits: by how many calls, whether it is allowed, and the longest wait.
+fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait) {
+    let mut request = Request::new(Some(now), hits).expect("well formed");
+    let (mut calls, mut decisions) = (0, vec![Decision::default(); hits.len()]);
+    loop {
+        calls += 1;
+        let reply = client.ask_one(call(&request));
+        match request.answer(bytes(&reply), &mut decisions).expect("a reply") {
+            Answer::Verdict(verdict) => return (calls, verdict.allowed, verdict.retry_after),
+            Answer::AskAgain => {}
+        }
+    }
+}
+
 /// A refusal under another T writes nothing, so one call of the short script is enough; a charge needs the general one.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    let quota = |limit| Quota::token_bucket(limit, Duration::from_secs(86_400)).build().expect("valid");
-    let (large, small, larger) = (quota(1000), quota(10), quota(2000));
+    let day = |limit| Quota::token_bucket(limit, Duration::from_secs(86_400));
+    let [large, small, larger] = [1000, 10, 2000].map(|limit| day(limit).build().expect("valid"));
     let at = |ns: u64| Time::from_nanos(1_790_000_000_000_000_000 + ns);
-    let mut ask = |now: Time, quota: &Quota, cost: u64| {
-        let hits = [Hit::new(7, quota, Op::take(cost), Binding::Enforce)];
-        let mut request = Request::new(Some(now), &hits).expect("well formed");
-        let (mut calls, mut decisions) = (0, [Decision::default()]);
-        loop {
-            calls += 1;
-            let reply = client.ask_one(call(&request));
-            match request.answer(bytes(&reply), &mut decisions).expect("a reply") {
-                Answer::Verdict(verdict) => return (calls, verdict.allowed, decisions[0].retry_after),
-                Answer::AskAgain => {}
-            }
-        }
-    };
-    assert_eq!(ask(at(0), &large, 800), (1, true, Wait::NONE));
+    let hit = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Enforce);
+    let mut ask = |now, hits: &[Hit<'_>]| calls(&mut client, now, hits);
+    assert_eq!(ask(at(0), &[hit(7, &large, 800)]), (1, true, Wait::NONE));
     // 800 units of 86.4 s each: 790 of them have to drain, and one more for the unit.
-    let wait = Wait::After(791 * 86_400_000_000);
-    assert_eq!(ask(at(0), &small, 1), (1, false, wait));
-    assert_eq!(ask(at(5), &small, 1), (1, false, Wait::After(791 * 86_400_000_000 - 5)));
-    assert_eq!(ask(at(5), &larger, 1201), (1, false, Wait::After(86_400_000_000 - 5)));
-    assert_eq!(ask(at(5), &larger, 1200), (2, true, Wait::NONE));
+    let wait = |units: u64, passed_ns| Wait::After(units * 86_400_000_000 - passed_ns);
+    assert_eq!(ask(at(0), &[hit(7, &small, 1)]), (1, false, wait(791, 0)));
+    assert_eq!(ask(at(5), &[hit(7, &small, 1)]), (1, false, wait(791, 5)));
+    assert_eq!(ask(at(5), &[hit(7, &larger, 1201)]), (1, false, wait(1, 5)));
+    // Beside another state, which it must leave as it is.
+    assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));
+    assert_eq!(ask(at(5), &[hit(8, &large, 1000)]), (1, true, Wait::NONE));
+    assert_eq!(ask(at(5), &[hit(7, &larger, 1200)]), (2, true, Wait::NONE));
+    // A clock that was set back by ten days: the debt is cut, and that has to be written.
+    let back = Time::from_nanos(1_790_000_000_000_000_000 - 864_000_000_000_000);
+    let (count, allowed, cut) = ask(back, &[hit(8, &small, 1)]);
+    assert_eq!((count, allowed), (2, false));
+    assert_eq!(ask(back, &[hit(8, &small, 1)]), (1, false, cut));
+    // A penalty counts under no quota that has none.
+    let punished = day(1000).penalty(Duration::from_secs(60)).build().expect("valid");
+    assert!(!ask(at(0), &[hit(9, &punished, 1000), hit(9, &punished, 1)]).1);
+    assert_eq!(ask(at(0), &[hit(9, &large, 1000)]), (2, true, Wait::NONE));
+    assert_eq!(ask(at(0), &[hit(9, &large, 1)]), (1, false, wait(1, 0)));
 }

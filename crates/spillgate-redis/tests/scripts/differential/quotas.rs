@@ -93,6 +93,7 @@ pub(crate) fn segments() -> Vec<Quota> {
     let mut all = siblings(|limit| Quota::sliding_window_counter(limit, SECOND).segments(10));
     all.extend([
         Quota::sliding_window_counter(5, Duration::from_micros(1_234_569)).segments(3),
+        Quota::sliding_window_counter(5, SECOND).segments(4).penalty(SECOND),
         Quota::sliding_window_counter(9, Duration::from_micros(128)).segments(128),
         Quota::sliding_window_counter(MAX_UNITS, 64 * YEAR).segments(128),
         Quota::sliding_window_counter(1 << 41, DAY).segments(2),
