@@ -38,9 +38,12 @@ fn at_debug_each_request_is_in_the_log_with_its_rules_and_answer() {
     assert!(refused.contains("(user_id: 0 of 1 left, over)") && refused.contains("retry_after_ms="), "{refused}");
     assert_eq!(check(&server, "", descriptors), 400);
     assert!(server.process.logged("not judged").contains("the domain is empty"));
-    let hit = r#"{"bucket":"b","key":"k","limit":5,"window_ms":1000}"#;
-    assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], hit).expect("an answer").status, 200);
-    assert!(server.process.logged("limits of the call").contains("sliding_window_log of 5 in 1000 ms"));
+    let key = "k".repeat(1_000);
+    let hit = format!(r#"{{"bucket":"mail\n","key":"{key}","limit":5,"window_ms":1000}}"#);
+    assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], &hit).expect("an answer").status, 200);
+    let line = server.process.logged("limits of the call");
+    let named = format!(r#"bucket="mail\n" key="{key}" limits="Take sliding_window_log of 5 in 1000 ms""#);
+    assert!(line.contains(&named), "{line}");
 }
 
 #[test]

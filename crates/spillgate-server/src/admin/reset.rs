@@ -59,6 +59,6 @@ async fn of_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, P
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;
     let hits = [Hit::new(wire.key(&state.service)?, &quota, Op::Reset, Binding::Enforce)];
-    state.service.hit(&hits, &mut [Decision::default()]).await?;
+    state.service.hit(Some(wire.names()), &hits, &mut [Decision::default()]).await?;
     Ok(1)
 }

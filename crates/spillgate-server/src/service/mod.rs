@@ -238,11 +238,16 @@ impl<C: Clock> Service<C> {
         Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
     }
 
-    /// Asks for limits that the caller names itself; releases and renewals too.
+    /// Asks for limits that the caller names itself, which the log shows by bucket and key where they are `named`; releases and renewals too.
     ///
     /// # Errors
     /// There are too many hits, or the store failed.
-    pub async fn hit(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, ServiceError> {
+    pub async fn hit(
+        &self,
+        named: Option<(&str, &str)>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
         let now = self.limiter.now();
         let asked = if self.options.shadow {
             // A shadow lets requests pass; a renewal is none, and is all or nothing as ever.
@@ -260,7 +265,7 @@ impl<C: Clock> Service<C> {
             self.count_verdict(&verdict);
         }
         if tracing::enabled!(Level::DEBUG) {
-            self.log.hit(now, hits, &verdict);
+            self.log.hit(now, named, hits, &verdict);
         }
         Ok(verdict)
     }

@@ -88,8 +88,9 @@ impl RequestLog {
 
     /// One request whose limits came with the call.
     #[cold]
-    pub(super) fn hit(&self, now: Time, hits: &[Hit<'_>], verdict: &Verdict) {
+    pub(super) fn hit(&self, now: Time, named: Option<(&str, &str)>, hits: &[Hit<'_>], verdict: &Verdict) {
         let Some(left_out) = self.requests.line(now) else { return };
+        let (bucket, key) = named.map(|(bucket, key)| (Shown::of(bucket), Shown::of(key))).unzip();
         let mut limits = Shown::default();
         for Hit { quota, op, .. } in hits {
             let (algorithm, limit, window_ms) =
@@ -97,7 +98,8 @@ impl RequestLog {
             limits.add(format_args!("{:?} {algorithm} of {limit} in {window_ms} ms; ", op.kind()));
         }
         let (allowed, limits) = (verdict.allowed, limits.0.trim_end_matches("; "));
-        tracing::debug!(limits, allowed, source = verdict.source.as_str(), left_out, "asked about limits of the call");
+        let source = verdict.source.as_str();
+        tracing::debug!(bucket, key, limits, allowed, source, left_out, "asked about limits of the call");
     }
 
     /// One request that was not judged.

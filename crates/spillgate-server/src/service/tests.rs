@@ -76,7 +76,7 @@ async fn giving_back_is_not_counted_as_a_request_that_passed() {
     let receipt = Receipt { at: Time::EPOCH, mark: 1 };
     for op in [Op::Refund { cost: 1, receipt: Some(receipt) }, Op::Renew { receipt }, Op::Reset, Op::take(1)] {
         let hits = [Hit::new(7, &quota, op, Binding::Shadow)];
-        service.hit(&hits, &mut [Decision::default()]).await.expect("an answer");
+        service.hit(None, &hits, &mut [Decision::default()]).await.expect("an answer");
     }
     assert_eq!(service.metrics().allowed.get(), 1);
 }

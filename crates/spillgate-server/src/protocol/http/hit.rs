@@ -120,7 +120,12 @@ impl<'a> WireHit<'a> {
         builder.build().map_err(|error| Problem::bad_request(format!("this is no limit: {error}"), ""))
     }
 
-    /// Who is counted.
+    /// What is limited, and who is counted.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (&self.bucket, &self.key)
+    }
+
+    /// What they are counted under.
     pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
         service.key_of_hit(&self.bucket, &self.key)
     }
@@ -138,7 +143,7 @@ pub(super) async fn hit<C: Clock>(
     let mut decisions = [Decision::default()];
     let op = if cost == 0 { Op::Look } else { Op::Take { cost, max_wait_ns } };
     let hits = [Hit::new(key, &quota, op, Binding::Enforce)];
-    let verdict = state.0.service.hit(&hits, &mut decisions).await?;
+    let verdict = state.0.service.hit(Some(wire.names()), &hits, &mut decisions).await?;
     let [decision] = decisions;
     let lease = decision.receipt.filter(|_| is_leased(&quota));
     let told = Told {
@@ -192,7 +197,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
             })
             .collect();
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-        state.0.service.hit(&hits, &mut decisions).await?;
+        state.0.service.hit(None, &hits, &mut decisions).await?;
         let alive = leases.iter().zip(decisions.chunks(2)).filter(|(_, of_lease)| of_lease[0].allowed);
         for (lease, _) in alive {
             released = Some(released.unwrap_or(0).saturating_add(lease.places));
@@ -215,7 +220,7 @@ pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result
         })
         .collect();
     let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
-    if !state.0.service.hit(&hits, &mut decisions).await?.allowed {
+    if !state.0.service.hit(None, &hits, &mut decisions).await?.allowed {
         return Err(gone("ask for a new one").into());
     }
     let shortest_ns = leases.iter().map(|lease| lease.quota.lease_ns()).min().unwrap_or(0);
