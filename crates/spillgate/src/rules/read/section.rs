@@ -155,12 +155,19 @@ impl<'n> Fields<'n> {
     }
 
     fn add(&mut self, key: &'n Node, value: &'n Node, section: Section, reporter: &mut Reporter<'_>) {
-        let Value::Text { text, .. } = &key.value else {
+        let Value::Text { text, quoted } = &key.value else {
             reporter.error(key.at, "a key has to be a word", "this is none", format!("use one of {}", list(section)));
             return;
         };
         let Some(known) = section.keys().iter().copied().find(|known| *known == &**text) else {
             self.has_unknown = true;
+            if &**text == "<<" && !quoted {
+                // Those that have one are merged by now.
+                let help =
+                    "write `<<: *name` or `<<: [*name, *other]`, where each name is the anchor (`&name`) of a map";
+                reporter.error(value.at, "`<<` takes a map or a list of maps", found(value), help);
+                return;
+            }
             let (message, help) = unknown(text, section);
             reporter.error(key.at, message, "not a key here", help);
             return;
