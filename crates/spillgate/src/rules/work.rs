@@ -54,13 +54,13 @@ impl Work {
         if self.searches > MAX_SEARCHES {
             let message =
                 format!("a value here is searched for up to {} wildcards, one after the other", self.searches);
-            let help = "at most 256 that have text between two stars can be tried for one request: write them with \
+            let help = "at most 256 that have text between two stars can be tried for one descriptor: write them with \
                         the text first (`text*`) or last (`*text`)";
             return Some((message, help));
         }
         (self.compared_bytes > MAX_COMPARED_BYTES).then(|| {
             let message = format!("a value here is compared with up to {} KiB of rules", self.compared_bytes >> 10);
-            let help = "at most 2048 KiB can be compared for one request (32 bytes and its length for a wildcard): \
+            let help = "at most 2048 KiB can be compared for one descriptor (32 bytes and its length for a wildcard): \
                         use fewer wildcards on one key, or values without a star";
             (message, help)
         })
