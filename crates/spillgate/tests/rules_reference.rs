@@ -145,7 +145,7 @@ fn the_other_words_for_true_and_false_are_taken_with_a_warning() {
 
 #[test]
 fn numbers_have_separators_and_units() {
-    for (text, number) in [("1_000", 1_000), ("10k", 10_000), ("2M", 2_000_000), ("07", 7), ("0", 0)] {
+    for (text, number) in [("1_000", 1_000), ("10k", 10_000), ("2M", 2_000_000), ("07", 7), ("08", 8), ("0", 0)] {
         let rules = rules(&[&format!(
             "domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: year, requests_per_unit: {text}}}}}]"
         )]);
@@ -154,19 +154,34 @@ fn numbers_have_separators_and_units() {
 }
 
 #[test]
-fn days_and_weeks_begin_where_the_documents_say() {
+fn days_weeks_months_and_years_begin_where_the_documents_say() {
     let rules = rules(&["domain: d
 descriptors:
   - {key: day, rate_limit: {unit: day, requests_per_unit: 1}}
-  - {key: week, rate_limit: {unit: week, requests_per_unit: 1}}"]);
-    // 2026-11-22, a Sunday, 12:00 UTC; midnight is in half a day, and Thursday in three and a half days.
+  - {key: week, rate_limit: {unit: week, requests_per_unit: 1}}
+  - {key: month, rate_limit: {unit: month, requests_per_unit: 1}}
+  - {key: year, rate_limit: {unit: year, requests_per_unit: 1}}"]);
+    // 2026-11-22, a Sunday, 12:00 UTC, is in the middle of day 20,779 since 1970. Midnight is in half a day, and Thursday
+    // in three and a half days; the 693rd month of 30 days ends after day 20,790, and the 57th year of 365 days after
+    // day 20,805.
     let now = Time::from_nanos(1_795_348_800_000_000_000);
     let store = MemoryStore::new(MemoryOptions::default());
-    for (key, until_s) in [("day", 43_200), ("week", 43_200 + 3 * 86_400)] {
+    for (key, days) in [("day", 0), ("week", 3), ("month", 10), ("year", 25)] {
+        let until_s = 43_200 + days * 86_400;
         let entries = [(key, "")];
         let asked = [take(&entries)];
         let decision = store.hit_now(now, &plan(&rules, "d", &asked).hits[0]);
         assert_eq!(decision.reset_after_ns, until_s * 1_000_000_000, "{key}");
+    }
+    let begin = "indows begin at multiples of their length since 1970 in UTC";
+    let (readme, schema) = (include_str!("../../../README.md"), include_str!("../src/rules/schema.json"));
+    for (document, lengths, months) in [
+        (readme, "month (30 days) or year (365 days)", "months on no calendar's first"),
+        (schema, "Months have 30 days and years 365", "months and years on no calendar's dates"),
+    ] {
+        for said in [begin, "days at midnight UTC, weeks on Thursdays", lengths, months] {
+            assert!(document.contains(said), "{said}");
+        }
     }
 }
 
