@@ -76,10 +76,12 @@
 //!   `several_quotas_keep_the_bound_of_the_largest`, `no_question_lowers_what_was_counted_under_another_quota`,
 //!   `what_another_quota_refuses_changes_nothing_and_its_wait_is_exact`, `a_limit_cut_and_restored_admits_nothing_extra`,
 //!   `several_quotas_reach_the_bound_of_the_largest`, `every_small_trace_of_two_quotas`,
-//!   `late_requests_of_a_faster_quota_forgive_nothing`, `a_shorter_penalty_does_not_end_a_longer_one`.
+//!   `a_shorter_penalty_does_not_end_a_longer_one`.
 //! * Late requests keep the bound as of the newest time (buckets widen it by twice what requests
 //!   are late), and their waits are exact too. `tests/clocks.rs`: `late_requests_keep_the_bound`,
-//!   `late_requests_are_told_exact_waits_and_truthful_counts`.
+//!   `late_requests_are_told_exact_waits_and_truthful_counts`; `tests/late_requests.rs`:
+//!   `late_requests_of_a_faster_quota_forgive_nothing`, `only_the_conversion_of_debt_knows_the_newest_time`,
+//!   `a_late_request_has_its_turn_in_a_queue_as_of_its_own_time`.
 //! * A clock that steps back refuses for no longer than the step, and never for longer than a
 //!   state lasts. `tests/clocks.rs`: `a_clock_that_steps_back_refuses_for_no_longer_than_the_step`,
 //!   `a_clock_that_steps_back_gifts_a_bucket_nothing`,

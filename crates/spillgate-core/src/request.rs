@@ -177,6 +177,30 @@ pub fn decide(
     now: Time,
     decisions: &mut [Decision],
 ) -> Verdict {
+    decide_late(states, state_of, hits, now, now, decisions)
+}
+
+/// Decides as [`decide`], for a store whose requests may be late: `newest` is the newest time that it has decided at,
+/// as far as it knows, on the states of this request.
+///
+/// Each algorithm bears late requests by itself, with one exception: a charge that makes a bucket's debt drain faster
+/// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. So a
+/// charge converts only the debt that is left at `newest`. Everything else is decided as of `now`. A `newest` more than
+/// a second ahead is ignored: then the clock was set back.
+///
+/// # Panics
+/// As [`decide`].
+#[inline]
+pub fn decide_late(
+    states: &mut [State],
+    state_of: &[usize],
+    hits: &[Hit<'_>],
+    now: Time,
+    newest: Time,
+    decisions: &mut [Decision],
+) -> Verdict {
+    let late_ns = newest.as_nanos().saturating_sub(now.as_nanos());
+    let late_ns = if late_ns > MAX_LATE_NS { 0 } else { late_ns };
     assert!(hits.len() == state_of.len() && hits.len() == decisions.len(), "one state and decision a hit");
     for (hit, &state) in hits.iter().zip(state_of) {
         states[state].adopt(hit.quota, now);
@@ -187,11 +211,11 @@ pub fn decide(
     }
     let allowed = is_allowed(hits, decisions);
     for i in 0..hits.len() {
-        take_or_punish(&mut states[state_of[i]], &hits[i], now, allowed, &mut decisions[i]);
+        take_or_punish(&mut states[state_of[i]], &hits[i], (now, late_ns), allowed, &mut decisions[i]);
     }
     for (hit, &state) in hits.iter().zip(state_of) {
         if let Op::Force { cost } = hit.op {
-            states[state].force(hit.quota, cost, now);
+            states[state].force(hit.quota, cost, now, late_ns);
         }
     }
     for (i, hit) in hits.iter().enumerate() {
@@ -212,60 +236,6 @@ pub fn decide(
         // A look shows the state before, unless it was refused: that may have started a penalty.
         if hit.op.kind() != OpKind::Look || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
-        }
-    }
-    Verdict::of(hits, decisions, now)
-}
-
-/// Decides as [`decide`], for a store whose requests may be late: `newest` is the newest time that it has decided at,
-/// as far as it knows, on the states of this request.
-///
-/// Each algorithm bears late requests by itself, with one exception: a charge that makes a bucket's debt drain faster
-/// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. Such a
-/// request is decided as of `newest`, unless that is more than a second ahead: then the clock was set back. Waits still
-/// count from `now`.
-#[inline]
-pub fn decide_late(
-    states: &mut [State],
-    state_of: &[usize],
-    hits: &[Hit<'_>],
-    now: Time,
-    newest: Time,
-    decisions: &mut [Decision],
-) -> Verdict {
-    if newest <= now {
-        return decide(states, state_of, hits, now, decisions);
-    }
-    decide_as_of(states, state_of, hits, now, newest, decisions)
-}
-
-/// Decides a request that is late.
-#[cold]
-fn decide_as_of(
-    states: &mut [State],
-    state_of: &[usize],
-    hits: &[Hit<'_>],
-    now: Time,
-    newest: Time,
-    decisions: &mut [Decision],
-) -> Verdict {
-    let late_ns = newest.as_nanos() - now.as_nanos();
-    let speeds_up = |(hit, state): (&Hit<'_>, &usize)| {
-        matches!(hit.op, Op::Take { cost: 1.., .. } | Op::Force { .. }) && states[*state].speeds_up(hit.quota, now)
-    };
-    if late_ns > MAX_LATE_NS || !hits.iter().zip(state_of).any(speeds_up) {
-        return decide(states, state_of, hits, now, decisions);
-    }
-    decide(states, state_of, hits, newest, decisions);
-    for decision in decisions.iter_mut() {
-        if let Wait::After(wait_ns @ 1..) = &mut decision.retry_after {
-            *wait_ns += late_ns;
-        }
-        if decision.reset_after_ns > 0 {
-            decision.reset_after_ns += late_ns;
-        }
-        if decision.delay_ns > 0 {
-            decision.delay_ns += late_ns;
         }
     }
     Verdict::of(hits, decisions, now)
@@ -311,16 +281,22 @@ fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<(Reason
 
 /// Charges a take that fits if the request is allowed; charges and punishes one that does not.
 #[inline]
-fn take_or_punish(state: &mut State, hit: &Hit<'_>, now: Time, request_allowed: bool, decision: &mut Decision) {
+fn take_or_punish(
+    state: &mut State,
+    hit: &Hit<'_>,
+    (now, late_ns): (Time, u64),
+    request_allowed: bool,
+    decision: &mut Decision,
+) {
     let (Op::Take { cost, .. }, quota) = (hit.op, hit.quota) else { return };
     if decision.allowed && request_allowed {
-        decision.receipt = (cost > 0).then(|| state.charge(quota, cost, now));
+        decision.receipt = (cost > 0).then(|| state.charge(quota, cost, now, late_ns));
     } else if decision.allowed {
         decision.delay_ns = 0;
     } else {
         let charged = quota.denied() == Denied::Charged;
         if charged {
-            state.force(quota, cost.min(quota.capacity()), now);
+            state.force(quota, cost.min(quota.capacity()), now, late_ns);
         }
         if charged || state.penalty_left_ns(quota, now) == 0 {
             state.punish(quota, now);

@@ -151,16 +151,6 @@ impl State {
         }
     }
 
-    /// Whether a charge under `quota` makes debt drain faster than now: then a late request must not charge as of its
-    /// own time (see [`decide_late`](crate::decide_late)).
-    #[inline]
-    pub(crate) fn speeds_up(&self, quota: &Quota, now: Time) -> bool {
-        match &self.body {
-            Body::Bucket(bucket) => bucket.speeds_up(quota, now.as_nanos()),
-            _ => false,
-        }
-    }
-
     /// Why `cost` more units do not fit now; `None` if they do. A cost of 0 is a look.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
@@ -190,19 +180,27 @@ impl State {
         }
     }
 
-    /// Takes `cost` units that fit; returns the receipt.
+    /// Takes `cost` units that fit; returns the receipt. Of a request that is late by `late_ns`, as far as is known.
     #[inline]
-    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time) -> Receipt {
+    pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) -> Receipt {
         let none = Receipt { at: now, mark: 0 };
-        on_body!(self.body_for(quota), none, it => it.charge(quota, cost, now.as_nanos()))
+        let now = now.as_nanos();
+        match self.body_for(quota) {
+            Body::Bucket(bucket) => bucket.charge_late(quota, cost, now, late_ns),
+            body => on_body!(body, none, it => it.charge(quota, cost, now)),
+        }
     }
 
     /// Takes `cost` units whether they fit or not; counters saturate, debt is bounded.
-    pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: Time) {
+    pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) {
         if cost == 0 || quota.limit() == 0 || !quota.supports(OpKind::Force) {
             return;
         }
-        on_body!(self.body_for(quota), (), it => it.force(quota, cost, now.as_nanos()));
+        let now = now.as_nanos();
+        match self.body_for(quota) {
+            Body::Bucket(bucket) => bucket.force_late(quota, cost, now, late_ns),
+            body => on_body!(body, (), it => it.force(quota, cost, now)),
+        }
     }
 
     /// Gives `cost` units back; what has expired is gone anyway.

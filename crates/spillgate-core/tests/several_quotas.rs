@@ -6,8 +6,10 @@ mod support;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide_late};
-use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, take, tiny_quotas, within_bound};
+use spillgate_core::{Algorithm, Denied, Op, Quota, QuotaBuilder, State};
+use support::{
+    Cost, Gap, ask, ask_copy, ask_late, bucket, builder, cases, costs, gaps, take, tiny_quotas, within_bound,
+};
 
 /// Today: far from both ends of time.
 const NOW: u64 = 1_770_000_000_000_000_000;
@@ -54,14 +56,6 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
         });
         quotas.collect::<Option<Vec<Quota>>>()
     })
-}
-
-fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newest: u64) -> Decision {
-    let hits = [Hit::new(1, quota, op, Binding::Enforce)];
-    let mut decisions = [Decision::default()];
-    let (now, newest) = (Time::from_nanos(now), Time::from_nanos(newest));
-    decide_late(std::slice::from_mut(state), &[0], &hits, now, newest, &mut decisions);
-    decisions[0]
 }
 
 /// What was charged: when, how much was admitted, and under which quota.
@@ -195,12 +189,13 @@ proptest! {
         steps in steps(), late_ns in 0..=SECOND_NS,
     ) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
-        for (gap, quota, cost, kind, _) in steps {
+        for (gap, quota, cost, kind, late) in steps {
             let quota = &quotas[quota % quotas.len()];
             now = gap.after(quota, now, wait_ns);
             let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
             let op = if matches!(kind, Kind::Force) { Op::Force { cost } } else { take(cost) };
-            wait_ns = ask(&mut state, quota, op, now).retry_after.nanos().unwrap_or(wait_ns);
+            let asked_at = now - late_ns * late / 1000;
+            wait_ns = ask_late(&mut state, quota, op, asked_at, now).retry_after.nanos().unwrap_or(wait_ns);
             let paid_at = state.expires_at(quota);
             for other in quotas.iter().filter(|_| paid_at > now) {
                 let mut looked = state.clone();
@@ -229,10 +224,6 @@ proptest! {
         }
         prop_assert_eq!(admitted, limit);
     }
-}
-
-fn bucket(limit: u64, window: u64, burst: u64) -> Quota {
-    Quota::token_bucket(limit, Duration::from_secs(window)).burst(burst).build().expect("a quota")
 }
 
 /// One server has 1000 an hour and one in forty requests goes to a server that has 10 an hour already.
@@ -274,45 +265,6 @@ fn several_quotas_reach_the_bound_of_the_largest() {
         }
         assert_eq!(admitted, 7 + now / 100_000_000);
     }
-}
-
-/// Two quotas take turns at one instant, the faster one always late: each time it would forgive what drains in between.
-#[test]
-fn late_requests_of_a_faster_quota_forgive_nothing() {
-    let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
-    let fast = Quota::token_bucket(1000, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
-    assert_eq!(slow.identity(), fast.identity());
-    for late_ns in [0, 1, 5_000, 9_000] {
-        let (mut state, mut admitted) = (State::default(), 0);
-        for i in 0..2000 {
-            let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
-            admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
-        }
-        assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late");
-        // By itself, as of its own time, it does: why a store has to say what it knows.
-        let (mut state, mut admitted) = (State::default(), 0);
-        for i in 0..2000 {
-            let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
-            admitted += u64::from(ask(&mut state, quota, take(1), at).allowed);
-        }
-        assert!(late_ns < 5_000 || admitted > 100, "{admitted} at {late_ns} ns late");
-    }
-}
-
-/// The waits of a request that was decided as of a newer time count from its own.
-#[test]
-fn a_late_request_is_told_a_wait_from_its_own_time() {
-    let (slow, fast) = (bucket(1, 1, 5), bucket(10, 1, 5));
-    let mut state = State::default();
-    assert!(ask(&mut state, &slow, take(5), NOW).allowed);
-    let late = ask_late(&mut state, &fast, take(1), NOW - 300, NOW);
-    assert_eq!(
-        (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
-        (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
-    );
-    // A clock that was set back by more than a second is no late request.
-    let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
-    assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
 
 /// Every sequence of four questions under two small quotas in turn keeps the bound, lowers nothing, and is told exact

@@ -62,14 +62,18 @@ impl Bucket {
     }
 
     /// What is owed at `now` in nanoseconds of `quota`'s T, rounded up.
+    ///
+    /// What drains before the state's newest time, `late_ns` after `now`, is not converted: it has been paid at the
+    /// state's own T. A faster T would forgive units here, a slower one would count units twice.
     #[inline]
-    fn converted(&self, quota: &Quota, now: u64) -> u64 {
+    fn converted(&self, quota: &Quota, now: u64, late_ns: u64) -> u64 {
         let debt = self.debt(now);
         if self.interval_ns == quota.interval_ns() || debt == 0 {
             return debt;
         }
-        let units = u128::from(debt) * u128::from(quota.interval_ns());
-        u64::try_from(units.div_ceil(u128::from(self.interval_ns))).unwrap_or(u64::MAX)
+        let paid = debt.min(late_ns);
+        let units = u128::from(debt - paid) * u128::from(quota.interval_ns());
+        u64::try_from(units.div_ceil(u128::from(self.interval_ns)) + u128::from(paid)).unwrap_or(u64::MAX)
     }
 
     /// Owes that much, in nanoseconds of `quota`'s T.
@@ -85,13 +89,6 @@ impl Bucket {
         let debt = self.debt(now).min(1 << self.debt_bits);
         self.tat = now + debt;
         debt > 0
-    }
-
-    /// Whether a charge would make the debt drain faster than now. Such a charge forgives what drains at the new T
-    /// instead of the old one between its own time and the state's newest, so its time must not lie before that.
-    #[inline]
-    pub(crate) fn speeds_up(&self, quota: &Quota, now: u64) -> bool {
-        quota.interval_ns() < self.interval_ns && self.tat > now
     }
 
     /// A take fits if debt <= (B - cost) * T, in the state's T; a queue's turn also has to come within `max_wait_ns`.
@@ -115,7 +112,13 @@ impl Bucket {
 
     #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
-        let debt = self.converted(quota, now);
+        self.charge_late(quota, cost, now, 0)
+    }
+
+    /// Charges for a request that is late by `late_ns`.
+    #[inline]
+    pub(crate) fn charge_late(&mut self, quota: &Quota, cost: u64, now: u64, late_ns: u64) -> Receipt {
+        let debt = self.converted(quota, now, late_ns);
         self.owe(quota, now, debt + cost * quota.interval_ns());
         Receipt { at: Time::from_nanos(now), mark: self.tat }
     }
@@ -123,7 +126,12 @@ impl Bucket {
     /// Adds what is missing to the quota's own greatest debt at most. Where nothing is missing the state stays as it
     /// is: a quota that adds nothing must not change the T either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
-        let debt = self.converted(quota, now);
+        self.force_late(quota, cost, now, 0);
+    }
+
+    /// Forces for a request that is late by `late_ns`.
+    pub(crate) fn force_late(&mut self, quota: &Quota, cost: u64, now: u64, late_ns: u64) {
+        let debt = self.converted(quota, now, late_ns);
         let more = cost.saturating_mul(quota.interval_ns()).min(quota.max_debt_ns().saturating_sub(debt));
         if more > 0 {
             self.owe(quota, now, debt + more);

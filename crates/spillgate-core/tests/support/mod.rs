@@ -6,7 +6,9 @@ pub(crate) mod model;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide};
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide, decide_late,
+};
 
 pub(crate) const DAY_NS: u64 = 86_400_000_000_000;
 
@@ -23,6 +25,15 @@ pub(crate) fn ask(state: &mut State, quota: &Quota, op: Op, now: u64) -> Decisio
 /// The same question without its consequences.
 pub(crate) fn ask_copy(state: &State, quota: &Quota, op: Op, now: u64) -> Decision {
     ask(&mut state.clone(), quota, op, now)
+}
+
+/// One request with one hit, of a store that has decided at `newest` already.
+pub(crate) fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newest: u64) -> Decision {
+    let hits = [Hit::new(1, quota, op, Binding::Enforce)];
+    let mut decisions = [Decision::default()];
+    let (now, newest) = (Time::from_nanos(now), Time::from_nanos(newest));
+    decide_late(std::slice::from_mut(state), &[0], &hits, now, newest, &mut decisions);
+    decisions[0]
 }
 
 /// A take by somebody who can wait for ever.
@@ -42,6 +53,11 @@ pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
         Algorithm::SlidingWindowCounter { .. } => sum * t <= l * (t * (1 + s / w) + (s % w + t).saturating_sub(w)),
         Algorithm::Concurrency => sum <= l,
     }
+}
+
+/// A token bucket; its window is in seconds.
+pub(crate) fn bucket(limit: u64, window: u64, burst: u64) -> Quota {
+    Quota::token_bucket(limit, Duration::from_secs(window)).burst(burst).build().expect("a quota")
 }
 
 pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
