@@ -116,6 +116,7 @@ fn a_typo_in_forward_auth_is_an_error_and_not_a_limit_that_is_off() {
 descriptors:
   - {key: remote_address, rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: tier, value: gold, rate_limit: {unit: day, requests_per_unit: 9}}
+  - {key: page, value: 'login*', rate_limit: {unit: day, requests_per_unit: 9}}
   - key: step
     descriptors: [{key: path, rate_limit: {unlimited: true}}]
 ";
@@ -133,8 +134,14 @@ descriptors:
         ("wbe", address, "no rules file has the domain `wbe`", "did you mean `web`?"),
         ("shop", address, "no rules file has the domain `shop`", "the domains are: web"),
         ("web", "{key: remote_adress, from: client_ip}", "limits `remote_adress`", "did you mean `remote_address`?"),
-        ("web", "{key: user, from: 'header:X-User'}", "limits `user`", "limit: remote_address, step > path, tier;"),
-        ("web", "{key: tier, from: 'value:golden'}", "limits `tier`", "did you mean `tier`?"),
+        (
+            "web",
+            "{key: user, from: 'header:X-User'}",
+            "limits `user`",
+            "limit: page=login*, remote_address, step > path, tier=gold;",
+        ),
+        ("web", "{key: tier, from: 'value:golden'}", "limits `tier=golden`", "did you mean `tier=gold`?"),
+        ("web", "{key: page, from: 'value:logni'}", "limits `page=logni`", "did you mean `page=login*`?"),
         ("web", "{key: step, from: client_ip}", "limits `step`", "rate_limit: {unlimited: true}"),
     ] {
         for command in ["validate", "serve"] {
@@ -147,6 +154,7 @@ descriptors:
         address,
         "{key: tier, from: 'header:X-Tier'}",
         "{key: tier, from: 'value:gold'}",
+        "{key: page, from: 'value:login/2'}",
         "{key: step, from: 'value:x'}, {key: path, from: client_ip}",
     ] {
         assert_eq!(run("validate", "web", descriptor).code, 0, "{descriptor}");

@@ -29,10 +29,9 @@ fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
         || rules.rules().filter(|rule| *rule.domain == **domain && (rule.unlimited || !rule.limits.is_empty()));
     let unlimited = auth.descriptors.iter().filter(|entries| !limiting().any(|rule| fits(rule, entries)));
     let trouble = unlimited.map(|entries| {
-        let keys = entries.iter().map(|entry| &*entry.key).collect::<Vec<_>>().join(" > ");
-        let message = format!("no rule of domain `{domain}` limits `{keys}`, which `forward_auth.descriptors` asks");
-        let paths = limiting().map(|rule| rule.steps.iter().map(|step| &*step.key).collect::<Vec<_>>().join(" > "));
-        let help = meant(&keys, paths, "the rules of this domain limit");
+        let path = entries.iter().map(written).collect::<Vec<_>>().join(" > ");
+        let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` asks");
+        let help = meant(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
         Trouble::new(message, help + "; to let it pass, write a rule for it with `rate_limit: {unlimited: true}`")
     });
     trouble.collect()
@@ -54,13 +53,21 @@ pub(super) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
 /// Whether some request can have these entries and match the rule.
 fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
     let fits = |(step, entry): (&RuleStep, &EntrySource)| {
-        let value = match (&step.value, &entry.from) {
-            (Some(value), ValueSource::Value(text)) => value.contains('*') || **value == **text,
-            _ => true,
+        let value = match &entry.from {
+            ValueSource::Value(text) => step.fits(text),
+            ValueSource::ClientIp | ValueSource::Header(_) => true,
         };
         value && *step.key == *entry.key
     };
     rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
+}
+
+/// An entry as in the path of a rule.
+fn written(entry: &EntrySource) -> String {
+    match &entry.from {
+        ValueSource::Value(text) => format!("{}={text}", entry.key),
+        ValueSource::ClientIp | ValueSource::Header(_) => entry.key.clone(),
+    }
 }
 
 /// What was probably meant, or what there is.

@@ -47,6 +47,14 @@ pub struct RuleStep {
     pub value_to_metric: bool,
 }
 
+impl RuleStep {
+    /// Whether an entry of this key with this value is what the step asks for.
+    #[must_use]
+    pub fn fits(&self, value: &str) -> bool {
+        self.value.as_deref().is_none_or(|own| Pattern::new(own).map_or(own == value, |pattern| pattern.fits(value)))
+    }
+}
+
 /// One descriptor of a rules file: which requests it matches, and what limits them.
 ///
 /// A rule without limits that is not `unlimited` matches too, and limits nothing.
