@@ -346,26 +346,29 @@ fn a_caller_with_less_time_than_the_store_is_answered_in_its_time() {
     });
 }
 
-/// A busy machine may be late, but not each time: what begins too late would never keep it.
+/// A busy machine may be late, but not half of the time: what begins too late would be.
 #[test]
 fn an_answer_without_the_store_leaves_three_milliseconds_before_its_caller_gives_up() {
+    const ATTEMPTS: usize = 9;
     let (redis, folder) = (Redis::start(), policies());
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
-    let (timeout, mut attempts) = (Duration::from_millis(50), 0);
+    let (timeout, mut took) = (Duration::from_millis(50), Vec::new());
     let runtime = Runtime::new().expect("a runtime");
     let mut client = runtime.block_on(connect(server.grpc()));
-    eventually("an answer in time, and not at once", || {
-        attempts += 1;
-        until_store(server.http(), "error", &attempts.to_string());
+    eventually("most answers in time, and not at once", || {
+        until_store(server.http(), "error", &took.len().to_string());
         runtime.block_on(call(&mut client, "10S", "before"));
         signal(redis.id(), "STOP");
         let begun = Instant::now();
         let answer = runtime.block_on(call(&mut client, "50m", "a"));
-        let took = begun.elapsed();
+        took.push(begun.elapsed());
         signal(redis.id(), "CONT");
         assert_eq!(answer.overall_code, 2, "by the policy");
+        let mut last = took[took.len().checked_sub(ATTEMPTS)?..].to_vec();
+        last.sort_unstable();
+        let median = last[ATTEMPTS / 2];
         // One of the three is left for the way there and back.
-        (took > timeout * 3 / 4 && took <= timeout - Duration::from_millis(2)).then_some(())
+        (median > timeout * 3 / 4 && median <= timeout - Duration::from_millis(2)).then_some(())
     });
 }
 

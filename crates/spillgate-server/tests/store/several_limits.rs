@@ -59,7 +59,7 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
             None => Spillgate::serve(&folder.path("rules.yaml"), &[]),
             Some(url) => serve(&folder, url, &PATIENT),
         };
-        let mut admitted = 0;
+        let (began, mut admitted) = (std::time::Instant::now(), 0);
         for cycle in 0..3 {
             let passed = (0..60).filter(|_| check(server.http(), "user", algorithm).0 == 200).count();
             admitted += passed;
@@ -71,10 +71,15 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
                 }
             }
         }
-        // An hour may end meanwhile; a bucket has one more each 72 s.
-        let most = if algorithm == "token_bucket" { 52 } else { 100 };
+        let most = match algorithm {
+            // An hour may end meanwhile.
+            "fixed_window" => 100,
+            "sliding_window_log" => 50,
+            // A bucket has one more each 72 s, and what a counter had in the hour before fades as fast.
+            _ => 50 + began.elapsed().as_secs() as usize / 72,
+        };
         println!("{algorithm} on {}: {admitted} admitted", store.map_or("memory", |_| "Redis"));
-        assert!((50..=most).contains(&admitted), "{algorithm}: {admitted}");
+        assert!((50..=most).contains(&admitted), "{algorithm}: {admitted} of {most}");
     }
 }
 
