@@ -13,7 +13,8 @@ pub struct State {
     body: Body,
     /// Until when the key is shut out, in nanoseconds since the epoch; 0 = not at all.
     penalty_until: u64,
-    /// How long that was when it began: a clock that is set back cannot make it longer.
+    /// How long that was when it began. A clock that is set back makes it longer by a second at most: by what a
+    /// request may be late.
     penalty_ns: u64,
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Op, Quota, State, Wait};
+use spillgate_core::{Algorithm, MAX_LATE_NS, Op, Quota, State, Wait};
 use support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, starts_ns, take, walk, within_bound};
 
 /// Today: far from both ends of time.
@@ -13,9 +13,14 @@ fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// What a bucket may owe at most, whatever the clock: a power of two above its greatest debt and a second.
+/// The most that a bucket may owe, and what a late request sees of it on top.
+fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
+    2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
+}
+
+/// What a bucket may owe at most, whatever the clock.
 fn most_debt_ns(quota: &Quota) -> u64 {
-    (2 * quota.hard_capacity() * quota.interval_ns() + 1_000_000_000).next_power_of_two()
+    greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
 
 fn share_of(span_ns: u64, thousandths: u64) -> u64 {
@@ -99,8 +104,8 @@ proptest! {
         }
     }
 
-    /// Backward by J: whoever is refused is refused for J longer at most, and never for longer than a
-    /// state lasts.
+    /// Backward by J: whoever is refused is refused for J longer at most, and never for longer than two windows and a
+    /// segment, of a bucket for less than twice its greatest debt and a second.
     #[test]
     fn a_clock_that_steps_back_refuses_for_no_longer_than_the_step(
         quota in plain_quotas(), steps in steps(), cost in 1..=1000u64, step_ns in 0..=3000u64,
@@ -111,12 +116,26 @@ proptest! {
         let wait = |at| ask_copy(&state, &quota, take(cost), at).retry_after.nanos().unwrap_or(0);
         let waited = wait(now - step_ns);
         prop_assert!(waited <= wait(now) + step_ns, "{waited} ns after a step of {step_ns} ns");
-        let longest_ns = if is_bucket(&quota) {
-            most_debt_ns(&quota)
+        if is_bucket(&quota) {
+            prop_assert!(waited < 2 * greatest_debt_and_a_second_ns(&quota));
         } else {
-            2 * quota.window_ns() + quota.interval_ns()
-        };
-        prop_assert!(waited <= longest_ns);
+            prop_assert!(waited <= 2 * quota.window_ns() + quota.interval_ns());
+        }
+    }
+
+    /// Far backward: a key is shut until its debt, cut to a power of two, leaves room.
+    #[test]
+    fn a_clock_that_steps_back_shuts_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
+        quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,
+    ) {
+        let mut state = State::default();
+        ask(&mut state, &quota, take(1), NOW);
+        let then = NOW - most_debt_ns(&quota);
+        let cost = share_of(quota.capacity(), cost).max(1);
+        let waited = ask_copy(&state, &quota, take(cost), then).retry_after.nanos();
+        let room_ns = (quota.capacity() - cost) * quota.interval_ns();
+        prop_assert_eq!(waited, Some(most_debt_ns(&quota) - room_ns));
+        prop_assert!(most_debt_ns(&quota) < 2 * greatest_debt_and_a_second_ns(&quota));
     }
 
     /// A bucket's debt is kept when the clock steps back, up to the bound of all debt.
@@ -180,15 +199,19 @@ proptest! {
         }
     }
 
-    /// What a key is shut out for, and what a lease has left, is never more than it was promised.
+    /// What a lease has left is never more than it was promised. What a key is shut out for is at most a second more:
+    /// so late a request may be, and no later.
     #[test]
-    fn a_clock_that_steps_back_makes_no_penalty_and_no_lease_longer(
-        span_ns in 1..1_000_000_000_000u64, step_ns in 0..2_000_000_000_000u64, later_ns in 0..1_000_000_000_000u64,
+    fn a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most(
+        span_ns in 1..1_000_000_000_000u64,
+        step_ns in prop_oneof![0..2_000_000_000_000u64, 0..3_000_000_000u64, 1_000_000_000..=1_000_000_001u64],
+        later_ns in prop_oneof![Just(0), 0..1_000_000_000_000u64, 0..2_000_000_000u64],
     ) {
         let span = std::time::Duration::from_nanos(span_ns);
         let now = NOW + later_ns.min(span_ns - 1);
         let then = now - step_ns;
-        let until = (NOW + span_ns - then).min(span_ns);
+        let left = NOW + span_ns - then;
+        let until = if left <= span_ns + MAX_LATE_NS { left } else { span_ns };
         let quota = Quota::fixed_window(1, std::time::Duration::from_nanos(1)).penalty(span).build().expect("a penalty");
         let mut state = State::default();
         ask(&mut state, &quota, take(2), NOW);
@@ -196,6 +219,7 @@ proptest! {
         prop_assert_eq!(ask_copy(&state, &quota, take(1), then + until - 1).retry_after, Wait::After(1));
         prop_assert!(ask_copy(&state, &quota, take(1), then + until).allowed);
 
+        let until = left.min(span_ns);
         let quota = Quota::concurrency(1).lease(span).build().expect("places");
         let mut state = State::default();
         ask(&mut state, &quota, take(1), NOW);
