@@ -59,8 +59,11 @@
 //! * What is given back can be admitted once more and not twice; what has expired gives nothing
 //!   back, but for the debt of a bucket. `tests/properties.rs`: `what_is_given_back_is_admitted_once_more_at_most`,
 //!   `a_refund_gives_back_what_it_says_and_never_more`, `a_refund_of_what_has_expired_is_none`.
-//! * A force counts in full, whatever is left, and the takes beside it keep the bound.
-//!   `tests/properties.rs`: `a_force_counts_whatever_is_left`, `forces_do_not_widen_the_bound`.
+//! * A force counts whatever is left, and the takes beside it keep the bound. Windows and counters count all its units.
+//!   A log keeps one more than its limit. A bucket counts them up to a debt of 2 * B * T of the quota that forces: under
+//!   the smaller of two quotas a force may add nothing.
+//!   `tests/properties.rs`: `a_force_counts_whatever_is_left`, `forces_do_not_widen_the_bound`;
+//!   `tests/several_quotas.rs`: `a_force_counts_up_to_the_greatest_debt_of_its_own_quota`.
 //! * A soft limit flags, and its hard one has the bound of a limit of that size.
 //!   `tests/properties.rs`: `a_soft_limit_flags_and_the_hard_one_refuses`.
 //! * A penalty shuts a key out for as long as it says, from its first refusal (where refusals are
@@ -72,10 +75,11 @@
 //!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`, `a_changed_window_counts_anew`.
 //! * No question under one quota lowers what was counted under another, except refunds and resets: in any interval of
 //!   length s at most the largest depth and s times the largest rate is admitted, of the quotas that took or forced in
-//!   it (windows, counters and logs: the bound of the largest limit). `tests/several_quotas.rs`:
+//!   it, and what was given back in it (windows, counters and logs: the bound of the largest limit). `tests/several_quotas.rs`:
 //!   `several_quotas_keep_the_bound_of_the_largest`, `no_question_lowers_what_was_counted_under_another_quota`,
 //!   `what_another_quota_refuses_changes_nothing_and_its_wait_is_exact`, `a_limit_cut_and_restored_admits_nothing_extra`,
 //!   `several_quotas_reach_the_bound_of_the_largest`, `every_small_trace_of_two_quotas`,
+//!   `the_largest_depth_and_the_largest_rate_may_come_from_two_quotas`, `several_quotas_decide_as_the_model`,
 //!   `a_shorter_penalty_does_not_end_a_longer_one`.
 //! * Late requests keep the bound as of the newest time (buckets widen it by twice what requests
 //!   are late), and their waits are exact too. `tests/clocks.rs`: `late_requests_keep_the_bound`,
@@ -89,7 +93,7 @@
 //!   `a_clock_that_steps_back_shuts_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second`,
 //!   `a_clock_that_steps_back_gifts_a_bucket_nothing`,
 //!   `a_window_is_forgotten_when_the_clock_steps_back_by_more_than_it`,
-//!   `a_clock_that_steps_back_makes_no_penalty_and_no_lease_longer`.
+//!   `a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most`.
 //! * A clock that jumps forward by J gifts a bucket at most min(B, J/T).
 //!   `tests/clocks.rs`: `a_clock_that_jumps_forward_gifts_what_the_jump_is_worth`.
 //! * Refill does not drift, however often it is polled.

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Denied, Op, Quota, QuotaBuilder, State};
+use spillgate_core::{Algorithm, Anchor, Denied, Op, Quota, QuotaBuilder, Receipt, State};
 use support::{
     Cost, Gap, ask, ask_copy, ask_late, bucket, builder, cases, costs, gaps, take, tiny_quotas, within_bound,
 };
@@ -20,13 +20,36 @@ enum Kind {
     Take,
     Look,
     Force,
+    /// What the last take took, by its receipt.
+    RefundLast,
+    RefundAny,
+}
+
+impl Kind {
+    fn op(self, cost: u64, receipt: Option<Receipt>) -> Op {
+        match self {
+            Kind::Take => take(cost),
+            Kind::Look => Op::Look,
+            Kind::Force => Op::Force { cost },
+            Kind::RefundLast => Op::Refund { cost, receipt },
+            Kind::RefundAny => Op::Refund { cost, receipt: None },
+        }
+    }
 }
 
 /// A question: how long after the one before, under which quota, how much, and how late in thousandths of the most.
 type Step = (Gap, usize, Cost, Kind, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let kinds = prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Look), 2 => Just(Kind::Force)];
+    steps_of(prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Look), 2 => Just(Kind::Force)])
+}
+
+fn steps_with_refunds() -> impl Strategy<Value = Vec<Step>> {
+    let refunds = prop_oneof![Just(Kind::RefundLast), Just(Kind::RefundAny)];
+    steps_of(prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Look), 1 => Just(Kind::Force), 3 => refunds])
+}
+
+fn steps_of(kinds: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<Step>> {
     let late = prop_oneof![Just(0), Just(1000), 0..=1000u64];
     prop::collection::vec((gaps(), 0..3usize, costs(), kinds, late), 1..60)
 }
@@ -58,29 +81,49 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     })
 }
 
-/// What was charged: when, how much was admitted, and under which quota.
+/// What was charged or given back: when, how many units, and under which quota.
 struct Event {
     at: u64,
-    admitted: u64,
+    units: Units,
     quota: usize,
 }
 
-/// In any interval at most the largest depth, and its length times the largest rate, of the quotas that charged in it.
-/// Of windows, counters and logs: the bound of the largest limit.
+#[derive(Clone, Copy, PartialEq)]
+enum Units {
+    Admitted(u64),
+    /// By a force or a refusal.
+    Charged,
+    Refunded(u64),
+}
+
+/// In any interval at most the largest depth, its length times the largest rate, of the quotas that charged in it, and
+/// what was given back in it. Of windows, counters and logs: the bound of the largest limit and what was given back.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
-        let (mut sum, mut depth, mut interval_ns, mut largest) = (0u128, 0, u64::MAX, first.quota);
+        let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);
+        let mut largest = None;
         for event in &events[i..] {
             let quota = &quotas[event.quota];
-            sum += u128::from(event.admitted);
+            match event.units {
+                Units::Admitted(units) => admitted += u128::from(units),
+                Units::Charged => {}
+                Units::Refunded(units) => {
+                    refunded += u128::from(units);
+                    continue;
+                }
+            }
             depth = depth.max(quota.hard_capacity());
             interval_ns = interval_ns.min(quota.interval_ns());
-            largest = if quota.limit() > quotas[largest].limit() { event.quota } else { largest };
-            let s = event.at - first.at;
-            let holds = if quota.algorithm() == Algorithm::TokenBucket {
-                sum.saturating_sub(depth.into()) * u128::from(interval_ns) <= u128::from(s + 2 * late_most_ns)
-            } else {
-                within_bound(&quotas[largest], s, sum)
+            let larger = largest.is_none_or(|largest: &Quota| quota.limit() > largest.limit());
+            let largest = if larger { largest.insert(quota) } else { largest.get_or_insert(quota) };
+            let (s, sum) = (event.at - first.at, admitted.saturating_sub(refunded));
+            let holds = match quota.algorithm() {
+                Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                    sum.saturating_sub(depth.into()) * u128::from(interval_ns) <= u128::from(s + 2 * late_most_ns)
+                }
+                // Leases that begin less than a life apart are alive together.
+                Algorithm::Concurrency => s >= quota.lease_ns() || sum <= depth.into(),
+                _ => within_bound(largest, s, sum),
             };
             prop_assert!(holds, "{} units in {} ns by {:?}", sum, s, quotas);
         }
@@ -91,7 +134,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
 /// Asks for all that. Buckets are asked late too: windows count a late request as of the newest time they know.
 fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
     let (mut state, mut now, mut newest, mut wait_ns) = (State::default(), NOW, NOW, 0);
-    let mut events = Vec::new();
+    let (mut events, mut receipt) = (Vec::new(), None);
     for (gap, quota, cost, kind, late) in steps {
         let quota = quota % quotas.len();
         now = gap.after(&quotas[quota], now, wait_ns);
@@ -99,18 +142,18 @@ fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
         let asked_at = now - late_ns;
         newest = newest.max(asked_at);
         let cost = cost.units(&quotas[quota], ask_copy(&state, &quotas[quota], Op::Look, now).remaining);
-        let op = match kind {
-            Kind::Take => take(cost),
-            Kind::Look => Op::Look,
-            Kind::Force => Op::Force { cost },
-        };
+        let op = kind.op(cost, receipt);
         let before = state.clone();
         let decision = ask_late(&mut state, &quotas[quota], op, asked_at, newest);
         wait_ns = decision.retry_after.nanos().unwrap_or(wait_ns);
-        if decision.receipt.is_some() {
-            events.push(Event { at: now, admitted: cost, quota });
-        } else if state != before {
-            events.push(Event { at: now, admitted: 0, quota });
+        receipt = decision.receipt.or(receipt);
+        let units = match op {
+            Op::Refund { .. } => Units::Refunded(cost),
+            _ if decision.receipt.is_some() => Units::Admitted(cost),
+            _ => Units::Charged,
+        };
+        if state != before {
+            events.push(Event { at: now, units, quota });
         }
     }
     events
@@ -121,7 +164,8 @@ proptest! {
 
     #[test]
     fn several_quotas_keep_the_bound_of_the_largest(
-        quotas in quotas(), steps in prop_oneof![steps().boxed(), greedy_steps().boxed()],
+        quotas in quotas(),
+        steps in prop_oneof![steps().boxed(), greedy_steps().boxed(), steps_with_refunds().boxed()],
         late_most_ns in prop_oneof![Just(0), 0..1000u64, 0..=SECOND_NS],
     ) {
         let events = charged(&quotas, &steps, late_most_ns);
@@ -144,11 +188,7 @@ proptest! {
             };
             let before = left(&state);
             let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
-            let op = match kind {
-                Kind::Take => take(cost),
-                Kind::Look => Op::Look,
-                Kind::Force => Op::Force { cost },
-            };
+            let op = kind.op(cost, None);
             wait_ns = ask(&mut state, quota, op, now).retry_after.nanos().unwrap_or(wait_ns);
             let after = left(&state);
             prop_assert!(after.iter().zip(&before).all(|(after, before)| after <= before), "{op:?}: {before:?} {after:?}");
@@ -201,6 +241,30 @@ proptest! {
                 let mut looked = state.clone();
                 ask(&mut looked, other, Op::Look, now - late_ns);
                 prop_assert_eq!(looked.expires_at(other), paid_at);
+            }
+        }
+    }
+
+    /// Where the debt is as great already, or greater, the state stays as it is.
+    #[test]
+    fn a_force_counts_up_to_the_greatest_debt_of_its_own_quota(
+        first in (1..1000u64, 1..30u64), second in (1..1000u64, 1..30u64), used in 0..=30u64, costs in prop::array::uniform2(0..50u64),
+    ) {
+        let [first, second] = [first, second].map(|(limit, burst)| bucket(limit, 1, burst));
+        let used = used.min(first.capacity());
+        let mut state = State::default();
+        ask(&mut state, &first, Op::Force { cost: used }, NOW);
+        let mut units = used;
+        for cost in costs {
+            let before = state.clone();
+            let decision = ask(&mut state, &second, Op::Force { cost }, NOW);
+            let after = (units + cost).min(2 * second.capacity());
+            prop_assert!(decision.allowed);
+            if after > units {
+                units = after;
+                prop_assert_eq!(state.expires_at(&second), NOW + units * second.interval_ns());
+            } else {
+                prop_assert_eq!(&state, &before);
             }
         }
     }
@@ -267,34 +331,72 @@ fn several_quotas_reach_the_bound_of_the_largest() {
     }
 }
 
-/// Every sequence of four questions under two small quotas in turn keeps the bound, lowers nothing, and is told exact
+/// One quota has the larger depth and the other the larger rate: the second is served for s seconds, and then all of the
+/// first's depth is there at once.
+#[test]
+fn the_largest_depth_and_the_largest_rate_may_come_from_two_quotas() {
+    let (deep, fast) = (bucket(1, 1, 10), bucket(10, 1, 1));
+    for seconds in [0, 1, 5, 60] {
+        let (mut state, mut admitted) = (State::default(), 0);
+        for tenth in 0..10 * seconds {
+            assert!(ask(&mut state, &fast, take(1), NOW + tenth * SECOND_NS / 10).allowed);
+            admitted += 1;
+        }
+        let end = NOW + seconds * SECOND_NS;
+        assert!(ask(&mut state, &deep, take(10), end).allowed);
+        assert_eq!(admitted + 10, 10 + seconds * 10);
+        assert!([&deep, &fast].iter().all(|quota| !ask(&mut state, quota, take(1), end).allowed));
+    }
+}
+
+/// Every sequence of three or four questions under two small quotas keeps the bound, lowers nothing, and is told exact
 /// waits.
 #[test]
 fn every_small_trace_of_two_quotas() {
-    let mut questions = 0;
-    for algorithm in
-        [Algorithm::TokenBucket, Algorithm::SlidingWindowLog, Algorithm::SlidingWindowCounter { segments: 1 }]
-    {
-        for (a, b) in [(1, 3), (2, 5), (3, 4)] {
+    let algorithms = [
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow(Anchor::Epoch),
+        Algorithm::FixedWindow(Anchor::FirstHit),
+        Algorithm::SlidingWindowLog,
+        Algorithm::SlidingWindowCounter { segments: 1 },
+        Algorithm::SlidingWindowCounter { segments: 2 },
+        Algorithm::Concurrency,
+    ];
+    for algorithm in algorithms {
+        let mut questions = 0;
+        for (a, b, length) in [(1, 4, 4), (2, 4, 3)] {
             for denied in [Denied::Free, Denied::Charged] {
-                let build = |limit, burst, denied| {
-                    let builder = QuotaBuilder::new(algorithm, limit, Duration::from_nanos(8)).denied(denied);
-                    let bucket = algorithm == Algorithm::TokenBucket;
-                    if bucket { builder.burst(burst).build() } else { builder.build() }.ok()
+                if algorithm == Algorithm::Concurrency && denied == Denied::Charged {
+                    continue;
+                }
+                let build = |limit, other, denied| {
+                    let window = Duration::from_nanos(8);
+                    let builder = |limit| QuotaBuilder::new(algorithm, limit, window).denied(denied);
+                    let builder = match algorithm {
+                        Algorithm::TokenBucket => builder(limit).burst(other),
+                        // Queues of one T share a state.
+                        Algorithm::LeakyBucket => builder(2).queue(limit),
+                        Algorithm::Concurrency => builder(limit).lease(window),
+                        _ => builder(limit),
+                    };
+                    builder.build().expect("a quota")
                 };
                 let quotas = [build(a, b, denied), build(b, a, Denied::Free)];
-                let [Some(one), Some(other)] = quotas else { continue };
-                questions += explore(&[one, other], &State::default(), NOW, &mut Vec::new(), 4);
+                assert_eq!(quotas[0].identity(), quotas[1].identity());
+                questions += explore(&quotas, &State::default(), NOW, &mut Vec::new(), length);
             }
         }
+        assert!(questions > 80_000, "{questions} questions of {algorithm:?}");
     }
-    assert!(questions > 300_000, "{questions} questions");
 }
 
 fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, length: u32) -> u64 {
     let mut questions = 0;
     for gap_ns in [0, 1, 3] {
-        for (i, op) in (0..quotas.len()).flat_map(|i| [take(1), take(2), Op::Force { cost: 2 }].map(|op| (i, op))) {
+        for (i, op) in
+            (0..quotas.len()).flat_map(|i| [take(1), take(2), Op::Look, Op::Force { cost: 2 }].map(|op| (i, op)))
+        {
             let (mut state, now, quota) = (state.clone(), now + gap_ns, &quotas[i]);
             let left =
                 |state: &State| quotas.iter().map(|quota| ask_copy(state, quota, Op::Look, now).remaining).collect();
@@ -307,16 +409,18 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                 assert!(ask_copy(&state, quota, op, now + wait_ns).allowed);
                 assert!(!ask_copy(&state, quota, op, now + wait_ns - 1).allowed);
             }
-            let admitted = match op {
-                Op::Take { cost, .. } if decision.allowed => cost,
-                _ => 0,
+            let units = match op {
+                Op::Take { cost, .. } if decision.allowed => Units::Admitted(cost),
+                _ => Units::Charged,
             };
             let wrote = state != was;
             if wrote {
-                events.push(Event { at: now, admitted, quota: i });
+                events.push(Event { at: now, units, quota: i });
                 assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
             }
-            questions += 1 + if length > 1 { explore(quotas, &state, now, events, length - 1) } else { 0 };
+            // What follows a question that changed nothing, at the same time, follows none as well; so does what follows a look.
+            let differs = wrote || (gap_ns > 0 && op != Op::Look);
+            questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {
                 events.pop();
             }
@@ -352,19 +456,19 @@ proptest! {
     /// All fields of all answers under several quotas are those of the model.
     #[test]
     fn several_quotas_decide_as_the_model(
-        quotas in algorithms().prop_flat_map(tiny_quotas), steps in steps(),
+        quotas in algorithms().prop_flat_map(tiny_quotas),
+        steps in prop_oneof![steps().boxed(), steps_with_refunds().boxed()],
     ) {
         let (mut state, mut model, mut now) = (State::default(), support::model::Model::default(), 1_000);
+        let mut receipt = None;
         for (gap, quota, cost, kind, _) in steps {
             let quota = &quotas[quota % quotas.len()];
             now = gap.after(quota, now, 0);
             let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining).min(20);
-            let op = match kind {
-                Kind::Take => take(cost),
-                Kind::Look => Op::Look,
-                Kind::Force => Op::Force { cost },
-            };
-            prop_assert_eq!(ask(&mut state, quota, op, now), model.ask(quota, op, now));
+            let op = kind.op(cost, receipt);
+            let decision = ask(&mut state, quota, op, now);
+            prop_assert_eq!(decision, model.ask(quota, op, now));
+            receipt = decision.receipt.or(receipt);
         }
     }
 }
