@@ -45,7 +45,8 @@
 //!   `a_wait_is_exact_at_random_instants`.
 //! * Until then whoever asks for as much is refused too, unless something is given back, reset or
 //!   changed. `tests/waits.rs`: `a_refusal_holds_for_all_that_cost_as_much`.
-//! * `remaining` fits, one unit more does not, and it is never above the limit.
+//! * `remaining` fits, one unit more does not, and it is never above the limit. Where more than the
+//!   limit is used, as after it was lowered, it is 0.
 //!   `tests/properties.rs`: `what_remains_fits_and_one_more_does_not`.
 //! * A denied take costs nothing unless refusals are charged.
 //!   `tests/properties.rs`: `a_refusal_that_is_free_changes_nothing`.

@@ -138,6 +138,11 @@ impl DenyCache {
         let known: SmallVec<[Known; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
+        // A cost that never fits is refused by its quota alone, which says so even if nothing is known of its state.
+        let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
+        if !hits.iter().all(|hit| may_fit(hit) || is_known(hit)) {
+            return None;
+        }
         decisions.fill(Decision { reason: Reason::NotAsked, ..Decision::default() });
         let mut is_refused = false;
         for known in known {
@@ -335,6 +340,10 @@ fn room_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
 fn is_free(hit: &Hit<'_>) -> bool {
     let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
     takes_or_looks && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
+}
+
+fn may_fit(hit: &Hit<'_>) -> bool {
+    !matches!(hit.op, Op::Take { cost, .. } if cost > hit.quota.hard_capacity())
 }
 
 fn nanos(duration: Duration) -> u64 {

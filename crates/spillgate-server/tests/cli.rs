@@ -265,7 +265,8 @@ fn a_question_that_cannot_be_judged_has_the_mend_that_fits() {
 
 #[test]
 fn a_settings_file_among_the_rules_is_told_as_what_it_is() {
-    let folder = Folder::new(&[("spillgate.yaml", "http: off\nlimits: {body: 1MiB}\nstore: {url: memory}\n")]);
+    let folder =
+        Folder::new(&[("spillgate.yaml", "compat: envoy\nhttp: off\nlimits: {body: 1MiB}\nstore: {url: memory}\n")]);
     let said = folder.run("validate spillgate.yaml");
     assert_eq!(said.code, 2);
     assert!(said.stderr.contains("this looks like a settings file") && said.stderr.contains("--config"), "{said:?}");

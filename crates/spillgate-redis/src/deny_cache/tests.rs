@@ -145,6 +145,17 @@ fn a_sibling_is_reported_as_the_store_showed_it_until_this_node_takes_from_it() 
 }
 
 #[test]
+fn a_cost_that_never_fits_beside_a_known_refusal_is_the_stores_to_answer() {
+    let (narrow, wide) = (build(Quota::fixed_window(1, LONG)), build(Quota::fixed_window(5, LONG)));
+    let mut world = World::new(LONG);
+    world.exhaust(7, &narrow);
+    assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 5)]).is_some());
+    assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_none(), "no wait helps");
+    assert!(!world.ask(&[take(7, &narrow, 1), take(8, &wide, 1)]).0.allowed);
+    assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_some(), "the state of both is known");
+}
+
+#[test]
 fn what_may_end_otherwise_than_by_time_is_not_answered() {
     let mut world = World::new(LONG);
     let quotas = [

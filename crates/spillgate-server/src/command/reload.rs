@@ -88,7 +88,7 @@ impl Reloader {
             domains,
             rules = count,
             warnings,
-            "rules reloaded; settings are as they were at the start"
+            "rules reloaded; the settings in force are those of the start"
         );
         true
     }

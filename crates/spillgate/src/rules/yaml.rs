@@ -252,6 +252,10 @@ fn yaml_error(source: &Source, error: &Error) -> RulesError {
             let help = "put a value that starts with `*` in quotes (`value: \"*.com\"`), or name an anchor before it";
             Words::new("this alias (`*name`) has no anchor (`&name`)", "an alias", help)
         }
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            let help = "write out what it stands for, without itself";
+            Words::new("this alias (`*name`) stands for what it is a part of", "an alias", help)
+        }
         Error::Budget { breach, .. } => budget_words(breach),
         Error::MultipleDocuments { .. } => two_documents(),
         Error::Eof { .. } => Words::new("the file is empty", "here", "start with `domain: NAME`"),

@@ -87,6 +87,7 @@ impl Section {
 
 /// What a settings file has at its top and a rules file never does.
 const SETTINGS: &[&str] = &[
+    "compat",
     "http",
     "grpc",
     "admin",
@@ -96,6 +97,8 @@ const SETTINGS: &[&str] = &[
     "workers",
     "log_level",
     "log_format",
+    "on_store_failure",
+    "unmatched",
     "store",
     "memory",
     "headers",
@@ -114,11 +117,11 @@ pub(super) fn settings_key(file: &Node) -> Option<At> {
     let mut first = None;
     for (key, _) in map {
         let Value::Text { text, .. } = &key.value else { continue };
-        if Section::File.keys().contains(&&**text) {
-            return None;
-        }
-        if first.is_none() && SETTINGS.contains(&&**text) {
-            first = Some(key.at);
+        // `compat` and others are keys of both.
+        match (Section::File.keys().contains(&&**text), SETTINGS.contains(&&**text)) {
+            (true, false) => return None,
+            (false, true) if first.is_none() => first = Some(key.at),
+            _ => {}
         }
     }
     first
