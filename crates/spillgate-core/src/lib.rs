@@ -87,9 +87,9 @@
 //!   `late_requests_are_told_exact_waits_and_truthful_counts`; `tests/late_requests.rs`:
 //!   `late_requests_of_a_faster_quota_forgive_nothing`, `only_the_conversion_of_debt_knows_the_newest_time`,
 //!   `a_late_request_has_its_turn_in_a_queue_as_of_its_own_time`.
-//! * A clock that steps back refuses for no longer than the step. It never refuses for longer than two windows and a
-//!   segment. A bucket refuses for less than twice (2 * B * T and a second), by the quota that charged it last. A
-//!   penalty gets longer by a second at most, and a lease does not. `tests/clocks.rs`:
+//! * A clock that steps back refuses for no longer than the step. Windows, logs and counters then never refuse for longer
+//!   than two windows and a segment. A bucket refuses for less than twice (2 * B * T and a second), by the quota that
+//!   charged it last. A penalty gets longer by a second at most, and a lease does not. `tests/clocks.rs`:
 //!   `a_clock_that_steps_back_refuses_for_no_longer_than_the_step`,
 //!   `a_clock_that_steps_back_shuts_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second`,
 //!   `a_clock_that_steps_back_gifts_a_bucket_nothing`,

@@ -17,8 +17,9 @@ const MOVED: u64 = 1 << 62;
 /// Of the count of entries that have passed: a chain is shorter than a thousand.
 const PASSED_BITS: u32 = 20;
 const PASSED: u64 = (1 << PASSED_BITS) - 1;
-/// The lowest bits of the newest time at which a token bucket here was charged, in nanoseconds: they begin again each
-/// 73 minutes. What is older than that may look newer than it is, by a second at most, to one request in 4000.
+/// The lowest bits of the newest time at which a token bucket here was charged, in nanoseconds. They repeat every 73
+/// minutes. So a time that was noted longer ago may seem to lie ahead of a request, by a second at most. That happens to
+/// one request in 4000, and a charge under another T then leaves up to a second of the debt at the old T.
 const NEWEST: u64 = (1 << 42) - 1;
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();
 

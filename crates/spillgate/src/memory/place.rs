@@ -196,7 +196,8 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // What is packed of a bucket is no smaller; noting more is no mistake.
+        // The first number of a packed bucket is never below this. A window's may be above it too: its time is noted
+        // as well, which does no harm.
         if packed.first >= LEAST_BUCKET {
             bucket.note_time(now.as_nanos());
         }
