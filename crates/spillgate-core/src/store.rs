@@ -11,7 +11,7 @@ use crate::{Decision, Hit, OpKind, Quota, Time, Verdict};
 /// One call decides *all* hits of one request, all or nothing: every limit is checked before
 /// any is charged, in one atomic step. Every store gives the same decisions as
 /// [`decide`](crate::decide) on the same trace with the same `now`, as long as time does not go back: of a late request
-/// that makes debt drain faster it may know more ([`decide_late`](crate::decide_late)).
+/// that changes how fast debt drains it may know more ([`decide_late`](crate::decide_late)).
 pub trait Store: Send + Sync {
     /// Whether this store can serve `op` on `quota`: for those who load rules to ask, so that a
     /// rule that cannot work is a load error and not a surprise.

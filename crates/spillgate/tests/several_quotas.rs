@@ -55,6 +55,23 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
     }
 }
 
+/// A request is late for a bucket; the queue beside it tells its turn as of the request's own time.
+#[test]
+fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {
+    let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
+    let queue = Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue");
+    for (max_wait_ns, expected) in [(299, (false, 0)), (300, (true, 300))] {
+        let store = MemoryStore::new(MemoryOptions::default());
+        assert!(take(&store, 7, &slow, 2, NOW).allowed && take(&store, 8, &queue, 1, NOW - SECOND_NS).allowed);
+        let wait = Op::Take { cost: 1, max_wait_ns };
+        let hits = [(7, &fast, Op::take(1)), (8, &queue, wait)];
+        let hits = hits.map(|(key, quota, op)| Hit::new(key, quota, op, Binding::Enforce));
+        let mut decisions = [Decision::default(); 2];
+        let verdict = store.decide_now(Time::from_nanos(NOW - 300), &hits, &mut decisions).expect("well formed");
+        assert_eq!((verdict.allowed, verdict.delay_ns), expected, "{decisions:?}");
+    }
+}
+
 /// What a table knows of the newest time moves with its entries.
 #[test]
 fn a_table_that_grows_knows_the_newest_time_still() {

@@ -101,7 +101,7 @@ impl MemoryStore {
     ///
     /// All of the file is read and checked before there is a store: it is taken over as a whole or not at
     /// all. The bounds may be others than then; states that they have no room for are left out. Times in
-    /// the file are wall times: after a clock was set back, states last no longer than their quotas allow.
+    /// the file are wall times: after a clock was set back, states are cut as those of a store that runs.
     ///
     /// # Errors
     /// There is no file, or it is not a whole snapshot of this format.
