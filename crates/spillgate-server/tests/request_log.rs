@@ -90,12 +90,12 @@ fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warni
             assert_eq!(answer.overall_code() == Code::Ok, cost == 0);
         }
     });
-    let warning = server.process.logged("never refused");
+    let warning = server.process.logged("apply_on_stream_done");
     for part in ["WARN", r#"domain="api" rule="user_id""#, "rules.yaml:3", "`post_paid: true`"] {
         assert!(warning.contains(part), "{part}: {warning}");
     }
     let lines = server.process.stderr();
-    assert_eq!(lines.iter().filter(|line| line.contains("never refused")).count(), 1, "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("apply_on_stream_done")).count(), 1, "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("secret")), "{lines:#?}");
 }
 
