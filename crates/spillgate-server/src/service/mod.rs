@@ -238,7 +238,8 @@ impl<C: Clock> Service<C> {
         Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
     }
 
-    /// Asks for limits that the caller names itself, which the log shows by bucket and key where they are `named`; releases and renewals too.
+    /// Asks for limits that the caller names itself; releases and renewals too. For the log, `named` is a limit's bucket and
+    /// key.
     ///
     /// # Errors
     /// There are too many hits, or the store failed.
