@@ -80,8 +80,6 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         options.keys
     );
     let (kinds, mut above) = (kinds()?, Vec::new());
-    // What the server needs for its connections and scripts is no key's.
-    runtime.block_on(fill(&store, &kinds[0], options.keys))?;
     for kind in kinds {
         let figures = measure(&mut redis, &runtime, &store, &kind, options.keys)?;
         let _ = writeln!(
@@ -127,6 +125,8 @@ fn measure(
     kind: &Kind,
     keys: u32,
 ) -> Result<Figures, String> {
+    // What the server needs for its connections and scripts is no key's; it frees buffers that were idle for seconds.
+    runtime.block_on(fill(store, kind, keys))?;
     redis.run::<()>(&["FLUSHALL", "SYNC"])?;
     let before = redis.info::<u64>("used_memory")?;
     runtime.block_on(fill(store, kind, keys))?;
