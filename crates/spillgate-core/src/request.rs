@@ -185,8 +185,9 @@ pub fn decide(
 ///
 /// Each algorithm bears late requests by itself, with one exception: a charge that makes a bucket's debt drain faster
 /// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. So a
-/// charge converts only the debt that is left at `newest`. Everything else is decided as of `now`. A `newest` more than
-/// a second ahead is ignored: then the clock was set back.
+/// charge converts only the debt that is left at `newest`. So it does to a slower T, which would count twice what drains
+/// until then. The store has to remember `newest` for all states of the request. Everything else is decided as of `now`.
+/// A `newest` more than a second ahead is ignored: then the clock was set back.
 ///
 /// # Panics
 /// As [`decide`].

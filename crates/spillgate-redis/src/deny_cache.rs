@@ -140,7 +140,7 @@ impl DenyCache {
         let now = known.iter().map(|known| known.now).max()?;
         // A cost that never fits is refused by its quota alone, which says so even if nothing is known of its state.
         let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
-        if !hits.iter().all(|hit| may_fit(hit) || is_known(hit)) {
+        if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
         }
         decisions.fill(Decision { reason: Reason::NotAsked, ..Decision::default() });
@@ -342,8 +342,11 @@ fn is_free(hit: &Hit<'_>) -> bool {
     takes_or_looks && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
 }
 
-fn may_fit(hit: &Hit<'_>) -> bool {
-    !matches!(hit.op, Op::Take { cost, .. } if cost > hit.quota.hard_capacity())
+/// Whether the takes on the hit's state could fit on an empty one.
+fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
+    let cost = |(_, hit): (_, &Hit<'_>)| if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
+    let sum = on_state(hits, hit.state_key()).map(cost).fold(0, u64::saturating_add);
+    sum <= hit.quota.hard_capacity()
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -10,7 +10,8 @@
 //! bucket. The body is then always there; it is zeros where nothing counts. The length of a value tells which parts it has.
 //!
 //! States that older servers wrote are read too. They have no b and no length of a penalty, and a penalty alone has no body.
-//! An older server takes no string of ours for one of its own: it has an error, and answers by `on_store_failure`.
+//! Windows and counters without a penalty are as they were. For a bucket of ours, and for a string under a penalty, an older
+//! server has an error, and answers by `on_store_failure`.
 //!
 //! Logs are lists and leases hashes (`log.lua`, `leases.lua`). Of them a script tells no more than its request asks
 //! for, and of that a state is made that decides it as the whole would:

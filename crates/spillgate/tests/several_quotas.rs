@@ -55,6 +55,38 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
     }
 }
 
+/// A key with all its bits spread, so that it is in a bucket of slots of its own.
+fn spread(key: u64) -> u128 {
+    u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+}
+
+/// A store of so many keys that any two are likely to be in other buckets of slots.
+fn filled() -> MemoryStore {
+    let (store, wide) = (MemoryStore::new(MemoryOptions::default()), bucket(1, 3600 * SECOND_NS, 10));
+    for key in 1000..3000 {
+        take(&store, spread(key), &wide, 1, NOW - 60 * SECOND_NS);
+    }
+    store
+}
+
+/// A request is late for one of its two states only. What it leaves unconverted in the other one must stay so.
+#[test]
+fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
+    let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
+    let (store, wide) = (filled(), bucket(1000, SECOND_NS, 10_000));
+    let mut admitted = u64::from(take(&store, spread(7), &fast, 1000, NOW).allowed) * 1000;
+    assert!(take(&store, spread(8), &wide, 1, NOW + SECOND_NS - 1).allowed);
+    for _ in 0..20 {
+        let hits =
+            [(7, &slow), (8, &wide)].map(|(key, quota)| Hit::new(spread(key), quota, Op::take(1), Binding::Enforce));
+        let verdict = store.decide_now(Time::from_nanos(NOW), &hits, &mut [Decision::default(); 2]);
+        admitted += u64::from(verdict.expect("well formed").allowed);
+        admitted += u64::from(take(&store, spread(7), &fast, 980, NOW).allowed) * 980;
+    }
+    // The larger burst, and twice what comes in the second that requests are late.
+    assert!(admitted <= 2000 + 2 * 1000, "{admitted} admitted");
+}
+
 /// A request is late for a bucket; the queue beside it tells its turn as of the request's own time.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {

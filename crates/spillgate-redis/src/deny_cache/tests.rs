@@ -151,6 +151,7 @@ fn a_cost_that_never_fits_beside_a_known_refusal_is_the_stores_to_answer() {
     world.exhaust(7, &narrow);
     assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 5)]).is_some());
     assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_none(), "no wait helps");
+    assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 3), take(8, &wide, 3)]).is_none(), "nor for both");
     assert!(!world.ask(&[take(7, &narrow, 1), take(8, &wide, 1)]).0.allowed);
     assert!(world.known(&[take(7, &narrow, 1), take(8, &wide, 6)]).is_some(), "the state of both is known");
 }

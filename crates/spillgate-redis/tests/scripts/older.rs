@@ -136,7 +136,7 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
 
 /// An older server knows bodies of 18, 16 and 8 + 5n or 8 + 7n bytes, alone or before 9 more.
 #[test]
-fn no_older_server_takes_a_state_of_ours_for_its_own() {
+fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let mut lengths = Vec::new();

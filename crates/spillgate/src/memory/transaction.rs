@@ -171,8 +171,9 @@ impl MemoryStore {
         } else {
             decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
         };
+        // All remember the time up to which debt was not converted, also those that have known an older one.
         for ((m, (held, place)), state) in members().zip(states) {
-            self.put(m.home, &locked[*held], (m.key, place), state, (m.quota, now));
+            self.put(m.home, &locked[*held], (m.key, place), state, (m.quota, newest));
         }
         Ok((verdict, places.iter().map(|(_, place)| place.new).collect()))
     }
