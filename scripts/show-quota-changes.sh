@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 test=(cargo test --release --locked)
-"${test[@]}" --package spillgate-core --all-features --test several_quotas
+"${test[@]}" --package spillgate-core --all-features --test several_quotas --test late_requests
 "${test[@]}" --package spillgate --test several_quotas
 SEVERAL_QUOTAS_ASKED="${SEVERAL_QUOTAS_ASKED:-1000}" \
   "${test[@]}" --package spillgate-redis --test exactness several_quotas -- --nocapture

@@ -76,7 +76,8 @@
 //!   `tests/requests.rs`: `a_quota_change_neither_forgives_nor_multiplies`, `a_changed_window_counts_anew`.
 //! * No question under one quota lowers what was counted under another, except refunds and resets: in any interval of
 //!   length s at most the largest depth and s times the largest rate is admitted, and what was given back in it. Depth and
-//!   rate are those of the quotas that took or forced in it (windows, counters and logs: the bound of the largest limit). `tests/several_quotas.rs`:
+//!   rate are those of the quotas that took or forced in it. For windows, counters and logs it is the bound of the
+//!   largest limit. `tests/several_quotas.rs`:
 //!   `several_quotas_keep_the_bound_of_the_largest`, `no_question_lowers_what_was_counted_under_another_quota`,
 //!   `what_another_quota_refuses_changes_nothing_and_its_wait_is_exact`, `a_limit_cut_and_restored_admits_nothing_extra`,
 //!   `several_quotas_reach_the_bound_of_the_largest`, `every_small_trace_of_two_quotas`,

@@ -184,10 +184,10 @@ pub fn decide(
 /// as far as it knows, on the states of this request.
 ///
 /// Each algorithm bears late requests by itself, with one exception: a charge that makes a bucket's debt drain faster
-/// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. So a
-/// charge converts only the debt that is left at `newest`. So it does to a slower T, which would count twice what drains
-/// until then. The store has to remember `newest` for all states of the request. Everything else is decided as of `now`.
-/// A `newest` more than a second ahead is ignored: then the clock was set back.
+/// would forgive d * (1/T' - 1/T) units where its request is late by d, each time that two quotas take turns. A charge
+/// that makes it drain slower would count twice what drains until `newest`. So a charge converts only the debt that is
+/// left at `newest`, and the store has to remember that time for all states of the request. Everything else is decided as
+/// of `now`. A `newest` more than a second ahead is ignored: then the clock was set back.
 ///
 /// # Panics
 /// As [`decide`].

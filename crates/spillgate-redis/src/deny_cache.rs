@@ -184,8 +184,8 @@ impl DenyCache {
         Question { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Locks nothing while the set keeps nothing. What is too old at that time goes too, so that a set does not keep for ever
-    /// what nobody asks about.
+    /// Locks nothing while the set keeps nothing. What is too old at that time goes too, so that a set does not keep
+    /// for ever what is no longer asked about.
     fn forget(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set(state_key) else { return };
         if set.generation.fetch_add(FORGOTTEN, Ordering::AcqRel) & KEEPS == 0 {

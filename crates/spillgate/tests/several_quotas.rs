@@ -60,7 +60,7 @@ fn spread(key: u64) -> u128 {
     u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-/// A store of so many keys that any two are likely to be in other buckets of slots.
+/// A store of 2000 keys: two keys that are spread are then likely to be in different buckets of slots.
 fn filled() -> MemoryStore {
     let (store, wide) = (MemoryStore::new(MemoryOptions::default()), bucket(1, 3600 * SECOND_NS, 10));
     for key in 1000..3000 {

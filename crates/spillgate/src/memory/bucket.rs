@@ -244,8 +244,8 @@ impl Bucket {
         true
     }
 
-    /// Copies a slot of `from` as it is into a free one of this bucket; false if there is none. Of the newest times of
-    /// both the newer is kept.
+    /// Copies a slot of `from` as it is into a free one of this bucket; false if there is none. This bucket
+    /// then keeps the newer of both newest times.
     #[inline]
     pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize, now_ns: u64) -> bool {
         let Some(free) = self.free_slot(width) else { return false };

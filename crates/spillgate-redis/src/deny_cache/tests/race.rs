@@ -69,7 +69,7 @@ fn a_question_of_which_nothing_is_kept_takes_no_lock() {
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
         drop(asker.question(&[take(7, &quota, 1)], asker.start));
-        asked.send(()).expect("somebody waits for it");
+        asked.send(()).expect("the other thread receives it");
     });
     is_asked.recv_timeout(SECOND * 60).expect("it waits for the lock");
     drop(held);
