@@ -51,7 +51,7 @@ struct HitPlan {
 enum OpPlan {
     Take { cost: u16, max_wait_ns: u64 },
     TakeAny { cost: u64 },
-    Look,
+    Peek,
     Force { cost: u64 },
     Refund { cost: u64, receipt: Option<u8> },
     RefundAny { cost: u64, at: u64, mark: u64 },
@@ -96,7 +96,7 @@ impl OpPlan {
         Some(match *self {
             OpPlan::Take { cost, max_wait_ns } => Op::Take { cost: u64::from(cost), max_wait_ns },
             OpPlan::TakeAny { cost } => Op::take(cost),
-            OpPlan::Look => Op::Look,
+            OpPlan::Peek => Op::Peek,
             OpPlan::Force { cost } => Op::Force { cost },
             OpPlan::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.and_then(known) },
             OpPlan::RefundAny { cost, at, mark } => {

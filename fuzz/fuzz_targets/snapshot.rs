@@ -263,7 +263,7 @@ fuzz_target!(|input: Input| {
     assert_eq!((again.len(), report.stale, report.left_out), (saved.entries, 0, 0));
     let receipt = Receipt { at: Time::from_nanos(input.receipt.0.number()), mark: input.receipt.1.number() };
     let refund = Op::Refund { cost: 1, receipt: Some(receipt) };
-    for op in [Op::Look, Op::Renew { receipt }, refund, Op::Force { cost: u64::MAX }] {
+    for op in [Op::Peek, Op::Renew { receipt }, refund, Op::Force { cost: u64::MAX }] {
         for (key, _) in KEYS {
             quotas.iter().for_each(|quota| _ = ask(&again, key, quota, op, now));
         }

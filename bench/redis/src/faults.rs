@@ -194,7 +194,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
 }
 
 fn name(key: u128, quota: &Quota) -> Name {
-    Name::of(&Hit::new(key, quota, Op::Look, Binding::Enforce))
+    Name::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce))
 }
 
 /// Keys that a cluster's first primary has.

@@ -395,7 +395,7 @@ fn parse_hit<'q>(
     }
     let quota = quotas.get(quota).ok_or(format!("there is no quota {quota:?}"))?;
     let op = match verb {
-        "look" => Op::Look,
+        "look" => Op::Peek,
         "force" => Op::Force { cost },
         "refund" => Op::Refund { cost, receipt },
         "renew" => Op::Renew { receipt: receipt.ok_or("renew needs a receipt")? },

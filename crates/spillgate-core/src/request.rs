@@ -19,7 +19,7 @@ pub enum Op {
         max_wait_ns: u64,
     },
     /// See what is left; refused only while more than the capacity is used. Changes nothing.
-    Look,
+    Peek,
     /// Charge units that were used already; cannot be refused.
     Force {
         /// Units.
@@ -53,7 +53,7 @@ impl Op {
     #[must_use]
     pub const fn kind(&self) -> OpKind {
         match self {
-            Op::Take { cost: 0, .. } | Op::Look => OpKind::Look,
+            Op::Take { cost: 0, .. } | Op::Peek => OpKind::Peek,
             Op::Take { .. } => OpKind::Take,
             Op::Force { .. } => OpKind::Force,
             Op::Refund { .. } => OpKind::Refund,
@@ -65,7 +65,7 @@ impl Op {
     const fn cost(&self) -> u64 {
         match *self {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
-            Op::Look | Op::Renew { .. } | Op::Reset => 0,
+            Op::Peek | Op::Renew { .. } | Op::Reset => 0,
         }
     }
 
@@ -90,7 +90,7 @@ impl Op {
 #[allow(missing_docs)]
 pub enum OpKind {
     Take,
-    Look,
+    Peek,
     Force,
     Refund,
     Renew,
@@ -235,7 +235,7 @@ pub fn decide_late(
             retell(state, hit, cost, now, &mut decisions[i]);
         }
         // A look shows the state before, unless it was refused: that may have started a penalty.
-        if hit.op.kind() != OpKind::Look || !decisions[i].allowed {
+        if hit.op.kind() != OpKind::Peek || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }
     }
@@ -262,7 +262,7 @@ fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
         // Before any take is charged: all takes of a request on one queue have the same turn.
         decision.delay_ns = state.delay_ns(hit.quota, now);
     }
-    if hit.op.kind() == OpKind::Look {
+    if hit.op.kind() == OpKind::Peek {
         // The others are told what is left when the whole request has taken effect.
         report(state, hit, now, &mut decision);
     }
@@ -272,7 +272,7 @@ fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
 #[inline]
 fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<(Reason, Wait)> {
     match hit.op {
-        Op::Take { cost: 0, .. } | Op::Look => state.refusal(hit.quota, 0, u64::MAX, now),
+        Op::Take { cost: 0, .. } | Op::Peek => state.refusal(hit.quota, 0, u64::MAX, now),
         Op::Take { max_wait_ns, .. } => state.refusal(hit.quota, cost, max_wait_ns, now),
         Op::Renew { receipt } => state.renewal_refusal(hit.quota, receipt, now),
         Op::Force { .. } if !hit.quota.supports(OpKind::Force) => Some((Reason::Unsupported, Wait::Never)),

@@ -50,7 +50,7 @@ fn admitted(quota: &Quota, start: u64, steps: &[(Gap, Cost)]) -> Vec<Event> {
     let mut events = Vec::new();
     for (gap, cost) in steps {
         now = gap.after(quota, now, wait_ns);
-        let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+        let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
         let decision = ask(&mut state, quota, take(cost), now);
         if decision.allowed {
             events.push(Event { at: now, admitted: cost, leaves_at: now + decision.delay_ns });
@@ -167,7 +167,7 @@ proptest! {
             }
             let sum: u64 = held.iter().map(|(_, cost, _)| cost).sum();
             prop_assert!(sum <= places);
-            prop_assert_eq!(ask_copy(&state, &quota, Op::Look, now).remaining, places - sum, "none is lost either");
+            prop_assert_eq!(ask_copy(&state, &quota, Op::Peek, now).remaining, places - sum, "none is lost either");
         }
     }
 }
@@ -185,7 +185,7 @@ fn quota(algorithm: Algorithm) -> Quota {
 fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u64>) -> (u64, u128) {
     let (mut first, mut last, mut sum) = (None, 0, 0);
     for at in times {
-        let Decision { remaining, .. } = ask_copy(state, quota, Op::Look, at);
+        let Decision { remaining, .. } = ask_copy(state, quota, Op::Peek, at);
         if remaining > 0 {
             assert!(ask(state, quota, take(remaining), at).allowed);
             sum += u128::from(remaining);

@@ -61,7 +61,7 @@ proptest! {
         for (gap, cost, late) in steps {
             now = gap.after(&quota, now, wait_ns);
             let late = now.max(newest) - share_of(late_most_ns, late);
-            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Look, late).remaining);
+            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Peek, late).remaining);
             let decision = ask(&mut state, &quota, take(cost), late);
             if decision.allowed {
                 newest = newest.max(late);
@@ -90,7 +90,7 @@ proptest! {
         for (gap, cost, late) in steps {
             now = gap.after(&quota, now, wait_ns);
             let late = now - share_of(quota.window_ns(), late);
-            let left = ask_copy(&state, &quota, Op::Look, late).remaining;
+            let left = ask_copy(&state, &quota, Op::Peek, late).remaining;
             prop_assert!(left == 0 || ask_copy(&state, &quota, take(left), late).allowed);
             prop_assert!(!ask_copy(&state, &quota, take(left + 1), late).allowed);
             let op = take(cost.units(&quota, left));
@@ -145,7 +145,7 @@ proptest! {
     ) {
         let (state, now) = after(&quota, &steps);
         let step_ns = share_of(quota.window_ns(), step_ns);
-        let [debt, then] = [now, now - step_ns].map(|at| ask_copy(&state, &quota, Op::Look, at).reset_after_ns);
+        let [debt, then] = [now, now - step_ns].map(|at| ask_copy(&state, &quota, Op::Peek, at).reset_after_ns);
         let most = most_debt_ns(&quota);
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
@@ -158,7 +158,7 @@ proptest! {
         let (mut state, now) = after(&quota, &steps);
         ask(&mut state, &quota, take(1), now);
         let then = now - share_of(quota.window_ns(), step_ns) - quota.window_ns() - quota.interval_ns();
-        for op in [take(1), take(quota.capacity()), Op::Look] {
+        for op in [take(1), take(quota.capacity()), Op::Peek] {
             prop_assert_eq!(ask_copy(&state, &quota, op, then), ask(&mut State::default(), &quota, op, then));
         }
     }
@@ -178,7 +178,7 @@ proptest! {
         for (i, (gap, cost)) in steps.iter().enumerate() {
             real = gap.after(&quota, real, wait_ns);
             let now = if i < jump_at { real } else { real + jump_ns };
-            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Look, now).remaining);
+            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Peek, now).remaining);
             let decision = ask(&mut state, &quota, take(cost), now);
             if decision.allowed {
                 events.push((real, cost, i >= jump_at));
@@ -223,7 +223,7 @@ proptest! {
         let quota = Quota::concurrency(1).lease(span).build().expect("places");
         let mut state = State::default();
         ask(&mut state, &quota, take(1), NOW);
-        prop_assert_eq!(ask(&mut state, &quota, Op::Look, then).reset_after_ns, until);
+        prop_assert_eq!(ask(&mut state, &quota, Op::Peek, then).reset_after_ns, until);
         prop_assert!(!ask_copy(&state, &quota, take(1), then + until - 1).allowed);
         prop_assert!(ask_copy(&state, &quota, take(1), then + until).allowed);
     }

@@ -34,7 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn op_of((_, kind, cost, which): Step, receipts: &[Receipt]) -> Op {
     let receipt = receipts.iter().rev().nth(which.into()).copied();
     match (kind, receipt) {
-        (0, _) => Op::Look,
+        (0, _) => Op::Peek,
         (1 | 2, _) => Op::Force { cost },
         (3, _) => Op::Refund { cost, receipt: None },
         (4, _) => Op::Refund { cost, receipt },

@@ -26,7 +26,7 @@ enum Letter {
     Take(u64),
     /// By somebody who does not wait.
     TakeNow(u64),
-    Look,
+    Peek,
     Force(u64),
     RefundLast(u64),
     RefundAny(u64),
@@ -42,7 +42,7 @@ impl Letter {
             (Letter::RefundLast(cost), Some(_)) => Op::Refund { cost, receipt },
             (Letter::RefundAny(cost), _) => Op::Refund { cost, receipt: None },
             (Letter::RenewLast, Some(receipt)) => Op::Renew { receipt },
-            (Letter::Look | Letter::RefundLast(_) | Letter::RenewLast, _) => Op::Look,
+            (Letter::Peek | Letter::RefundLast(_) | Letter::RenewLast, _) => Op::Peek,
         }
     }
 }
@@ -70,7 +70,7 @@ impl Node {
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.denied() == Denied::Free && quota.penalty_ns() == 0 {
             let mut looked = self.state.clone();
-            ask(&mut looked, quota, Op::Look, next.now);
+            ask(&mut looked, quota, Op::Peek, next.now);
             assert_eq!(looked, next.state);
         }
     }
@@ -191,7 +191,7 @@ fn every_small_trace_of_segments() {
 
 #[test]
 fn every_small_trace_of_leases() {
-    let letters = [Letter::Take(1), Letter::Take(2), Letter::Look, Letter::RefundLast(1), Letter::RenewLast];
+    let letters = [Letter::Take(1), Letter::Take(2), Letter::Peek, Letter::RefundLast(1), Letter::RenewLast];
     let start = Node { now: 121, ..Node::default() };
     let explore_one = |quota: Quota| {
         let lease = quota.lease_ns() as i64;

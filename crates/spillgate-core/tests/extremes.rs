@@ -205,7 +205,7 @@ fn windows_end_when_they_should_at_all_extremes() {
         let wait_of = |builder: QuotaBuilder| {
             let (quota, mut state) = (builder.build().expect("a quota"), State::default());
             assert!(ask(&mut state, &quota, take(1), now).allowed);
-            assert_eq!(state.expires_at(&quota) - now, ask_copy(&state, &quota, Op::Look, now).reset_after_ns);
+            assert_eq!(state.expires_at(&quota) - now, ask_copy(&state, &quota, Op::Peek, now).reset_after_ns);
             ask(&mut state, &quota, take(1), now).retry_after
         };
         let fixed = || Quota::fixed_window(1, span);

@@ -106,7 +106,7 @@ fn waits_are_rounded_up_and_what_is_left_down() {
     let refused = ask(&mut state, &quota, take(1), SECOND_NS / 3 - 1);
     assert_eq!(refused.retry_after, Wait::After(2));
     assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
-    assert_eq!(ask(&mut state, &quota, Op::Look, 666_666_667).remaining, 1, "1.99 units are 1");
+    assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units are 1");
     // The window index is that of Euclid: the last nanosecond of a window is not in the next.
     let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
     let mut state = State::default();
@@ -122,9 +122,9 @@ fn a_state_lives_until_its_last_nanosecond_is_over() {
         let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + 3);
         while ask(&mut state, &quota, take(1), now).allowed {}
         let end = state.expires_at(&quota);
-        assert_eq!(ask_copy(&state, &quota, Op::Look, end - 1).reset_after_ns, 1, "{algorithm:?}");
-        assert_eq!(ask_copy(&state, &quota, Op::Look, end).reset_after_ns, 0, "{algorithm:?}");
-        assert_eq!(ask_copy(&state, &quota, Op::Look, end).remaining, quota.capacity());
+        assert_eq!(ask_copy(&state, &quota, Op::Peek, end - 1).reset_after_ns, 1, "{algorithm:?}");
+        assert_eq!(ask_copy(&state, &quota, Op::Peek, end).reset_after_ns, 0, "{algorithm:?}");
+        assert_eq!(ask_copy(&state, &quota, Op::Peek, end).remaining, quota.capacity());
     }
 }
 
@@ -145,7 +145,7 @@ fn after_any_idle_time_the_burst_is_b_and_never_b_and_one() {
             let quota = quota(algorithm, 10, Duration::from_micros(1));
             let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + idle_ns + 2_000);
             ask(&mut state, &quota, take(1), now - idle_ns - 2_000);
-            let look = ask(&mut state, &quota, Op::Look, now);
+            let look = ask(&mut state, &quota, Op::Peek, now);
             assert_eq!((look.remaining, look.limit), (quota.capacity(), quota.capacity()), "{algorithm:?}");
             let admitted = (0..20).filter(|_| ask(&mut state, &quota, take(1), now).allowed).count() as u64;
             assert_eq!(admitted, quota.capacity(), "{algorithm:?} after {idle_ns} ns");
@@ -193,12 +193,12 @@ fn a_quota_change_neither_forgives_nor_multiplies_debt() {
     let [slow, fast] = [10, 1_000].map(|limit| per_second(limit).build().expect("a quota"));
     let mut state = State::default();
     ask(&mut state, &slow, take(10), 0);
-    assert_eq!(ask(&mut state, &fast, Op::Look, 0).remaining, 990, "ten units, not a second's worth");
+    assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units, not a second's worth");
     assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
     // There and back a hundred times: no more than rounding, and never less debt.
     for _ in 0..100 {
-        ask(&mut state, &fast, Op::Look, 0);
-        ask(&mut state, &slow, Op::Look, 0);
+        ask(&mut state, &fast, Op::Peek, 0);
+        ask(&mut state, &slow, Op::Peek, 0);
     }
     assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
 }
@@ -257,7 +257,7 @@ fn quotas_of_other_windows_and_kinds_share_no_counter() {
         .flat_map(|a| [1, 60, 3600].map(|seconds| quota(a, 5, Duration::from_secs(seconds))))
         .collect();
     let keys: std::collections::BTreeSet<u128> =
-        quotas.iter().map(|q| Hit::new(7, q, Op::Look, Binding::Enforce).state_key()).collect();
+        quotas.iter().map(|q| Hit::new(7, q, Op::Peek, Binding::Enforce).state_key()).collect();
     assert_eq!(keys.len(), quotas.len());
 }
 

@@ -50,7 +50,7 @@ fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
             let late = Time::from_nanos(now - SECOND_NS);
             let verdict = decide_late(&mut states, &[0, 0], &hits, late, Time::from_nanos(now), &mut decisions);
             assert!(verdict.allowed);
-            assert_eq!(ask(&mut states[0], &slow, Op::Look, now).remaining, slow.capacity() - used - 2);
+            assert_eq!(ask(&mut states[0], &slow, Op::Peek, now).remaining, slow.capacity() - used - 2);
         }
     }
 }
@@ -133,7 +133,7 @@ proptest! {
         let (before, after) = (bucket(before, 1, 20), bucket(after, 1, burst));
         let mut states = vec![State::default()];
         ask(&mut states[0], &before, take(used), NOW);
-        let units = |state: &State, quota: &Quota, cost: Cost| cost.units(quota, ask_copy(state, quota, Op::Look, NOW).remaining);
+        let units = |state: &State, quota: &Quota, cost: Cost| cost.units(quota, ask_copy(state, quota, Op::Peek, NOW).remaining);
         let mut hits = vec![Hit::new(1, &after, take(1), Binding::Enforce)];
         for (quota, used, cost) in &others {
             let mut state = State::default();

@@ -30,7 +30,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         16 => Just(OpKind::Take),
         4 => Just(OpKind::Refund),
         3 => Just(OpKind::Renew),
-        2 => Just(OpKind::Look),
+        2 => Just(OpKind::Peek),
         2 => Just(OpKind::Force),
     ];
     let cost = prop_oneof![6 => 1..=3u64, 1 => 0..=12u64];
@@ -53,7 +53,7 @@ fn assert_as_the_model(quotas: &[Quota], start: u64, steps: &[Step]) -> Result<(
             (OpKind::Refund, receipt) => Op::Refund { cost: step.cost, receipt },
             (OpKind::Renew, Some(receipt)) => Op::Renew { receipt },
             (OpKind::Force, _) => Op::Force { cost: step.cost },
-            (OpKind::Look, _) => Op::Look,
+            (OpKind::Peek, _) => Op::Peek,
             _ => Op::Take { cost: step.cost, max_wait_ns: step.max_wait_ns },
         };
         let answer = ask(&mut state, quota, op, now);
@@ -137,8 +137,8 @@ proptest! {
         ask(&mut state, &quota, Op::Refund { cost, receipt: Some(receipt) }, now);
         for later in 0..100 {
             let (with, alone) = (
-                ask_copy(&state, &quota, Op::Look, now + later),
-                ask_copy(&without, &quota, Op::Look, now + later),
+                ask_copy(&state, &quota, Op::Peek, now + later),
+                ask_copy(&without, &quota, Op::Peek, now + later),
             );
             prop_assert_eq!(with.remaining, alone.remaining, "{} ns later", later);
         }
@@ -181,10 +181,10 @@ fn a_full_house_of_leases_is_counted_right() {
     let refund = Op::Refund { cost: 1, receipt: Some(receipts[9]) };
     assert_eq!(ask(&mut state, &quota, refund, now).remaining, 1);
     // Of the first hundred one was renewed and one was given back.
-    assert_eq!(ask(&mut state, &quota, Op::Look, quota.lease_ns() + 990).remaining, 99);
-    assert_eq!(ask(&mut state, &quota, Op::Look, quota.lease_ns() + now - 1).remaining, PLACES - 1);
+    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + 990).remaining, 99);
+    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now - 1).remaining, PLACES - 1);
     assert_eq!(
-        ask(&mut state, &quota, Op::Look, quota.lease_ns() + now),
+        ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now),
         Decision { limit: PLACES, remaining: PLACES, ..Decision::default() }
     );
 }

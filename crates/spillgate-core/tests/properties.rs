@@ -11,13 +11,13 @@ use support::{
 /// A state that is past `expires_at` is as good as none, and not before.
 fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseError> {
     let expires_at = state.expires_at(quota);
-    let left = ask_copy(state, quota, Op::Look, now).reset_after_ns;
+    let left = ask_copy(state, quota, Op::Peek, now).reset_after_ns;
     prop_assert_eq!(expires_at.saturating_sub(now), left, "expires_at is reset_after");
     if left > 0 {
-        prop_assert!(ask_copy(state, quota, Op::Look, expires_at - 1).reset_after_ns == 1);
+        prop_assert!(ask_copy(state, quota, Op::Peek, expires_at - 1).reset_after_ns == 1);
     }
     let then = expires_at.max(now);
-    for op in [Op::Look, take(1), take(quota.capacity()), Op::Force { cost: 3 }] {
+    for op in [Op::Peek, take(1), take(quota.capacity()), Op::Force { cost: 3 }] {
         let (mut old, mut new) = (state.clone(), State::default());
         prop_assert_eq!(ask(&mut old, quota, op, then), ask(&mut new, quota, op, then));
         let late = then.saturating_add(quota.window_ns() / 3);
@@ -28,7 +28,7 @@ fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseE
 
 /// `remaining` fits, and one more does not.
 fn assert_truthful(state: &State, quota: &Quota, now: u64) -> Result<u64, TestCaseError> {
-    let look = ask_copy(state, quota, Op::Look, now);
+    let look = ask_copy(state, quota, Op::Peek, now);
     prop_assert!(look.remaining <= look.limit && look.limit == quota.capacity());
     if look.remaining > 0 {
         prop_assert!(ask_copy(state, quota, take(look.remaining), now).allowed, "remaining fits: {look:?}");
@@ -66,7 +66,7 @@ fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Resul
     let mut events: Vec<(u64, u64, u64)> = Vec::new();
     for (gap, cost, kind) in steps {
         now = gap.after(quota, now, wait_ns);
-        let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+        let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
         let op = match kind {
             Kind::Take => take(cost),
             Kind::Force => Op::Force { cost },
@@ -131,7 +131,7 @@ proptest! {
     ) {
         walk(&quota, start, &steps, |state, quota, now| {
             let mut looked = state.clone();
-            let look = ask(&mut looked, quota, Op::Look, now);
+            let look = ask(&mut looked, quota, Op::Peek, now);
             for cost in [look.remaining + 1, quota.hard_capacity(), quota.hard_capacity() + 1, u64::MAX] {
                 let mut asked = looked.clone();
                 if cost > 0 && !ask(&mut asked, quota, take(cost), now).allowed {
@@ -148,13 +148,13 @@ proptest! {
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
     ) {
         walk(&quota, start, &steps, |state, quota, now| {
-            let left = ask_copy(state, quota, Op::Look, now).remaining;
+            let left = ask_copy(state, quota, Op::Peek, now).remaining;
             let cost = cost.units(quota, left).saturating_add(more);
             let mut forced = state.clone();
             let decision = ask(&mut forced, quota, Op::Force { cost }, now);
             prop_assert!(decision.allowed && decision.receipt.is_none());
             prop_assert_eq!(decision.remaining, left.saturating_sub(cost));
-            prop_assert_eq!(ask_copy(&forced, quota, Op::Look, now).allowed, cost <= left);
+            prop_assert_eq!(ask_copy(&forced, quota, Op::Peek, now).allowed, cost <= left);
             // What is forced again and again is bounded, and ends.
             for _ in 0..5 {
                 ask(&mut forced, quota, Op::Force { cost: quota.capacity() }, now);
@@ -189,7 +189,7 @@ proptest! {
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
     ) {
         walk(&quota, start, &steps, |state, quota, now| {
-            let left = ask_copy(state, quota, Op::Look, now).remaining;
+            let left = ask_copy(state, quota, Op::Peek, now).remaining;
             let cost = cost.units(quota, left).saturating_add(more);
             let after = ask_copy(state, quota, Op::Refund { cost, receipt: None }, now).remaining;
             let full = (left + cost).min(quota.capacity());
@@ -202,7 +202,7 @@ proptest! {
             let mut given_back = state.clone();
             if let Some(receipt) = ask(&mut given_back, quota, take(1), now).receipt {
                 ask(&mut given_back, quota, Op::Refund { cost: 1, receipt: Some(receipt) }, now);
-                let looks = [&given_back, state].map(|state| ask_copy(state, quota, Op::Look, now));
+                let looks = [&given_back, state].map(|state| ask_copy(state, quota, Op::Peek, now));
                 prop_assert_eq!(looks[0].remaining, looks[1].remaining);
             }
             Ok(())
@@ -235,7 +235,7 @@ proptest! {
         plain_steps in steps_of(Just(Kind::Take)),
     ) {
         walk(&quota, start, &steps, |state, quota, now| {
-            let left = ask_copy(state, quota, Op::Look, now).remaining;
+            let left = ask_copy(state, quota, Op::Peek, now).remaining;
             prop_assert!(left <= quota.capacity());
             let fits = (1..=quota.hard_capacity()).take_while(|cost| ask_copy(state, quota, take(*cost), now).allowed);
             let hard_left = fits.last().unwrap_or(0);
@@ -286,7 +286,7 @@ proptest! {
         let mut until = 0;
         for (gap, cost, max_wait_ns) in steps {
             now = gap.after(&quota, now, wait_ns);
-            let remaining = ask_copy(&state, &quota, Op::Look, now).remaining;
+            let remaining = ask_copy(&state, &quota, Op::Peek, now).remaining;
             let op = Op::Take { cost: cost.units(&quota, remaining), max_wait_ns };
             let decision = ask(&mut state, &quota, op, now);
             prop_assert!(!(decision.allowed && now < until), "shut out until {until}");
@@ -297,9 +297,9 @@ proptest! {
                 until = now + quota.penalty_ns();
             }
             prop_assert!(decision.retry_after >= Wait::After(until - now));
-            let look = ask_copy(&state, &quota, Op::Look, until);
+            let look = ask_copy(&state, &quota, Op::Peek, until);
             prop_assert!(look.reason != Reason::Penalty, "no longer than {until}");
-            let look = ask_copy(&state, &quota, Op::Look, until - 1);
+            let look = ask_copy(&state, &quota, Op::Peek, until - 1);
             prop_assert!(!look.allowed && look.remaining == 0);
             wait_ns = decision.retry_after.nanos().unwrap_or(0);
         }

@@ -40,7 +40,7 @@ fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Bindin
 
 fn op_of(kind: u8, cost: u64) -> Op {
     match kind {
-        0 => Op::Look,
+        0 => Op::Peek,
         1 => Op::Force { cost },
         2 => Op::Refund { cost, receipt: None },
         3 => Op::Reset,
@@ -126,7 +126,7 @@ fn extreme_ops() -> impl Strategy<Value = Op> {
     let take = (extreme_numbers(), extreme_numbers()).prop_map(|(cost, max_wait_ns)| Op::Take { cost, max_wait_ns });
     prop_oneof![
         4 => take,
-        1 => Just(Op::Look),
+        1 => Just(Op::Peek),
         2 => extreme_numbers().prop_map(|cost| Op::Force { cost }),
         2 => refund.prop_map(|(cost, receipt)| Op::Refund { cost, receipt }),
         1 => extreme_receipts().prop_map(|receipt| Op::Renew { receipt }),
@@ -144,12 +144,12 @@ proptest! {
         let mut asked = Vec::new();
         for (state, (quota, used, cost, kind, binding)) in states.iter_mut().zip(&hits) {
             for cost in used {
-                let remaining = ask_copy(state, quota, Op::Look, NOW).remaining;
+                let remaining = ask_copy(state, quota, Op::Peek, NOW).remaining;
                 ask(state, quota, take(cost.units(quota, remaining)), NOW);
             }
-            let remaining = ask_copy(state, quota, Op::Look, NOW).remaining;
+            let remaining = ask_copy(state, quota, Op::Peek, NOW).remaining;
             asked.push(Hit::new(1, quota, op_of(*kind, cost.units(quota, remaining)), *binding));
-            ask(state, quota, Op::Look, NOW);
+            ask(state, quota, Op::Peek, NOW);
         }
         let untouched = states.clone();
         let state_of: Vec<usize> = (0..hits.len()).collect();
@@ -188,7 +188,7 @@ proptest! {
         let mut admitted: Vec<(u64, u64)> = Vec::new();
         for (gap, takes) in requests {
             now = Gap::after(gap, &quota, now, wait_ns);
-            let remaining = ask_copy(&state, &quota, Op::Look, now).remaining;
+            let remaining = ask_copy(&state, &quota, Op::Peek, now).remaining;
             let op = |cost: Cost| take(cost.units(&quota, remaining));
             let hits: Vec<Hit<'_>> = takes.iter().map(|(cost, b)| Hit::new(1, &quota, op(*cost), *b)).collect();
             let mut decisions = vec![Decision::default(); hits.len()];
@@ -226,7 +226,7 @@ proptest! {
         let mut now = NOW;
         for (gap_ns, costs) in requests {
             now += gap_ns;
-            let looks: Vec<Hit<'_>> = quotas.iter().map(|q| Hit::new(1, q, Op::Look, Binding::Enforce)).collect();
+            let looks: Vec<Hit<'_>> = quotas.iter().map(|q| Hit::new(1, q, Op::Peek, Binding::Enforce)).collect();
             let mut before = vec![Decision::default(); quotas.len()];
             let mut looked = states.clone();
             decide(&mut looked, &state_of, &looks, Time::from_nanos(now), &mut before);
@@ -263,21 +263,21 @@ proptest! {
             Ok(())
         })?;
         let (mut state, now) = last;
-        let left = ask_copy(&state, &old, Op::Look, now).remaining;
+        let left = ask_copy(&state, &old, Op::Peek, now).remaining;
         let more = cost.units(&old, left).min(left);
         prop_assert!(ask(&mut state, &old, take(more), now).allowed);
         let left = left - more;
         let used = old.capacity() - left;
 
         // A look converts nothing, so what was used is the same under both, to the unit.
-        let look = ask(&mut state, &new, Op::Look, now);
+        let look = ask(&mut state, &new, Op::Peek, now);
         prop_assert_eq!(look.remaining, new.capacity().saturating_sub(used));
-        prop_assert_eq!(ask(&mut state, &old, Op::Look, now).remaining, old.capacity() - used);
+        prop_assert_eq!(ask(&mut state, &old, Op::Peek, now).remaining, old.capacity() - used);
         // A take converts a bucket's debt to whole nanoseconds of the new T, rounded up.
         let rounding = u64::from(matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket));
         let took = u64::from(ask(&mut state, &new, take(1), now).allowed);
         let expected = old.capacity().saturating_sub(used + took);
-        let back = ask(&mut state, &old, Op::Look, now).remaining;
+        let back = ask(&mut state, &old, Op::Peek, now).remaining;
         prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} of {expected}");
     }
 
@@ -294,9 +294,9 @@ proptest! {
             decisions[0]
         };
         prop_assert!(ask(&old, take(old.capacity())).allowed);
-        prop_assert_eq!(ask(&new, Op::Look).remaining, new.capacity());
+        prop_assert_eq!(ask(&new, Op::Peek).remaining, new.capacity());
         prop_assert!(ask(&new, take(new.capacity())).allowed);
-        prop_assert_eq!((ask(&old, Op::Look).remaining, ask(&new, Op::Look).remaining), (0, 0));
+        prop_assert_eq!((ask(&old, Op::Peek).remaining, ask(&new, Op::Peek).remaining), (0, 0));
     }
 
     /// Any integer in any field of any operation on any quota at any time: an answer, no panic.

@@ -18,7 +18,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Take,
-    Look,
+    Peek,
     Force,
     /// What the last take took, by its receipt.
     RefundLast,
@@ -29,7 +29,7 @@ impl Kind {
     fn op(self, cost: u64, receipt: Option<Receipt>) -> Op {
         match self {
             Kind::Take => take(cost),
-            Kind::Look => Op::Look,
+            Kind::Peek => Op::Peek,
             Kind::Force => Op::Force { cost },
             Kind::RefundLast => Op::Refund { cost, receipt },
             Kind::RefundAny => Op::Refund { cost, receipt: None },
@@ -41,12 +41,12 @@ impl Kind {
 type Step = (Gap, usize, Cost, Kind, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    steps_of(prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Look), 2 => Just(Kind::Force)])
+    steps_of(prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Peek), 2 => Just(Kind::Force)])
 }
 
 fn steps_with_refunds() -> impl Strategy<Value = Vec<Step>> {
     let refunds = prop_oneof![Just(Kind::RefundLast), Just(Kind::RefundAny)];
-    steps_of(prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Look), 1 => Just(Kind::Force), 3 => refunds])
+    steps_of(prop_oneof![6 => Just(Kind::Take), 1 => Just(Kind::Peek), 1 => Just(Kind::Force), 3 => refunds])
 }
 
 fn steps_of(kinds: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<Step>> {
@@ -141,7 +141,7 @@ fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
         let late_ns = if quotas[quota].algorithm() == Algorithm::TokenBucket { late_most_ns * late / 1000 } else { 0 };
         let asked_at = now - late_ns;
         newest = newest.max(asked_at);
-        let cost = cost.units(&quotas[quota], ask_copy(&state, &quotas[quota], Op::Look, now).remaining);
+        let cost = cost.units(&quotas[quota], ask_copy(&state, &quotas[quota], Op::Peek, now).remaining);
         let op = kind.op(cost, receipt);
         let before = state.clone();
         let decision = ask_late(&mut state, &quotas[quota], op, asked_at, newest);
@@ -185,10 +185,10 @@ proptest! {
             let until = if quota.algorithm() == Algorithm::TokenBucket { now } else { now + later_ns };
             let left = |state: &State| -> Vec<u64> {
                 let asked = quotas.iter().flat_map(|quota| [(quota, now), (quota, until)]);
-                asked.map(|(quota, at)| ask_copy(state, quota, Op::Look, at).remaining).collect()
+                asked.map(|(quota, at)| ask_copy(state, quota, Op::Peek, at).remaining).collect()
             };
             let before = left(&state);
-            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
             let op = kind.op(cost, None);
             wait_ns = ask_late(&mut state, quota, op, now - late_ns, now).retry_after.nanos().unwrap_or(wait_ns);
             let after = left(&state);
@@ -205,7 +205,7 @@ proptest! {
             now = gap.after(quota, now, wait_ns);
             for other in &quotas {
                 let mut looked = state.clone();
-                let left = ask(&mut looked, other, Op::Look, now).remaining;
+                let left = ask(&mut looked, other, Op::Peek, now).remaining;
                 for cost in [left + 1, other.capacity()] {
                     let mut asked = looked.clone();
                     let decision = ask(&mut asked, other, take(cost), now);
@@ -218,7 +218,7 @@ proptest! {
                     prop_assert!(!ask_copy(&looked, other, take(cost), now + wait_ns - 1).allowed);
                 }
             }
-            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
             wait_ns = ask(&mut state, quota, take(cost), now).retry_after.nanos().unwrap_or(wait_ns);
         }
     }
@@ -233,14 +233,14 @@ proptest! {
         for (gap, quota, cost, kind, late) in steps {
             let quota = &quotas[quota % quotas.len()];
             now = gap.after(quota, now, wait_ns);
-            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
             let op = if matches!(kind, Kind::Force) { Op::Force { cost } } else { take(cost) };
             let asked_at = now - late_ns * late / 1000;
             wait_ns = ask_late(&mut state, quota, op, asked_at, now).retry_after.nanos().unwrap_or(wait_ns);
             let paid_at = state.expires_at(quota);
             for other in quotas.iter().filter(|_| paid_at > now) {
                 let mut looked = state.clone();
-                ask(&mut looked, other, Op::Look, now - late_ns);
+                ask(&mut looked, other, Op::Peek, now - late_ns);
                 prop_assert_eq!(looked.expires_at(other), paid_at);
             }
         }
@@ -283,7 +283,7 @@ proptest! {
             while ask(&mut state, &large, take(1), NOW).allowed {
                 admitted += 1;
             }
-            for op in [take(1), Op::Look, Op::Force { cost }] {
+            for op in [take(1), Op::Peek, Op::Force { cost }] {
                 ask(&mut state, &small, op, NOW);
             }
         }
@@ -324,7 +324,7 @@ fn several_quotas_reach_the_bound_of_the_largest() {
         while ask(&mut state, &large, take(1), NOW + now).allowed {
             admitted += 1;
         }
-        for op in [take(1), take(2), Op::Look, Op::Force { cost: 0 }] {
+        for op in [take(1), take(2), Op::Peek, Op::Force { cost: 0 }] {
             let decision = ask(&mut state, &small, op, NOW + now);
             assert!(!decision.allowed || op == Op::Force { cost: 0 });
         }
@@ -396,11 +396,11 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
     let mut questions = 0;
     for gap_ns in [0, 1, 3] {
         for (i, op) in
-            (0..quotas.len()).flat_map(|i| [take(1), take(2), Op::Look, Op::Force { cost: 2 }].map(|op| (i, op)))
+            (0..quotas.len()).flat_map(|i| [take(1), take(2), Op::Peek, Op::Force { cost: 2 }].map(|op| (i, op)))
         {
             let (mut state, now, quota) = (state.clone(), now + gap_ns, &quotas[i]);
             let left =
-                |state: &State| quotas.iter().map(|quota| ask_copy(state, quota, Op::Look, now).remaining).collect();
+                |state: &State| quotas.iter().map(|quota| ask_copy(state, quota, Op::Peek, now).remaining).collect();
             let before: Vec<u64> = left(&state);
             let was = state.clone();
             let decision = ask(&mut state, quota, op, now);
@@ -420,7 +420,7 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                 assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
             }
             // What follows a question that changed nothing, at the same time, follows none as well; so does what follows a look.
-            let differs = wrote || (gap_ns > 0 && op != Op::Look);
+            let differs = wrote || (gap_ns > 0 && op != Op::Peek);
             questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {
                 events.pop();
@@ -441,14 +441,14 @@ fn a_shorter_penalty_does_not_end_a_longer_one() {
     let mut state = State::default();
     assert!(!ask(&mut state, &long, take(3), NOW).allowed);
     for i in 1..100 {
-        assert!(!ask(&mut state, &short, if i % 2 == 0 { take(1) } else { Op::Look }, NOW + i * SECOND_NS).allowed);
+        assert!(!ask(&mut state, &short, if i % 2 == 0 { take(1) } else { Op::Peek }, NOW + i * SECOND_NS).allowed);
     }
     assert_eq!(ask_copy(&state, &long, take(1), NOW + 299 * SECOND_NS).retry_after.nanos(), Some(SECOND_NS));
     assert!(ask(&mut state, &long, take(1), NOW + 300 * SECOND_NS).allowed);
     // Nor does a clock that is set back make a penalty longer than it was, whoever asks.
     let mut state = State::default();
     ask(&mut state, &long, take(3), NOW);
-    assert_eq!(ask(&mut state, &short, Op::Look, NOW - 3600 * SECOND_NS).reset_after_ns, 300 * SECOND_NS);
+    assert_eq!(ask(&mut state, &short, Op::Peek, NOW - 3600 * SECOND_NS).reset_after_ns, 300 * SECOND_NS);
 }
 
 proptest! {
@@ -465,7 +465,7 @@ proptest! {
         for (gap, quota, cost, kind, _) in steps {
             let quota = &quotas[quota % quotas.len()];
             now = gap.after(quota, now, 0);
-            let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining).min(20);
+            let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining).min(20);
             let op = kind.op(cost, receipt);
             let decision = ask(&mut state, quota, op, now);
             prop_assert_eq!(decision, model.ask(quota, op, now));

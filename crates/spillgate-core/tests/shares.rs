@@ -160,7 +160,7 @@ proptest! {
         }
         let mut state = State::default();
         for cost in costs {
-            let ops = [take(cost), Op::Force { cost }, Op::Look, Op::Refund { cost, receipt: None }];
+            let ops = [take(cost), Op::Force { cost }, Op::Peek, Op::Refund { cost, receipt: None }];
             for op in ops.into_iter().filter(|op| op.kind() != OpKind::Force || quota.supports(OpKind::Force)) {
                 let decision = ask(&mut state, &share, op, now);
                 prop_assert!(decision.remaining <= decision.limit);

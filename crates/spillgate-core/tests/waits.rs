@@ -42,7 +42,7 @@ fn small_ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
         6 => (1..=8u64, max_wait).prop_map(|(cost, max_wait_ns)| Op::Take { cost, max_wait_ns }),
         1 => (1..=8u64).prop_map(|cost| Op::Force { cost }),
         1 => (1..=3u64).prop_map(|cost| Op::Refund { cost, receipt: None }),
-        1 => Just(Op::Look),
+        1 => Just(Op::Peek),
     ];
     prop::collection::vec((prop_oneof![3 => 0..3u64, 1 => 0..50u64], op), 1..40)
 }
@@ -80,7 +80,7 @@ proptest! {
         let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
         for (gap, cost, max_wait_ns, kind) in steps {
             now = gap.after(&quota, now, wait_ns);
-            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Look, now).remaining);
+            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Peek, now).remaining);
             let op = if kind == 0 { Op::Force { cost } } else { Op::Take { cost, max_wait_ns } };
             let decision = ask(&mut state, &quota, op, now);
             prop_assert_eq!(decision.allowed, decision.retry_after == Wait::NONE);
@@ -104,7 +104,7 @@ proptest! {
         let mut refusals: Vec<(u64, u64)> = Vec::new();
         for (gap, cost, kind) in steps {
             now = gap.after(&quota, now, wait_ns);
-            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Look, now).remaining);
+            let cost = cost.units(&quota, ask_copy(&state, &quota, Op::Peek, now).remaining);
             let op = if kind == 0 { Op::Force { cost } } else { take(cost) };
             let decision = ask(&mut state, &quota, op, now);
             let refused = refusals.iter().any(|(least, until)| cost >= *least && now < *until);

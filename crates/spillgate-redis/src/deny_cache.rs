@@ -338,7 +338,7 @@ fn room_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
 
 /// Whether the hit does nothing in a request that is refused.
 fn is_free(hit: &Hit<'_>) -> bool {
-    let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
+    let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
     takes_or_looks && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
 }
 

@@ -46,7 +46,7 @@ impl Asked<'_, '_> {
             Op::Take { cost: 0, .. } => 7,
             op => match op.kind() {
                 OpKind::Take => 1,
-                OpKind::Look => 2,
+                OpKind::Peek => 2,
                 OpKind::Force => 3,
                 OpKind::Refund => 4,
                 OpKind::Renew => 5,
@@ -66,7 +66,7 @@ impl Asked<'_, '_> {
     fn cost(&self) -> u64 {
         match self.hit.op {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
-            Op::Look | Op::Renew { .. } | Op::Reset => 0,
+            Op::Peek | Op::Renew { .. } | Op::Reset => 0,
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
         _ => false,
     };
     let is_free = quota.denied() == Denied::Free && quota.penalty_ns() == 0;
-    counts && is_free && matches!(op, OpKind::Take | OpKind::Look)
+    counts && is_free && matches!(op, OpKind::Take | OpKind::Peek)
 }
 
 /// A server's time, as near as its last answer. What was told too long ago counts as not told: clocks drift apart.

@@ -103,7 +103,7 @@ impl<'r, 'q> Request<'r, 'q> {
         if hits.len() > MAX_HITS {
             return Err(StoreError::Malformed("too many hits"));
         }
-        if !hits.iter().all(|hit| supports(hit.quota, OpKind::Look)) {
+        if !hits.iter().all(|hit| supports(hit.quota, OpKind::Peek)) {
             return Err(StoreError::Malformed("a quota that scripts cannot serve"));
         }
         let mut keys: SmallVec<[Name; 4]> = SmallVec::new();

@@ -205,7 +205,7 @@ impl Fallback {
 
     /// A hit in place of one that is decided elsewhere, so that its answer counts where this one is asked.
     fn settled<'q>(&'q self, hit: &Hit<'_>, passes: bool) -> Hit<'q> {
-        let (quota, op) = if passes { (&self.passes, Op::Look) } else { (&self.refuses, Op::take(1)) };
+        let (quota, op) = if passes { (&self.passes, Op::Peek) } else { (&self.refuses, Op::take(1)) };
         Hit::new(hit.key, quota, op, hit.binding)
     }
 }

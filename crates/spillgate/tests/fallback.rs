@@ -70,12 +70,12 @@ impl Node {
     /// Units left by this node's share of the limit.
     fn left_here(&self, key: u128, quota: &Quota) -> u64 {
         let share = quota.share(nodes(4));
-        self.fallback.local().hit_now(NOW, &Hit::new(key, &share, Op::Look, Binding::Enforce)).remaining
+        self.fallback.local().hit_now(NOW, &Hit::new(key, &share, Op::Peek, Binding::Enforce)).remaining
     }
 
     /// Units left in the store that all share.
     fn left_there(&self, key: u128, quota: &Quota) -> u64 {
-        self.store.shared.hit_now(NOW, &Hit::new(key, quota, Op::Look, Binding::Enforce)).remaining
+        self.store.shared.hit_now(NOW, &Hit::new(key, quota, Op::Peek, Binding::Enforce)).remaining
     }
 }
 
@@ -101,7 +101,7 @@ fn a_store_that_answers_decides_alone() {
 fn allow_lets_pass_and_deny_refuses_whatever_is_asked() {
     let node = Node::cut_off();
     let (allow, deny) = (quota(OnStoreFailure::Allow), quota(OnStoreFailure::Deny));
-    for op in [Op::take(1), Op::take(12), Op::Look, Op::Force { cost: 13 }] {
+    for op in [Op::take(1), Op::take(12), Op::Peek, Op::Force { cost: 13 }] {
         let (verdict, decisions) = node.ask(&[Hit::new(1, &allow, op, Binding::Enforce)]);
         assert_eq!((verdict.allowed, verdict.source, verdict.now), (true, Source::Policy, NOW), "{op:?}");
         assert_eq!((verdict.binding, verdict.retry_after, verdict.delay_ns), (Some(0), Wait::NONE, 0));
@@ -137,7 +137,7 @@ fn what_no_state_has_room_for_is_refused_by_allow_too() {
         let (verdict, _) = node.ask(&[take(3, &local, 0), Hit { binding: Binding::Shadow, ..hit }]);
         assert!(verdict.allowed, "a shadow refuses nothing");
     }
-    assert!(node.ask(&[Hit::new(1, &banned, Op::Look, Binding::Enforce)]).0.allowed, "as by the store");
+    assert!(node.ask(&[Hit::new(1, &banned, Op::Peek, Binding::Enforce)]).0.allowed, "as by the store");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn forces_are_charged_to_the_share() {
     let local = quota(OnStoreFailure::Local);
     let (verdict, _) = node.ask(&[Hit::new(1, &local, Op::Force { cost: 5 }, Binding::Enforce)]);
     assert!(verdict.allowed);
-    assert!(!node.ask(&[Hit::new(1, &local, Op::Look, Binding::Enforce)]).0.allowed, "more than its share is used");
+    assert!(!node.ask(&[Hit::new(1, &local, Op::Peek, Binding::Enforce)]).0.allowed, "more than its share is used");
 }
 
 #[test]

@@ -260,7 +260,7 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
     store.set(Link::Lost);
     let look = |now, hit: &Hit<'_>| {
         let share = hit.quota.share(nodes(2));
-        fallback.local().hit_now(now, &Hit::new(hit.key, &share, Op::Look, Binding::Enforce)).remaining
+        fallback.local().hit_now(now, &Hit::new(hit.key, &share, Op::Peek, Binding::Enforce)).remaining
     };
     let (mut random, mut now_ns) = (Random(5), START_NS);
     let mut seen = [[0; 2]; 2];
@@ -328,7 +328,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
     });
     // What the two sides admitted is what they have charged.
     let left = |store: &spillgate::MemoryStore, quota: &Quota| {
-        let look = Hit::new(1, quota, Op::Look, Binding::Enforce);
+        let look = Hit::new(1, quota, Op::Peek, Binding::Enforce);
         store.hit_now(Time::from_nanos(START_NS), &look).remaining
     };
     let (by_store, by_share) = (by_store.into_inner() as u64, by_share.into_inner() as u64);

@@ -69,7 +69,7 @@ fn operations_follow_the_action_and_the_rule() {
         let entries = [entry];
         plan(&rules, &[asked(&entries, action)]).hits[0].op
     };
-    assert_eq!(op(("user", "7"), Action::Take(0)), Op::Look);
+    assert_eq!(op(("user", "7"), Action::Take(0)), Op::Peek);
     assert_eq!(op(("user", "7"), Action::Refund(3)), Op::Refund { cost: 3, receipt: None });
     assert_eq!(op(("bytes", "7"), Action::Take(500)), Op::Force { cost: 500 });
     assert_eq!(op(("bytes", "7"), Action::Take(0)), Op::take(0), "its refusal starts a penalty");
@@ -298,7 +298,7 @@ fn keys_in_one_slot_crowd_no_place_of_the_memory_store() {
 
 #[test]
 fn a_limit_says_what_can_be_asked_of_it() {
-    use OpKind::{Force, Look, Refund, Renew, Reset, Take};
+    use OpKind::{Force, Peek, Refund, Renew, Reset, Take};
     let rules = rules(
         "domain: d
 descriptors:
@@ -307,7 +307,7 @@ descriptors:
   - {key: places, rate_limit: {algorithm: concurrency, limit: 1}}",
     );
     let asked: Vec<Vec<OpKind>> = rules.rules().map(|rule| rule.limits[0].operations().collect()).collect();
-    assert_eq!(asked[0], [Take, Look, Refund, Reset]);
-    assert_eq!(asked[1], [Force, Look, Refund, Reset]);
-    assert_eq!(asked[2], [Take, Look, Refund, Reset, Renew]);
+    assert_eq!(asked[0], [Take, Peek, Refund, Reset]);
+    assert_eq!(asked[1], [Force, Peek, Refund, Reset]);
+    assert_eq!(asked[2], [Take, Peek, Refund, Reset, Renew]);
 }

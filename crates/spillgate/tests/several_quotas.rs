@@ -126,7 +126,7 @@ fn a_table_that_grows_knows_the_newest_time_still() {
         }
     }
     assert_eq!((store.len(), keys), (100_001, 100_000), "the table has grown");
-    let hits = [Hit::new(7, &slow, Op::Look, Binding::Enforce)];
+    let hits = [Hit::new(7, &slow, Op::Peek, Binding::Enforce)];
     let mut looks = [Decision::default()];
     store.decide_now(Time::from_nanos(NOW), &hits, &mut looks).expect("well formed");
     assert!(

@@ -299,7 +299,7 @@ impl Quota {
         match op {
             OpKind::Force => !concurrency,
             OpKind::Renew => concurrency,
-            OpKind::Take | OpKind::Look | OpKind::Refund | OpKind::Reset => true,
+            OpKind::Take | OpKind::Peek | OpKind::Refund | OpKind::Reset => true,
         }
     }
 

@@ -228,7 +228,7 @@ pub(crate) fn walk(
     for (gap, cost, max_wait_ns) in steps {
         now = gap.after(quota, now, wait_ns);
         check(&state, quota, now)?;
-        let cost = cost.units(quota, ask_copy(&state, quota, Op::Look, now).remaining);
+        let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
         let decision = ask(&mut state, quota, Op::Take { cost, max_wait_ns: *max_wait_ns }, now);
         wait_ns = decision.retry_after.nanos().unwrap_or(wait_ns);
     }

@@ -249,7 +249,7 @@ impl Model {
         match op {
             Op::Take { cost: 0, .. } => self.take(quota, 0, u64::MAX, now, &mut answer),
             Op::Take { cost, max_wait_ns } => self.take(quota, cost, max_wait_ns, now, &mut answer),
-            Op::Look => self.refuse(quota, 0, u64::MAX, now, &mut answer),
+            Op::Peek => self.refuse(quota, 0, u64::MAX, now, &mut answer),
             Op::Force { .. } if !quota.supports(OpKind::Force) => answer.refuse(Reason::Unsupported, Wait::Never),
             Op::Force { cost: 0 } | Op::Refund { cost: 0, .. } => {}
             Op::Force { cost } => {

@@ -70,7 +70,7 @@ fn whatever_a_known_state_refuses_is_answered() {
         }
     }
     assert!(world.known(&hit(&longer, 8, u64::MAX)).is_some(), "another quota of the state");
-    for fits in [hit(&quota, 0, u64::MAX), hit(&longer, 3, u64::MAX), [Hit::new(7, &quota, Op::Look, Binding::Enforce)]]
+    for fits in [hit(&quota, 0, u64::MAX), hit(&longer, 3, u64::MAX), [Hit::new(7, &quota, Op::Peek, Binding::Enforce)]]
     {
         assert!(world.known(&fits).is_none(), "{fits:?}");
     }
@@ -109,7 +109,7 @@ fn a_request_that_does_more_than_being_refused_is_asked() {
     world.exhaust(7, &free);
     let beside = |quota, op, binding| [take(7, &free, 1), Hit::new(8, quota, op, binding)];
     for binding in [Binding::Enforce, Binding::Shadow, Binding::Quota] {
-        for op in [Op::take(2), Op::Look, Op::take(0)] {
+        for op in [Op::take(2), Op::Peek, Op::take(0)] {
             let (verdict, decisions) = world.known(&beside(&free, op, binding)).expect("known");
             assert_eq!((verdict.allowed, verdict.binding, verdict.source), (false, Some(0), Source::DenyCache));
             assert_eq!(verdict.retry_after, decisions[0].retry_after);

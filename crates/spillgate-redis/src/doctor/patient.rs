@@ -63,7 +63,7 @@ impl Patient {
 
     /// A key that nothing is written to: the rights are tried on it.
     pub(super) fn scratch(&self, asked: &Questions) -> Name {
-        Name::of(&Hit::new(self.key, &asked.scratch, Op::Look, Binding::Enforce))
+        Name::of(&Hit::new(self.key, &asked.scratch, Op::Peek, Binding::Enforce))
     }
 
     /// How far its clock is ahead of ours, give or take; `None` if it may not be asked.
@@ -172,7 +172,7 @@ impl Questions {
     fn requests(&self, key: u128) -> Vec<(Vec<Hit<'_>>, LogForm)> {
         let hits = self.hits(key);
         let alone = hits.iter().map(|hit| (vec![*hit], LogForm::Packed));
-        let look = Hit { op: Op::Look, ..hits[0] };
+        let look = Hit { op: Op::Peek, ..hits[0] };
         let others =
             [(vec![hits[3]], LogForm::Zset), (hits[..2].to_vec(), LogForm::Packed), (vec![look], LogForm::Packed)];
         alone.chain(others).collect()

@@ -67,7 +67,7 @@ fn a_take_is_one_transaction() {
     let asked = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
     assert_eq!(commands(&plain), asked);
     assert_eq!(plain.key().map(|key| key.tag().to_vec()), Some(name.tag().to_vec()));
-    for hits in [take(&quota, 0), take(&quota, 6), [Hit { op: Op::Look, ..hits[0] }]] {
+    for hits in [take(&quota, 0), take(&quota, 6), [Hit { op: Op::Peek, ..hits[0] }]] {
         let plain = Plain::new(None, &hits, &forms, false).expect("served");
         assert_eq!(commands(&plain), format!("MULTI GET {name} PTTL {name} TIME EXEC "), "nothing is charged");
     }
@@ -174,7 +174,7 @@ fn a_cost_that_never_fits_is_charged_nothing() {
 
 #[test]
 fn only_free_takes_and_looks_on_fixed_windows_are_served() {
-    let ops = [OpKind::Take, OpKind::Look, OpKind::Force, OpKind::Refund, OpKind::Renew, OpKind::Reset];
+    let ops = [OpKind::Take, OpKind::Peek, OpKind::Force, OpKind::Refund, OpKind::Renew, OpKind::Reset];
     for quota in [first_hit(5), epoch(5)] {
         assert_eq!(ops.map(|op| supports(&quota, op)), [true, true, false, false, false, false]);
     }
@@ -206,7 +206,7 @@ fn only_free_takes_and_looks_on_fixed_windows_are_served() {
 fn no_reply_makes_a_request_panic() {
     let quotas = [first_hit(5), epoch(5)];
     let forms = forms();
-    let hits = [take(&quotas[0], 2)[0], take(&quotas[1], 1)[0], Hit { op: Op::Look, ..take(&quotas[0], 1)[0] }];
+    let hits = [take(&quotas[0], 2)[0], take(&quotas[1], 1)[0], Hit { op: Op::Peek, ..take(&quotas[0], 1)[0] }];
     let words = [0, 1, -1, -2, 5, 1000, i64::MAX, i64::MIN, 1 << 53, NOW_S.cast_signed()];
     let (mut seed, mut decided, mut failed) = (7u64, 0, 0);
     for _ in 0..200_000 {
@@ -254,7 +254,7 @@ fn a_native_take_raises_its_counter_no_further_than_the_limit() {
     let lowered = answer(&mut plain, &reply(&[9, 0, 700], 0));
     assert_eq!((lowered.allowed, lowered.remaining), (false, 0));
     assert!(answer(&mut plain, &reply(&[5, 3, -2], 0)).allowed);
-    let look = [Hit { op: Op::Look, ..hits[0] }];
+    let look = [Hit { op: Op::Peek, ..hits[0] }];
     let plain = Plain::new(None, &look, &forms, true).expect("served");
     assert_eq!(commands(&plain), format!("MULTI GET {name} PTTL {name} TIME EXEC "));
 }

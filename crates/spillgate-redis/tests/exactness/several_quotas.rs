@@ -89,7 +89,7 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Told {
         let quota = below(quotas.len() as u64) as usize;
         let cost = 1 + below(3);
         let op = match below(12) {
-            0 => Op::Look,
+            0 => Op::Peek,
             1 => Op::Force { cost },
             _ => Op::Take { cost, max_wait_ns: u64::MAX },
         };
@@ -101,9 +101,9 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Told {
         let charged = matches!(op, Op::Force { .. }) || quotas[quota].denied() == Denied::Charged;
         if decision.receipt.is_some() {
             told.events.push(Event { at, charged: cost, admitted: cost, quota });
-        } else if charged && op != Op::Look {
+        } else if charged && op != Op::Peek {
             told.events.push(Event { at, charged: cost, admitted: 0, quota });
-        } else if quota == LARGEST && op != Op::Look {
+        } else if quota == LARGEST && op != Op::Peek {
             told.first_refused = told.first_refused.or(Some((at, cost)));
         }
         if below(40) == 0 {

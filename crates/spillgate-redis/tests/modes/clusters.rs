@@ -114,6 +114,6 @@ async fn a_request_in_several_slots_is_decided_by_each() {
     }
     let names: Vec<String> = redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("names");
     let zset =
-        Name::with(&Hit::new(key_on(&cluster.nodes[0], 0, &many, 1), &log, Op::Look, Binding::Enforce), LogForm::Zset);
+        Name::with(&Hit::new(key_on(&cluster.nodes[0], 0, &many, 1), &log, Op::Peek, Binding::Enforce), LogForm::Zset);
     assert!(names.contains(&zset.to_string()), "{names:?}");
 }

@@ -23,10 +23,10 @@ async fn a_server_without_the_command_is_asked_as_if_nothing_had_been_said() {
             assert_eq!(store.fixed_window(), FixedWindow::Script);
         }
         assert!(!ask(&store, key, &quota, Op::take(1)).await.0.allowed);
-        assert_eq!(ask(&store, key, &quota, Op::Look).await.1.remaining, 0);
+        assert_eq!(ask(&store, key, &quota, Op::Peek).await.1.remaining, 0);
         let looks = RedisStore::new(&settings).expect("an address");
         for (key, left) in [(key, 0), (key + 10, 5)] {
-            assert_eq!(ask(&looks, key, &quota, Op::Look).await.1.remaining, left, "by one that has not taken");
+            assert_eq!(ask(&looks, key, &quota, Op::Peek).await.1.remaining, left, "by one that has not taken");
         }
         assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
     }

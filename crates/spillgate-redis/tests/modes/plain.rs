@@ -41,13 +41,13 @@ async fn takes_and_looks_count_down_to_nothing() {
     let store = store(&server);
     store.connected().await.expect("no scripts are loaded");
     for (key, quota) in (1u128..).zip([first_hit(5, DAY), epoch(5, DAY * 365)]) {
-        let (_, look) = ask(&store, key, &quota, Op::Look).await;
+        let (_, look) = ask(&store, key, &quota, Op::Peek).await;
         assert_eq!((look.remaining, look.reset_after_ns), (5, 0));
         for left in (0..5).rev() {
             let (verdict, decision) = ask(&store, key, &quota, Op::take(1)).await;
             assert_eq!((verdict.allowed, decision.remaining, decision.limit), (true, left, 5));
             assert_eq!(decision.receipt, None, "nothing can be given back");
-            let (_, look) = ask(&store, key, &quota, Op::Look).await;
+            let (_, look) = ask(&store, key, &quota, Op::Peek).await;
             assert_eq!((look.allowed, look.remaining), (true, left));
             let window_ns = quota.window_ns();
             assert!((1..=window_ns).contains(&look.reset_after_ns), "{look:?}");
@@ -88,7 +88,7 @@ async fn each_hit_is_charged_by_itself() {
     }
     // The refusal by one limit charges the other; one that is known charges none.
     assert_eq!(told, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
-    assert_eq!(ask(&store, 2, &many, Op::Look).await.1.remaining, 8);
+    assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
     // Two hits on one counter, in their order.
     let hits = [3, 8].map(|cost| Hit::new(3, &many, Op::take(cost), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
@@ -200,7 +200,7 @@ async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
         let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
         let verdict = fallback.decide(&store, now, &hits, &mut decisions).await.expect("decided here and there");
         assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
-        let look = Hit { op: Op::Look, ..taken[0] };
+        let look = Hit { op: Op::Peek, ..taken[0] };
         assert_eq!(fallback.local().hit_now(now, &look).remaining, 2, "it is back");
     }
 }
@@ -216,7 +216,7 @@ async fn what_cannot_be_served_is_said_at_load_and_refused_when_asked() {
     ];
     assert_eq!(quotas.each_ref().map(|quota| store.supports(quota, OpKind::Take)), [false, false, true]);
     assert!(!store.supports(&quotas[2], OpKind::Refund) && !store.supports(&quotas[2], OpKind::Reset));
-    for (quota, op) in [(&quotas[0], Op::take(1)), (&quotas[1], Op::Look), (&quotas[2], Op::Reset)] {
+    for (quota, op) in [(&quotas[0], Op::take(1)), (&quotas[1], Op::Peek), (&quotas[2], Op::Reset)] {
         let hits = [Hit::new(1, quota, op, Binding::Enforce)];
         let failed = store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await;
         assert_eq!(failed.map_err(|failed| failed.class), Err(Failure::Malformed), "{op:?} on {quota:?}");

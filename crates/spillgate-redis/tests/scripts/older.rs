@@ -50,8 +50,8 @@ fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
     let mut kernel = state(written, quota).expect("a state");
     let mut set = redis::cmd("SET");
-    client.ask_one(set.arg(Name::with(&hit(Op::Look), LogForm::Packed).as_bytes()).arg(written).clone());
-    let asked = [Op::Look, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Look];
+    client.ask_one(set.arg(Name::with(&hit(Op::Peek), LogForm::Packed).as_bytes()).arg(written).clone());
+    let asked = [Op::Peek, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Peek];
     for (i, op) in (0..).zip(asked.into_iter().cycle().take(24)) {
         let now = at(i * 70);
         let mut decisions = [Decision::default()];
@@ -147,7 +147,7 @@ fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
             for (key, cost) in [(1, 9), (2, 2)] {
                 for cost in [cost, 9] {
                     ask(&mut client, at(0), Hit::new(key, &quota, Op::take(cost), Binding::Enforce), LogForm::Packed);
-                    let value = stored(&mut client, &Hit::new(key, &quota, Op::Look, Binding::Enforce));
+                    let value = stored(&mut client, &Hit::new(key, &quota, Op::Peek, Binding::Enforce));
                     lengths.push(value.len());
                 }
             }
@@ -177,7 +177,7 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
             let hit = |op| Hit::new(segments.into(), &quota, op, Binding::Enforce);
             let mut kernel = State::default();
             // Refused, which begins a penalty; under it; and after it.
-            let asked = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Look), (3, Op::take(1)), (1002, Op::take(1))];
+            let asked = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Peek), (3, Op::take(1)), (1002, Op::take(1))];
             for (ms, op) in asked {
                 let mut decisions = [Decision::default()];
                 decide(std::slice::from_mut(&mut kernel), &[0], &[hit(op)], at(ms), &mut decisions);

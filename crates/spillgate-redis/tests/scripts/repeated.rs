@@ -92,7 +92,7 @@ impl<'q> Node<'q> {
     fn hit(&mut self, key: u128, quota: usize) -> Hit<'q> {
         let cost = *self.random.pick(&[1, 1, 1, 2, 3, 5]);
         let op = match self.random.below(150) {
-            0 | 1 => Op::Look,
+            0 | 1 => Op::Peek,
             2 if self.quotas[quota].supports(OpKind::Force) => Op::Force { cost },
             3 | 4 => {
                 let taken = self.receipts.iter().rfind(|(k, q, _)| (*k, *q) == (key, quota));
@@ -124,7 +124,7 @@ impl<'q> Node<'q> {
 
     fn learn(&mut self, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision]) {
         let is_free = |hit: &Hit<'_>| {
-            let is_asking = matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
+            let is_asking = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
             is_asking && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
         };
         for (hit, decision) in hits.iter().zip(decisions) {

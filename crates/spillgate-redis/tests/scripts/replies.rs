@@ -86,7 +86,7 @@ fn a_request_that_comes_after_its_latest_time_does_nothing() {
 #[test]
 fn what_scripts_cannot_serve_is_malformed() {
     let quota = |window| Quota::fixed_window(5, window).build().expect("valid");
-    let of = |quota: &Quota| Request::new(None, &[Hit::new(1, quota, Op::Look, Binding::Enforce)]).map(|_| ());
+    let of = |quota: &Quota| Request::new(None, &[Hit::new(1, quota, Op::Peek, Binding::Enforce)]).map(|_| ());
     let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
     assert_eq!(of(&quota(Duration::from_micros(7))), Ok(()));
     assert_eq!(of(&quota(years(71))), Ok(()));
@@ -94,6 +94,6 @@ fn what_scripts_cannot_serve_is_malformed() {
     assert_eq!(of(&quota(Duration::from_nanos(7_001))), wrong);
     assert_eq!(of(&quota(years(72))), wrong);
     let plain = quota(years(1));
-    let many = vec![Hit::new(1, &plain, Op::Look, Binding::Enforce); 257];
+    let many = vec![Hit::new(1, &plain, Op::Peek, Binding::Enforce); 257];
     assert!(matches!(Request::new(None, &many), Err(StoreError::Malformed("too many hits"))));
 }

@@ -151,7 +151,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     }
     assert_eq!(keys(&server).len(), 100);
     let slots = (1..=50u128).map(|user| {
-        let hit = Hit::new(user << 100 | user, &day, Op::Look, Binding::Enforce);
+        let hit = Hit::new(user << 100 | user, &day, Op::Peek, Binding::Enforce);
         told::<u64>(&server, &["CLUSTER", "KEYSLOT", &Name::of(&hit).to_string()])
     });
     assert!(slots.collect::<std::collections::BTreeSet<u64>>().len() > 40, "users are spread");

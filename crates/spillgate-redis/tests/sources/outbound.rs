@@ -121,7 +121,7 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
         Quota::sliding_window_counter(1_000_000, SECOND * 86_400),
     ];
     for quota in builders.map(build) {
-        let name = Name::of(&Hit::new(7, &quota, Op::Look, Binding::Enforce)).to_string();
+        let name = Name::of(&Hit::new(7, &quota, Op::Peek, Binding::Enforce)).to_string();
         take(&store, None, 7, &quota, 1).await;
         let first: u64 = told(&server, &["STRLEN", &name]);
         for _ in 0..2000 {

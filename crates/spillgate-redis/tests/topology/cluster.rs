@@ -104,7 +104,7 @@ pub(crate) fn role(node: &Server) -> String {
 
 /// The slot of a key, as a node says.
 pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
-    let name = Name::of(&Hit::new(key, quota, Op::Look, Binding::Enforce)).to_string();
+    let name = Name::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string();
     redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("a slot")
 }
 

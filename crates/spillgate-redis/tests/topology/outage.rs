@@ -25,7 +25,7 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
 
 /// What is left of a limit on a node that serves.
 async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
-    let hits = [Hit::new(key, quota, Op::Look, Binding::Enforce)];
+    let hits = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
     store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect("its node serves");
     decisions[0].remaining

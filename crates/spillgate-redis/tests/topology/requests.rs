@@ -65,7 +65,7 @@ impl World {
         let bindings = [Binding::Enforce, Binding::Enforce, Binding::Quota, Binding::Shadow];
         let hit = |(key, quota): (usize, usize)| {
             let op = match random.below(20) {
-                0 => Op::Look,
+                0 => Op::Peek,
                 1 => Op::Force { cost: 1 },
                 2 => {
                     let of = self.receipts.iter().rfind(|(k, q, _)| (*k, *q) == (key, quota));
@@ -298,7 +298,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     assert!(kept[0] == 1 && kept[1] <= 1, "{kept:?}");
     // Looks take nothing, whatever becomes of them.
     cluster.nodes[1].freeze();
-    let looks = takes(&limited, 0..2).into_iter().map(|hit| Hit { op: Op::Look, ..hit }).collect::<Vec<_>>();
+    let looks = takes(&limited, 0..2).into_iter().map(|hit| Hit { op: Op::Peek, ..hit }).collect::<Vec<_>>();
     let late = store.within(WITHIN).decide(None, &looks, &mut [Decision::default(); 2]).await;
     assert!(late.is_err() && store.give_backs_lost() == 2, "{late:?}");
     cluster.nodes[1].thaw();
@@ -306,7 +306,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
 
 /// The units that are left of a limit.
 async fn left(store: &RedisStore, (key, quota): &(u128, Quota)) -> u64 {
-    let look = [Hit::new(*key, quota, Op::Look, Binding::Enforce)];
+    let look = [Hit::new(*key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
     store.within(PATIENCE).decide(None, &look, &mut decisions).await.expect("this node serves");
     decisions[0].remaining

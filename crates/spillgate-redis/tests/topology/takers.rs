@@ -72,7 +72,7 @@ pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     let mut connection = client.get_connection().expect("it runs");
     // Only a cluster's replicas know it.
     let _ = redis::cmd("READONLY").exec(&mut connection);
-    let hit = [Hit::new(key, quota, Op::Look, Binding::Enforce)];
+    let hit = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let raw: Vec<u8> = redis::cmd("GET").arg(Name::of(&hit[0]).as_bytes()).query(&mut connection).expect("a string");
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
     let mut states = [spillgate_redis::state(&raw, quota).unwrap_or_default()];

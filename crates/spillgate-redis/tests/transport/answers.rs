@@ -46,7 +46,7 @@ async fn a_key_of_another_type_concerns_nobody_else() {
 
 /// The name of the key that `quota` counts `key` in.
 fn name(key: u128, quota: &Quota) -> String {
-    Name::of(&Hit::new(key, quota, Op::Look, Binding::Enforce)).to_string()
+    Name::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string()
 }
 
 #[tokio::test]

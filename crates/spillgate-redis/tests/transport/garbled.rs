@@ -46,7 +46,7 @@ async fn answers_that_are_none_leave_doubt() {
     let quota = a_day(1000);
     // Nobody has taken anything, and a look is refused.
     let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
-    let (taken, look) = (Op::take(1), Op::Look);
+    let (taken, look) = (Op::take(1), Op::Peek);
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
         let store = RedisStore::new(&patient(&answering(reply).await)).expect("valid");
         let hits = [Hit::new(1, &quota, op, Binding::Enforce)];

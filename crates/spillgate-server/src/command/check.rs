@@ -236,7 +236,7 @@ async fn ask<'p, C: Clock>(
 ) -> Result<Asked<'p>, ServiceError> {
     let request = &question.request;
     let plan = service.plan(loaded, request, Grants::default())?;
-    let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| Hit { op: Op::Look, ..*hit }).collect();
+    let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| Hit { op: Op::Peek, ..*hit }).collect();
     let before = one_by_one(service, &looks).await?;
     let (verdict, decisions, after) = if question.looks_only {
         let decisions = dry::decisions(service, &plan.hits, &before).await?;

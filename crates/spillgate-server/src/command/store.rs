@@ -274,7 +274,7 @@ fn unserved(settings: &Settings, rules: &Rules) -> Vec<Trouble> {
     let supports = |limit: &Limit, kind| modes.supports(&limit.quota, kind);
     let mut found = Vec::new();
     for limit in limits(rules) {
-        let kinds = [OpKind::Look, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
+        let kinds = [OpKind::Peek, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
         if !kinds.iter().all(|kind| supports(limit, *kind)) {
             found.push(uncountable(settings, limit));
         }

@@ -252,7 +252,7 @@ impl<C: Clock> Service<C> {
         let now = self.limiter.now();
         let asked = if self.options.shadow {
             // A shadow lets requests pass; a renewal is none, and is all or nothing as ever.
-            let is_request = |hit: &Hit<'_>| matches!(hit.op.kind(), OpKind::Take | OpKind::Look);
+            let is_request = |hit: &Hit<'_>| matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
             let watched = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
             let watched: SmallVec<[Hit<'_>; 4]> =
                 hits.iter().map(|hit| Hit { binding: watched(hit), ..*hit }).collect();
@@ -262,7 +262,7 @@ impl<C: Clock> Service<C> {
         };
         let verdict = asked.map_err(|error| self.rejected(error))?;
         // Releases, renewals and resets are not let pass or refused.
-        if hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Take | OpKind::Look)) {
+        if hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Take | OpKind::Peek)) {
             self.count_verdict(&verdict);
         }
         if tracing::enabled!(Level::DEBUG) {

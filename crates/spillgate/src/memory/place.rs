@@ -362,7 +362,7 @@ impl MemoryStore {
         };
         // The whole request is refused for want of room: all its takes and forces become looks.
         let look = |hit: &Hit<'_>| match hit.op.kind() {
-            OpKind::Take | OpKind::Force => Op::Look,
+            OpKind::Take | OpKind::Force => Op::Peek,
             _ => hit.op,
         };
         let looks: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| Hit { op: look(hit), ..*hit }).collect();

@@ -194,7 +194,7 @@ impl Limit {
     /// [supports](spillgate_core::Store::supports) all of it.
     pub fn operations(&self) -> impl Iterator<Item = OpKind> {
         let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
-        let all = [take, OpKind::Look, OpKind::Refund, OpKind::Reset, OpKind::Renew];
+        let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew];
         all.into_iter().filter(|op| self.quota.supports(*op))
     }
 }

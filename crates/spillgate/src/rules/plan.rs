@@ -238,7 +238,7 @@ fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
         // The question before the work: unlike a look, its refusal starts the penalty.
         Action::Take(0) if post_paid => Op::take(0),
-        Action::Take(0) => Op::Look,
+        Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },
         Action::Take(cost) => Op::Take { cost, max_wait_ns },
         Action::Refund(cost) => Op::Refund { cost, receipt: None },

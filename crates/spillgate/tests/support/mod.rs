@@ -40,7 +40,7 @@ impl Random {
         let cost = self.below(4);
         let receipt = if receipts.is_empty() { None } else { Some(self.one_of(receipts)) };
         match (self.below(20), receipt) {
-            (0, _) => Op::Look,
+            (0, _) => Op::Peek,
             (1, _) => Op::Force { cost },
             (2, _) => Op::Refund { cost, receipt: None },
             (3 | 4, Some(_)) => Op::Refund { cost, receipt },

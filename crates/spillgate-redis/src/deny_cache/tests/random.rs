@@ -31,7 +31,7 @@ fn siblings() -> Vec<Quota> {
 fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
     let cost = *random.pick(&[1, 1, 1, 1, 2, 3, 4]);
     let op = match random.below(40) {
-        0 => Op::Look,
+        0 => Op::Peek,
         1 => Op::Force { cost },
         2 => Op::Refund { cost, receipt: None },
         3 => Op::Reset,

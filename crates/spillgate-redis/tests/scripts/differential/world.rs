@@ -127,7 +127,7 @@ impl<'q> World<'q> {
         let receipt = if self.receipts.is_empty() { None } else { Some(*self.random.pick(&self.receipts)) };
         let max_wait_ns = *self.random.pick(&[0, u64::MAX, u64::MAX, quota.interval_ns(), 200_000_000]);
         match (self.random.below(24), receipt) {
-            (0, _) => Op::Look,
+            (0, _) => Op::Peek,
             (1, _) => Op::Force { cost },
             (2, _) => Op::Refund { cost, receipt: None },
             (3 | 4, Some(_)) => Op::Refund { cost, receipt },

@@ -141,7 +141,7 @@ pub(super) async fn hit<C: Clock>(
     let quota = wire.quota()?.with_on_store_failure(state.0.service.options().on_store_failure);
     let (key, cost) = (wire.key(&state.0.service)?, wire.cost.unwrap_or(1));
     let mut decisions = [Decision::default()];
-    let op = if cost == 0 { Op::Look } else { Op::Take { cost, max_wait_ns } };
+    let op = if cost == 0 { Op::Peek } else { Op::Take { cost, max_wait_ns } };
     let hits = [Hit::new(key, &quota, op, Binding::Enforce)];
     let verdict = state.0.service.hit(Some(wire.names()), &hits, &mut decisions).await?;
     let [decision] = decisions;

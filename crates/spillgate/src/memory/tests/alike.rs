@@ -121,7 +121,7 @@ fn boxed_states_give_back_their_bytes() {
         assert!(pair.store.room.heap_bytes() >= 100 * 32, "{:?} has states in the slab", quota.algorithm());
         // Half of them are looked at again, half are swept as other keys come.
         for key in 0..50 {
-            pair.ask(at(4 * 86_400), &[Hit::new(key, quota, Op::Look, Binding::Enforce)]);
+            pair.ask(at(4 * 86_400), &[Hit::new(key, quota, Op::Peek, Binding::Enforce)]);
         }
         for key in 1_000..3_000 {
             let now = Time::from_nanos(at(4 * 86_400).as_nanos() + key * 1_000);
@@ -158,7 +158,7 @@ fn at_the_end_of_time_nothing_is_forgotten() {
 fn the_first_table_of_a_shard_is_seen_by_the_rest_of_its_batch() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(1_000, OnFull::Deny);
-    let ops = [Op::take(2), Op::Look, Op::Refund { cost: 1, receipt: None }, Op::take(2), Op::Reset, Op::take(2)];
+    let ops = [Op::take(2), Op::Peek, Op::Refund { cost: 1, receipt: None }, Op::take(2), Op::Reset, Op::take(2)];
     let hits = ops.map(|op| Hit::new(1, &quota, op, Binding::Enforce));
     let mut decisions = [Decision::default(); 6];
     store.hit_batch_now(at(1), &hits, &mut decisions).expect("as many decisions as hits");
