@@ -10,6 +10,10 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/prose.rs"]
+mod prose;
+#[path = "tidy/prose_text.rs"]
+mod prose_text;
 #[path = "tidy/rust_source.rs"]
 mod rust_source;
 use rust_source::Source;

@@ -1,5 +1,7 @@
 //! Rust text as far as the rules need it: code without comments and strings, functions, and the paths it names.
 
+use std::ops::Range;
+
 /// One file of Rust.
 pub(crate) struct Source {
     /// From the root of the tree.
@@ -47,7 +49,7 @@ impl Source {
     }
 
     /// Every path of two or more segments, and every item of every `use`, that shipped code names: `use a::{b, c::d}`
-    /// names `a::b` and `a::c::d`. Paths from `super` are told from the crate.
+    /// names `a::b` and `a::c::d`. Paths from `super` are resolved to paths from the crate.
     pub(crate) fn paths(&self) -> Vec<(usize, String)> {
         let code = self.shipped_code();
         let mut found = Vec::new();
@@ -165,26 +167,45 @@ fn use_items(prefix: &str, tree: &str, items: &mut Vec<String>) {
     }
 }
 
-/// The text with the content of comments, strings and character literals replaced by spaces.
-fn blanked(text: &str) -> String {
+/// What a piece of Rust text is, if it is not code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Comment,
+    String,
+    RawString,
+    Char,
+}
+
+/// The comments and literals of the text, in order, with their bytes.
+pub(crate) fn pieces(text: &str) -> Vec<(Piece, Range<usize>)> {
     let bytes = text.as_bytes();
-    let mut out = bytes.to_vec();
+    let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let end = match bytes[at] {
-            b'/' if bytes[at..].starts_with(b"//") => find(bytes, at, b"\n"),
-            b'/' if bytes[at..].starts_with(b"/*") => block_comment_end(bytes, at),
-            b'"' => string_end(bytes, at),
+        let piece = match bytes[at] {
+            b'/' if bytes[at..].starts_with(b"//") => Some((Piece::Comment, find(bytes, at, b"\n"))),
+            b'/' if bytes[at..].starts_with(b"/*") => Some((Piece::Comment, block_comment_end(bytes, at))),
+            b'"' => Some((Piece::String, string_end(bytes, at).min(bytes.len()))),
             b'r' if at == 0 || !is_word(bytes[at - 1] as char) || bytes[at - 1] == b'b' => {
-                raw_string_end(bytes, at).unwrap_or(at)
+                raw_string_end(bytes, at).map(|end| (Piece::RawString, end))
             }
-            b'\'' => char_end(bytes, at).unwrap_or(at),
-            _ => at,
+            b'\'' => char_end(bytes, at).map(|end| (Piece::Char, end)),
+            _ => None,
         };
-        for byte in out.iter_mut().take(end).skip(at).filter(|byte| **byte != b'\n') {
+        let end = piece.map_or(at, |(_, end)| end).max(at + 1);
+        found.extend(piece.map(|(kind, _)| (kind, at..end)));
+        at = end;
+    }
+    found
+}
+
+/// The text with the content of comments, strings and character literals replaced by spaces.
+fn blanked(text: &str) -> String {
+    let mut out = text.as_bytes().to_vec();
+    for (_, range) in pieces(text) {
+        for byte in out[range].iter_mut().filter(|byte| **byte != b'\n') {
             *byte = b' ';
         }
-        at = end.max(at + 1);
     }
     String::from_utf8(out).expect("whole characters are blanked")
 }
@@ -244,7 +265,7 @@ fn char_end(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 #[test]
-fn code_is_told_from_text() {
+fn code_is_distinguished_from_text() {
     let text = "fn a<'l>() {\n  let _ = (\"fn b() { \\\" todo!\", r#\"\"dbg!\"#, '{', '\\'', b'}', '\\u{7b}', 'é'); // fn c()\n}\n/* /* { */ dbg! */\nfn d(x: [u8; 2]) {}\nfn e();\n";
     let source = Source::new(String::from("crates/x/src/a/b.rs"), text.to_owned());
     let functions: Vec<_> = source.functions().iter().map(|f| (f.name, f.line, f.lines)).collect();
@@ -253,7 +274,7 @@ fn code_is_told_from_text() {
 }
 
 #[test]
-fn paths_are_told_in_full() {
+fn paths_are_reported_in_full() {
     let text = "use crate::{Quota, rules::{self, yaml as y}};\nuse super::c::D;\nfn f() { std::fs::read(x); a.b::<u8>(); }\n#[cfg(test)]\nmod tests { use std::thread; }\n";
     let source = Source::new(String::from("crates/x/src/a/b.rs"), text.to_owned());
     let paths: Vec<_> = source.paths().into_iter().map(|(_, path)| path).collect();

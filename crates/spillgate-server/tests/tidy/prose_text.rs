@@ -1,0 +1,363 @@
+//! Finds the prose in a file: comments, messages, names and the text of pages, cut into sentences.
+//!
+//! Code must not be read as prose: without this, every second line would be reported as a long sentence.
+
+use super::rust_source::{self, Piece};
+
+/// What a block of text is. Only prose has to be whole sentences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A comment, a docstring, or text of a page.
+    Prose,
+    /// A literal string with a space in it: a message, a help text.
+    Message,
+    /// An identifier, as words.
+    Name,
+}
+
+/// A paragraph, list item, table cell or string. No sentence reaches beyond it.
+pub(crate) struct Block {
+    pub(crate) kind: Kind,
+    /// Characters with their lines.
+    text: Vec<(char, usize)>,
+}
+
+pub(crate) struct Sentence {
+    pub(crate) words: Vec<Word>,
+    /// Words as a reader counts them: what spaces separate. A code span is one.
+    pub(crate) count: usize,
+    /// Whether it begins with a capital letter, and ends with a question mark.
+    pub(crate) capital: bool,
+    pub(crate) question: bool,
+    /// Whether no punctuation follows the last word.
+    open: bool,
+}
+
+pub(crate) struct Word {
+    /// In lower case.
+    pub(crate) text: String,
+    pub(crate) line: usize,
+    /// Whether only space is between the word before and this one.
+    adjacent: bool,
+}
+
+/// A code span: one word that no phrase contains.
+const CODE: char = '\u{e000}';
+
+const ABBREVIATIONS: [&str; 5] = ["e.g.", "i.e.", "vs.", "cf.", "etc."];
+
+/// Whether the file's language is known here.
+pub(crate) fn is_read(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let endings = [".rs", ".md", ".lua", ".sh", ".py", ".yaml", ".yml", ".toml", ".conf", ".proto"];
+    endings.iter().any(|ending| path.ends_with(ending)) || ["Makefile", "Caddyfile"].contains(&name)
+}
+
+pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
+    let mut found = Vec::new();
+    match path.rsplit('.').next().unwrap_or_default() {
+        "rs" => {
+            rust_comments(text, &mut found);
+            rust_messages(text, &mut found);
+            rust_names(path, text, &mut found);
+        }
+        "md" => page((1..).zip(text.lines()), &mut found),
+        ending => script(ending, text, &mut found),
+    }
+    found
+}
+
+fn rust_comments(text: &str, found: &mut Vec<Block>) {
+    let (mut group, mut group_mark): (Vec<(usize, &str)>, &str) = (Vec::new(), "");
+    for (_, range) in rust_source::pieces(text).into_iter().filter(|(piece, _)| *piece == Piece::Comment) {
+        let line = line_at(text, range.start);
+        let comment = &text[range.clone()];
+        let alone = text[..range.start].rsplit('\n').next().is_some_and(|before| before.trim().is_empty());
+        let marks = ["//!", "///", "//", ""];
+        let mark = marks.into_iter().find(|mark| comment.starts_with(mark)).unwrap_or_default();
+        let follows = group.last().is_some_and(|(last, _)| last + 1 == line);
+        if !(follows && alone && mark == group_mark) {
+            page(std::mem::take(&mut group).into_iter(), found);
+        }
+        group_mark = if alone { mark } else { "after code" };
+        let lines =
+            comment[mark.len()..].lines().map(|l| if mark.is_empty() { l.trim().trim_matches(['*', '/']) } else { l });
+        group.extend((line..).zip(lines).map(|(line, text)| (line, text.strip_prefix(' ').unwrap_or(text))));
+    }
+    page(group.into_iter(), found);
+}
+
+fn rust_messages(text: &str, found: &mut Vec<Block>) {
+    for (piece, range) in rust_source::pieces(text) {
+        let first = line_at(text, range.start);
+        let literal = &text[range];
+        match piece {
+            Piece::String => {
+                let literal = literal.trim_matches('"').replace("\\n", "\u{1}").replace("\\\"", "\"");
+                let mut line = first;
+                for part in literal.split('\u{1}') {
+                    message(line, part, found);
+                    line += part.matches('\n').count();
+                }
+            }
+            Piece::RawString => (first..).zip(literal.lines()).for_each(|(line, part)| message(line, part, found)),
+            Piece::Comment | Piece::Char => {}
+        }
+    }
+}
+
+/// Text without a space is a key, a path or a code.
+fn message(first: usize, text: &str, found: &mut Vec<Block>) {
+    let lines = (first..).zip(text.lines().map(|line| line.trim_end_matches('\\')));
+    if text.trim().contains(char::is_whitespace) {
+        found.push(Block::new(Kind::Message, lines));
+    }
+}
+
+fn rust_names(path: &str, text: &str, found: &mut Vec<Block>) {
+    let source = rust_source::Source::new(path.to_owned(), text.to_owned());
+    let mut seen = std::collections::HashSet::new();
+    for (line, code) in (1..).zip(source.code.lines()) {
+        for name in code.split(|c: char| !c.is_alphanumeric() && c != '_') {
+            // Names of `Option`, which are not ours.
+            if !name.starts_with("is_none") && seen.insert(name) {
+                let mut words = String::new();
+                for c in name.chars() {
+                    let small = words.ends_with(|last: char| last.is_lowercase());
+                    words.extend((small && c.is_uppercase()).then_some(' '));
+                    words.push(if c == '_' { ' ' } else { c });
+                }
+                found.push(Block::new(Kind::Name, [(line, words.as_str())].into_iter()));
+            }
+        }
+    }
+}
+
+/// Comments, docstrings and double-quoted messages of languages that end a string with its line.
+fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
+    let mark = match ending {
+        "lua" => "--",
+        "proto" => "//",
+        _ => "#",
+    };
+    let (mut group, mut group_alone) = (Vec::new(), false);
+    let (mut docstring, mut in_docstring) = (Vec::new(), false);
+    for (line, text) in (1..).zip(text.lines()) {
+        let edge = ending == "py" && text.matches("\"\"\"").count() == 1;
+        if in_docstring || edge || text.trim_start().starts_with("\"\"\"") {
+            docstring.push((line, text.trim().trim_matches('"')));
+            in_docstring ^= edge;
+            if !in_docstring {
+                page(std::mem::take(&mut docstring).into_iter(), found);
+            }
+            continue;
+        }
+        let at = comment_start(text, mark).unwrap_or(text.len());
+        let (code, comment) = text.split_at(at);
+        let alone = code.trim().is_empty();
+        if !(alone && group_alone) || comment.is_empty() {
+            page(std::mem::take(&mut group).into_iter(), found);
+        }
+        group_alone = alone;
+        if !comment.is_empty() && !comment.starts_with("#!") {
+            let comment = comment.trim_start_matches(mark);
+            group.push((line, comment.strip_prefix(' ').unwrap_or(comment)));
+        }
+        code.split('"').skip(1).step_by(2).for_each(|text| message(line, text, found));
+    }
+    page(group.into_iter(), found);
+}
+
+/// Where a comment begins: at the start or after a space, and not in a string.
+fn comment_start(line: &str, mark: &str) -> Option<usize> {
+    let (mut quote, mut last) = (None, ' ');
+    for (at, c) in line.char_indices() {
+        match quote {
+            Some(open) if c == open && last != '\\' => quote = None,
+            Some(_) => {}
+            None if last.is_whitespace() && line[at..].starts_with(mark) => return Some(at),
+            None if c == '"' || (c == '\'' && !last.is_alphanumeric()) => quote = Some(c),
+            None => {}
+        }
+        last = c;
+    }
+    None
+}
+
+/// The blocks of Markdown. Code blocks have none.
+fn page<'t>(lines: impl Iterator<Item = (usize, &'t str)>, found: &mut Vec<Block>) {
+    let mut open: Vec<(usize, &str)> = Vec::new();
+    let (mut in_code, mut in_list, mut after_blank) = (false, false, true);
+    let mut flush = |open: &mut Vec<(usize, &'t str)>| {
+        if !open.is_empty() {
+            found.push(Block::new(Kind::Prose, open.drain(..)));
+        }
+    };
+    for (number, line) in lines {
+        let text = line.trim_start_matches([' ', '>']);
+        let indented = line.starts_with("    ") && after_blank && !in_list;
+        let fence = text.starts_with("```") || text.starts_with("~~~");
+        after_blank = text.is_empty() || (indented && after_blank);
+        if fence || text.is_empty() || in_code || indented || text.starts_with("{{#") {
+            in_code ^= fence;
+            flush(&mut open);
+            continue;
+        }
+        let item = list_item(text);
+        if item.is_some() || text.starts_with(['#', '|']) || is_definition(text) {
+            flush(&mut open);
+        }
+        if open.is_empty() {
+            in_list = item.is_some() || (in_list && line.starts_with(' '));
+        }
+        if text.starts_with('|') {
+            for cell in cells(text) {
+                open.push((number, cell));
+                flush(&mut open);
+            }
+            continue;
+        }
+        open.push((number, item.unwrap_or(text)));
+        if text.starts_with('#') {
+            flush(&mut open);
+        }
+    }
+    flush(&mut open);
+}
+
+/// What follows `* `, `- `, `+ ` or `1. `.
+fn list_item(text: &str) -> Option<&str> {
+    let bullet = text.strip_prefix(['*', '-', '+']);
+    let rest = bullet.or_else(|| {
+        let after = text.trim_start_matches(|c: char| c.is_ascii_digit());
+        after.strip_prefix(['.', ')']).filter(|_| after.len() < text.len())
+    });
+    rest?.strip_prefix(' ')
+}
+
+/// Whether it is `KEYS     what they are`.
+fn is_definition(text: &str) -> bool {
+    let capitals = text.chars().take_while(char::is_ascii_uppercase).count();
+    capitals > 1 && text.contains("  ")
+}
+
+/// A row of a table, cut at each `|` that is in no code span.
+fn cells(row: &str) -> Vec<&str> {
+    let (mut found, mut start, mut in_span) = (Vec::new(), 0, false);
+    for (at, c) in row.char_indices() {
+        in_span ^= c == '`';
+        if c == '|' && !in_span && !row[..at].ends_with('\\') {
+            found.push(&row[start..at]);
+            start = at + 1;
+        }
+    }
+    found.push(&row[start..]);
+    found
+}
+
+fn line_at(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+impl Block {
+    fn new<'t>(kind: Kind, lines: impl Iterator<Item = (usize, &'t str)>) -> Block {
+        let text = lines.flat_map(|(line, text)| text.chars().chain([' ']).map(move |c| (c, line))).collect();
+        Block { kind, text }
+    }
+
+    pub(crate) fn sentences(&self) -> Vec<Sentence> {
+        let text = without_targets(&without_code(&self.text));
+        let mut found = Vec::new();
+        let mut open = Sentence::new();
+        for chunk in text.split(|(c, _)| c.is_whitespace()).filter(|chunk| !chunk.is_empty()) {
+            let end = open.add(chunk);
+            if end && !open.words.is_empty() {
+                found.push(std::mem::replace(&mut open, Sentence::new()));
+            }
+        }
+        if !open.words.is_empty() {
+            found.push(open);
+        }
+        found
+    }
+}
+
+/// The text with one [`CODE`] for each code span.
+fn without_code(text: &[(char, usize)]) -> Vec<(char, usize)> {
+    let ticks = |at: usize| text[at..].iter().take_while(|(c, _)| *c == '`').count();
+    let mut kept = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        let count = ticks(at);
+        let mut close = at + count;
+        while count > 0 && close < text.len() && ticks(close) != count {
+            close += ticks(close).max(1);
+        }
+        if count > 0 && close < text.len() {
+            kept.push((CODE, text[at].1));
+            at = close + count;
+        } else {
+            kept.push(text[at]);
+            at += 1;
+        }
+    }
+    kept
+}
+
+/// The text with `[text]` for each `[text](target)`.
+fn without_targets(text: &[(char, usize)]) -> Vec<(char, usize)> {
+    let mut kept = Vec::new();
+    let mut at = 0;
+    while at < text.len() {
+        kept.push(text[at]);
+        at += 1;
+        if text[at - 1].0 == ']' && text.get(at).is_some_and(|(c, _)| *c == '(') {
+            let target = text[at..].iter().position(|(c, _)| *c == ')');
+            at += target.map_or(0, |end| end + 1);
+        }
+    }
+    kept
+}
+
+impl Sentence {
+    fn new() -> Sentence {
+        Sentence { words: Vec::new(), count: 0, capital: false, question: false, open: false }
+    }
+
+    /// Takes in the next text without spaces; returns whether it ends the sentence.
+    fn add(&mut self, chunk: &[(char, usize)]) -> bool {
+        let is_word = |c: char| c.is_alphanumeric() || c == CODE || c == '\'' || c == '\u{2019}';
+        let before = self.words.len();
+        let mut adjacent = self.open;
+        for part in chunk.split_inclusive(|(c, _)| !is_word(*c)) {
+            let (word, cut) = match part {
+                [word @ .., (last, _)] if !is_word(*last) => (word, true),
+                word => (word, false),
+            };
+            if let Some((first, line)) = word.first() {
+                self.capital |= self.words.is_empty() && first.is_uppercase();
+                let text: String = word.iter().flat_map(|(c, _)| c.to_lowercase()).collect();
+                self.words.push(Word { text: text.replace(CODE, "`..`"), line: *line, adjacent });
+                adjacent = true;
+            }
+            adjacent &= !cut;
+        }
+        self.count += usize::from(self.words.len() > before);
+        let text: String = chunk.iter().map(|(c, _)| *c).collect();
+        self.open = adjacent;
+        let bare = text.trim_end_matches([')', ']', '"', '\'', '*', '_', '\u{201d}']);
+        self.question = bare.ends_with('?');
+        bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']))
+    }
+
+    /// Whether the words from `at` on are the phrase.
+    pub(crate) fn has(&self, at: usize, phrase: &str) -> bool {
+        let mut words = self.words[at..].iter();
+        let mut first = true;
+        phrase.split(' ').all(|expected| {
+            let next = words.next().is_some_and(|word| word.text == expected && (first || word.adjacent));
+            first = false;
+            next
+        })
+    }
+}
