@@ -8,6 +8,20 @@ pub(crate) struct Source {
     pub(crate) path: String,
     /// The text with comments and literals blanked: as many lines, nothing in them that is not code.
     pub(crate) code: String,
+    /// The code without items that are compiled for tests only.
+    pub(crate) shipped_code: String,
+    /// Modules of their own files that are compiled for tests only.
+    pub(crate) test_modules: Vec<String>,
+}
+
+/// One name that a `use` brings into a module.
+pub(crate) struct Import {
+    pub(crate) line: usize,
+    /// Whether it is a re-export.
+    pub(crate) public: bool,
+    pub(crate) path: String,
+    /// The name in this module; `*` for a glob.
+    pub(crate) name: String,
 }
 
 /// A function's name, first line and number of lines.
@@ -19,13 +33,19 @@ pub(crate) struct Function<'s> {
 
 impl Source {
     pub(crate) fn new(path: String, text: String) -> Source {
-        Source { path, code: blanked(&text) }
-    }
-
-    /// The code up to the first module that is compiled for tests only.
-    pub(crate) fn shipped_code(&self) -> &str {
-        let end = self.code.find("#[cfg(test)]\nmod ").or_else(|| self.code.find("#[cfg(test)]\n    mod "));
-        &self.code[..end.unwrap_or(self.code.len())]
+        let code = blanked(&text);
+        let mut shipped = code.clone().into_bytes();
+        let mut test_modules = Vec::new();
+        for (at, _) in code.match_indices("#[cfg(").filter(|(at, _)| is_for_tests(&code[*at..])) {
+            let item = &code[at..at + item_len(&code[at..])];
+            let module = item.rsplit("mod ").next().and_then(|name| name.strip_suffix(';'));
+            test_modules.extend(module.filter(|name| name.chars().all(is_word)).map(str::to_owned));
+            for byte in shipped[at..at + item.len()].iter_mut().filter(|byte| **byte != b'\n') {
+                *byte = b' ';
+            }
+        }
+        let shipped_code = String::from_utf8(shipped).expect("whole items are blanked");
+        Source { path, code, shipped_code, test_modules }
     }
 
     /// Every function with a body.
@@ -51,8 +71,16 @@ impl Source {
     /// Every path of two or more segments, and every item of every `use`, that shipped code names: `use a::{b, c::d}`
     /// names `a::b` and `a::c::d`. Paths from `super` are resolved to paths from the crate.
     pub(crate) fn paths(&self) -> Vec<(usize, String)> {
-        let code = self.shipped_code();
-        let mut found = Vec::new();
+        let (imports, mut found) = self.imports_and_paths();
+        found.extend(imports.into_iter().map(|import| (import.line, import.path)));
+        found.sort();
+        found
+    }
+
+    /// Every item of every `use` of shipped code, and every path of two or more segments outside them.
+    pub(crate) fn imports_and_paths(&self) -> (Vec<Import>, Vec<(usize, String)>) {
+        let code = self.shipped_code.as_str();
+        let (mut imports, mut paths) = (Vec::new(), Vec::new());
         let mut at = 0;
         while let Some(start) = code[at..].find(|c: char| c.is_ascii_alphabetic() || c == '_').map(|n| n + at) {
             let len = code[start..].find(|c| !is_word(c)).unwrap_or(code.len() - start);
@@ -61,18 +89,25 @@ impl Source {
             let line = self.line_at(start);
             if word == "use" && code[at..].starts_with(' ') {
                 let end = code[at..].find(';').map_or(code.len(), |n| n + at);
+                let visibility = code[..start].rsplit(['\n', ';', '}']).next().unwrap_or_default();
+                let public = visibility.trim_start().starts_with("pub");
                 let mut items = Vec::new();
                 use_items("", code[at..end].trim(), &mut items);
-                found.extend(items.into_iter().map(|item| (line, self.resolved(&item))));
+                imports.extend(items.into_iter().map(|(path, name)| Import {
+                    line,
+                    public,
+                    path: self.resolved(&path),
+                    name,
+                }));
                 at = end;
             } else if code[at..].starts_with("::") && !code[..start].ends_with("::") {
                 let path = |c: char| is_word(c) || c == ':';
                 let end = code[start..].find(|c| !path(c)).map_or(code.len(), |n| n + start);
-                found.push((line, self.resolved(code[start..end].trim_end_matches(':'))));
+                paths.push((line, self.resolved(code[start..end].trim_end_matches(':'))));
                 at = end;
             }
         }
-        found
+        (imports, paths)
     }
 
     fn line_at(&self, at: usize) -> usize {
@@ -97,6 +132,22 @@ impl Source {
         module.insert(0, "crate");
         module.push(rest);
         module.join("::")
+    }
+}
+
+/// Whether an attribute says that its item is compiled for tests only.
+fn is_for_tests(attribute: &str) -> bool {
+    attribute.starts_with("#[cfg(test)]") || attribute.starts_with("#[cfg(all(test,")
+}
+
+/// The length of an item with its attributes: it ends with its first `;`, or with its block.
+fn item_len(code: &str) -> usize {
+    let head = code.find(']').map_or(0, |end| end + 1);
+    let (open, semicolon) = (code[head..].find('{'), code[head..].find(';'));
+    match (open, semicolon) {
+        (Some(open), Some(semicolon)) if semicolon < open => head + semicolon + 1,
+        (Some(open), _) => head + open + block_len(&code[head + open..]),
+        (None, semicolon) => semicolon.map_or(code.len(), |at| head + at + 1),
     }
 }
 
@@ -140,12 +191,14 @@ fn block_len(code: &str) -> usize {
     code.len()
 }
 
-/// The items of a use tree, in full.
-fn use_items(prefix: &str, tree: &str, items: &mut Vec<String>) {
+/// The paths of a use tree in full, each with the name that it gets.
+fn use_items(prefix: &str, tree: &str, items: &mut Vec<(String, String)>) {
     let tree = tree.trim();
     let Some(open) = tree.find('{') else {
-        let path = tree.split(" as ").next().unwrap_or(tree).trim();
-        items.push(format!("{prefix}{path}").trim_end_matches("::self").to_owned());
+        let (path, alias) = tree.split_once(" as ").unwrap_or((tree, ""));
+        let path = format!("{prefix}{}", path.trim()).trim_end_matches("::self").to_owned();
+        let name = if alias.is_empty() { path.rsplit("::").next().unwrap_or_default() } else { alias.trim() };
+        items.push((path.clone(), name.to_owned()));
         return;
     };
     let prefix = format!("{prefix}{}", &tree[..open]);
@@ -275,10 +328,15 @@ fn code_is_distinguished_from_text() {
 
 #[test]
 fn paths_are_reported_in_full() {
-    let text = "use crate::{Quota, rules::{self, yaml as y}};\nuse super::c::D;\nfn f() { std::fs::read(x); a.b::<u8>(); }\n#[cfg(test)]\nmod tests { use std::thread; }\n";
+    let text = "use crate::{Quota, rules::{self, yaml as y}};\nuse super::c::D;\nfn f() { std::fs::read(x); a.b::<u8>(); }\n#[cfg(test)]\nmod tests { use std::thread; }\n#[cfg(test)]\nmod model;\npub use self::e::F as G;\n";
     let source = Source::new(String::from("crates/x/src/a/b.rs"), text.to_owned());
     let paths: Vec<_> = source.paths().into_iter().map(|(_, path)| path).collect();
-    assert_eq!(paths, ["crate::Quota", "crate::rules", "crate::rules::yaml", "crate::a::c::D", "std::fs::read", "b"]);
+    let first = ["crate::Quota", "crate::rules", "crate::rules::yaml", "crate::a::c::D"];
+    assert_eq!(paths, [&first[..], &["b", "std::fs::read", "crate::a::b::e::F"]].concat());
+    let (imports, _) = source.imports_and_paths();
+    let names: Vec<_> = imports.iter().map(|import| (import.name.as_str(), import.public)).collect();
+    assert_eq!(names, [("Quota", false), ("rules", false), ("y", false), ("D", false), ("G", true)]);
+    assert_eq!(source.test_modules, ["model"]);
 }
 
 #[test]

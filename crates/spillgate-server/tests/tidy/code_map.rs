@@ -1,0 +1,104 @@
+//! Holds ARCHITECTURE.md to the tree: every path that it names exists, and its code map misses no part of a crate.
+//!
+//! A reader starts from that page. A path that was moved sends him to a file that does not exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{assert_none, files, is_shipped, root};
+
+/// The page's text and the part of it that is the code map.
+fn page() -> (String, String) {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let map = page.split("\n## ").find(|section| section.starts_with("Code map")).expect("the page has a code map");
+    (page.clone(), map.to_owned())
+}
+
+/// The code spans of a line, with `a/{b,c}` as `a/b` and `a/c`.
+fn code_spans(line: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for span in line.split('`').skip(1).step_by(2) {
+        match span.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?))) {
+            Some((before, (choices, after))) if !choices.contains(' ') => {
+                found.extend(choices.split(',').map(|choice| format!("{before}{choice}{after}")));
+            }
+            _ => found.push(span.to_owned()),
+        }
+    }
+    found
+}
+
+/// The paths in the first column of the map, from the tree's root. A path that begins with `src/` belongs to the crate
+/// of a row above.
+fn mapped_paths(map: &str) -> Vec<String> {
+    let mut owner = String::new();
+    let mut found = Vec::new();
+    for row in map.lines().filter_map(|line| line.strip_prefix('|')) {
+        for path in code_spans(row.split('|').next().unwrap_or_default()) {
+            if path.starts_with("crates/") {
+                owner = path.trim_end_matches('/').to_owned();
+            }
+            let of_crate = path.starts_with("src/") || root().join(&owner).join(&path).exists();
+            let inside = of_crate && !owner.is_empty() && !path.starts_with("crates/");
+            found.push(if inside { format!("{owner}/{path}") } else { path });
+        }
+    }
+    found
+}
+
+#[test]
+fn every_path_of_the_architecture_page_exists() {
+    let (page, map) = page();
+    let mapped = mapped_paths(&map);
+    assert!(mapped.len() > 20, "only {} paths were found", mapped.len());
+    let missing = mapped.into_iter().filter(|path| !root().join(path).exists());
+    let mut problems: Vec<_> = missing.map(|path| format!("code map: {path}")).collect();
+    let files: Vec<String> = files().into_iter().map(|(path, _)| format!("/{path}")).collect();
+    for (line, text) in (1..).zip(page.lines()) {
+        let of_source = |span: &String| span.ends_with(".rs") || span.ends_with(".lua") || span.ends_with('/');
+        for path in code_spans(text).into_iter().filter(of_source) {
+            let suffix = format!("/{path}");
+            let found =
+                |file: &String| if path.ends_with('/') { file.contains(&suffix) } else { file.ends_with(&suffix) };
+            if !files.iter().any(found) {
+                problems.push(format!("ARCHITECTURE.md:{line}: {path}"));
+            }
+        }
+    }
+    assert_none(&problems, "a path that the page names exists");
+}
+
+#[test]
+fn the_code_map_misses_no_part_of_a_crate() {
+    let (_, map) = page();
+    let mapped = mapped_paths(&map);
+    let mut parts = BTreeSet::new();
+    for (path, _) in files().into_iter().filter(|(path, _)| is_shipped(path)) {
+        let (before, inside) = path.split_once("/src/").expect("a shipped file is in src");
+        let part = inside.split('/').next().unwrap_or_default();
+        // `a.rs` and `a/` are one part.
+        parts.insert(format!("{before}/src/{}", part.trim_end_matches(".rs")));
+    }
+    assert!(parts.len() > 20, "only {} parts were found", parts.len());
+    let is_root = |part: &String| part.ends_with("/src/lib") || part.ends_with("/src/main");
+    let is_mapped = |part: &String| {
+        mapped
+            .iter()
+            .any(|path| path.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])))
+    };
+    let missing: Vec<_> = parts.into_iter().filter(|part| !is_root(part) && !is_mapped(part)).collect();
+    assert_none(&missing, "ARCHITECTURE.md's code map has a row for every file and folder of src");
+}
+
+#[test]
+fn paths_of_the_map_are_found() {
+    let map = "| `crates/spillgate` | x |\n| `src/a.rs`, `src/{b,c}/` | `d.rs` |\n| `bench/` | `take(a, {b})` |\n";
+    let expected = [
+        "crates/spillgate",
+        "crates/spillgate/src/a.rs",
+        "crates/spillgate/src/b/",
+        "crates/spillgate/src/c/",
+        "bench/",
+    ];
+    assert_eq!(mapped_paths(map), expected);
+}
