@@ -1,0 +1,95 @@
+"""Measures the source tree of two commits: how large it is, how it is documented, and what it pulls in.
+
+A reader's effort cannot be measured, but what makes it large can: long files, folders that import each other, public
+items without documentation, a library with many dependencies, and a first page without an end.
+
+    scripts/show_house.py BEFORE [AFTER]
+
+AFTER is HEAD if it is left out.
+"""
+
+import argparse
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBRARIES = ["spillgate-core", "spillgate", "spillgate-redis"]
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+
+
+def lines_of(paths):
+    return {path: len(path.read_text().splitlines()) for path in paths}
+
+
+def doc_share(tree, crate):
+    """The share of a library's lines that are documentation comments."""
+    sources = [path for path in (tree / "crates" / crate / "src").rglob("*.rs") if not is_test(path)]
+    lines = [line.strip() for path in sources for line in path.read_text().splitlines()]
+    docs = sum(line.startswith(("///", "//!")) for line in lines)
+    return f"{100 * docs / len(lines):.0f} %"
+
+
+def is_test(path):
+    return path.name == "tests.rs" or "tests" in path.parts
+
+
+def bare_dependency(tree, folder):
+    """How many crates a program compiles that depends on `spillgate` and on nothing else, itself left out."""
+    project = folder / "bare"
+    (project / "src").mkdir(parents=True)
+    (project / "src" / "main.rs").write_text("fn main() {}\n")
+    manifest = f'[package]\nname = "bare"\nversion = "0.0.0"\nedition = "2024"\n\n[workspace]\n\n[dependencies]\n'
+    (project / "Cargo.toml").write_text(manifest + f'spillgate = {{ path = "{tree / "crates" / "spillgate"}" }}\n')
+    (project / "Cargo.lock").write_text((tree / "Cargo.lock").read_text())
+    target = ["--target", "x86_64-unknown-linux-gnu"]
+    listed = run("cargo", "tree", "--edges", "normal", "--prefix", "none", *target, cwd=project)
+    crates = {" ".join(line.split()[:2]) for line in listed.splitlines() if line.strip()}
+    return len(crates) - 1
+
+
+def measure(revision):
+    """What is shown of a commit, as a list of (name, figure)."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder).resolve()
+        tree = folder / "tree"
+        tree.mkdir()
+        archive = subprocess.run(["git", "archive", revision], cwd=ROOT, check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", tree], input=archive, check=True)
+        rust = lines_of(tree.rglob("*.rs"))
+        shipped = {path: lines for path, lines in rust.items() if "src" in path.parts and "crates" in path.parts}
+        shipped = {path: lines for path, lines in shipped.items() if not is_test(path)}
+        largest = max(shipped, key=shipped.get)
+        readme = (tree / "README.md").read_text()
+        return [
+            ("lines of Rust, tests and measurements included", f"{sum(rust.values()):,}"),
+            ("lines of Rust that are shipped", f"{sum(shipped.values()):,}"),
+            ("files that are shipped", str(len(shipped))),
+            ("lines of the median file", f"{statistics.median(shipped.values()):.0f}"),
+            ("lines of the largest file", f"{shipped[largest]} ({largest.relative_to(tree / 'crates')})"),
+            *((f"share of documentation lines, {crate}", doc_share(tree, crate)) for crate in LIBRARIES),
+            ("crates of a bare dependency", str(bare_dependency(tree, folder))),
+            ("lines of README.md", str(len(readme.splitlines()))),
+            ("words of README.md", f"{len(readme.split()):,}"),
+        ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("after", nargs="?", default="HEAD")
+    options = parser.parse_args()
+    names = [run("git", "rev-parse", "--short", revision, cwd=ROOT).strip() for revision in (options.before, options.after)]
+    before, after = measure(options.before), measure(options.after)
+    print(f"| | before ({names[0]}) | after ({names[1]}) |\n|---|---|---|")
+    for (name, old), (_, new) in zip(before, after, strict=True):
+        print(f"| {name} | {old} | {new} |")
+
+
+if __name__ == "__main__":
+    main()
