@@ -6,18 +6,18 @@
 use libfuzzer_sys::fuzz_target;
 use redis::parse_redis_value;
 
-#[path = "../../crates/spillgate-redis/src/reply.rs"]
-mod reply;
+#[path = "../../crates/spillgate-redis/src/connection/resp.rs"]
+mod resp;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut rest = bytes;
-    while let Ok(Some(length)) = reply::length(rest) {
+    while let Ok(Some(length)) = resp::length(rest) {
         assert!(length > 0 && length <= rest.len());
         let (answer, after) = rest.split_at(length);
         for cut in [0, length / 2, length - 1] {
-            assert!(matches!(reply::length(&answer[..cut]), Ok(None)), "{answer:?} up to {cut}");
+            assert!(matches!(resp::length(&answer[..cut]), Ok(None)), "{answer:?} up to {cut}");
         }
-        let value = reply::value(answer).ok();
+        let value = resp::value(answer).ok();
         assert!(value.is_none() || value == parse_redis_value(answer).ok(), "{answer:?}");
         rest = after;
     }

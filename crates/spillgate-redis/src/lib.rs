@@ -44,43 +44,26 @@
 //!   it waits in vain. So fails one of several states that are all new: Redis makes them in neither place.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
-mod address;
-mod batch;
-mod breaker;
-mod bytes;
-mod call;
 mod cluster;
+mod command;
+mod connect;
 mod connection;
 mod deadline;
 mod deny_cache;
 pub mod doctor;
-mod driver;
-mod failure;
-mod first;
-mod hit;
-mod jitter;
-mod link;
-mod name;
-mod parts;
-mod plain;
-mod raw;
-mod reply;
-mod request;
-mod script;
-mod sentinels;
-mod server;
+mod error;
+mod modes;
+mod node;
 mod settings;
-mod slots;
 mod store;
-mod target;
-mod tls;
 
-pub use breaker::Circuit;
-pub use failure::{Failed, Failure};
-pub use name::Name;
-pub use plain::{NATIVE_COMMANDS, PLAIN_COMMANDS};
-pub use raw::state;
-pub use request::{Answer, Request, supports};
-pub use script::{COMMANDS, Script};
+pub use command::key::Name;
+pub use command::request::{Answer, Request, supports};
+pub use command::script::{COMMANDS, Script};
+pub use command::state_codec::state;
+pub use command::transaction::{NATIVE_COMMANDS, PLAIN_COMMANDS};
+pub use error::{Failed, Failure};
+pub use node::breaker::Circuit;
+pub use node::status::NodeStatus;
 pub use settings::{FixedWindow, LogForm, Settings, Tls};
-pub use store::{NodeStatus, RedisStore};
+pub use store::RedisStore;

@@ -2,12 +2,6 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Hit, OpKind, Quota};
-
-use crate::address::Url;
-use crate::call::Forms;
-use crate::{COMMANDS, NATIVE_COMMANDS, Name, PLAIN_COMMANDS};
-
 /// Nothing lasts longer than a day here, so that sums of times are times.
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
 /// Who tries more often only tries.
@@ -116,39 +110,6 @@ impl Settings {
             scripts: true,
             fixed_window: FixedWindow::Script,
         }
-    }
-
-    /// Who logs in, as an ACL names the user: `default` where the URL names nobody.
-    #[must_use]
-    pub fn user(&self) -> String {
-        let named = Url::parse(&self.url).ok().and_then(|url| url.user.username().map(str::to_owned));
-        named.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
-    }
-
-    /// The commands that the user has to be allowed on keys `sg:*`, beside those that run scripts.
-    #[must_use]
-    pub fn commands(&self) -> Vec<&'static str> {
-        let mut commands = if self.scripts { COMMANDS.to_vec() } else { PLAIN_COMMANDS.to_vec() };
-        if self.fixed_window == FixedWindow::Native {
-            commands.extend(NATIVE_COMMANDS);
-            commands.sort_unstable();
-            commands.dedup();
-        }
-        commands
-    }
-
-    /// The name of the key that `hit` counts in. A window that is taken from natively has another one, which is the second,
-    /// where the server has no INCREX. Not for a store without scripts, whose counters have the time in their names.
-    #[must_use]
-    pub fn names(&self, hit: &Hit<'_>) -> (Name, Option<Name>) {
-        let name = Name::with(hit, self.log);
-        if Forms::new(self).is_native(hit.quota) { (Name::of_counter(hit, 0), Some(name)) } else { (name, None) }
-    }
-
-    /// Whether a store with these settings serves `op` on `quota`, in a request of its own.
-    #[must_use]
-    pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        Forms::new(self).support(quota, op)
     }
 
     pub(crate) fn within_bounds(&self) -> Settings {

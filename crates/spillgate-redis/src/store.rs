@@ -9,18 +9,24 @@ use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verd
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::address::{Servers, Url};
-use crate::call::{Call, Forms};
 use crate::cluster::Cluster;
+use crate::cluster::cross_slot::{self, Decided, GiveBack};
+use crate::command::request::Answer;
+use crate::command::{Call, Forms, Seen};
+use crate::connect::connector::Access;
+use crate::connect::endpoint::{Location, Target};
+use crate::connect::sentinel::Sentinels;
+use crate::connect::tls::Secure;
+use crate::connect::url::{Servers, Url};
 use crate::deadline;
-use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache, Seen};
-use crate::parts::{self, Decided, GiveBack};
-use crate::sentinels::Sentinels;
-use crate::server::{Reply, Server};
+use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
+use crate::error::{Failed, Failure};
+use crate::node::Server;
+use crate::node::breaker::Circuit;
+use crate::node::send::Reply;
+use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
-use crate::target::{Access, Location, Target};
-use crate::tls::Secure;
-use crate::{Answer, Circuit, Failed, Failure, FixedWindow, Settings};
+use crate::settings::{FixedWindow, Settings};
 
 /// So long after it has sent a request elsewhere a server is one of a cluster: somebody may have mended that.
 const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
@@ -105,15 +111,6 @@ enum Topology {
         sent_on_at: ArcSwapOption<Instant>,
     },
     Cluster(Arc<Cluster>),
-}
-
-/// A server that a store knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeStatus {
-    /// Its host and port, or its socket's path; of a primary that sentinels have not told yet its name.
-    pub address: String,
-    /// Whether there is a connection to it: there is none before it is first asked.
-    pub is_connected: bool,
 }
 
 impl std::fmt::Debug for RedisStore {
@@ -262,9 +259,9 @@ impl RedisStore {
         let timeout = timeout.min(LONGEST);
         let deadline = deadline::of(timeout);
         match &self.shared.topology {
-            Topology::Cluster(cluster) if !parts::is_one(hits) => {
+            Topology::Cluster(cluster) if !cross_slot::is_one(hits) => {
                 let Shared { forms, deny_cache, .. } = &*self.shared;
-                let decided = parts::decide(cluster, forms, deny_cache, now, hits, decisions, deadline).await?;
+                let decided = cross_slot::decide(cluster, forms, deny_cache, now, hits, decisions, deadline).await?;
                 let Decided { verdict, give_back, seen } = decided;
                 if !give_back.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.

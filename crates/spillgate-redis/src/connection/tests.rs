@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Du
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::Script;
-use crate::request::Take;
+use crate::command::request::Take;
+use crate::command::script::Script;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

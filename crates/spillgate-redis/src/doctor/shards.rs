@@ -2,7 +2,7 @@
 
 use redis::{ConnectionAddr, Value};
 
-use crate::slots::address;
+use crate::cluster::slot_map::address;
 
 /// A primary, and what it has.
 pub(super) struct Shard {

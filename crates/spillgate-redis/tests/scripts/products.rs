@@ -7,7 +7,7 @@ const CASES_A_CALL: usize = 5_000;
 
 /// Compares one packed case after the other, and answers with a digit for each.
 const SCRIPT: &str = concat!(
-    include_str!("../../src/scripts/products.lua"),
+    include_str!("../../src/scripts/lib/products.lua"),
     "local found, at = {}, 1
      while at <= #ARGV[1] do
        local a, b, c, d, e

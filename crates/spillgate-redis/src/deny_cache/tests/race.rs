@@ -8,8 +8,9 @@ use std::time::Duration;
 use smallvec::smallvec;
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
 
-use super::world::{LONG, Model, SECOND, build, take};
-use crate::deny_cache::{DenyCache, KEEPS, Seen};
+use super::model::{LONG, Model, SECOND, build, take};
+use crate::command::Seen;
+use crate::deny_cache::{DenyCache, KEEPS};
 
 /// How often each thread asks.
 const TURNS: u64 = 300_000;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use spillgate_core::{Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Source, Verdict};
 
-use super::world::{LONG, Random, SECOND, World, build, is_log, timed};
+use super::model::{LONG, Random, SECOND, World, build, is_log, timed};
 use crate::deny_cache::{Question, Seen};
 
 /// What is under way in a world.

@@ -1,0 +1,253 @@
+//! One request in several slots of a cluster.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::join_all;
+use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, StoreError, Time, Verdict};
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::command::key::Name;
+use crate::command::request::Answer;
+use crate::command::{Call, Forms, Seen};
+use crate::deny_cache::DenyCache;
+use crate::error::Failed;
+
+/// The hits in one slot, and their places in the request.
+struct Part<'q> {
+    slot: u16,
+    places: Vec<usize>,
+    hits: Vec<Hit<'q>>,
+}
+
+/// Whether all hits are in one slot.
+pub(crate) fn is_one(hits: &[Hit<'_>]) -> bool {
+    let mut slots = hits.iter().map(|hit| Name::of(hit).slot());
+    let first = slots.next();
+    slots.all(|slot| Some(slot) == first)
+}
+
+fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
+    let mut parts: Vec<Part<'q>> = Vec::new();
+    for (i, hit) in hits.iter().enumerate() {
+        let slot = Name::of(hit).slot();
+        let known = parts.iter().position(|part| part.slot == slot);
+        let place = known.unwrap_or(parts.len());
+        if known.is_none() {
+            parts.push(Part { slot, places: Vec::new(), hits: Vec::new() });
+        }
+        // What refuses here may pass by another slot.
+        let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
+        parts[place].places.push(i);
+        parts[place].hits.push(Hit { binding, ..*hit });
+    }
+    parts
+}
+
+/// What a slot said to its part, and when that was told.
+struct Answered<'f, 'r, 'q> {
+    call: Call<'f, 'r, 'q>,
+    reply: Vec<u8>,
+    verdict: Verdict,
+    decisions: Vec<Decision>,
+    told: Instant,
+}
+
+/// That a slot may have taken for a request of which nobody knows yet what becomes. It counts as kept unless it is
+/// settled, also when the request ends because nobody waits for it any more.
+struct Kept<'s>(Option<&'s AtomicU64>);
+
+impl<'s> Kept<'s> {
+    fn of(part: &Part<'_>, count: &'s AtomicU64) -> Kept<'s> {
+        Kept(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
+    }
+
+    /// It has taken nothing, or may keep it, or somebody else has it given back.
+    fn settle(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0 {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A part that was answered.
+struct Asked<'p, 'f, 'q, 's> {
+    part: &'p Part<'q>,
+    answer: Answered<'f, 'p, 'q>,
+    kept: Kept<'s>,
+}
+
+async fn ask<'f, 'r, 'q>(
+    cluster: &Arc<Cluster>,
+    mut call: Call<'f, 'r, 'q>,
+    hits: usize,
+    deadline: Instant,
+) -> Result<Answered<'f, 'r, 'q>, Failed> {
+    let mut decisions = vec![Decision::default(); hits];
+    // The general script is not asked again.
+    loop {
+        let reply = cluster.ask(&call, deadline).await.map_err(|failed| call.failed(failed))?;
+        let answer = call.answer(&reply, &mut decisions).map_err(|error| call.failed(error.into()))?;
+        if let Answer::Verdict(verdict) = answer {
+            return Ok(Answered { call, reply, verdict, decisions, told: Instant::now() });
+        }
+    }
+}
+
+/// What became of a request.
+pub(crate) struct Decided {
+    pub(crate) verdict: Result<Verdict, Failed>,
+    /// What slots took for a request that is refused, or that failed.
+    pub(crate) give_back: GiveBack,
+    /// The states of slots that refused, if the deny cache keeps any.
+    pub(crate) seen: Vec<Seen>,
+}
+
+/// Asks all slots at once, and forms the verdict over all; a slot whose node may not serve is asked before the others, which
+/// are not asked if it fails. Slots that may have taken for a request that fails, or that nobody waits for any more, and
+/// cannot be asked to give it back, are counted.
+///
+/// # Errors
+/// The request cannot be put: nobody was asked.
+pub(crate) async fn decide(
+    cluster: &Arc<Cluster>,
+    forms: &Forms,
+    deny_cache: &DenyCache,
+    now: Option<Time>,
+    hits: &[Hit<'_>],
+    decisions: &mut [Decision],
+    deadline: Instant,
+) -> Result<Decided, Failed> {
+    // All is checked before anybody is asked.
+    forms.check(hits)?;
+    let parts = split(hits);
+    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| forms.call(now, &part.hits)).collect();
+    let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
+    let (sound, doubtful): (Vec<_>, Vec<_>) = calls.partition(|(serves, ..)| *serves);
+    let (mut answers, mut failed) = (Vec::with_capacity(parts.len()), None);
+    for round in [doubtful, sound] {
+        if failed.is_some() {
+            break;
+        }
+        let asked = round.into_iter().map(async |(_, part, call)| {
+            let mut kept = Kept::of(part, &cluster.give_backs_lost);
+            let asked = ask(cluster, call, part.hits.len(), deadline).await;
+            let may_have_taken =
+                asked.as_ref().map_or_else(|failed| failed.class.is_in_doubt(), |it| it.verdict.allowed);
+            if !may_have_taken {
+                kept.settle();
+            }
+            asked.map(|answer| Asked { part, answer, kept })
+        });
+        // If one fails, the others are awaited nevertheless: what they took can be given back once they say so.
+        for answered in join_all(asked).await {
+            match answered {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+    }
+    let is_admitted = failed.is_none() && {
+        place(&answers, decisions);
+        Verdict::of(hits, decisions, Time::EPOCH).allowed
+    };
+    let (mut give_back, mut seen) = (GiveBack { now, parts: Vec::new() }, Vec::new());
+    if !is_admitted {
+        for Asked { part, answer, .. } in &mut answers {
+            if answer.verdict.allowed {
+                give_back.parts.extend(TakenPart::of(part, answer));
+                answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
+            } else if deny_cache.is_on() {
+                seen.extend(answer.call.seen(&answer.reply, answer.told));
+            }
+        }
+    }
+    for Asked { answer, kept, .. } in &mut answers {
+        // Without scripts nothing is given back.
+        if failed.is_none() || answer.call.gives_back() {
+            kept.settle();
+        }
+    }
+    place(&answers, decisions);
+    let latest = answers.iter().map(|asked| asked.answer.verdict.now).max().unwrap_or_default();
+    let verdict = failed.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
+    Ok(Decided { verdict, give_back, seen })
+}
+
+fn place(answers: &[Asked<'_, '_, '_, '_>], decisions: &mut [Decision]) {
+    for Asked { part, answer, .. } in answers {
+        for (&place, decision) in part.places.iter().zip(&answer.decisions) {
+            decisions[place] = *decision;
+        }
+    }
+}
+
+/// A take that was charged, as the refund that undoes it.
+struct Taken {
+    key: u128,
+    quota: Quota,
+    refund: Op,
+}
+
+fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<Taken> {
+    let Op::Take { cost, .. } = hit.op else { return None };
+    decision.receipt?;
+    Some(Taken { key: hit.key, quota: hit.quota.clone(), refund: Op::Refund { cost, receipt: decision.receipt } })
+}
+
+/// What one slot took.
+struct TakenPart {
+    taken: Vec<Taken>,
+    /// When, by the slot's clock, and when that was told here.
+    now: Time,
+    told: Instant,
+}
+
+impl TakenPart {
+    fn of(part: &Part<'_>, answer: &Answered<'_, '_, '_>) -> Option<TakenPart> {
+        let hits = part.hits.iter().zip(&answer.decisions);
+        let taken: Vec<Taken> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
+        (!taken.is_empty()).then_some(TakenPart { taken, now: answer.verdict.now, told: answer.told })
+    }
+}
+
+/// What slots took for a request that was refused, or failed.
+pub(crate) struct GiveBack {
+    now: Option<Time>,
+    parts: Vec<TakenPart>,
+}
+
+impl GiveBack {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Gives it back, in all slots at once and once; how many slots did not say that they have it. No slot takes it back
+    /// after the deadline, though it may be on its way by then: a bucket that got it back late would admit too much.
+    pub(crate) async fn run(
+        self,
+        cluster: &Arc<Cluster>,
+        forms: &Forms,
+        deny_cache: &DenyCache,
+        deadline: Instant,
+    ) -> u64 {
+        let given_back = join_all(self.parts.iter().map(async |part| {
+            let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
+            let hits: Vec<Hit<'_>> = hits.collect();
+            // What was refused because of them is so no longer.
+            let _question = deny_cache.question(&hits, Instant::now());
+            let mut call = forms.call(self.now, &hits)?;
+            // By the slot's clock, which was there already when it was told.
+            call.until(part.now.after(deadline.saturating_duration_since(part.told)));
+            ask(cluster, call, hits.len(), deadline).await.map(drop)
+        }));
+        given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
+    }
+}

@@ -1,0 +1,181 @@
+//! One hit in the form that the general script reads.
+
+use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
+
+use crate::command::bytes::Writer;
+use crate::settings::LogForm;
+
+/// A hit, the state it counts in, and what all takes on that state cost together.
+pub(crate) struct Asked<'h, 'q> {
+    pub(crate) hit: &'h Hit<'q>,
+    pub(crate) state: usize,
+    pub(crate) cost_on_state: u64,
+    pub(crate) log: LogForm,
+}
+
+impl Asked<'_, '_> {
+    /// Appends what `decide.lua` reads of one hit.
+    pub(crate) fn write(&self, out: &mut Writer) {
+        let quota = self.hit.quota;
+        out.byte(algorithm(quota, self.log));
+        out.byte(u8::try_from(self.state).unwrap_or(u8::MAX));
+        out.byte(self.op());
+        out.byte(match self.hit.binding {
+            Binding::Enforce => 0,
+            Binding::Shadow => 1,
+            Binding::Quota => 2,
+        });
+        out.byte(u8::from(self.is_never()));
+        out.byte(u8::from(quota.denied() == Denied::Charged));
+        out.byte(u8::from(quota.limit() == 0));
+        out.time(quota.penalty_ns());
+        match quota.algorithm() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => self.write_bucket(out),
+            Algorithm::FixedWindow(anchor) => self.write_window(anchor, out),
+            Algorithm::SlidingWindowCounter { segments } => self.write_counter(segments, out),
+            Algorithm::SlidingWindowLog => self.write_log(out),
+            Algorithm::Concurrency => self.write_leases(out),
+        }
+    }
+
+    /// The operation by its number in `decide.lua`; 0 has no effect and is never refused.
+    fn op(&self) -> u8 {
+        match self.hit.op {
+            Op::Refund { cost: 0, .. } => 0,
+            Op::Force { cost: 0 } if self.hit.quota.supports(OpKind::Force) => 0,
+            Op::Take { cost: 0, .. } => 7,
+            op => match op.kind() {
+                OpKind::Take => 1,
+                OpKind::Peek => 2,
+                OpKind::Force => 3,
+                OpKind::Refund => 4,
+                OpKind::Renew => 5,
+                OpKind::Reset => 6,
+            },
+        }
+    }
+
+    /// Refused whatever the state: a cost above the capacity, or no such operation.
+    fn is_never(&self) -> bool {
+        let quota = self.hit.quota;
+        let above = self.hit.op.kind() == OpKind::Take && self.cost_on_state > quota.hard_capacity();
+        above || matches!(self.hit.op.kind(), OpKind::Force | OpKind::Renew) && !quota.supports(self.hit.op.kind())
+    }
+
+    /// Units that the operation itself takes or gives back.
+    fn cost(&self) -> u64 {
+        match self.hit.op {
+            Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
+            Op::Peek | Op::Renew { .. } | Op::Reset => 0,
+        }
+    }
+
+    /// Units that are charged whether they fit or not: a force, or a refusal that is charged.
+    fn due(&self) -> u64 {
+        match self.hit.op {
+            Op::Force { cost } => cost,
+            _ => self.cost().min(self.hit.quota.capacity()),
+        }
+    }
+
+    fn room(&self) -> u64 {
+        room(self.hit, self.cost_on_state)
+    }
+
+    fn write_bucket(&self, out: &mut Writer) {
+        let quota = self.hit.quota;
+        let interval_ns = quota.interval_ns();
+        let queue = quota.algorithm() == Algorithm::LeakyBucket;
+        let longest_wait_ns = match self.hit.op {
+            Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
+            _ => u64::MAX,
+        };
+        // What is given back counts in the state's T, which only the script knows.
+        let is_refund = self.hit.op.kind() == OpKind::Refund;
+        out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
+        out.time((self.room() * interval_ns).min(longest_wait_ns));
+        out.time(self.due().saturating_mul(interval_ns));
+        out.time(2 * quota.hard_capacity() * interval_ns);
+        out.time(interval_ns);
+        out.byte(quota.debt_bits());
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
+        out.byte(u8::from(queue));
+    }
+
+    fn write_window(&self, anchor: Anchor, out: &mut Writer) {
+        let window_ns = self.hit.quota.window_ns();
+        self.write_units(out);
+        out.time(window_ns);
+        out.units(epoch_window_us(anchor, window_ns));
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos()));
+        out.byte(u8::from(receipt(self.hit).is_some()));
+    }
+
+    fn write_counter(&self, segments: u8, out: &mut Writer) {
+        let segment_ns = self.hit.quota.interval_ns();
+        self.write_units(out);
+        out.units(segment_ns / 1000);
+        out.byte(segments);
+        let at = receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos());
+        out.time_us(at - at % segment_ns);
+        out.byte(u8::from(receipt(self.hit).is_some()));
+    }
+
+    fn write_log(&self, out: &mut Writer) {
+        self.write_units(out);
+        out.units(self.hit.quota.hard_capacity() + 1);
+        out.time(self.hit.quota.window_ns());
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.at.as_nanos()));
+        out.byte(u8::from(receipt(self.hit).is_some()));
+    }
+
+    fn write_leases(&self, out: &mut Writer) {
+        out.units(self.cost());
+        out.units(self.room());
+        out.time(self.hit.quota.lease_ns());
+        out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
+        out.byte(u8::from(receipt(self.hit).is_some()));
+    }
+
+    fn write_units(&self, out: &mut Writer) {
+        out.units(self.cost());
+        out.units(self.room());
+        out.units(self.due());
+    }
+}
+
+/// The most units beside which the takes on the hit's state fit, whose costs sum up to `cost_on_state`; all of the
+/// capacity for a look.
+pub(crate) fn room(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
+    let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
+    hit.quota.hard_capacity().saturating_sub(cost)
+}
+
+/// The receipt of what is given back or renewed.
+pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
+    match hit.op {
+        Op::Refund { receipt, .. } => receipt,
+        Op::Renew { receipt } => Some(receipt),
+        _ => None,
+    }
+}
+
+/// The place of the quota's algorithm in `decide.lua` and `take_all.lua`, counted from 1.
+pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => 1,
+        Algorithm::FixedWindow(_) => 2,
+        Algorithm::SlidingWindowCounter { .. } => 3,
+        Algorithm::SlidingWindowLog if log == LogForm::Zset => 6,
+        Algorithm::SlidingWindowLog => 4,
+        Algorithm::Concurrency => 5,
+    }
+}
+
+/// W in microseconds where windows begin at multiples of it, else 0.
+pub(crate) fn epoch_window_us(anchor: Anchor, window_ns: u64) -> u64 {
+    match anchor {
+        Anchor::Epoch => window_ns / 1000,
+        Anchor::FirstHit => 0,
+    }
+}

@@ -1,0 +1,122 @@
+//! What a state's key is called in Redis.
+
+use std::fmt;
+
+use spillgate_core::{Algorithm, Hit};
+
+use crate::settings::LogForm;
+
+/// Slots of a cluster.
+pub(crate) const SLOTS: usize = 16384;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
+const SUFFIX: usize = 18;
+const TAG_END: usize = "sg:{}".len() + TAG;
+const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
+
+/// The name of a state's key: `sg:{tag}:suffix`, 29 bytes; `sg:{tag}/suffix` of a log in a sorted set, and
+/// `sg:{tag}+suffix` of a counter without scripts.
+///
+/// The tag, which chooses the slot, is made of the hit's key alone, so that the limits of one descriptor are in one
+/// slot; the suffix of the state's key. Together they have all the bits of both but 20 of the suffix's, which the tag
+/// tells too. Both are bits of a keyed hash in base64url: no text of a client is in them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name([u8; LENGTH]);
+
+impl Name {
+    /// The name of the state that `hit` counts in, where logs are packed.
+    #[must_use]
+    pub fn of(hit: &Hit<'_>) -> Name {
+        Name::with(hit, LogForm::Packed)
+    }
+
+    /// The name of the state that `hit` counts in. The two forms of a log have two names, so that neither is ever taken
+    /// for the other.
+    #[must_use]
+    pub fn with(hit: &Hit<'_>, log: LogForm) -> Name {
+        let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
+        Name::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
+    }
+
+    /// The name of the counter, without scripts, of the window of that number.
+    pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> Name {
+        // Another number in the suffix for each number of a window.
+        let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Name::new(hit.key, hit.state_key() ^ window, b'+')
+    }
+
+    fn new(key: u128, state_key: u128, form: u8) -> Name {
+        let mut name = *b"sg:{.....}:..................";
+        name[TAG_END] = form;
+        write(&mut name[4..4 + TAG], key >> Hit::SLOT_SHIFT);
+        write(&mut name[LENGTH - SUFFIX..], state_key);
+        Name(name)
+    }
+
+    /// Its slot in a cluster.
+    #[must_use]
+    pub fn slot(&self) -> u16 {
+        crc16(self.tag()) % SLOTS as u16
+    }
+
+    /// What a cluster chooses the slot by.
+    fn tag(&self) -> &[u8] {
+        &self.0[4..4 + TAG]
+    }
+
+    /// The name's bytes, all of them ASCII.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Fills `place` with the lowest bits, six a digit.
+fn write(place: &mut [u8], mut bits: u128) {
+    for digit in place.iter_mut().rev() {
+        *digit = ALPHABET[(bits & 63) as usize];
+        bits >>= 6;
+    }
+}
+
+/// CRC-16/XMODEM, as the cluster specification has it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| crc << 8 ^ CRCS[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const CRCS: [u16; 256] = {
+    let (mut crcs, mut byte) = ([0; 256], 0);
+    while byte < crcs.len() {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            bit += 1;
+        }
+        crcs[byte] = crc;
+        byte += 1;
+    }
+    crcs
+};
+
+#[cfg(test)]
+mod tests {
+    use super::crc16;
+
+    #[test]
+    fn slots_are_by_the_crc_that_the_specification_names() {
+        assert_eq!((crc16(b"123456789"), crc16(b"")), (0x31c3, 0));
+    }
+}

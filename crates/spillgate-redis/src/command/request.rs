@@ -1,0 +1,364 @@
+//! One request: which script it asks, with which keys and arguments, and what the reply means.
+
+use smallvec::{SmallVec, smallvec};
+use spillgate_core::{
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
+    decide,
+};
+
+use crate::command::args::{Asked, algorithm, epoch_window_us};
+use crate::command::bytes::{Reader, Writer};
+use crate::command::key::Name;
+use crate::command::script::Script;
+use crate::command::state_codec;
+use crate::settings::LogForm;
+
+/// The longest window that begins at multiples of its length: 2^51 us (71 years).
+const MAX_EPOCH_WINDOW_NS: u64 = (1 << 51) * 1000;
+
+/// Room for what a script reads of one take.
+const TAKE_BYTES: usize = 40;
+
+/// Whether the scripts can serve `op` on `quota`.
+///
+/// Windows that begin at multiples of their length, and segments, have to be whole microseconds and at most 71 years
+/// long: scripts have no integers wide enough for others.
+#[must_use]
+pub fn supports(quota: &Quota, op: OpKind) -> bool {
+    let representable = match quota.algorithm() {
+        Algorithm::FixedWindow(Anchor::Epoch) | Algorithm::SlidingWindowCounter { .. } => {
+            quota.interval_ns().is_multiple_of(1000) && quota.window_ns() <= MAX_EPOCH_WINDOW_NS
+        }
+        _ => true,
+    };
+    representable && quota.supports(op)
+}
+
+/// A request whose states are all in one slot, as one call of a script.
+///
+/// Of a request in several slots each part is one of these, with its quota-mode hits as shadow ones: in one part they
+/// must not refuse what passes by another. [`Verdict::of`] then says what the whole comes to.
+///
+/// ```
+/// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
+/// use spillgate_redis::{Answer, Request};
+///
+/// let quota = Quota::per_second(10).build()?;
+/// let hits = [Hit::new(7, &quota, Op::take(4), Binding::Enforce)];
+/// let mut request = Request::new(None, &hits)?;
+/// // Ask `EVALSHA request.script().sha() <keys> <arguments>`; a bucket that nobody has seen answers with the time.
+/// let reply = [0, 0, 0, 0, 9, 0, 0, 0, 0];
+/// let mut decisions = [Decision::default()];
+/// let Answer::Verdict(verdict) = request.answer(&reply, &mut decisions)? else { panic!("decided") };
+/// assert_eq!((verdict.now, decisions[0].remaining), (Time::from_nanos(9_000_000_000), 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Request<'r, 'q> {
+    hits: &'r [Hit<'q>],
+    log: LogForm,
+    /// Each state once.
+    keys: SmallVec<[Name; 4]>,
+    /// For each hit, the place of its state in `keys`.
+    state_of: SmallVec<[usize; 4]>,
+    script: &'static Script,
+    /// The last one is empty unless a [latest time](Request::until) is set.
+    arguments: [Vec<u8>; 3],
+}
+
+/// One take, as its script reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take<'r> {
+    pub(crate) script: &'static Script,
+    pub(crate) time: &'r [u8],
+    pub(crate) key: &'r [u8],
+    /// Of the same length for all takes by that script.
+    pub(crate) argument: &'r [u8],
+}
+
+/// States, each with its [key](Hit::state_key).
+pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
+
+/// What a reply means.
+#[derive(Debug)]
+pub enum Answer {
+    /// The request is decided.
+    Verdict(Verdict),
+    /// Nothing was done, and something has to be: the short script does not go by the state, which has a penalty or
+    /// another T. The request has become one to the general script, and is to be asked again.
+    AskAgain,
+}
+
+impl<'r, 'q> Request<'r, 'q> {
+    /// The call for `hits` where logs are packed; `now` is `None` where the server's clock decides.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] for too many hits, or for what the scripts do not [support](supports).
+    pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<Request<'r, 'q>, StoreError> {
+        Request::with(now, hits, LogForm::Packed)
+    }
+
+    /// Like [`new`](Request::new), where logs are of this form.
+    ///
+    /// # Errors
+    /// As of [`new`](Request::new).
+    pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<Request<'r, 'q>, StoreError> {
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::Malformed("too many hits"));
+        }
+        if !hits.iter().all(|hit| supports(hit.quota, OpKind::Peek)) {
+            return Err(StoreError::Malformed("a quota that scripts cannot serve"));
+        }
+        let mut keys: SmallVec<[Name; 4]> = SmallVec::new();
+        let mut state_of = SmallVec::new();
+        for hit in hits {
+            let name = Name::with(hit, log);
+            let known = keys.iter().position(|key| *key == name);
+            state_of.push(known.unwrap_or(keys.len()));
+            if known.is_none() {
+                keys.push(name);
+            }
+        }
+        let mut time = Writer::default();
+        if let Some(now) = now {
+            time.time(now.as_nanos());
+        }
+        let mut request =
+            Request { hits, log, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new(), Vec::new()] };
+        (request.script, request.arguments[1]) = request.short().unwrap_or_else(|| request.general());
+        Ok(request)
+    }
+
+    /// What to run.
+    #[must_use]
+    pub fn script(&self) -> &'static Script {
+        self.script
+    }
+
+    /// KEYS.
+    #[must_use]
+    pub fn keys(&self) -> &[Name] {
+        &self.keys
+    }
+
+    /// ARGV.
+    pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
+        let [.., latest] = &self.arguments;
+        self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
+    }
+
+    /// The request as one of several in a call, if it may be: then its keys are in any slots.
+    pub(crate) fn take(&self) -> Option<Take<'_>> {
+        let ([key], [time, argument, _]) = (&self.keys[..], &self.arguments) else { return None };
+        let (script, key) = (self.script, key.as_bytes());
+        Script::EACH.contains(&script).then_some(Take { script, time, key, argument })
+    }
+
+    /// Has nothing done after that time by the clock that decides, however late the request gets there: its reply is empty
+    /// then, and no [answer](Request::answer). The request becomes one to the general script.
+    pub fn until(&mut self, latest: Time) {
+        (self.script, self.arguments[1]) = self.general();
+        let mut time = Writer::default();
+        time.time(latest.as_nanos());
+        self.arguments[2] = time.0;
+    }
+
+    /// The call of a script for takes alone, if that is all there is to do.
+    fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
+        if let [hit] = self.hits {
+            let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
+            return Some((write_take(hit, self.log, &mut out)?, out.0));
+        }
+        // Each on a state of its own, and each able to refuse the request.
+        let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
+        if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
+            return None;
+        }
+        let mut out = Writer::default();
+        for hit in self.hits {
+            let mut take = Writer(Vec::with_capacity(TAKE_BYTES));
+            write_take(hit, self.log, &mut take)?;
+            if hit.quota.algorithm() == Algorithm::SlidingWindowLog {
+                return None;
+            }
+            out.byte(algorithm(hit.quota, self.log));
+            out.byte(u8::try_from(take.0.len()).ok()?);
+            out.0.extend(take.0);
+        }
+        Some((Script::TAKE_ALL, out.0))
+    }
+
+    fn general(&self) -> (&'static Script, Vec<u8>) {
+        let mut out = Writer::default();
+        for (i, hit) in self.hits.iter().enumerate() {
+            let (state, cost_on_state) = (self.state_of[i], self.cost_on_state(i));
+            Asked { hit, state, cost_on_state, log: self.log }.write(&mut out);
+        }
+        (Script::DECIDE, out.0)
+    }
+
+    /// What the takes on hit `i`'s state cost together.
+    fn cost_on_state(&self, i: usize) -> u64 {
+        let same = self.hits.iter().zip(&self.state_of).filter(|(_, state)| **state == self.state_of[i]);
+        let costs = same.filter_map(|(hit, _)| match hit.op {
+            Op::Take { cost, .. } => Some(cost),
+            _ => None,
+        });
+        costs.fold(0, u64::saturating_add)
+    }
+
+    /// Decides by the script's reply: the kernel works out what to tell the caller from the states before.
+    ///
+    /// # Errors
+    /// The reply is not what the script says, or script and kernel do not agree.
+    ///
+    /// # Panics
+    /// If `decisions` is not as long as the hits.
+    pub fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
+        let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into());
+        let told = self.read(reply).ok_or_else(broken)?;
+        let quotas = || told.raws.iter().zip(&told.quotas);
+        let is_done =
+            self.script == Script::DECIDE || quotas().all(|(raw, quota)| state_codec::is_plain(raw, quota, told.now));
+        let Some(mut states) = self.states(&told) else {
+            return if is_done { Err(broken()) } else { Ok(self.ask_again()) };
+        };
+        // Nothing was done, which is right where there was nothing to do, as for a refusal under another T.
+        let before = (!is_done).then(|| states.clone());
+        let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
+        if before.is_some_and(|before| before != states) {
+            return Ok(self.ask_again());
+        }
+        if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
+            return Err(StoreError::Unavailable("script and kernel do not agree".into()));
+        }
+        Ok(Answer::Verdict(verdict))
+    }
+
+    fn ask_again(&mut self) -> Answer {
+        (self.script, self.arguments[1]) = self.general();
+        Answer::AskAgain
+    }
+
+    /// Tells anew what the reply of an allowed request means where another slot refuses the whole: what the kernel says
+    /// of the same hits beside one that never fits.
+    ///
+    /// # Errors
+    /// As those of [`answer`](Request::answer).
+    pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
+        let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
+        let Some((now, mut states)) = told else {
+            return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into()));
+        };
+        decisions.copy_from_slice(&decide_refused(&mut states, &self.state_of, self.hits, now));
+        Ok(())
+    }
+
+    /// When the request was decided, and each state after it with its key, as far as the reply shows them; `None` if it
+    /// does not.
+    pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
+        let told = self.read(reply)?;
+        let mut states = self.states(&told)?;
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); self.hits.len()];
+        decide(&mut states, &self.state_of, self.hits, told.now, &mut decisions);
+        let first = |i| self.state_of.iter().position(|state| *state == i);
+        let keyed = |(i, state)| Some((self.hits[first(i)?].state_key(), state));
+        Some((told.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
+    }
+
+    /// The states that were told of.
+    fn states(&self, told: &Told<'_, '_>) -> Option<SmallVec<[State; 4]>> {
+        told.raws.iter().zip(&told.quotas).map(|(raw, quota)| state_codec::told(raw, quota, self.hits)).collect()
+    }
+
+    /// Takes a reply apart; `None` if it ends too early, or late.
+    fn read<'b>(&self, reply: &'b [u8]) -> Option<Told<'b, 'q>> {
+        let mut reader = Reader(reply);
+        let now = Time::from_nanos(reader.time()?);
+        let general = self.script == Script::DECIDE;
+        let allowed = if general { Some(reader.integer(1)? == 1) } else { None };
+        let mut told = Told { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
+        for i in 0..self.keys.len() {
+            let first = self.state_of.iter().position(|state| *state == i)?;
+            told.quotas.push(self.hits[first].quota);
+            let length = match self.script {
+                script if script == Script::TAKE_ALL => reader.integer(1)?,
+                _ if general => reader.integer(4)?,
+                _ => reader.0.len() as u64,
+            };
+            told.raws.push(reader.take(usize::try_from(length).ok()?)?);
+        }
+        reader.0.is_empty().then_some(told)
+    }
+}
+
+/// What the kernel says of `hits` in a request that something else refuses: beside a take that never fits.
+pub(crate) fn decide_refused(
+    states: &mut SmallVec<[State; 4]>,
+    state_of: &[usize],
+    hits: &[Hit<'_>],
+    now: Time,
+) -> SmallVec<[Decision; 4]> {
+    let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len() + 1];
+    if let Some(first) = hits.first() {
+        let never = Hit::new(0, first.quota, Op::take(u64::MAX), Binding::Enforce);
+        let hits: SmallVec<[Hit<'_>; 4]> = hits.iter().copied().chain([never]).collect();
+        let state_of: SmallVec<[usize; 4]> = state_of.iter().copied().chain([states.len()]).collect();
+        states.push(State::default());
+        decide(states, &state_of, &hits, now, &mut decisions);
+    }
+    decisions.pop();
+    decisions
+}
+
+/// A reply's parts.
+struct Told<'b, 'q> {
+    now: Time,
+    /// What the general script says itself.
+    allowed: Option<bool>,
+    /// Each state as it was before, and a quota of its identity.
+    raws: SmallVec<[&'b [u8]; 4]>,
+    quotas: SmallVec<[&'q Quota; 4]>,
+}
+
+/// Appends what the script for this one take reads; `None` if there is none.
+fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static Script> {
+    let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
+    let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
+    if cost > capacity || quota.denied() == Denied::Charged || quota.penalty_ns() > 0 {
+        return None;
+    }
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let interval_ns = quota.interval_ns();
+            let queue = quota.algorithm() == Algorithm::LeakyBucket;
+            let longest_wait_ns = if queue { max_wait_ns } else { u64::MAX };
+            out.time(cost * interval_ns);
+            out.time(((capacity - cost) * interval_ns).min(longest_wait_ns));
+            out.time(1 << quota.debt_bits());
+            out.time(interval_ns);
+            out.byte(quota.debt_bits());
+            Some(Script::TAKE_BUCKET)
+        }
+        Algorithm::FixedWindow(anchor) => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.time(quota.window_ns());
+            out.units(epoch_window_us(anchor, quota.window_ns()));
+            Some(Script::TAKE_WINDOW)
+        }
+        Algorithm::SlidingWindowCounter { segments: 1 } if capacity < state_codec::NARROW_COUNT => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.units(quota.window_ns() / 1000);
+            Some(Script::TAKE_COUNTER)
+        }
+        Algorithm::SlidingWindowLog => {
+            out.units(cost);
+            out.units(capacity - cost);
+            out.time(quota.window_ns());
+            Some(if log == LogForm::Zset { Script::TAKE_ZSET } else { Script::TAKE_LOG })
+        }
+        _ => None,
+    }
+}

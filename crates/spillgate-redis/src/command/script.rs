@@ -1,0 +1,183 @@
+//! The scripts: Lua that checks, charges and says what the states were before.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A script, whole as Redis gets it.
+pub struct Script {
+    /// Its file's name.
+    pub name: &'static str,
+    /// What SCRIPT LOAD takes.
+    pub source: &'static str,
+    sha: OnceLock<String>,
+}
+
+/// A script of the named files, one after the other.
+macro_rules! script {
+    ($name:literal, $($file:literal)*) => {
+        Script::new($name, concat!($(include_str!(concat!("../scripts/", $file, ".lua"))),*))
+    };
+}
+
+/// A step that judges one take: it says whether that fits, and if so the state after it and when that ends; and whether
+/// the state before no longer counts. It breaks off with no word of `fits` where it does not know.
+macro_rules! step {
+    ($name:literal) => {
+        concat!(
+            "local fits, value, s, ns, stale\nrepeat\n",
+            include_str!(concat!("../scripts/take/", $name, ".lua")),
+            "until true\n",
+        )
+    };
+}
+
+/// The step as a function, where there are several.
+macro_rules! function {
+    ($name:literal) => {
+        concat!("local function take_", $name, "(raw, at)\n", step!($name), "return fits, value, s, ns, stale\nend\n")
+    };
+}
+
+/// A script for takes on several states, each by itself, by the step of that name. Redis makes the functions of a script
+/// anew in each call: a step costs less than one.
+macro_rules! take_each {
+    ($($shared:literal)* => $name:literal) => {
+        Script::new(
+            concat!("take_", $name),
+            concat!(
+                include_str!("../scripts/lib/clock.lua"),
+                $(include_str!(concat!("../scripts/lib/", $shared, ".lua")),)*
+                include_str!("../scripts/take/each_get.lua"),
+                step!($name),
+                include_str!("../scripts/take/each_set.lua"),
+            ),
+        )
+    };
+}
+
+/// The script for one take on a log, in the form that a function of the named file returns.
+macro_rules! take_log {
+    ($name:literal, $file:literal $form:literal) => {
+        Script::new(
+            $name,
+            concat!(
+                include_str!("../scripts/lib/clock.lua"),
+                include_str!("../scripts/lib/ending.lua"),
+                include_str!("../scripts/lib/writes.lua"),
+                include_str!("../scripts/lib/logs.lua"),
+                include_str!(concat!("../scripts/lib/", $file, ".lua")),
+                "local form = ",
+                $form,
+                "()\n",
+                include_str!("../scripts/take/log.lua"),
+            ),
+        )
+    };
+}
+
+static TAKE_BUCKET: Script = take_each!(=> "bucket");
+static TAKE_WINDOW: Script = take_each!("windows" => "window");
+static TAKE_COUNTER: Script = take_each!("windows" "products" => "counter");
+static TAKE_ALL: Script = Script::new(
+    "take_all",
+    concat!(
+        include_str!("../scripts/lib/clock.lua"),
+        include_str!("../scripts/lib/ending.lua"),
+        include_str!("../scripts/lib/windows.lua"),
+        include_str!("../scripts/lib/products.lua"),
+        function!("bucket"),
+        function!("window"),
+        function!("counter"),
+        include_str!("../scripts/take/all.lua"),
+    ),
+);
+static TAKE_LOG: Script = take_log!("take_log", "log_list" "list_form");
+static TAKE_ZSET: Script = take_log!("take_zset", "log_zset" "zset_form");
+static DECIDE: Script = script!(
+    "decide", "lib/clock" "lib/ending" "lib/writes" "general/parts" "lib/windows" "lib/products" "lib/logs" "lib/log_list"
+    "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/decide"
+);
+
+/// The commands that the scripts call: beside EVALSHA and SCRIPT LOAD all that a server's user has to be allowed, on
+/// keys `sg:*`.
+pub const COMMANDS: [&str; 24] = [
+    "DEL",
+    "GET",
+    "HDEL",
+    "HGET",
+    "HGETALL",
+    "HMGET",
+    "HSET",
+    "LINDEX",
+    "LLEN",
+    "LPOP",
+    "LPOS",
+    "LPUSH",
+    "LRANGE",
+    "LREM",
+    "LTRIM",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "RPUSH",
+    "SET",
+    "TIME",
+    "ZADD",
+    "ZCARD",
+    "ZRANGE",
+    "ZREMRANGEBYRANK",
+];
+
+impl Script {
+    /// Takes on each a `token_bucket` or `leaky_bucket`.
+    pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
+    /// Takes on each a `fixed_window`.
+    pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
+    /// Takes on each a `sliding_window_counter` of one segment.
+    pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
+    /// One take on a `sliding_window_log` in a list.
+    pub const TAKE_LOG: &'static Script = &TAKE_LOG;
+    /// One take on a `sliding_window_log` in a sorted set.
+    pub const TAKE_ZSET: &'static Script = &TAKE_ZSET;
+    /// Takes on several states, all or nothing, each of which one of the first three could serve.
+    pub const TAKE_ALL: &'static Script = &TAKE_ALL;
+    /// Any request.
+    pub const DECIDE: &'static Script = &DECIDE;
+
+    /// All of them: what is loaded on connecting.
+    pub const ALL: [&'static Script; 7] = [
+        Script::TAKE_BUCKET,
+        Script::TAKE_WINDOW,
+        Script::TAKE_COUNTER,
+        Script::TAKE_LOG,
+        Script::TAKE_ZSET,
+        Script::TAKE_ALL,
+        Script::DECIDE,
+    ];
+
+    /// Those that decide several takes, each by itself.
+    pub(crate) const EACH: [&'static Script; 3] = [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER];
+
+    const fn new(name: &'static str, source: &'static str) -> Script {
+        Script { name, source, sha: OnceLock::new() }
+    }
+
+    /// What EVALSHA takes: the SHA-1 of the source in hexadecimal digits.
+    pub fn sha(&self) -> &str {
+        self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
+    }
+}
+
+/// By name: no two have the same.
+impl PartialEq for Script {
+    fn eq(&self, other: &Script) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Script {}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Script({})", self.name)
+    }
+}

@@ -1,0 +1,79 @@
+//! Several who can answer, and one answer that is wanted.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
+
+use crate::error::{Failed, Failure};
+
+/// So long attempts go on before the next ones begin, at most.
+const HEAD_START: Duration = Duration::from_millis(50);
+/// In so many rounds all have begun.
+const ROUNDS: usize = 10;
+
+/// The first success. Attempts begin one after the other, or in rounds where there are many: the next ones when one has
+/// failed, or takes long; so one that hangs holds nobody up, and the last ones have half of the `time` that there is.
+pub(crate) async fn first_of<A, T>(attempts: Vec<A>, time: Duration) -> Result<T, Failed>
+where
+    A: Future<Output = Result<T, Failed>>,
+{
+    let (at_once, head_start) = (attempts.len().div_ceil(ROUNDS), HEAD_START.min(time / (2 * ROUNDS as u32)));
+    let mut attempts = attempts.into_iter();
+    let mut begun = FuturesUnordered::new();
+    let mut last = Failed::new(Failure::Disconnected, "there is nobody to ask");
+    loop {
+        begun.extend(attempts.by_ref().take(at_once));
+        match timeout(head_start, begun.next()).await {
+            Ok(Some(Ok(answer))) => return Ok(answer),
+            Ok(Some(Err(failed))) => last = failed,
+            Ok(None) => return Err(last),
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::pin::Pin;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::first_of;
+    use crate::error::{Failed, Failure};
+
+    const TIME: Duration = Duration::from_secs(1);
+
+    type Attempt = Pin<Box<dyn Future<Output = Result<u32, Failed>>>>;
+
+    fn fails(detail: &'static str) -> Attempt {
+        Box::pin(ready(Err(Failed::new(Failure::Other, detail))))
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_or_hangs_is_followed_by_the_next() {
+        let attempts: Vec<Attempt> =
+            vec![fails("one"), Box::pin(pending()), Box::pin(ready(Ok(7))), Box::pin(ready(Ok(8)))];
+        assert_eq!(first_of(attempts, TIME).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn after_many_that_hang_the_last_one_has_its_turn_in_time() {
+        for hanging in [1, 20, 1000] {
+            let mut attempts: Vec<Attempt> = (0..hanging).map(|_| Box::pin(pending()) as Attempt).collect();
+            attempts.push(Box::pin(ready(Ok(7))));
+            let first = timeout(10 * TIME, first_of(attempts, TIME)).await;
+            assert_eq!(first, Ok(Ok(7)), "after {hanging}");
+        }
+    }
+
+    #[tokio::test]
+    async fn if_all_fail_the_last_failure_is_told() {
+        assert_eq!(first_of(vec![fails("one"), fails("two")], TIME).await.expect_err("both fail").detail, "two");
+        assert!(first_of(Vec::<Attempt>::new(), TIME).await.is_err());
+    }
+}

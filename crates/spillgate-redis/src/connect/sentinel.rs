@@ -1,0 +1,114 @@
+//! The primary that sentinels know by a name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use redis::{ConnectionAddr, Pipeline};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::connect::connector::Access;
+use crate::connect::url::shown;
+use crate::error::{Failed, Failure};
+
+/// So long others are waited for when most have answered: one may have heard more.
+const LAG: Duration = Duration::from_millis(20);
+
+pub(crate) struct Sentinels {
+    addresses: Vec<ConnectionAddr>,
+    pub(crate) name: String,
+    /// The epoch of the latest failover that anybody has told of. An earlier one is believed only if all tell of it.
+    epoch: AtomicU64,
+    /// The primary that was connected to last. It is tried while no sentinel says anything.
+    last: ArcSwapOption<ConnectionAddr>,
+}
+
+impl Sentinels {
+    pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
+        Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
+    }
+
+    /// Remembers where the primary was found.
+    pub(crate) fn found(&self, address: ConnectionAddr) {
+        self.last.store(Some(Arc::new(address)));
+    }
+
+    /// The primary's address by the word of the sentinel that has heard of the latest failover; if no sentinel says
+    /// anything, where it was last.
+    pub(crate) async fn address(&self, access: &Access) -> Result<ConnectionAddr, Failed> {
+        let most = self.addresses.len() / 2 + 1;
+        let mut asked: FuturesUnordered<_> = self
+            .addresses
+            .iter()
+            .enumerate()
+            .map(async |(i, sentinel)| (i, self.told_by(sentinel, access).await))
+            .collect();
+        let mut until = Instant::now() + access.sentinels_within;
+        let (mut newest, mut answers, mut was_refused) = (None, 0, false);
+        let mut failed = (0, Failed::new(Failure::Timeout, "no sentinel answered in time"));
+        while let Ok(Some((i, told))) = timeout_at(until, asked.next()).await {
+            match told {
+                Ok((epoch, address)) => {
+                    answers += 1;
+                    if answers == most {
+                        until = until.min(Instant::now() + LAG);
+                    }
+                    if newest.as_ref().is_none_or(|(newest, _)| epoch > *newest) {
+                        newest = Some((epoch, address));
+                    }
+                }
+                Err(error) => {
+                    was_refused |= !matches!(error.class, Failure::Disconnected | Failure::Timeout);
+                    if i >= failed.0 {
+                        let detail = format!("the sentinel {}: {}", shown(&self.addresses[i]), error.detail);
+                        failed = (i, Failed::new(error.class, detail));
+                    }
+                }
+            }
+        }
+        let Some((epoch, address)) = newest else {
+            return self.last.load().as_deref().filter(|_| !was_refused).cloned().ok_or(failed.1);
+        };
+        let known = self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        if epoch < known {
+            if answers < self.addresses.len() {
+                let detail = format!("{answers} of {} sentinels answer, and missed a failover", self.addresses.len());
+                return Err(Failed::new(Failure::Readonly, detail));
+            }
+            // They were set up anew.
+            self.epoch.store(epoch, Ordering::Relaxed);
+        }
+        Ok(address)
+    }
+
+    /// What each of them says by itself: where the primary is.
+    pub(crate) async fn each(
+        &self,
+        access: &Access,
+        within: Duration,
+    ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Failed>)> {
+        let late = || Failed::new(Failure::Timeout, format!("no answer within {within:?}"));
+        let asked = self.addresses.iter().map(async |sentinel| {
+            let told = timeout(within, self.told_by(sentinel, access)).await.unwrap_or_else(|_| Err(late()));
+            (sentinel.clone(), told.map(|(_, address)| address))
+        });
+        join_all(asked).await
+    }
+
+    /// The epoch of the latest failover, and the primary's address since.
+    async fn told_by(&self, sentinel: &ConnectionAddr, access: &Access) -> Result<(u64, ConnectionAddr), Failed> {
+        let mut commands = Pipeline::new();
+        commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+        // During a failover the other command does not know yet.
+        commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let told = access.open(sentinel, &access.sentinel_user).await?.ask_all(&commands).await;
+        let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
+        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+        Ok((epoch, ConnectionAddr::Tcp(host, port)))
+    }
+}

@@ -1,0 +1,159 @@
+//! TLS to servers and sentinels: who vouches for them, and whom their certificates have to name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use crate::error::{Failed, Failure};
+use crate::settings::Tls;
+
+/// How connections are made secure.
+pub(crate) struct Secure {
+    connector: TlsConnector,
+    /// What a certificate has to name in place of the host.
+    name: Option<ServerName<'static>>,
+}
+
+impl Secure {
+    /// # Errors
+    /// A certificate, a key or the name is invalid.
+    pub(crate) fn new(tls: &Tls) -> Result<Secure, Failed> {
+        // The program may have chosen another provider for its own connections.
+        let provider = Arc::new(ring::default_provider());
+        let versions = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(invalid)?;
+        let verifier = Arc::new(Verifier::new(tls, provider)?);
+        let builder = versions.dangerous().with_custom_certificate_verifier(verifier);
+        let config = match &tls.client {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => {
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
+                builder.with_client_auth_cert(chain.map_err(invalid)?, key).map_err(invalid::<Error>)?
+            }
+        };
+        let name = tls.server_name.as_deref().map(server_name).transpose()?;
+        Ok(Secure { connector: TlsConnector::from(Arc::new(config)), name })
+    }
+
+    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failed> {
+        let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
+        Ok(self.connector.connect(name, stream).await?)
+    }
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, Failed> {
+    let wrong = |_| Failed::new(Failure::Other, format!("a certificate cannot name the host `{name}`"));
+    ServerName::try_from(name.to_owned()).map_err(wrong)
+}
+
+/// Checks certificates as webpki does, which knows nothing of two cases that stores have.
+#[derive(Debug)]
+struct Verifier {
+    /// `None` if nobody is trusted: the system has no certificates.
+    webpki: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+    /// Those that were named one by one. A server may have one of them itself, made without an authority.
+    named: Vec<CertificateDer<'static>>,
+    skips_names: bool,
+}
+
+impl Verifier {
+    fn new(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Verifier, Failed> {
+        let (mut roots, mut named) = (RootCertStore::empty(), Vec::new());
+        match &tls.ca {
+            Some(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem) {
+                    let certificate = certificate.map_err(invalid)?;
+                    roots.add(certificate.clone()).map_err(invalid)?;
+                    named.push(certificate);
+                }
+                if roots.is_empty() {
+                    return Err(invalid("no certificate of an authority"));
+                }
+            }
+            // Invalid ones of the system's are left out.
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let webpki = if roots.is_empty() {
+            None
+        } else {
+            let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+            Some(builder.build().map_err(invalid)?)
+        };
+        Ok(Verifier { webpki, provider, named, skips_names: tls.skip_name_check })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(webpki) = &self.webpki else { return Err(CertificateError::UnknownIssuer.into()) };
+        let checked = webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let checked = match checked {
+            // After its dates were found to be right, a certificate that may sign others (`CA:TRUE`, as `openssl req
+            // -x509` makes it) is refused as a server's. This one was named as the one to trust.
+            Err(Error::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
+                let certificate = ParsedCertificate::try_from(end_entity)?;
+                verify_server_name(&certificate, server_name).map(|()| ServerCertVerified::assertion())
+            }
+            checked => checked,
+        };
+        match checked {
+            // The name is looked at last: all else was right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if self.skips_names => Ok(ServerCertVerified::assertion()),
+            checked => checked,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        tokio_rustls::rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        tokio_rustls::rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn invalid<E: fmt::Display>(error: E) -> Failed {
+    Failed::new(Failure::Other, error.to_string())
+}

@@ -1,0 +1,150 @@
+//! Takes that go to a server together: one call of their script decides them all, each by itself. That costs the server down to
+//! half of what as many calls do.
+
+use std::collections::VecDeque;
+
+use redis::Value;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::command::request::Take;
+use crate::command::script::Script;
+
+/// The most takes in a call, which is the time that others wait for: a tenth or two of a millisecond.
+const TAKES_MAX: usize = 32;
+/// So many batches are looked at for one that a take fits in, and are used again: there is one for each script, but where tests
+/// pass the time.
+const BATCHES_KEPT: usize = 4;
+
+/// Who waits for the answer to a command.
+pub(crate) enum Awaited {
+    One(oneshot::Sender<Value>),
+    /// Each for its part of a list.
+    Each(Vec<oneshot::Sender<Value>>),
+}
+
+impl Awaited {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Awaited::One(_) => 1,
+            Awaited::Each(takers) => takers.len(),
+        }
+    }
+}
+
+/// The takes that are not written yet.
+#[derive(Default)]
+pub(crate) struct Batches {
+    /// What others have allocated is used again.
+    batches: Vec<Batch>,
+    used: usize,
+}
+
+impl Batches {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    pub(crate) fn push(&mut self, take: &Take<'_>, taker: oneshot::Sender<Value>) {
+        let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
+        if let Some(batch) = last.find(|batch| batch.has_room_for(take)) {
+            return batch.push(take, taker);
+        }
+        if self.used == self.batches.len() {
+            self.batches.push(Batch::of(take));
+        }
+        let batch = &mut self.batches[self.used];
+        (batch.script, batch.time) = (take.script, SmallVec::from_slice(take.time));
+        batch.push(take, taker);
+        self.used += 1;
+    }
+
+    /// Appends all calls, and tells who waits for their answers. Returns how many takes are left out, since nobody waits for
+    /// any of their call.
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>, awaited: &mut VecDeque<Awaited>) -> usize {
+        let mut left_out = 0;
+        for batch in &mut self.batches[..self.used] {
+            if batch.takers.iter().all(oneshot::Sender::is_closed) {
+                left_out += batch.takers.len();
+                batch.takers.clear();
+            } else {
+                awaited.push_back(batch.write(out));
+            }
+            batch.keys.clear();
+            batch.arguments.clear();
+        }
+        self.used = 0;
+        self.batches.truncate(BATCHES_KEPT);
+        left_out
+    }
+}
+
+/// Takes by one script, at one time.
+struct Batch {
+    script: &'static Script,
+    time: SmallVec<[u8; 9]>,
+    /// As they are written.
+    keys: Vec<u8>,
+    arguments: Vec<u8>,
+    takers: Vec<oneshot::Sender<Value>>,
+}
+
+impl Batch {
+    fn of(take: &Take<'_>) -> Batch {
+        let time = SmallVec::new();
+        Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), takers: Vec::new() }
+    }
+
+    fn has_room_for(&self, take: &Take<'_>) -> bool {
+        self.takers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
+    }
+
+    fn push(&mut self, take: &Take<'_>, taker: oneshot::Sender<Value>) {
+        write_bytes(take.key, &mut self.keys);
+        self.arguments.extend_from_slice(take.argument);
+        self.takers.push(taker);
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) -> Awaited {
+        let takes = self.takers.len();
+        write_length(b'*', 5 + takes, out);
+        write_bytes(b"EVALSHA", out);
+        write_bytes(self.script.sha().as_bytes(), out);
+        write_bytes(decimal(takes, &mut [0; 20]), out);
+        out.extend_from_slice(&self.keys);
+        write_bytes(&self.time, out);
+        write_bytes(&self.arguments, out);
+        match self.takers.pop() {
+            Some(taker) if takes == 1 => Awaited::One(taker),
+            last => {
+                self.takers.extend(last);
+                Awaited::Each(std::mem::take(&mut self.takers))
+            }
+        }
+    }
+}
+
+fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    write_length(b'$', bytes.len(), out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(decimal(length, &mut [0; 20]));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The number's digits, without the machinery of `write!`.
+fn decimal(mut number: usize, room: &mut [u8; 20]) -> &[u8] {
+    let mut at = room.len();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &room[at..];
+        }
+    }
+}

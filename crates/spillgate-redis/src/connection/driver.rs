@@ -1,0 +1,133 @@
+//! Writes what is asked on a connection, and reads what is answered.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::connection::queue::{Shared, hung_up};
+use crate::connection::resp::{self, Scan};
+
+/// Room for the answers of a turn; it grows to that of the longest one.
+const READ_BYTES: usize = 16 << 10;
+
+/// Goes on until the connection ends; dropped, it ends that.
+pub(crate) struct Driver<S> {
+    stream: S,
+    shared: Arc<Shared>,
+    writing: Vec<u8>,
+    written: usize,
+    has_ended: bool,
+    /// Who has hung up may have said why before that: it is still read.
+    is_writable: bool,
+    read: Vec<u8>,
+    /// Of what is read the part that is not handed out yet.
+    start: usize,
+    end: usize,
+    scan: Scan,
+}
+
+impl<S> Driver<S> {
+    pub(crate) fn new(stream: S, shared: Arc<Shared>) -> Driver<S> {
+        let read = vec![0; READ_BYTES];
+        Driver {
+            stream,
+            shared,
+            writing: Vec::new(),
+            written: 0,
+            has_ended: false,
+            is_writable: true,
+            read,
+            start: 0,
+            end: 0,
+            scan: Scan::default(),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let driver = self.get_mut();
+        // Who waited for an answer may have seen that one, and not the end after it.
+        if driver.has_ended {
+            return Poll::Ready(());
+        }
+        driver.shared.driver.register(context.waker());
+        if driver.is_writable && matches!(driver.poll_write(context), Poll::Ready(Err(_))) {
+            driver.is_writable = false;
+        }
+        let why = match ready!(driver.poll_read(context)) {
+            Ok(()) => hung_up(),
+            Err(error) => error,
+        };
+        driver.has_ended = true;
+        driver.shared.end(why);
+        Poll::Ready(())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+    /// Ready when all is written.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.written == self.writing.len() {
+                self.written = 0;
+                self.shared.swap_commands(&mut self.writing);
+                if self.writing.is_empty() {
+                    return Pin::new(&mut self.stream).poll_flush(context);
+                }
+            }
+            match ready!(Pin::new(&mut self.stream).poll_write(context, &self.writing[self.written..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                more => self.written += more,
+            }
+        }
+    }
+
+    /// Ready when the server has hung up.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            self.make_room();
+            let mut room = ReadBuf::new(&mut self.read[self.end..]);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut room))?;
+            match room.filled().len() {
+                0 => return Poll::Ready(Ok(())),
+                more => self.end += more,
+            }
+            self.hand_out()?;
+        }
+    }
+
+    /// For what is read next. How long an answer gets is bounded where its end is looked for.
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.read.len() && self.start > 0 {
+            self.read.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        } else if self.end == self.read.len() {
+            self.read.resize(2 * self.end, 0);
+        }
+    }
+
+    /// Hands out all answers that are here whole.
+    fn hand_out(&mut self) -> io::Result<()> {
+        loop {
+            let rest = &self.read[self.start..self.end];
+            let Some(length) = self.scan.length(rest)? else { return Ok(()) };
+            self.shared.hand_out(resp::value(&rest[..length])?)?;
+            self.start += length;
+        }
+    }
+}
+
+impl<S> Drop for Driver<S> {
+    fn drop(&mut self) {
+        self.shared.end(hung_up());
+    }
+}

@@ -1,0 +1,167 @@
+//! What is asked on a connection and not answered yet: the connection fills it, and its driver empties it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::task::AtomicWaker;
+use redis::{ErrorKind, RedisError, RedisResult, Value};
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::command::request::Take;
+use crate::connection::batch::{Awaited, Batches};
+
+/// What a connection and its driver share.
+pub(crate) struct Shared {
+    queue: Mutex<Queue>,
+    pub(crate) driver: AtomicWaker,
+}
+
+pub(crate) struct Queue {
+    /// What is not written yet: commands, and after them takes.
+    commands: Vec<u8>,
+    batches: Batches,
+    /// For each command that is written, who waits for its answer; one who does not any more is passed over when it comes.
+    awaited: VecDeque<Awaited>,
+    /// All who wait.
+    waiting: usize,
+    waiting_max: usize,
+    /// Why nothing is answered any more.
+    ended: Option<RedisError>,
+}
+
+impl Queue {
+    pub(crate) fn ask(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>),
+        answers: usize,
+    ) -> SmallVec<[oneshot::Receiver<Value>; 1]> {
+        write(&mut self.commands);
+        let receivers = (0..answers).map(|_| {
+            let (sender, receiver) = oneshot::channel();
+            self.awaited.push_back(Awaited::One(sender));
+            receiver
+        });
+        receivers.collect()
+    }
+
+    pub(crate) fn take(&mut self, take: &Take<'_>) -> oneshot::Receiver<Value> {
+        let (sender, receiver) = oneshot::channel();
+        self.batches.push(take, sender);
+        receiver
+    }
+
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.batches.is_empty()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(waiting_max: usize) -> Shared {
+        let queue = Queue {
+            commands: Vec::new(),
+            batches: Batches::default(),
+            awaited: VecDeque::new(),
+            waiting: 0,
+            waiting_max,
+            ended: None,
+        };
+        Shared { queue: Mutex::new(queue), driver: AtomicWaker::new() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts what has so many answers.
+    pub(crate) fn put<T>(&self, answers: usize, put: impl FnOnce(&mut Queue) -> T) -> RedisResult<T> {
+        let mut queue = self.queue();
+        if let Some(why) = &queue.ended {
+            return Err(why.clone());
+        }
+        if queue.waiting + answers > queue.waiting_max {
+            return Err((ErrorKind::Client, "as many answers as may be are awaited on the connection").into());
+        }
+        let is_first = queue.is_empty();
+        queue.waiting += answers;
+        let asked = put(&mut queue);
+        drop(queue);
+        // Else the driver is to come already.
+        if is_first {
+            self.driver.wake();
+        }
+        Ok(asked)
+    }
+
+    pub(crate) async fn answer(&self, asked: oneshot::Receiver<Value>) -> RedisResult<Value> {
+        asked.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
+    }
+
+    pub(crate) async fn answers(
+        &self,
+        asked: SmallVec<[oneshot::Receiver<Value>; 1]>,
+    ) -> RedisResult<SmallVec<[Value; 1]>> {
+        let mut values = SmallVec::with_capacity(asked.len());
+        for asked in asked {
+            values.push(self.answer(asked).await?);
+        }
+        Ok(values)
+    }
+
+    /// What is to be written, in place of what was.
+    pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
+        written.clear();
+        let Queue { commands, batches, awaited, waiting, .. } = &mut *self.queue();
+        *waiting -= batches.write(commands, awaited);
+        std::mem::swap(written, commands);
+    }
+
+    /// Hands the answer to those whose turn it is.
+    ///
+    /// # Errors
+    /// Nobody asked, or not this.
+    pub(crate) fn hand_out(&self, value: Value) -> io::Result<()> {
+        let mut queue = self.queue();
+        let awaited =
+            queue.awaited.pop_front().ok_or_else(|| io::Error::other("the server answers what nobody asked"))?;
+        queue.waiting -= awaited.len();
+        drop(queue);
+        let takers = match awaited {
+            Awaited::One(sender) => {
+                let _ = sender.send(value);
+                return Ok(());
+            }
+            Awaited::Each(takers) => takers,
+        };
+        let values = match value {
+            Value::Array(values) if values.len() == takers.len() => values,
+            error @ Value::ServerError(_) => vec![error; takers.len()],
+            _ => {
+                let why = || io::Error::other("the server does not answer what was asked");
+                // Before they are told.
+                self.end(why());
+                return Err(why());
+            }
+        };
+        for (taker, value) in takers.into_iter().zip(values) {
+            let _ = taker.send(value);
+        }
+        Ok(())
+    }
+
+    /// Nothing is answered any more.
+    pub(crate) fn end(&self, why: io::Error) {
+        let mut queue = self.queue();
+        queue.ended.get_or_insert_with(|| why.into());
+        queue.commands = Vec::new();
+        // Woken without the lock: they ask why.
+        let waiting = (std::mem::take(&mut queue.awaited), std::mem::take(&mut queue.batches));
+        drop(queue);
+        drop(waiting);
+    }
+}
+
+pub(crate) fn hung_up() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
+}

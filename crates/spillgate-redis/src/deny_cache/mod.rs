@@ -1,0 +1,350 @@
+//! States that refused a take, kept to refuse again without asking the server.
+//!
+//! A refusal that costs nothing stays true until its retry time: what was used ends sooner only by a refund or a reset,
+//! or by a loss. So the cache keeps the states that the store showed when it refused a request, and the kernel decides by
+//! them, at the time that it is by the store's clock. States that did not refuse are kept too, to report what is left
+//! of them beside the refusal.
+//!
+//! A state is forgotten when this node may have changed it. What other nodes change is seen when the entry is too old:
+//! until then `retry_after` may be too short by what they took, and what they gave back is refused.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use spillgate_core::{
+    Algorithm, Binding, Decision, Denied, Hit, Op, OpKind, Reason, Source, State, Time, Verdict, Wait,
+};
+use tokio::time::Instant;
+
+use crate::command::Seen;
+use crate::command::args::room;
+use crate::command::request::decide_refused;
+
+/// Places that a state may have an entry in.
+const PLACES_A_SET: usize = 4;
+/// In a cluster no refusal is repeated for longer, whatever the settings say: it may be due to what a request in several
+/// slots took here before another slot refused it, and is about to give back.
+pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
+/// A larger state is not kept. A counter of 128 segments takes 1032 bytes; a whole log may take a mebibyte.
+const STATE_BYTES_MAX: usize = 1100;
+
+/// A fixed number of places for states. When all are taken, one state overwrites another.
+pub(crate) struct DenyCache {
+    start: Instant,
+    max_age_ns: u64,
+    /// Whether all states are changed by one server's clock.
+    has_one_clock: bool,
+    sets: Box<[Set]>,
+    places_a_set: usize,
+    /// No entry refuses for longer: all that a request looks at while none does. In nanoseconds since `start`.
+    refuses_until_ns: AtomicU64,
+    answered: AtomicU64,
+}
+
+/// The bit of a set's generation that says that it may have entries.
+const KEEPS: u64 = 1;
+/// By this much a generation grows.
+const FORGOTTEN: u64 = 2;
+
+#[derive(Default)]
+struct Set {
+    /// Grows with whatever is forgotten: answers to questions that were asked before come too late to be learnt.
+    /// [`KEEPS`] is in the same number, so that of two threads that forget and keep at the same time one sees the other.
+    generation: AtomicU64,
+    /// One a state; allocated when it is first needed.
+    entries: Mutex<Vec<Entry>>,
+}
+
+/// A state as the store showed it.
+struct Entry {
+    state_key: u128,
+    state: State,
+    /// Of a log, and of permits, the store shows only what tells of a take that fits beside this many units.
+    room: Option<u64>,
+    /// The store's time of it.
+    now: Time,
+    /// When the store was asked, and when the answer came.
+    sent_ns: u64,
+    answered_ns: u64,
+    /// When it refuses nothing any more: as soon as the store was asked, if it did not refuse then.
+    refuses_until_ns: u64,
+}
+
+/// Hits that the store is asked about. When this is dropped, their states are forgotten, except those that have just been
+/// learnt: the question may have changed them, also if it failed.
+pub(crate) struct Question<'c, 'h, 'q> {
+    cache: &'c DenyCache,
+    hits: &'h [Hit<'q>],
+    sent_ns: u64,
+    /// Of the set of each hit; empty if nothing is kept.
+    generations: SmallVec<[u64; 4]>,
+    /// The keys of states that were learnt.
+    learnt: Vec<u128>,
+}
+
+/// A state that an entry tells of, now.
+struct Known {
+    state_key: u128,
+    state: State,
+    /// The store's time, by the answer's way to here; and the latest that it may be.
+    now: Time,
+    latest: Time,
+}
+
+impl DenyCache {
+    /// With at most this many entries, none of which is used for longer than `max_age`.
+    pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
+        let places_a_set = entries.clamp(1, PLACES_A_SET);
+        DenyCache {
+            start: Instant::now(),
+            max_age_ns: nanos(max_age),
+            has_one_clock,
+            sets: (0..entries / places_a_set).map(|_| Set::default()).collect(),
+            places_a_set,
+            refuses_until_ns: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }
+    }
+
+    /// Requests that were answered.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether it keeps anything.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.sets.is_empty()
+    }
+
+    /// The refusal of `hits`, if it is known and nothing else would come of asking.
+    ///
+    /// Of each state that is known the kernel says what it would say of the request. Hits on the others pass, and are
+    /// reported as not asked: nothing is known of their limits.
+    pub(crate) fn answer(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
+        let at_ns = self.ns(at);
+        if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
+            return None;
+        }
+        let first_of_state = |i: &usize| hits[..*i].iter().all(|other| other.state_key() != hits[*i].state_key());
+        let known: SmallVec<[Known; 2]> =
+            (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
+        let now = known.iter().map(|known| known.now).max()?;
+        // A cost that never fits is refused by its quota alone, which says so even if nothing is known of its state.
+        let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
+        if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
+            return None;
+        }
+        decisions.fill(Decision { reason: Reason::NotAsked, ..Decision::default() });
+        let mut is_refused = false;
+        for known in known {
+            let now = if self.has_one_clock { now } else { known.now };
+            is_refused |= known.decide(hits, now, decisions);
+        }
+        if !is_refused {
+            return None;
+        }
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        Some(Verdict { source: Source::DenyCache, ..Verdict::of(hits, decisions, now) })
+    }
+
+    /// The state of one of `hits`.
+    fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<Known> {
+        let state_key = hit.state_key();
+        let set = self.set(state_key)?;
+        if set.generation.load(Ordering::Acquire) & KEEPS == 0 {
+            return None;
+        }
+        let entries = set.entries();
+        let entry = entries.iter().find(|entry| entry.state_key == state_key)?;
+        let age_ns = at_ns.saturating_sub(entry.sent_ns);
+        let tells = entry.room.is_none_or(|room| room_alone(hit, hits) == Some(room));
+        if age_ns >= self.max_age_ns || !tells {
+            return None;
+        }
+        let after = |ns| entry.now.after(Duration::from_nanos(ns));
+        // It may have been shown as soon as the store was asked, and the clocks may differ by a thousandth.
+        let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
+        let now = after(at_ns.saturating_sub(entry.answered_ns));
+        Some(Known { state_key, state: entry.state.clone(), now, latest })
+    }
+
+    /// To be made before the store is asked, and held until it has answered.
+    pub(crate) fn question<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> Question<'c, 'h, 'q> {
+        let generation = |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !KEEPS);
+        let generations = hits.iter().filter_map(generation).collect();
+        Question { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
+    }
+
+    /// Locks nothing while the set keeps nothing. What is too old at that time goes too, so that a set does not keep
+    /// for ever what is no longer asked about.
+    fn forget(&self, state_key: u128, at_ns: u64) {
+        let Some(set) = self.set(state_key) else { return };
+        if set.generation.fetch_add(FORGOTTEN, Ordering::AcqRel) & KEEPS == 0 {
+            return;
+        }
+        let mut entries = set.entries();
+        let lasts = |entry: &Entry| at_ns.saturating_sub(entry.sent_ns) < self.max_age_ns;
+        entries.retain(|entry| entry.state_key != state_key && lasts(entry));
+        if entries.is_empty() {
+            set.generation.fetch_and(!KEEPS, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether the entry is as true as before the store was asked; it is kept if there is a place.
+    fn keep(&self, entry: Entry, generation: u64) -> bool {
+        let Some(set) = self.set(entry.state_key) else { return false };
+        let mut entries = set.entries();
+        // In one step: whatever is forgotten after it waits for the lock, and whatever was before it is seen here. A bit
+        // that stays beside no entry is cleared when something is forgotten next.
+        if set.generation.fetch_or(KEEPS, Ordering::AcqRel) & !KEEPS != generation {
+            return false;
+        }
+        self.refuses_until_ns.fetch_max(entry.refuses_until_ns, Ordering::Relaxed);
+        let own = entries.iter().position(|other| other.state_key == entry.state_key);
+        if own.is_none() && entries.len() < self.places_a_set {
+            let missing = self.places_a_set - entries.len();
+            entries.reserve_exact(missing);
+            entries.push(entry);
+            return true;
+        }
+        // That of the same state, or the one that ends first; but none that still refuses for one that does not.
+        let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
+        let gives_way = |at: &usize| refuses(&entry, entry.answered_ns) || !refuses(&entries[*at], entry.answered_ns);
+        let first = (0..entries.len()).min_by_key(|place| entries[*place].refuses_until_ns);
+        if let Some(place) = own.or(first.filter(gives_way)) {
+            entries[place] = entry;
+        }
+        true
+    }
+
+    fn set(&self, state_key: u128) -> Option<&Set> {
+        // Keys may be no hashes.
+        let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        self.sets.get(place as usize)
+    }
+
+    fn ns(&self, at: Instant) -> u64 {
+        nanos(at.saturating_duration_since(self.start))
+    }
+}
+
+impl Set {
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Decides the hits on this state, in a request that is refused. Whether they refuse it, also by the latest that it
+    /// may be.
+    fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
+        let places: SmallVec<[usize; 4]> = (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
+        let own: SmallVec<[Hit<'_>; 4]> = places.iter().map(|i| hits[*i]).collect();
+        let mut states: SmallVec<[State; 4]> = SmallVec::new();
+        states.push(self.state);
+        let state_of: SmallVec<[usize; 4]> = smallvec![0; own.len()];
+        let decided = decide_refused(&mut states, &state_of, &own, now);
+        let late = Wait::After(self.latest.as_nanos().saturating_sub(now.as_nanos()));
+        let mut refuses = false;
+        for (i, decision) in places.into_iter().zip(decided) {
+            refuses |= hits[i].binding == Binding::Enforce && decision.retry_after > late;
+            decisions[i] = decision;
+        }
+        refuses
+    }
+}
+
+impl Question<'_, '_, '_> {
+    /// Keeps the states that were `seen` as the request was refused.
+    pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<Seen>) {
+        for Seen { now, answered, states } in seen {
+            for (state_key, state) in states {
+                let answered_ns = self.cache.ns(answered);
+                let Some(entry) = self.entry(state_key, state, decisions, now, answered_ns) else { continue };
+                if self.generation(state_key).is_some_and(|generation| self.cache.keep(entry, generation)) {
+                    self.learnt.push(state_key);
+                }
+            }
+        }
+    }
+
+    /// Of the state's set, when the store was asked.
+    fn generation(&self, state_key: u128) -> Option<u64> {
+        let (first, _) = on_state(self.hits, state_key).next()?;
+        self.generations.get(first).copied()
+    }
+
+    /// `None` for a state that tells nothing later, or that is too large.
+    fn entry(
+        &self,
+        state_key: u128,
+        state: State,
+        decisions: &[Decision],
+        now: Time,
+        answered_ns: u64,
+    ) -> Option<Entry> {
+        let own = on_state(self.hits, state_key);
+        let (_, hit) = own.clone().next()?;
+        // What else they do is not in the state that was shown, or shows again.
+        let is_free = own.clone().all(|(_, hit)| is_free(hit));
+        let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
+        let room = match hit.quota.algorithm() {
+            // Permits are shown as one, which ends when the last one does.
+            Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
+            Algorithm::Concurrency => Some(room_alone(hit, self.hits)?),
+            Algorithm::SlidingWindowLog => room_alone(hit, self.hits),
+            _ => None,
+        };
+        let refuses = waits().any(|wait| matches!(wait, Wait::After(1..)));
+        let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
+        let refuses_until_ns = self.sent_ns.saturating_add(lasts_ns.min(self.cache.max_age_ns));
+        let fits = state.heap_bytes() <= STATE_BYTES_MAX;
+        let entry = Entry { state_key, state, room, now, sent_ns: self.sent_ns, answered_ns, refuses_until_ns };
+        (is_free && fits).then_some(entry)
+    }
+}
+
+impl Drop for Question<'_, '_, '_> {
+    fn drop(&mut self) {
+        for hit in self.hits {
+            let state_key = hit.state_key();
+            if !self.learnt.contains(&state_key) {
+                self.cache.forget(state_key, self.sent_ns);
+            }
+        }
+    }
+}
+
+/// The hits on a state, and their places in the request.
+fn on_state<'h, 'q>(hits: &'h [Hit<'q>], state_key: u128) -> impl Iterator<Item = (usize, &'h Hit<'q>)> + Clone {
+    hits.iter().enumerate().filter(move |(_, hit)| hit.state_key() == state_key)
+}
+
+/// The units beside which the hit fits, if no other is on its state.
+fn room_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
+    let cost = if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
+    (on_state(hits, hit.state_key()).count() == 1).then(|| room(hit, cost))
+}
+
+/// Whether the hit does nothing in a request that is refused.
+fn is_free(hit: &Hit<'_>) -> bool {
+    let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
+    takes_or_looks && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
+}
+
+/// Whether the takes on the hit's state could fit on an empty one.
+fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
+    let cost = |(_, hit): (_, &Hit<'_>)| if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
+    let sum = on_state(hits, hit.state_key()).map(cost).fold(0, u64::saturating_add);
+    sum <= hit.quota.hard_capacity()
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

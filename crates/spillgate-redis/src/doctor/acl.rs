@@ -1,0 +1,177 @@
+//! What a server lets our user do.
+
+use redis::{Cmd, cmd};
+
+use super::probe::{Patient, Questions, permitted};
+use crate::command::script::COMMANDS;
+use crate::command::transaction::NATIVE_COMMANDS;
+use crate::error::{Failed, Failure};
+use crate::settings::{FixedWindow, Settings};
+
+/// What the store asks the nodes of a cluster beside its requests: to be served during a migration, and who has which
+/// slots.
+pub const CLUSTER_COMMANDS: [&str; 2] = ["ASKING", "CLUSTER SLOTS"];
+
+/// Tries a command on a key as the scripts do, but for its effect: that this script may not write is looked at after the
+/// rights.
+const TRY: &str = "#!lua flags=no-writes
+local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
+for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
+return redis.pcall(ARGV[1], unpack(key))";
+
+/// What follows the key, so that a command is complete; what it does does not matter. `None` for one that is not known.
+fn arguments(command: &str) -> Option<&'static [&'static str]> {
+    Some(match command {
+        "DEL" | "EXEC" | "GET" | "HGETALL" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
+        "HDEL" | "HGET" | "HMGET" => &["field"],
+        "HSET" => &["field", "value"],
+        "INCRBY" => &["no number"],
+        "INCREX" => &["BYINT", "no number"],
+        "LINDEX" => &["0"],
+        "LPOS" | "LPUSH" | "RPUSH" => &["value"],
+        "LRANGE" | "LTRIM" | "ZRANGE" | "ZREMRANGEBYRANK" => &["0", "-1"],
+        "LREM" => &["0", "value"],
+        "PEXPIRE" => &["10000"],
+        "PEXPIREAT" => &["1"],
+        "SET" => &["value", "PX", "10000"],
+        "ZADD" => &["1", "member"],
+        _ => return None,
+    })
+}
+
+/// The commands that the user may not use on keys of ours.
+pub(super) async fn forbidden(
+    server: &mut Patient,
+    asked: &Questions,
+    settings: &Settings,
+    in_cluster: bool,
+) -> Result<Vec<&'static str>, Failed> {
+    let mut forbidden = match settings.scripts {
+        true => in_scripts(server, asked).await?,
+        false => in_transaction(server, asked, &settings.commands()).await?,
+    };
+    if settings.scripts && settings.fixed_window == FixedWindow::Native {
+        let native = in_transaction(server, asked, &NATIVE_COMMANDS).await?;
+        let others: Vec<_> = native.into_iter().filter(|command| !forbidden.contains(command)).collect();
+        forbidden.extend(others);
+    }
+    for command in CLUSTER_COMMANDS.into_iter().filter(|_| in_cluster) {
+        let mut words = command.split(' ');
+        if is_forbidden(server, cmd(words.next().unwrap_or_default()).arg(words.collect::<Vec<_>>())).await? {
+            forbidden.push(command);
+        }
+    }
+    Ok(forbidden)
+}
+
+/// What is called outside of scripts: all is tried in a transaction that ends without effect, or finds nothing to do where
+/// MULTI is forbidden.
+async fn in_transaction(
+    server: &mut Patient,
+    asked: &Questions,
+    commands: &[&'static str],
+) -> Result<Vec<&'static str>, Failed> {
+    // Without a beginning, that is its only mistake.
+    let mut forbidden = if is_forbidden(server, &cmd("EXEC")).await? { vec!["EXEC"] } else { Vec::new() };
+    if is_forbidden(server, &cmd("MULTI")).await? {
+        forbidden.push("MULTI");
+    }
+    let key = server.scratch(asked);
+    for command in commands.iter().filter(|command| !matches!(**command, "EXEC" | "MULTI")) {
+        let Some(arguments) = arguments(command) else { continue };
+        let mut call = cmd(command);
+        if *command != "TIME" {
+            call.arg(key.as_bytes());
+        }
+        if is_forbidden(server, call.arg(arguments)).await? {
+            forbidden.push(command);
+        }
+    }
+    // With a mistake in it nothing is done, and an EXEC that is forbidden ends it as well.
+    for call in ["GET", "EXEC"] {
+        let _ = server.ask(&cmd(call)).await;
+    }
+    Ok(forbidden)
+}
+
+/// Whether the server keeps the user from it; another error comes after that. Of EXEC it says so in the words of one
+/// that aborts.
+async fn is_forbidden(server: &mut Patient, call: &Cmd) -> Result<bool, Failed> {
+    match server.ask(call).await {
+        Err(failed) if matches!(failed.class, Failure::Timeout | Failure::Disconnected) => Err(failed),
+        Err(failed) => Ok(failed.class == Failure::Noperm || failed.detail.contains("no permissions to run")),
+        Ok(_) => Ok(false),
+    }
+}
+
+async fn in_scripts(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+    let key = server.scratch(asked);
+    let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
+    let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
+    // Who may not even call a script is told so in other words than one whose script may not do this.
+    let unknown = "0".repeat(40);
+    let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
+    let called = server.ask(&called).await;
+    if called.is_err_and(|failed| failed.class == Failure::Noperm && !failed.detail.contains("script")) {
+        forbidden.push("EVALSHA");
+    }
+    let Some(sha) = sha.filter(|_| forbidden.is_empty()) else {
+        forbidden.extend(by_itself(server, asked).await?);
+        return Ok(forbidden);
+    };
+    for command in COMMANDS {
+        let Some(arguments) = arguments(command) else { continue };
+        let mut call = cmd("EVALSHA");
+        call.arg(&sha).arg(1).arg(key.as_bytes()).arg(command).arg(arguments);
+        if is_forbidden(server, &call).await? {
+            forbidden.push(command);
+        }
+    }
+    Ok(forbidden)
+}
+
+/// Where no script may be called: each command by itself, so that it fails or finds nothing to do.
+async fn by_itself(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+    let key = server.scratch(asked);
+    let mut forbidden = Vec::new();
+    let is_push = |command: &str| matches!(command, "LPUSH" | "RPUSH");
+    for command in COMMANDS.into_iter().filter(|command| !is_push(command)) {
+        let mut call = cmd(command);
+        if command != "TIME" {
+            call.arg(key.as_bytes());
+        }
+        let wrong: Option<&[&str]> = match command {
+            "HSET" => Some(&["field", "value", "no value"]),
+            "SET" => Some(&["value", "PX", "no time"]),
+            "ZADD" => Some(&["no score", "member"]),
+            _ => arguments(command),
+        };
+        if is_forbidden(server, call.arg(wrong)).await? {
+            forbidden.push(command);
+        }
+    }
+    // A push does something, unless the key holds a text; otherwise that has to be removed.
+    let text = server.ask(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
+    for command in COMMANDS.into_iter().filter(|command| is_push(command)) {
+        let is_tried = text || !forbidden.contains(&"DEL");
+        if !is_tried || is_forbidden(server, cmd(command).arg(key.as_bytes()).arg("value")).await? {
+            forbidden.push(command);
+        }
+    }
+    let _ = server.ask(cmd("DEL").arg(key.as_bytes())).await;
+    Ok(forbidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::arguments;
+    use crate::command::script::COMMANDS;
+    use crate::command::transaction::{NATIVE_COMMANDS, PLAIN_COMMANDS};
+
+    #[test]
+    fn every_command_can_be_tried() {
+        for command in COMMANDS.into_iter().chain(PLAIN_COMMANDS).chain(NATIVE_COMMANDS) {
+            assert!(arguments(command).is_some(), "{command}");
+        }
+    }
+}

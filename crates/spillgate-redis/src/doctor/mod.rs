@@ -1,0 +1,275 @@
+//! What a store is like: everything that decides whether limits can be kept there, looked up on each of its servers.
+//!
+//! Scripts are run on keys of the doctor's own, which it removes; nothing else is changed. It judges nothing: what is
+//! good is for the reader to say.
+
+mod acl;
+mod probe;
+mod shards;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, cmd};
+use spillgate_core::{QuotaError, Time};
+
+use crate::connect::connector::Access;
+use crate::connect::endpoint::{Location, Target};
+use crate::connect::race::first_of;
+use crate::connect::sentinel::Sentinels;
+use crate::connect::tls::Secure;
+use crate::connect::url::{Servers, Url, shown};
+use crate::error::{Failed, Failure};
+use crate::settings::Settings;
+
+use probe::{Patient, permitted, within};
+use shards::Shard;
+
+pub use acl::CLUSTER_COMMANDS;
+pub use probe::CALLS;
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The server, or each primary of a cluster.
+    pub servers: Vec<ServerReport>,
+    /// Of a cluster.
+    pub cluster: Option<ClusterReport>,
+    /// The sentinels that the URL names; none of other stores.
+    pub sentinels: Vec<SentinelReport>,
+}
+
+/// What one sentinel says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentinelReport {
+    /// Its host and port.
+    pub address: String,
+    /// Where it says the primary is, or why it says nothing.
+    pub primary: Result<String, Failed>,
+}
+
+/// One server. What the user may not ask is `None`.
+#[derive(Clone, Debug)]
+pub struct ServerReport {
+    /// Its host and port, or its socket.
+    pub address: String,
+    /// What it says of itself.
+    pub info: Option<Info>,
+    /// Why it said nothing more.
+    pub failed: Option<Failed>,
+    /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
+    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts; with native windows of
+    /// [`NATIVE_COMMANDS`](crate::NATIVE_COMMANDS) too, and on a cluster of [`CLUSTER_COMMANDS`]. Who may run no scripts,
+    /// nor write nor remove anything, is taken for one who may not push either: that would leave a list.
+    pub forbidden: Vec<&'static str>,
+    /// Each script, and why it does not run; none without scripts, or if something is forbidden.
+    pub scripts: Vec<(&'static str, Option<Failed>)>,
+    /// How far its clock is ahead of ours in nanoseconds, give or take half the way there and back.
+    pub ahead_ns: Option<(i64, u64)>,
+    /// How long [`CALLS`] calls took, one after the other, sorted; none if something is forbidden or does not run.
+    pub calls: Vec<Duration>,
+}
+
+/// What INFO says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// `redis` or `valkey`.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// `master` or `slave`.
+    pub role: String,
+    /// Replicas that are connected.
+    pub replicas: u64,
+    /// Whether it refuses writes while it has not enough replicas: `min-replicas-to-write`.
+    pub waits_for_replicas: bool,
+    /// The bound on its memory; 0 for none.
+    pub maxmemory_bytes: u64,
+    /// How much of that is in use.
+    pub used_memory_bytes: u64,
+    /// What it does at the bound.
+    pub maxmemory_policy: String,
+    /// Whether it is a node of a cluster.
+    pub in_cluster: bool,
+    /// Whether it is a sentinel, which keeps no keys: of one nothing else is looked at.
+    pub is_sentinel: bool,
+}
+
+/// A cluster as its first node sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterReport {
+    /// `ok` or `fail`; `None` if the user may not ask.
+    pub state: Option<String>,
+    /// Slots that a node has, of 16384.
+    pub slots: usize,
+    /// Primaries without a replica.
+    pub alone: Vec<String>,
+}
+
+/// Examines the store at `settings.url`; `now` reads our own clock. Each answer has [`Settings::timeout`].
+///
+/// # Errors
+/// The store cannot be reached, or the address is none.
+pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
+    let settings = &settings.within_bounds();
+    let url = Url::parse(&settings.url)?;
+    let tls = if url.is_secure { Some(Secure::new(&settings.tls)?) } else { None };
+    let access = Arc::new(Access::new(url.user, tls, settings));
+    let location = match url.servers {
+        Servers::One(address) => Location::At(address),
+        Servers::Sentinels(sentinels, name) => Location::ToldBy(Sentinels::new(sentinels, name)),
+        Servers::Cluster(seeds) => {
+            let open = seeds.iter().map(|seed| access.open(seed, &access.user));
+            let first = within(settings.connect_timeout, first_of(open.collect(), settings.connect_timeout)).await?;
+            return cluster(&access, Patient::new(first, settings.timeout), settings, now).await;
+        }
+    };
+    let target = Target { access, location };
+    let connected = within(settings.connect_timeout, target.reach()).await?;
+    let mut patient = Patient::new(connected, settings.timeout);
+    patient.is_let_in().await?;
+    let server = server(patient, settings, None, now).await;
+    let sentinels = match &target.location {
+        Location::ToldBy(sentinels) => sentinels.each(&target.access, settings.connect_timeout).await,
+        Location::At(_) => Vec::new(),
+    };
+    let told = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Failed>)| SentinelReport {
+        address: shown(&address),
+        primary: primary.map(|primary| shown(&primary)),
+    };
+    Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(told).collect() })
+}
+
+async fn cluster(
+    access: &Access,
+    mut first: Patient,
+    settings: &Settings,
+    now: &(dyn Fn() -> Time + Sync),
+) -> Result<Report, Failed> {
+    first.is_let_in().await?;
+    let told = first.ask(cmd("CLUSTER").arg("SLOTS")).await?;
+    let shards = shards::read(&told, first.address());
+    let told = permitted(first.text(cmd("CLUSTER").arg("INFO")).await)?;
+    let report = ClusterReport {
+        state: told.and_then(|told| field(&told, "cluster_state")),
+        slots: shards.iter().map(Shard::slots).sum(),
+        alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| shown(&shard.primary)).collect(),
+    };
+    let mut servers = Vec::new();
+    for shard in &shards {
+        servers.push(match within(settings.connect_timeout, access.open(&shard.primary, &access.user)).await {
+            Ok(connected) => {
+                let patient = Patient::new(connected, settings.timeout);
+                server(patient, settings, Some(shard), now).await
+            }
+            Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
+        });
+    }
+    Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
+}
+
+/// One server, of a cluster with what it has there.
+async fn server(
+    mut server: Patient,
+    settings: &Settings,
+    shard: Option<&Shard>,
+    now: &(dyn Fn() -> Time + Sync),
+) -> ServerReport {
+    let mut report = ServerReport::of(server.address());
+    let looked = look(&mut server, settings, shard, now, &mut report).await;
+    server.forget().await;
+    report.failed = looked.err();
+    report
+}
+
+async fn look(
+    server: &mut Patient,
+    settings: &Settings,
+    shard: Option<&Shard>,
+    now: &(dyn Fn() -> Time + Sync),
+    report: &mut ServerReport,
+) -> Result<(), Failed> {
+    report.info = permitted(server.text(&cmd("INFO")).await)?.map(|text| Info::read(&text));
+    if report.info.as_ref().is_some_and(|info| info.is_sentinel) {
+        return Ok(());
+    }
+    let asked = probe::Questions::new().map_err(|error: QuotaError| Failed::new(Failure::Other, error.to_string()))?;
+    let key = asked.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
+    server.key = key.ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
+    report.ahead_ns = server.ahead_ns(now).await?;
+    report.forbidden = acl::forbidden(server, &asked, settings, shard.is_some()).await?;
+    // What lacks rights may stop in the middle, and leave what does not expire.
+    if !report.forbidden.is_empty() {
+        return Ok(());
+    }
+    if settings.scripts {
+        report.scripts = server.scripts(&asked).await;
+    }
+    if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
+        report.calls = server.calls(&asked, settings.scripts).await?;
+    }
+    Ok(())
+}
+
+impl ServerReport {
+    fn of(address: &ConnectionAddr) -> ServerReport {
+        ServerReport {
+            address: shown(address),
+            info: None,
+            failed: None,
+            forbidden: Vec::new(),
+            scripts: Vec::new(),
+            ahead_ns: None,
+            calls: Vec::new(),
+        }
+    }
+}
+
+impl Info {
+    fn read(text: &str) -> Info {
+        let of = |name: &str| field(text, name).unwrap_or_default();
+        let (valkey, number) = (of("valkey_version"), |name: &str| of(name).parse().unwrap_or(0));
+        let (product, version) =
+            if valkey.is_empty() { ("redis", of("redis_version")) } else { ("valkey", valkey.clone()) };
+        Info {
+            product: product.to_owned(),
+            version,
+            role: of("role"),
+            replicas: number("connected_slaves"),
+            // A line that is there only then.
+            waits_for_replicas: field(text, "min_slaves_good_slaves").is_some(),
+            maxmemory_bytes: number("maxmemory"),
+            used_memory_bytes: number("used_memory"),
+            maxmemory_policy: of("maxmemory_policy"),
+            in_cluster: number("cluster_enabled") == 1,
+            is_sentinel: of("redis_mode") == "sentinel" || of("server_mode") == "sentinel",
+        }
+    }
+}
+
+/// The value of `name:value` on a line of its own.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Info;
+
+    #[test]
+    fn info_of_either_product_is_read() {
+        let text = "# Server\r\nredis_version:7.0.15\r\ncluster_enabled:0\r\n# Memory\r\nused_memory:512\r\nmaxmemory:1024\r\n\
+                    maxmemory_policy:volatile-ttl\r\nrole:master\r\nconnected_slaves:2\r\nmin_slaves_good_slaves:2\r\n";
+        let redis = Info::read(text);
+        assert_eq!((redis.product.as_str(), redis.version.as_str()), ("redis", "7.0.15"));
+        let memory = (redis.used_memory_bytes, redis.maxmemory_bytes, redis.maxmemory_policy.as_str());
+        assert_eq!(memory, (512, 1024, "volatile-ttl"));
+        assert_eq!((redis.role.as_str(), redis.replicas, redis.in_cluster), ("master", 2, false));
+        assert!(redis.waits_for_replicas);
+        let valkey = Info::read("redis_version:7.2.4\nserver_name:valkey\nvalkey_version:8.1.0\ncluster_enabled:1\n");
+        assert_eq!((valkey.product.as_str(), valkey.version.as_str(), valkey.in_cluster), ("valkey", "8.1.0", true));
+        assert!(!valkey.waits_for_replicas);
+        let sentinel = |mode: &str| Info::read(&format!("{mode}:sentinel\n")).is_sentinel;
+        assert!(sentinel("redis_mode") && sentinel("server_mode") && !redis.is_sentinel && !valkey.is_sentinel);
+    }
+}

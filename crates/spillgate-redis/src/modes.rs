@@ -1,0 +1,48 @@
+//! What settings mean for a user's rights, keys and quotas, without a connection.
+//!
+//! [`Settings`] are plain data that every part of the store reads. These answers need the commands and the URL, so they
+//! are here: otherwise those parts and the settings would import each other.
+
+use spillgate_core::{Hit, OpKind, Quota};
+
+use crate::command::Forms;
+use crate::command::key::Name;
+use crate::command::script::COMMANDS;
+use crate::command::transaction::{NATIVE_COMMANDS, PLAIN_COMMANDS};
+use crate::connect::url::Url;
+use crate::settings::{FixedWindow, Settings};
+
+impl Settings {
+    /// Who logs in, as an ACL names the user: `default` where the URL names nobody.
+    #[must_use]
+    pub fn user(&self) -> String {
+        let named = Url::parse(&self.url).ok().and_then(|url| url.user.username().map(str::to_owned));
+        named.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
+    }
+
+    /// The commands that the user has to be allowed on keys `sg:*`, beside those that run scripts.
+    #[must_use]
+    pub fn commands(&self) -> Vec<&'static str> {
+        let mut commands = if self.scripts { COMMANDS.to_vec() } else { PLAIN_COMMANDS.to_vec() };
+        if self.fixed_window == FixedWindow::Native {
+            commands.extend(NATIVE_COMMANDS);
+            commands.sort_unstable();
+            commands.dedup();
+        }
+        commands
+    }
+
+    /// The name of the key that `hit` counts in. A window that is taken from natively has another one, which is the second,
+    /// where the server has no INCREX. Not for a store without scripts, whose counters have the time in their names.
+    #[must_use]
+    pub fn names(&self, hit: &Hit<'_>) -> (Name, Option<Name>) {
+        let name = Name::with(hit, self.log);
+        if Forms::new(self).is_native(hit.quota) { (Name::of_counter(hit, 0), Some(name)) } else { (name, None) }
+    }
+
+    /// Whether a store with these settings serves `op` on `quota`, in a request of its own.
+    #[must_use]
+    pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        Forms::new(self).support(quota, op)
+    }
+}

@@ -1,0 +1,140 @@
+//! Sends one command to a node, and reads what it replies.
+
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+
+use crate::command::Call;
+use crate::command::request::Request;
+use crate::command::script::Script;
+use crate::command::transaction::{Plain, numbers};
+use crate::error::{Failed, Failure};
+use crate::node::pool::Live;
+use crate::node::redirection::{Redirection, redirection};
+
+/// How often a request gives the server its script before it fails: somebody may flush them all the time.
+const LOADS_MAX: usize = 3;
+
+/// Room for the parts of a usual command.
+const COMMAND_BYTES: usize = 256;
+
+/// What a server answers to a request.
+pub(crate) enum Reply {
+    /// What the script returned.
+    Bytes(Vec<u8>),
+    /// Nothing was done: the states are elsewhere.
+    Elsewhere(Redirection),
+}
+
+pub(crate) async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Reply, Failed> {
+    let told = match call {
+        Call::Script(request) => scripted(live, request, asking).await,
+        Call::Plain(plain) => plainly(live, plain, asking).await,
+    };
+    match told {
+        Ok(Some(bytes)) => Ok(Reply::Bytes(bytes)),
+        Ok(None) => Err(Failed::new(Failure::Garbled, "no answer to what was asked")),
+        Err(error) => match redirection(&error, &live.address) {
+            Some(redirection) => Ok(Reply::Elsewhere(redirection)),
+            None if matches!(call, Call::Plain(_)) && is_done_in_part(&error, asking) => {
+                Err(Failed { class: Failure::Garbled, ..error.into() })
+            }
+            None => Err(error.into()),
+        },
+    }
+}
+
+/// What the script returns; `None` if it is none of ours.
+async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+    let together = request.take().filter(|_| live.has_all_slots());
+    let mut reply = match together {
+        Some(take) => live.connection.take(&take).await,
+        None => alone(live, &command(request), asking).await,
+    };
+    // Nothing was done: who answers there stands for the nodes of a cluster.
+    if together.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
+        live.lacks_slots();
+        reply = alone(live, &command(request), asking).await;
+    }
+    for _ in 0..LOADS_MAX {
+        if !is_error(&reply, ServerErrorKind::NoScript) {
+            break;
+        }
+        let all = commands(asking, &command(request), Some(request.script()));
+        reply = all.query_async(&mut live.connection.clone()).await.map(|(reply,)| reply);
+    }
+    reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
+}
+
+async fn alone(live: &Live, command: &Cmd, asking: bool) -> RedisResult<Value> {
+    if !asking {
+        return live.connection.ask(command).await;
+    }
+    commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
+}
+
+fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
+    reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(kind))
+}
+
+/// The numbers that the transaction answers with, none if the server has not INCREX; `None` if there are others.
+async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+    let mut all = Pipeline::new();
+    if asking {
+        all.cmd("ASKING").ignore();
+    }
+    plain.write(&mut all);
+    match all.query_async(&mut live.connection.clone()).await {
+        Ok((reply,)) => Ok(numbers(&reply)),
+        Err(error) if plain.by_increx && lacks_increx(&error) => Ok(Some(Vec::new())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a transaction with these errors may have done something; each has its command's place.
+fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
+    let errors = error.clone().into_server_errors();
+    match errors.as_deref() {
+        // One within the answer to EXEC.
+        Some([(0, _)]) => true,
+        // Without MULTI each command is done by itself, unless all are refused.
+        Some([(first, _), .., (last, error)]) => {
+            let (is_aborted, refused) = (error.kind() == Some(ServerErrorKind::ExecAbort), last - first + 1);
+            !is_aborted
+                && *first <= usize::from(asking)
+                && errors.as_deref().is_some_and(|errors| errors.len() < refused)
+        }
+        _ => false,
+    }
+}
+
+/// Whether the server knows no INCREX. Others may be refused before it, such as MULTI to a user who may not call that: but
+/// without INCREX none of them has raised anything.
+fn lacks_increx(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors().unwrap_or_default();
+    let mut said = errors.iter().filter_map(|(_, error)| error.details());
+    said.any(|said| said.starts_with("unknown command") && said.contains("INCREX"))
+}
+
+/// What goes before the command, and the command; the answer is its alone.
+fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
+    let mut all = Pipeline::new();
+    if let Some(script) = script {
+        all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
+    }
+    if asking {
+        all.cmd("ASKING").ignore();
+    }
+    all.add_command(command.clone());
+    all
+}
+
+pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
+    let mut command = Cmd::with_capacity(3 + request.keys().len() + 3, COMMAND_BYTES);
+    command.arg("EVALSHA").arg(request.script().sha()).arg(request.keys().len());
+    for key in request.keys() {
+        command.arg(key.as_bytes());
+    }
+    for argument in request.arguments() {
+        command.arg(argument);
+    }
+    command
+}
