@@ -38,8 +38,8 @@
 //!   `fixed_window_admits_l_a_window_and_twice_across_an_edge`,
 //!   `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`,
 //!   `log_admits_l_in_every_window`, `counter_admits_l_and_l_s_over_w`,
-//!   `segments_admit_l_and_a_segments_share`, `queue_lets_in_its_places_and_s_over_t`,
-//!   `queue_lets_out_one_every_t_in_order`, `leases_hold_n_places_at_most`.
+//!   `segments_admit_l_and_a_segments_share`, `queue_admits_q_and_one_and_s_over_t`,
+//!   `queue_lets_out_one_every_t_in_order`, `at_most_n_permits_are_held`.
 //! * A refused caller is refused at every instant before `retry_after`, and allowed at it if nobody
 //!   else has asked. `tests/waits.rs`: `a_wait_is_exact_at_every_instant`,
 //!   `a_wait_is_exact_at_random_instants`.
@@ -121,19 +121,25 @@ extern crate alloc;
 mod algorithm;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod decide;
 mod decision;
+mod fast_path;
+mod hit;
+mod op;
 mod packed;
 mod quota;
-mod request;
 mod state;
 mod store;
 mod time;
 mod verdict;
 
-pub use decision::{Decision, Reason, Receipt, Source, Verdict, Wait};
+pub use decide::{decide, decide_late};
+pub use decision::{Decision, Reason, Receipt, Wait};
+pub use hit::{Binding, Hit, MAX_HITS};
+pub use op::{Op, OpKind};
 pub use packed::Packed;
 pub use quota::{Algorithm, Anchor, Denied, MAX_LATE_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaBuilder, QuotaError};
-pub use request::{Binding, Hit, MAX_HITS, Op, OpKind, decide, decide_late};
 pub use state::State;
 pub use store::{Store, StoreError};
 pub use time::Time;
+pub use verdict::{Source, Verdict};

@@ -1,14 +1,68 @@
-//! The answer to all hits of one request, from the answers to each.
+//! The answer to all hits of one request.
+//!
+//! Stores that decide hits one by one form the verdict here, so that all stores combine decisions by the same rule.
 
-use core::cmp::Ordering;
+use crate::{Binding, Decision, Hit, Time, Wait};
 
-use crate::{Binding, Decision, Hit, Source, Time, Verdict, Wait};
+/// Which part of the system made a verdict; [`Verdict::with_source`] has an example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Source {
+    /// The store decided.
+    #[default]
+    Store,
+    /// The store was not asked: a state that it returned earlier still refuses.
+    DenyCache,
+    /// The store failed, and a local store decided instead.
+    Local,
+    /// The store failed, and the policy of the quota answered.
+    Policy,
+}
+
+impl Source {
+    /// The name of the source in answers and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Source::Store => "store",
+            Source::DenyCache => "deny_cache",
+            Source::Local => "local",
+            Source::Policy => "policy",
+        }
+    }
+}
+
+/// The answer to all hits of one request.
+///
+/// ```
+/// use spillgate_core::{Time, Verdict};
+///
+/// // No limit applies to this request.
+/// let verdict = Verdict::of(&[], &[], Time::EPOCH);
+/// assert!(verdict.allowed && verdict.binding.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the request may pass.
+    pub allowed: bool,
+    /// The index of the hit that determines the answer; `None` without hits.
+    ///
+    /// In a refused request it is the refusing hit with the longest wait. In an allowed one it is the hit with the
+    /// smallest share of its limit left.
+    pub binding: Option<usize>,
+    /// How long to wait before the next attempt; [`Wait::NONE`] if the request is allowed.
+    pub retry_after: Wait,
+    /// Nanoseconds until the turn of an allowed request comes: the longest delay of its hits.
+    pub delay_ns: u64,
+    /// The time of the decision, by the clock that this store decides with.
+    pub now: Time,
+    /// Which part of the system decided.
+    pub source: Source,
+}
 
 impl Verdict {
-    /// The verdict over `decisions`, each the answer to the hit at the same place.
+    /// Combines `decisions` into a verdict. `decisions[i]` is the answer to `hits[i]`.
     ///
-    /// [`decide`](crate::decide) ends with it; a caller needs it only for hits that were decided
-    /// one by one.
+    /// [`decide`](crate::decide) calls this at its end. A caller needs it only for hits that were decided one by one.
     #[must_use]
     #[inline]
     pub fn of(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
@@ -24,18 +78,22 @@ impl Verdict {
             source: Source::Store,
         }
     }
-}
 
-impl Decision {
-    /// Orders by the share of the limit that is left, remaining/limit, without dividing.
+    /// The same verdict from another source.
+    ///
+    /// ```
+    /// use spillgate_core::{Source, Time, Verdict};
+    /// let verdict = Verdict::of(&[], &[], Time::EPOCH).with_source(Source::Policy);
+    /// assert_eq!(verdict.source.as_str(), "policy");
+    /// ```
     #[must_use]
-    pub fn cmp_share_left(&self, other: &Decision) -> Ordering {
-        let left = u128::from(self.remaining) * u128::from(other.limit.max(1));
-        left.cmp(&(u128::from(other.remaining) * u128::from(self.limit.max(1))))
+    #[inline]
+    pub const fn with_source(self, source: Source) -> Verdict {
+        Verdict { source, ..self }
     }
 }
 
-/// Refused if an enforcing hit refuses, or if there are quota hits and all of them refuse.
+/// A request is refused if an enforcing hit is refused, or if it has quota hits and all of them are refused.
 #[inline]
 pub(crate) fn is_allowed(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let refused = |binding| hits.iter().zip(decisions).any(move |(h, d)| h.binding == binding && !d.allowed);
@@ -47,15 +105,17 @@ fn quota_passes(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     hits.iter().zip(decisions).any(|(hit, decision)| hit.binding == Binding::Quota && decision.allowed)
 }
 
-/// What binds an allowed request: the first hit with the least share left.
+/// The binding hit of an allowed request: the first one with the smallest share left.
 #[inline]
 fn least_share(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let counted = (0..hits.len()).filter(|&i| hits[i].binding != Binding::Shadow);
     counted.min_by(|&a, &b| decisions[a].cmp_share_left(&decisions[b]))
 }
 
-/// What binds a refused request: the longest wait among the enforcing hits that refuse and, if
-/// all quota hits refuse, the shortest of those; ties by order.
+/// The binding hit of a refused request: the one with the longest wait.
+///
+/// Candidates are the enforcing hits that are refused. If all quota hits are refused, the one of them with the shortest
+/// wait is a candidate too. Among equal waits the first hit binds.
 fn longest_wait(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let wait = |i: usize| decisions[i].retry_after;
     let refusing = |binding| (0..hits.len()).filter(move |&i| hits[i].binding == binding && !decisions[i].allowed);

@@ -96,7 +96,7 @@ admits_at_most_its_bound! {
     counter_admits_l_and_l_s_over_w: Just(Algorithm::SlidingWindowCounter { segments: 1 });
     segments_admit_l_and_a_segments_share: prop_oneof![2..=6u8, Just(60), Just(128)]
         .prop_map(|segments| Algorithm::SlidingWindowCounter { segments });
-    queue_lets_in_its_places_and_s_over_t: Just(Algorithm::LeakyBucket);
+    queue_admits_q_and_one_and_s_over_t: Just(Algorithm::LeakyBucket);
 }
 
 proptest! {
@@ -122,7 +122,7 @@ proptest! {
 
     /// Nobody waits in a queue for longer than it has places, nor for longer than they can.
     #[test]
-    fn queue_delays_by_its_places_and_what_callers_bear(
+    fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
         max_wait_ns in prop_oneof![Just(u64::MAX), Just(0), 0..2_000_000_000u64],
     ) {
@@ -139,7 +139,7 @@ proptest! {
 
     /// Counted by their holders: leases that are not released and not at their end hold N places at most.
     #[test]
-    fn leases_hold_n_places_at_most(
+    fn at_most_n_permits_are_held(
         places in 1..=20u64,
         lease_ns in 1..=50u64,
         steps in prop::collection::vec((0..20u64, 0..6u8, 1..=4u64, 0..10usize), 1..80),

@@ -12,7 +12,7 @@ fn every_guarantee_names_a_test_that_exists() {
 
 #[test]
 fn every_algorithm_names_the_test_of_its_bound() {
-    let page = read("src/quota/mod.rs");
+    let page = read("src/quota/algorithm.rs");
     let variants = page.split_once("pub enum Algorithm {").expect("the algorithms").1;
     let variants = variants.split_once("\n}").expect("their end").0;
     assert_eq!(variants.matches("/// Held by").count(), 6, "one for each algorithm");

@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::ops::Bound::{Excluded, Included};
 
+use super::types::{LATEST_NS, Refusal, Usage};
 use crate::quota::{MAX_RECORDS, MAX_SPAN_NS};
-use crate::state::{LATEST_NS, Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
 /// Boxed: every key pays for the size of the largest state, and few are concurrency limits.

@@ -6,9 +6,9 @@
 
 use alloc::vec::Vec;
 
+use super::types::{Refusal, Usage};
 use crate::packed::Packed;
 use crate::quota::MAX_UNITS;
-use crate::state::{Refusal, Usage};
 use crate::{Algorithm, Anchor, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

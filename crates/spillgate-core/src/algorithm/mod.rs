@@ -15,9 +15,11 @@ mod fixed_window;
 mod sliding_window_counter;
 mod sliding_window_log;
 mod token_bucket;
+mod types;
 
 pub(crate) use concurrency::Leases;
 pub(crate) use fixed_window::Window;
 pub(crate) use sliding_window_counter::Segments;
 pub(crate) use sliding_window_log::Log;
 pub(crate) use token_bucket::Bucket;
+pub(crate) use types::{LATEST_NS, Refusal, Usage};

@@ -13,9 +13,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
+use super::types::{Refusal, Usage};
 use crate::packed::Packed;
 use crate::quota::MAX_UNITS;
-use crate::state::{Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::types::{Refusal, Usage};
 use crate::quota::MAX_RECORDS;
-use crate::state::{Refusal, Usage};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

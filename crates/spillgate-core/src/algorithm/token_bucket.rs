@@ -14,9 +14,9 @@
 
 use alloc::vec::Vec;
 
+use super::types::{LATEST_NS, Refusal, Usage};
 use crate::packed::Packed;
 use crate::quota::{MAX_DEBT_BITS, MAX_SPAN_NS};
-use crate::state::{LATEST_NS, Refusal, Usage};
 use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

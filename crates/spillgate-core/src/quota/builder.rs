@@ -1,13 +1,93 @@
-//! Checks what a quota is made of.
+//! Builds a quota and checks it.
+//!
+//! All bounds are checked here once, so that no decision has to check them again.
 
 use core::time::Duration;
 
+use super::identity::identity;
 use super::{
     Algorithm, Anchor, Denied, MAX_RECORDS, MAX_SPAN_NS, MAX_UNITS, OnStoreFailure, Quota, QuotaError, hard_capacity,
-    identity,
 };
 
-/// Collects what a [`Quota`] is made of; [`build`](QuotaBuilder::build) checks it.
+impl Quota {
+    /// A token bucket of `limit` units each second; [`Quota`] has an example.
+    #[must_use]
+    pub const fn per_second(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(1))
+    }
+
+    /// A token bucket of `limit` units each minute.
+    #[must_use]
+    pub const fn per_minute(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(60))
+    }
+
+    /// A token bucket of `limit` units each hour.
+    #[must_use]
+    pub const fn per_hour(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(3600))
+    }
+
+    /// A token bucket of `limit` units each day.
+    #[must_use]
+    pub const fn per_day(limit: u64) -> QuotaBuilder {
+        Quota::token_bucket(limit, Duration::from_secs(86_400))
+    }
+
+    /// A token bucket of `limit` units each `window`. The burst is the limit unless [set](QuotaBuilder::burst).
+    #[must_use]
+    pub const fn token_bucket(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
+    }
+
+    /// `limit` units in each fixed window. Windows start at the epoch unless [set](QuotaBuilder::anchor).
+    #[must_use]
+    pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::FixedWindow(Anchor::Epoch), limit, window)
+    }
+
+    /// Exactly `limit` units in any window; the limit can be 65,536 at most.
+    #[must_use]
+    pub const fn sliding_window_log(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)
+    }
+
+    /// About `limit` units in any window, by one segment unless [set](QuotaBuilder::segments).
+    #[must_use]
+    pub const fn sliding_window_counter(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
+    }
+
+    /// A queue that lets `limit` units leave in each `window`. The queue length is the limit unless
+    /// [set](QuotaBuilder::queue).
+    #[must_use]
+    pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
+    }
+
+    /// At most `limit` permits at a time. A permit expires after 30 s unless [set](QuotaBuilder::lease), released or
+    /// renewed.
+    #[must_use]
+    pub const fn concurrency(limit: u64) -> QuotaBuilder {
+        QuotaBuilder::new(Algorithm::Concurrency, limit, Duration::ZERO)
+    }
+}
+
+/// Collects the parts of a [`Quota`]; [`build`](QuotaBuilder::build) checks them.
+///
+/// Each option that is not set has a default, and an option of another algorithm is an error.
+///
+/// ```
+/// use core::time::Duration;
+/// use spillgate_core::Quota;
+///
+/// let quota = Quota::token_bucket(600, Duration::from_secs(60)) // 600 units each minute
+///     .burst(50) // 50 units at once
+///     .penalty(Duration::from_secs(10)) // a refused key stays refused for 10 s
+///     .build()?;
+/// assert_eq!((quota.limit(), quota.capacity()), (600, 50));
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaBuilder {
     algorithm: Algorithm,
@@ -25,7 +105,17 @@ pub struct QuotaBuilder {
 }
 
 impl QuotaBuilder {
-    /// Starts from an algorithm chosen at run time. `window` is not looked at for concurrency.
+    /// Starts from an algorithm that is chosen at run time. Concurrency ignores `window`.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::{Algorithm, QuotaBuilder};
+    ///
+    /// let algorithm = Algorithm::parse("token_bucket").expect("a known name");
+    /// let quota = QuotaBuilder::new(algorithm, 10, Duration::from_secs(1)).build()?;
+    /// assert_eq!(quota.interval_ns(), 100_000_000);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn new(algorithm: Algorithm, limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder {
@@ -44,73 +134,143 @@ impl QuotaBuilder {
         }
     }
 
-    /// B: units that may pass at once (`token_bucket`); defaults to the limit.
+    /// B: the units that pass at once (`token_bucket`). The default is the limit.
+    ///
+    /// ```
+    /// use spillgate_core::Quota;
+    /// let quota = Quota::per_second(100).burst(10).build()?;
+    /// assert_eq!(quota.capacity(), 10);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// Q: places that wait behind the one being served (`leaky_bucket`); defaults to the limit.
+    /// Q: the units that can wait behind the one that is served (`leaky_bucket`). The default is the limit.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::Quota;
+    /// let quota = Quota::leaky_bucket(10, Duration::from_secs(1)).queue(4).build()?;
+    /// assert_eq!(quota.capacity(), 5);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn queue(mut self, queue: u64) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// Sub-windows, 1 to 128 (`sliding_window_counter`).
+    /// n: the number of segments of a window, 1 to 128 (`sliding_window_counter`). The default is 1.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::Quota;
+    /// let quota = Quota::sliding_window_counter(100, Duration::from_secs(60)).segments(6).build()?;
+    /// assert_eq!(quota.interval_ns(), 10_000_000_000); // each segment is 10 s long
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn segments(mut self, segments: u8) -> Self {
         self.segments = Some(segments);
         self
     }
 
-    /// Where windows start (`fixed_window`).
+    /// Where windows start (`fixed_window`). The default is the epoch.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::{Algorithm, Anchor, Quota};
+    /// let window = Quota::fixed_window(100, Duration::from_secs(60)).anchor(Anchor::FirstHit);
+    /// assert_eq!(window.build()?.algorithm(), Algorithm::FixedWindow(Anchor::FirstHit));
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn anchor(mut self, anchor: Anchor) -> Self {
         self.anchor = Some(anchor);
         self
     }
 
-    /// The life of a lease that is neither released nor renewed (`concurrency`).
+    /// How long a permit is held without a release or a renewal (`concurrency`). The default is 30 s.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::Quota;
+    /// let quota = Quota::concurrency(20).lease(Duration::from_secs(5)).build()?;
+    /// assert_eq!(quota.lease_ns(), 5_000_000_000);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// From its first refusal a key stays refused this long.
+    /// A key stays refused for this long after its first refusal. The default is no penalty.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::Quota;
+    /// let quota = Quota::per_minute(5).penalty(Duration::from_secs(600)).build()?;
+    /// assert_eq!(quota.penalty_ns(), 600_000_000_000);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn penalty(mut self, penalty: Duration) -> Self {
         self.penalty = penalty;
         self
     }
 
-    /// A soft limit: takes may run over by this share, in millionths, and are flagged.
+    /// Makes the capacity a soft limit. Takes may exceed it by this share, in millionths, and are flagged.
+    ///
+    /// The flag is [`Decision::soft_over`](crate::Decision::soft_over). The default is no soft limit.
+    ///
+    /// ```
+    /// use spillgate_core::Quota;
+    /// let quota = Quota::per_second(100).soft_ppm(200_000).build()?; // 20 % more
+    /// assert_eq!((quota.capacity(), quota.hard_capacity()), (100, 120));
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn soft_ppm(mut self, soft_ppm: u32) -> Self {
         self.soft_ppm = soft_ppm;
         self
     }
 
-    /// What a refused take costs.
+    /// What a refused take costs. The default is nothing.
+    ///
+    /// ```
+    /// use spillgate_core::{Denied, Quota};
+    /// let quota = Quota::per_second(100).denied(Denied::Charged).build()?;
+    /// assert_eq!(quota.denied(), Denied::Charged);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn denied(mut self, denied: Denied) -> Self {
         self.denied = denied;
         self
     }
 
-    /// What to answer while a shared store fails; by local state unless set.
+    /// What to answer while the shared store fails. The default is this node's share of the limit, in local state.
+    ///
+    /// ```
+    /// use spillgate_core::{OnStoreFailure, Quota};
+    /// let quota = Quota::per_second(100).on_store_failure(OnStoreFailure::Deny).build()?;
+    /// assert_eq!(quota.on_store_failure().as_str(), "deny");
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Self {
         self.on_store_failure = on_store_failure;
         self
     }
 
-    /// Checks everything and works out T and the capacities.
+    /// Checks all parts, and computes T and the capacities.
     ///
     /// # Errors
-    /// [`QuotaError`] says which field is wrong and what would be right.
+    /// [`QuotaError`] says which field is wrong and what would be right; it has an example.
     pub fn build(self) -> Result<Quota, QuotaError> {
         let algorithm = self.resolved_algorithm()?;
         let concurrency = algorithm == Algorithm::Concurrency;
@@ -158,7 +318,7 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// The algorithm with its anchor and segments; options of other algorithms are errors.
+    /// The algorithm with its anchor and segments. An option of another algorithm is an error.
     fn resolved_algorithm(&self) -> Result<Algorithm, QuotaError> {
         let name = self.algorithm.as_str();
         let stray = |field, set: bool, belongs: bool| {
@@ -180,7 +340,10 @@ impl QuotaBuilder {
                 }
                 Ok(Algorithm::SlidingWindowCounter { segments })
             }
-            other => Ok(other),
+            same @ (Algorithm::TokenBucket
+            | Algorithm::SlidingWindowLog
+            | Algorithm::LeakyBucket
+            | Algorithm::Concurrency) => Ok(same),
         }
     }
 
@@ -191,7 +354,10 @@ impl QuotaBuilder {
         let capacity = match self.algorithm {
             Algorithm::TokenBucket => self.burst.unwrap_or(self.limit),
             Algorithm::LeakyBucket => self.queue.unwrap_or(self.limit).saturating_add(1),
-            _ => self.limit,
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter { .. }
+            | Algorithm::Concurrency => self.limit,
         };
         if capacity == 0 {
             return Err(QuotaError::NoBurst);
@@ -227,7 +393,7 @@ fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result<u64, 
     }
 }
 
-/// T = ceil(W/L): rounded up, since rounding down would admit more than L in W.
+/// T = ceil(W/L). It is rounded up, because a shorter T would admit more than L in W.
 fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if limit == 0 {
         return Ok(0);
@@ -236,15 +402,15 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if is_exact(limit, window_ns) {
         return Ok(interval);
     }
-    // Only limits above W/1000 are inexact, so both searches are short: the largest limit that a
-    // longer T serves exactly (T = W always does), the smallest for a shorter one (T = 1 does).
+    // Both searches are short, because only limits above W/1000 are inexact. The first finds the largest limit that a
+    // longer T serves exactly; T = W always does. The second finds the smallest one for a shorter T; T = 1 always does.
     let exact = |&limit: &u64| is_exact(limit, window_ns);
     let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
     let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);
     Err(QuotaError::Inexact { limit, below, above })
 }
 
-/// Whether rounding T up costs at most a thousandth of the limit.
+/// Whether the limit loses at most a thousandth when T is rounded up.
 fn is_exact(limit: u64, window_ns: u64) -> bool {
     let whole = u128::from(window_ns.div_ceil(limit)) * u128::from(limit);
     (whole - u128::from(window_ns)) * 1000 <= u128::from(window_ns)

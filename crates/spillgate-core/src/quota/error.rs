@@ -1,14 +1,24 @@
 //! What can be wrong with a quota.
+//!
+//! Each error carries the values that a message needs to say how to fix it.
 
 use core::fmt;
 
 /// What is wrong with a quota, and what would be right.
+///
+/// ```
+/// use spillgate_core::{Quota, QuotaError};
+///
+/// let error = Quota::per_second(10).burst(0).build().unwrap_err();
+/// assert_eq!(error, QuotaError::NoBurst);
+/// assert!(error.to_string().starts_with("burst has to be at least 1"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuotaError {
-    /// A field is above what can be counted exactly.
+    /// A field is larger than what can be counted exactly.
     TooLarge {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// Its value.
         value: u64,
@@ -17,12 +27,12 @@ pub enum QuotaError {
     },
     /// A duration is zero or longer than 2^62 ns.
     Span {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
     },
-    /// Rounding T up to whole nanoseconds would cost more than a thousandth of the limit.
+    /// T has to be rounded up to whole nanoseconds, and that would cost more than a thousandth of the limit.
     Inexact {
-        /// The limit asked for.
+        /// The limit that was given.
         limit: u64,
         /// The nearest exact limit below.
         below: u64,
@@ -36,25 +46,25 @@ pub enum QuotaError {
         /// T in nanoseconds.
         interval_ns: u64,
     },
-    /// A burst of 0 with a limit above 0.
+    /// The burst is 0, and the limit is not.
     NoBurst,
-    /// Segments out of 1 to 128.
+    /// The number of segments is not between 1 and 128.
     Segments {
-        /// What was asked for.
+        /// The number that was given.
         segments: u8,
     },
-    /// W is not a whole number of nanoseconds times the segments.
+    /// W cannot be divided into this many segments of whole nanoseconds.
     Indivisible {
         /// W in nanoseconds.
         window_ns: u64,
-        /// The segments.
+        /// The number of segments.
         segments: u8,
     },
     /// The option belongs to another algorithm.
     NotFor {
         /// The option.
         field: &'static str,
-        /// The algorithm chosen.
+        /// The algorithm of the quota.
         algorithm: &'static str,
     },
 }

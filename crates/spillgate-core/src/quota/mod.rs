@@ -1,143 +1,43 @@
 //! How much in how long, and by which algorithm.
+//!
+//! A quota is checked once, when it is built. The kernel relies on its bounds and needs no checks of its own.
 
+mod algorithm;
 mod bucket;
 mod builder;
 mod error;
+mod identity;
+mod policy;
 mod share;
 
-use core::time::Duration;
+use crate::op::OpKind;
 
-use crate::request::OpKind;
-
+pub use algorithm::{Algorithm, Anchor};
 pub(crate) use bucket::MAX_DEBT_BITS;
 pub use bucket::MAX_LATE_NS;
 pub use builder::QuotaBuilder;
 pub use error::QuotaError;
+pub use policy::{Denied, OnStoreFailure};
 
-/// The most units a quota or a counter can hold: 2^53 - 1, the largest integer that a Redis
-/// script (whose numbers are doubles) counts exactly. Counters saturate here in every store.
+/// The most units that a quota or a counter can hold: 2^53 - 1.
+///
+/// The numbers of a Redis script are doubles, and this is the largest integer that they count exactly. Counters saturate
+/// here in every store.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// The longest window, lease, penalty or twofold depth of a bucket: 2^62 ns (146 years).
+/// The longest window, lease or penalty, and the most that twice the depth of a bucket can be: 2^62 ns (146 years).
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
-/// The most entries of a log and places of a concurrency limit; both keep a record for each.
+/// The most units of a log and permits of a concurrency limit. Both keep a record for each.
 pub(crate) const MAX_RECORDS: u64 = 65_536;
 
-/// How a quota counts. `as_str` gives the name used in rules files.
+/// A limit: how much in how long, and by which algorithm.
 ///
-/// The bound f(s) is the most that is admitted in any closed interval of length s, for limit L
-/// per window W, emission interval T = ceil(W/L). Each is held by the named property of
-/// `tests/bounds.rs` over random and adversarial events, and reached there by a worst case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Algorithm {
-    /// Tokens flow in at 1/T up to the burst B; GCRA and the leaky bucket as a meter are the
-    /// same machine. f(s) = B + s/T.
-    ///
-    /// Held by `token_bucket_admits_b_and_s_over_t`.
-    TokenBucket,
-    /// One counter a window. Anchored at the epoch: f(s) = L * (ceil(s/W) + 1), half-open;
-    /// at the first hit: L * (floor(s/W) + 1), plus L - 1 unless W divides s.
-    ///
-    /// Held by `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
-    /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
-    FixedWindow(Anchor),
-    /// Every admitted unit is remembered for W. f(s) = L * (floor(s/W) + 1): exact.
-    ///
-    /// Held by `log_admits_l_in_every_window`. A decision takes time in proportion to log L; a
-    /// refund by receipt in proportion to the entries newer than its own.
-    SlidingWindowLog,
-    /// n segments of w = W/n, the oldest weighted. With n = 1: f(s) = L + L*s/W, else
-    /// L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
-    ///
-    /// Held by `counter_admits_l_and_l_s_over_w` and `segments_admit_l_and_a_segments_share`.
-    SlidingWindowCounter {
-        /// How many sub-windows, 1 to 128; W has to be divisible by it.
-        segments: u8,
-    },
-    /// A queue of Q places that leaves at 1/T: admitted *after a delay* of at most Q*T, first in
-    /// first out. Leaving: f(s) = largest cost + s/T; entering: Q + 1 + s/T.
-    ///
-    /// Held by `queue_lets_in_its_places_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
-    /// `queue_delays_by_its_places_and_what_callers_bear`.
-    LeakyBucket,
-    /// At most N unexpired leases at any time.
-    ///
-    /// Held by `leases_hold_n_places_at_most`. Every operation takes time in proportion to log N.
-    Concurrency,
-}
-
-impl Algorithm {
-    /// The name in rules files and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Algorithm::TokenBucket => "token_bucket",
-            Algorithm::FixedWindow(_) => "fixed_window",
-            Algorithm::SlidingWindowLog => "sliding_window_log",
-            Algorithm::SlidingWindowCounter { .. } => "sliding_window_counter",
-            Algorithm::LeakyBucket => "leaky_bucket",
-            Algorithm::Concurrency => "concurrency",
-        }
-    }
-}
-
-/// Where a fixed window starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Anchor {
-    /// At multiples of W since the Unix epoch.
-    #[default]
-    Epoch,
-    /// At the key's first hit after the last window ended.
-    FirstHit,
-}
-
-/// What a refused take costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Denied {
-    /// Nothing.
-    #[default]
-    Free,
-    /// As much as an admitted one (at most the capacity), so that hammering keeps the key out.
-    Charged,
-}
-
-/// What to answer for a limit while the store that many processes share fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum OnStoreFailure {
-    /// Let pass.
-    Allow,
-    /// Refuse.
-    Deny,
-    /// Fail, so that the caller's own policy decides.
-    Error,
-    /// Decide by this node's share of the limit in local state.
-    #[default]
-    Local,
-}
-
-impl OnStoreFailure {
-    /// All of them.
-    pub const ALL: [OnStoreFailure; 4] =
-        [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
-
-    /// Its name in rules files.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            OnStoreFailure::Allow => "allow",
-            OnStoreFailure::Deny => "deny",
-            OnStoreFailure::Error => "error",
-            OnStoreFailure::Local => "local",
-        }
-    }
-}
-
-/// How much in how long, and by which algorithm: checked once when built, then only read.
+/// A [`QuotaBuilder`] makes it and checks it once. The letters L, W, T, B, Q and N are explained on [`Algorithm`].
 ///
 /// ```
 /// use spillgate_core::Quota;
-/// let quota = Quota::per_second(60).burst(10).build()?; // sixty a second, ten at once
+/// let quota = Quota::per_second(60).burst(10).build()?; // 60 each second, 10 at once
 /// assert_eq!(quota.capacity(), 10);
 /// # Ok::<(), spillgate_core::QuotaError>(())
 /// ```
@@ -149,89 +49,29 @@ pub struct Quota {
     capacity: u64,
     hard_capacity: u64,
     soft_ppm: u32,
-    /// T of the buckets, w of the segments, W of the other windows; 0 for concurrency or L = 0.
+    /// T of a bucket or a queue, w of a counter, W of the other windows. 0 for concurrency, and for a bucket with L = 0.
     interval_ns: u64,
     lease_ns: u64,
     penalty_ns: u64,
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The W that the identity names: of a share that of the whole.
+    /// The W that is part of the identity. A share keeps the W of the whole quota here.
     named_window_ns: u64,
-    /// A debt above 2 to this power, in nanoseconds, cannot come from this quota (buckets).
+    /// This quota cannot cause a debt above 2 to this power, in nanoseconds (buckets).
     debt_bits: u8,
     /// What a store packs of a bucket that this quota charged.
     bucket_word: u64,
 }
 
 impl Quota {
-    /// `limit` units each second by token bucket.
-    #[must_use]
-    pub const fn per_second(limit: u64) -> QuotaBuilder {
-        Quota::token_bucket(limit, Duration::from_secs(1))
-    }
-
-    /// `limit` units each minute by token bucket.
-    #[must_use]
-    pub const fn per_minute(limit: u64) -> QuotaBuilder {
-        Quota::token_bucket(limit, Duration::from_secs(60))
-    }
-
-    /// `limit` units each hour by token bucket.
-    #[must_use]
-    pub const fn per_hour(limit: u64) -> QuotaBuilder {
-        Quota::token_bucket(limit, Duration::from_secs(3600))
-    }
-
-    /// `limit` units each day by token bucket.
-    #[must_use]
-    pub const fn per_day(limit: u64) -> QuotaBuilder {
-        Quota::token_bucket(limit, Duration::from_secs(86_400))
-    }
-
-    /// `limit` units each `window` by token bucket; the burst is the limit unless set.
-    #[must_use]
-    pub const fn token_bucket(limit: u64, window: Duration) -> QuotaBuilder {
-        QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
-    }
-
-    /// `limit` units in each fixed window, anchored at the epoch unless set.
-    #[must_use]
-    pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
-        QuotaBuilder::new(Algorithm::FixedWindow(Anchor::Epoch), limit, window)
-    }
-
-    /// `limit` units in any window, exactly; at most 65,536.
-    #[must_use]
-    pub const fn sliding_window_log(limit: u64, window: Duration) -> QuotaBuilder {
-        QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)
-    }
-
-    /// `limit` units in any window, by counters of which the oldest is weighted.
-    #[must_use]
-    pub const fn sliding_window_counter(limit: u64, window: Duration) -> QuotaBuilder {
-        QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
-    }
-
-    /// A queue that lets `limit` units out each `window`; as many places unless set.
-    #[must_use]
-    pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
-        QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
-    }
-
-    /// At most `limit` leases at a time; each lives 30 s unless set, released or renewed.
-    #[must_use]
-    pub const fn concurrency(limit: u64) -> QuotaBuilder {
-        QuotaBuilder::new(Algorithm::Concurrency, limit, Duration::ZERO)
-    }
-
     /// The algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// L: units each window (places of a concurrency limit).
+    /// L: units in each window, or the permits of a concurrency limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
@@ -243,7 +83,7 @@ impl Quota {
         self.window_ns
     }
 
-    /// The capacity in units: B of a bucket, Q + 1 of a queue, else L.
+    /// The capacity in units: B of a token bucket, Q + 1 of a leaky bucket, else L.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
@@ -255,19 +95,19 @@ impl Quota {
         self.hard_capacity
     }
 
-    /// T of the buckets, w of the segments, W of other windows, in nanoseconds.
+    /// T of a bucket or a queue, w of a counter, W of the other windows, in nanoseconds.
     #[must_use]
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// The life of a lease in nanoseconds (`concurrency`), else 0.
+    /// How long a permit is held without a renewal, in nanoseconds (`concurrency`), else 0.
     #[must_use]
     pub const fn lease_ns(&self) -> u64 {
         self.lease_ns
     }
 
-    /// How long a refused key stays shut out, in nanoseconds; 0 = not at all.
+    /// How long a refused key stays refused, in nanoseconds; 0 = no penalty.
     #[must_use]
     pub const fn penalty_ns(&self) -> u64 {
         self.penalty_ns
@@ -279,20 +119,40 @@ impl Quota {
         self.denied
     }
 
-    /// What to answer while a shared store fails.
+    /// Whether a refused take changes nothing: it costs no units and starts no penalty.
+    ///
+    /// A caller may then answer a repeated take from a refusal that it remembers.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::{Denied, Quota};
+    ///
+    /// let builder = Quota::per_second(10);
+    /// assert!(builder.build()?.refusal_is_free());
+    /// assert!(!builder.denied(Denied::Charged).build()?.refusal_is_free());
+    /// assert!(!builder.penalty(Duration::from_secs(60)).build()?.refusal_is_free());
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub const fn refusal_is_free(&self) -> bool {
+        matches!(self.denied, Denied::Free) && self.penalty_ns == 0
+    }
+
+    /// What to answer while the shared store fails.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 
-    /// The same quota with another answer for while the store fails.
+    /// The same quota with another answer for the time while the shared store fails.
     #[must_use]
     pub const fn with_on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Quota {
         self.on_store_failure = on_store_failure;
         self
     }
 
-    /// Whether the algorithm has the operation: leases are not forced, and only they are renewed.
+    /// Whether the algorithm supports the operation: a concurrency limit has no force, and only it has renewals.
     #[must_use]
     pub const fn supports(&self, op: OpKind) -> bool {
         let concurrency = matches!(self.algorithm, Algorithm::Concurrency);
@@ -303,10 +163,22 @@ impl Quota {
         }
     }
 
-    /// What tells this quota's states from those of another quota on the same key: the
-    /// algorithm with its anchor and segments, and W; of a queue T too, since turns that were told cannot be
-    /// planned again. Else never the limit or the burst, so that a changed limit finds what was used. 128 well mixed
-    /// bits.
+    /// 128 well mixed bits that are equal for quotas that count in the same state of a key.
+    ///
+    /// They depend on the algorithm with its anchor and segments, and on W. For a queue they depend on T too, because
+    /// callers already wait for turns that were computed with the old T. They never depend on the limit or the burst,
+    /// so a changed limit continues with what was used before.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use spillgate_core::Quota;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let before = Quota::fixed_window(100, minute).build()?;
+    /// assert_eq!(before.identity(), Quota::fixed_window(50, minute).build()?.identity());
+    /// assert_ne!(before.identity(), Quota::fixed_window(100, minute * 2).build()?.identity());
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn identity(&self) -> u128 {
         self.identity
@@ -317,29 +189,4 @@ impl Quota {
 fn hard_capacity(capacity: u64, soft_ppm: u32) -> u64 {
     let hard = u128::from(capacity) + u128::from(capacity) * u128::from(soft_ppm) / 1_000_000;
     u64::try_from(hard).unwrap_or(u64::MAX)
-}
-
-/// `interval_ns` is T of a bucket or a queue; of others it is not looked at.
-fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
-    let tag = match algorithm {
-        Algorithm::TokenBucket => 1,
-        Algorithm::FixedWindow(Anchor::Epoch) => 2,
-        Algorithm::FixedWindow(Anchor::FirstHit) => 3,
-        Algorithm::SlidingWindowLog => 4,
-        Algorithm::SlidingWindowCounter { segments } => 0x100 + u64::from(segments),
-        Algorithm::LeakyBucket => 5,
-        Algorithm::Concurrency => 6,
-    };
-    let turns = if algorithm == Algorithm::LeakyBucket { mix(interval_ns) } else { 0 };
-    let high = mix(mix(window_ns ^ turns).wrapping_add(tag));
-    let low = mix(high ^ mix(tag));
-    (u128::from(high) << 64) | u128::from(low)
-}
-
-/// The finaliser of `SplitMix64` (Steele, Lea and Flood, 2014): a bijection on 64 bits.
-fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

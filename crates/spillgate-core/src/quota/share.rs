@@ -1,28 +1,33 @@
-//! What one of several nodes may admit by itself, while nobody counts for all of them.
+//! A node's share of a quota, for the time while no store counts for all nodes together.
+//!
+//! Without shares, m nodes that lose their common store would admit m times the limit.
 
 use core::num::NonZeroU32;
 
-use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity, identity};
+use super::identity::identity;
+use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 
 impl Quota {
-    /// This node's share of the quota, where each of `nodes` counts by itself.
+    /// This node's share of the quota, if each of `nodes` counts by itself.
     ///
     /// | algorithm | share of m nodes |
     /// |---|---|
     /// | token bucket | burst max(1, floor(B/m)), one unit every m * T |
-    /// | windows, log and counters | floor(L/m), or one every W * ceil(m/L) where that is 0 |
-    /// | queue | floor(Q/m) places, one leaves every m * T |
-    /// | concurrency | floor(N/m), none where that is 0 |
+    /// | windows, log and counters | floor(L/m), or one unit every W * ceil(m/L) if that is 0 |
+    /// | leaky bucket | a queue length of floor(Q/m), one unit every m * T |
+    /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
-    /// T is multiplied as it is, not worked out anew. What refusals cost, penalty, life of a lease and the share of a
-    /// soft limit stay what they are, and a limit of 0 stays 0. So m nodes admit no more in the long run than the
-    /// quota does, and at once no more than its capacity, or one unit each (a queue: and one more each).
+    /// T of a bucket is multiplied. It is not computed again from a smaller limit. The cost of refusals, the penalty,
+    /// the lease and the soft share stay the same. A limit of 0 stays 0.
     ///
-    /// What would go beyond the bounds of a quota is less than that, at worst nothing: a share of one unit in more
-    /// than 73 years (a bucket) or 146 years is a limit of 0.
+    /// In the long run m nodes together admit no more than the quota. At once they admit at most its capacity, or one
+    /// unit each if the capacity is smaller than m. The queues of m nodes can admit one unit more each.
     ///
-    /// A share has the quota's [identity](Quota::identity), except where its window is a longer one and where it is a
-    /// queue: there it has one of its own, so that it is mistaken for no other limit of the same key.
+    /// A share that would be beyond the bounds of a quota is made smaller, and in the worst case its limit is 0. A bucket
+    /// reaches that bound with one unit in more than 73 years, a window with one unit in more than 146 years.
+    ///
+    /// A share has the quota's [identity](Quota::identity), with two exceptions: a share with a longer window, and the
+    /// share of a queue. Each of them has an identity of its own, so that no other limit of the same key finds its state.
     ///
     /// ```
     /// use core::num::NonZeroU32;
@@ -46,13 +51,18 @@ impl Quota {
             Algorithm::TokenBucket => self.bucket_share((self.capacity / nodes).max(1), nodes),
             Algorithm::LeakyBucket => self.bucket_share((self.capacity - 1) / nodes + 1, nodes),
             Algorithm::Concurrency => self.units(self.limit / nodes),
-            _ if self.limit < nodes => self.longer_window(nodes.div_ceil(self.limit)),
-            _ => self.units(self.limit / nodes),
+            Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
+                if self.limit < nodes {
+                    self.longer_window(nodes.div_ceil(self.limit))
+                } else {
+                    self.units(self.limit / nodes)
+                }
+            }
         };
         share.unwrap_or_else(|| self.nothing())
     }
 
-    /// A bucket of this capacity that fills as slowly as `nodes` of them together may fill.
+    /// A bucket of this capacity whose rate is the quota's rate divided by `nodes`.
     fn bucket_share(&self, capacity: u64, nodes: u64) -> Option<Quota> {
         let interval_ns = self.interval_ns.checked_mul(nodes)?;
         let deepest = MAX_SPAN_NS / 2 / interval_ns;
@@ -66,13 +76,13 @@ impl Quota {
         (capacity > 0).then(|| share.with_bucket())
     }
 
-    /// So many units in the same window, or places.
+    /// `limit` units in the same window, or `limit` permits.
     fn units(&self, limit: u64) -> Option<Quota> {
         let hard_capacity = hard_capacity(limit, self.soft_ppm);
         (limit > 0).then(|| Quota { limit, capacity: limit, hard_capacity, ..self.clone() })
     }
 
-    /// One unit in a window that is so many times as long.
+    /// One unit in a window that is `times` as long.
     fn longer_window(&self, times: u64) -> Option<Quota> {
         let window_ns = self.window_ns.checked_mul(times).filter(|ns| *ns <= MAX_SPAN_NS)?;
         let identity = self.identity ^ identity(self.algorithm, window_ns, 0);

@@ -5,23 +5,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Body, Packed, State};
-use crate::Time;
-use crate::algorithm::{Bucket, Leases, Log, Segments, Window};
+use super::{Body, State};
+use crate::algorithm::{Bucket, LATEST_NS, Leases, Log, Segments, Window};
 use crate::quota::MAX_SPAN_NS;
-
-/// The latest time that a state can hold: the longest span after the latest time there is.
-pub(crate) const LATEST_NS: u64 = Time::MAX.as_nanos() + MAX_SPAN_NS;
-
-impl Packed {
-    /// Whether these could be the integers of some state that does not equal none.
-    #[must_use]
-    pub const fn is_sound(&self) -> bool {
-        let time = self.expires_at > 0 && self.expires_at <= Time::MAX.as_nanos();
-        // Which of the two is a time and which are units only the quota tells; spans are the larger.
-        time && self.first <= MAX_SPAN_NS && self.second <= MAX_SPAN_NS
-    }
-}
 
 impl State {
     /// Appends the whole state to `words`, for [`decode`](State::decode).

@@ -1,10 +1,8 @@
 //! What was used, of one key under one quota identity.
 
-use crate::algorithm::{Bucket, Leases, Log, Segments, Window};
-use crate::packed::Packed;
+use crate::algorithm::{Bucket, Leases, Log, Refusal, Segments, Usage, Window};
 use crate::quota::MAX_LATE_NS;
-use crate::request::OpKind;
-use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
+use crate::{Algorithm, OpKind, Packed, Quota, Reason, Receipt, Time, Wait};
 
 /// What was used by one key: the default is a key that nobody has seen, and every state
 /// becomes equal to it with time.
@@ -29,20 +27,6 @@ enum Body {
     Leases(Leases),
 }
 
-/// What a state shows to a caller.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage {
-    /// Whole units below the capacity.
-    pub(crate) remaining: u64,
-    /// Nanoseconds until the state equals none.
-    pub(crate) reset_after_ns: u64,
-    /// More than the capacity (the soft limit, where there is one) is used.
-    pub(crate) over: bool,
-}
-
-/// Why a take does not fit, and how long until it does.
-pub(crate) type Refusal = (Reason, Wait);
-
 macro_rules! on_body {
     ($body:expr, $empty:expr, $it:ident => $does:expr) => {
         match $body {
@@ -57,8 +41,6 @@ macro_rules! on_body {
 }
 
 mod encoding;
-
-pub(crate) use encoding::LATEST_NS;
 
 impl Body {
     /// The state of a key that nobody has seen, as its algorithm keeps it.

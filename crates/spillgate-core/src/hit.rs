@@ -1,0 +1,109 @@
+//! One operation on one limit.
+//!
+//! A request is a list of hits. A hit names everything that the decision needs to know, so no store needs to know a rule.
+
+use crate::{Op, Quota};
+
+/// The most hits that one request can have.
+pub const MAX_HITS: usize = 256;
+
+/// How the refusal of a hit counts in the verdict.
+///
+/// Exhaustive on purpose: every store must support each of them.
+///
+/// ```
+/// use core::time::Duration;
+/// use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, decide};
+///
+/// let none = Quota::fixed_window(0, Duration::from_secs(1)).build()?; // a limit of 0 refuses every take
+/// for (binding, allowed) in [(Binding::Enforce, false), (Binding::Shadow, true), (Binding::Quota, false)] {
+///     let hits = [Hit::new(7, &none, Op::take(1), binding)];
+///     let (mut states, mut decisions) = ([State::default()], [Decision::default()]);
+///     let verdict = decide(&mut states, &[0], &hits, Time::EPOCH, &mut decisions);
+///     assert_eq!((verdict.allowed, decisions[0].allowed), (allowed, false));
+/// }
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Binding {
+    /// If this hit is refused, the request is refused.
+    #[default]
+    Enforce,
+    /// This hit is decided and charged, but its refusal never refuses the request.
+    Shadow,
+    /// The request is refused if all of its hits with this binding are refused.
+    Quota,
+}
+
+/// One operation on one limit, for one key.
+///
+/// ```
+/// use spillgate_core::{Binding, Hit, Op, Quota};
+///
+/// let quota = Quota::per_minute(100).build()?;
+/// let take = Hit::new(7, &quota, Op::take(1), Binding::Enforce);
+/// let peek = take.with_op(Op::Peek);
+/// assert_eq!(take.state_key(), peek.state_key());
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Hit<'q> {
+    /// The caller that is counted: 128 bits of a hash with a secret key.
+    pub key: u128,
+    /// The limit.
+    pub quota: &'q Quota,
+    /// What to do.
+    pub op: Op,
+    /// How a refusal counts in the verdict.
+    pub binding: Binding,
+}
+
+impl<'q> Hit<'q> {
+    /// In a Redis Cluster, the bits of the key above this one choose the hash slot, for every quota alike. They are a
+    /// whole number of 6-bit digits.
+    pub const SLOT_SHIFT: u32 = 98;
+
+    /// A hit of `key` on `quota`.
+    #[must_use]
+    pub const fn new(key: u128, quota: &'q Quota, op: Op, binding: Binding) -> Hit<'q> {
+        Hit { key, quota, op, binding }
+    }
+
+    /// The same hit with another operation.
+    #[must_use]
+    pub const fn with_op(self, op: Op) -> Hit<'q> {
+        Hit { op, ..self }
+    }
+
+    /// The same hit with another binding.
+    #[must_use]
+    pub const fn with_binding(self, binding: Binding) -> Hit<'q> {
+        Hit { binding, ..self }
+    }
+
+    /// The same hit on another quota, which may live for a shorter time.
+    #[must_use]
+    pub const fn with_quota<'r>(self, quota: &'r Quota) -> Hit<'r> {
+        let Hit { key, op, binding, .. } = self;
+        Hit { key, quota, op, binding }
+    }
+
+    /// The name of the state that this hit is counted in: the key and the quota's [identity](Quota::identity).
+    ///
+    /// The limit is no part of the identity, so a changed limit continues with what was used before.
+    #[must_use]
+    pub const fn state_key(&self) -> u128 {
+        self.key ^ self.quota.identity()
+    }
+
+    /// One hit that replaces this hit and `other`, if they differ in their cost only.
+    ///
+    /// A caller merges hits before it passes them to a store. The merged hit is checked once, is charged once and has
+    /// one decision.
+    #[must_use]
+    pub fn merged(&self, other: &Hit<'q>) -> Option<Hit<'q>> {
+        let same = self.key == other.key && self.binding == other.binding && self.quota == other.quota;
+        let op = if same { self.op.merged(other.op)? } else { return None };
+        Some(self.with_op(op))
+    }
+}
