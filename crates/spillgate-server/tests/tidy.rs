@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/code_map.rs"]
 mod code_map;
+#[path = "tidy/dependencies.rs"]
+mod dependencies;
 #[path = "tidy/folders.rs"]
 mod folders;
 #[path = "tidy/prose.rs"]

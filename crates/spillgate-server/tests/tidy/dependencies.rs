@@ -1,0 +1,123 @@
+//! Reads what cargo says about the workspace and its dependencies: licences, and the Rust that they need.
+//!
+//! A dependency can change its licence or its minimum Rust version with any update of Cargo.lock. This test finds that.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::{assert_none, root};
+
+/// The licences under which code may be linked. `a AND b` needs both, `a OR b` one of them.
+const LICENCES: [&str; 8] =
+    ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Zlib"];
+
+/// What `cargo metadata` says of the packages for this machine. Nothing is downloaded.
+fn metadata() -> Value {
+    let output = |program: String, arguments: &[&str]| {
+        let output = Command::new(&program).args(arguments).current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let variable = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
+    let rustc = output(variable("RUSTC", "rustc"), &["-vV"]);
+    let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("rustc names its host");
+    let arguments =
+        ["metadata", "--format-version=1", "--locked", "--offline", "--all-features", "--filter-platform", host];
+    serde_json::from_str(&output(variable("CARGO", "cargo"), &arguments)).unwrap()
+}
+
+/// The packages that compile with our crates: those of tests and benches only if `with_tests`.
+fn packages(metadata: &Value, with_tests: bool) -> Vec<&Value> {
+    let of = |value: &'static str, id: &Value| {
+        let list = if value == "nodes" { &metadata["resolve"]["nodes"] } else { &metadata[value] };
+        list.as_array().unwrap().iter().find(|entry| entry["id"] == *id).expect("cargo describes every package")
+    };
+    let mut open: Vec<&Value> = metadata["workspace_members"].as_array().unwrap().iter().collect();
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    while let Some(id) = open.pop() {
+        if !seen.insert(id.as_str().unwrap()) {
+            continue;
+        }
+        found.push(of("packages", id));
+        for dependency in of("nodes", id)["deps"].as_array().unwrap() {
+            let mut kinds = dependency["dep_kinds"].as_array().unwrap().iter();
+            open.extend(kinds.any(|kind| with_tests || kind["kind"] != "dev").then_some(&dependency["pkg"]));
+        }
+    }
+    assert!(found.len() > 50, "only {} packages were found", found.len());
+    found
+}
+
+/// Whether the SPDX expression can be met with [`LICENCES`]. `a/b` is an old way to write `a OR b`.
+fn is_allowed(expression: &str) -> bool {
+    let expression = expression.trim();
+    let any = parts(expression, " OR ").into_iter().flat_map(|part| parts(part, "/")).collect::<Vec<_>>();
+    if any.len() > 1 {
+        return any.into_iter().any(is_allowed);
+    }
+    let all = parts(expression, " AND ");
+    if all.len() > 1 {
+        return all.into_iter().all(is_allowed);
+    }
+    match expression.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
+        Some(inside) => is_allowed(inside),
+        None => LICENCES.contains(&expression),
+    }
+}
+
+/// The text cut at each separator that is outside brackets.
+fn parts<'t>(text: &'t str, separator: &str) -> Vec<&'t str> {
+    let (mut found, mut start, mut depth) = (Vec::new(), 0, 0i32);
+    for (at, c) in text.char_indices() {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        if depth == 0 && at >= start && text[at..].starts_with(separator) {
+            found.push(&text[start..at]);
+            start = at + separator.len();
+        }
+    }
+    found.push(&text[start..]);
+    found
+}
+
+#[test]
+fn every_licence_is_allowed() {
+    let mut problems = Vec::new();
+    for package in packages(&metadata(), true) {
+        let licence = package["license"].as_str().unwrap_or("none");
+        if !is_allowed(licence) {
+            problems.push(format!("{} {}: {licence}", package["name"], package["version"]));
+        }
+    }
+    assert_none(&problems, "a dependency needs a licence of the list");
+}
+
+#[test]
+fn no_dependency_needs_a_newer_rust_than_the_manifest_declares() {
+    let metadata = metadata();
+    let packages = packages(&metadata, false);
+    let ours = packages.iter().find(|package| package["name"] == "spillgate").expect("the library is there");
+    let declared = ours["rust_version"].as_str().expect("the manifest declares rust-version");
+    let newer = packages.iter().filter_map(|package| {
+        let needed = package["rust_version"].as_str()?;
+        (version(needed) > version(declared)).then(|| format!("{} needs {needed}", package["name"]))
+    });
+    assert_none(&newer.collect::<Vec<_>>(), &format!("rust-version is {declared}"));
+}
+
+#[test]
+fn licence_expressions_are_read() {
+    for allowed in ["MIT", "GPL-3.0 OR MIT", "(MIT OR GPL-3.0) AND ISC", "Unlicense/MIT", "MIT AND (GPL-3.0 OR Zlib)"] {
+        assert!(is_allowed(allowed), "{allowed}");
+    }
+    for refused in ["GPL-3.0", "none", "MIT AND GPL-3.0", "(MIT OR ISC) AND GPL-3.0", "GPL-3.0 OR AGPL-3.0", "MITX"] {
+        assert!(!is_allowed(refused), "{refused}");
+    }
+}
+
+/// `1.91.0` and `1.91` as numbers.
+fn version(text: &str) -> Vec<u32> {
+    text.split('.').map(|number| number.parse().unwrap()).chain([0]).take(3).collect()
+}
