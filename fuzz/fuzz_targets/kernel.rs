@@ -100,7 +100,7 @@ impl OpPlan {
             OpPlan::Force { cost } => Op::Force { cost },
             OpPlan::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.and_then(known) },
             OpPlan::RefundAny { cost, at, mark } => {
-                Op::Refund { cost, receipt: Some(Receipt { at: Time::from_nanos(at), mark }) }
+                Op::Refund { cost, receipt: Some(Receipt::new(Time::from_nanos(at), mark)) }
             }
             OpPlan::Renew { receipt } => Op::Renew { receipt: known(receipt)? },
             OpPlan::Reset => Op::Reset,

@@ -261,7 +261,7 @@ fuzz_target!(|input: Input| {
     let (again, _, report) = MemoryStore::restored(OPTIONS, now, path).expect("what was saved is whole");
     fs::remove_file(path).expect("removed");
     assert_eq!((again.len(), report.stale, report.left_out), (saved.entries, 0, 0));
-    let receipt = Receipt { at: Time::from_nanos(input.receipt.0.number()), mark: input.receipt.1.number() };
+    let receipt = Receipt::new(Time::from_nanos(input.receipt.0.number()), input.receipt.1.number());
     let refund = Op::Refund { cost: 1, receipt: Some(receipt) };
     for op in [Op::Peek, Op::Renew { receipt }, refund, Op::Force { cost: u64::MAX }] {
         for (key, _) in KEYS {

@@ -67,6 +67,7 @@ impl Wait {
 
 /// Why a hit was allowed or refused; [`Decision`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Reason {
     /// The cost fits, or the operation needs no capacity.
     #[default]
@@ -129,6 +130,7 @@ impl Reason {
 /// # Ok::<(), spillgate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Receipt {
     /// The time that the take was counted at. It names the window or the log entry.
     pub at: Time,
@@ -148,6 +150,12 @@ impl Receipt {
     #[must_use]
     pub const fn new(at: Time, mark: u64) -> Receipt {
         Receipt { at, mark }
+    }
+
+    /// The same receipt with another mark, for a store that keeps a note in its unused bits.
+    #[must_use]
+    pub const fn with_mark(self, mark: u64) -> Receipt {
+        Receipt { mark, ..self }
     }
 }
 
@@ -172,6 +180,7 @@ impl Receipt {
 /// # Ok::<(), spillgate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Decision {
     /// Whether this hit's own limit allows it. Whether the request may pass is in the [`Verdict`](crate::Verdict).
     pub allowed: bool,
@@ -238,6 +247,12 @@ impl Decision {
         Decision { reason, ..self }
     }
 
+    /// The same decision with another delay before the caller's turn.
+    #[must_use]
+    pub const fn with_delay_ns(self, delay_ns: u64) -> Decision {
+        Decision { delay_ns, ..self }
+    }
+
     /// The same decision with another number of units left.
     #[must_use]
     pub const fn with_remaining(self, remaining: u64) -> Decision {
@@ -248,6 +263,12 @@ impl Decision {
     #[must_use]
     pub const fn with_reset_after_ns(self, reset_after_ns: u64) -> Decision {
         Decision { reset_after_ns, ..self }
+    }
+
+    /// The same decision without a receipt, for a take that cannot be given back.
+    #[must_use]
+    pub const fn without_receipt(self) -> Decision {
+        Decision { receipt: None, ..self }
     }
 
     /// Compares the shares of the limit that are left, remaining/limit, without a division.

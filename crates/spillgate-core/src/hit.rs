@@ -47,6 +47,7 @@ pub enum Binding {
 /// # Ok::<(), spillgate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Hit<'q> {
     /// The caller that is counted: 128 bits of a hash with a secret key.
     pub key: u128,

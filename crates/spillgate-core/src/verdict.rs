@@ -5,6 +5,8 @@
 use crate::{Binding, Decision, Hit, Time, Wait};
 
 /// Which part of the system made a verdict; [`Verdict::with_source`] has an example.
+///
+/// Exhaustive on purpose: verdicts are counted by source, and the compiler shows each place that counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Source {
     /// The store decided.
@@ -41,6 +43,7 @@ impl Source {
 /// assert!(verdict.allowed && verdict.binding.is_none());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Verdict {
     /// Whether the request may pass.
     pub allowed: bool,

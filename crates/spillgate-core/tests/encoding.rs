@@ -65,7 +65,7 @@ fn exercise(state: &State, quota: &Quota, times: &[u64]) {
         for cost in [0, 1, 3, u64::MAX] {
             let mut state = state.clone();
             for &now in times {
-                let receipt = Receipt { at: Time::from_nanos(now), mark: now };
+                let receipt = Receipt::new(Time::from_nanos(now), now);
                 let decision = ask(&mut state, quota, op_of((0, kind, cost, 0), &[receipt]), now);
                 assert!(decision.remaining <= decision.limit);
                 let _ = (state.expires_at(quota), state.heap_bytes(), state.pack(quota));

@@ -183,8 +183,5 @@ fn a_full_house_of_leases_is_counted_right() {
     // Of the first hundred one was renewed and one was given back.
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + 990).remaining, 99);
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now - 1).remaining, PLACES - 1);
-    assert_eq!(
-        ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now),
-        Decision { limit: PLACES, remaining: PLACES, ..Decision::default() }
-    );
+    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now), Decision::allow(PLACES, PLACES));
 }

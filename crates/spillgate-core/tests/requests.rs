@@ -118,7 +118,7 @@ fn extreme_quotas() -> impl Strategy<Value = Quota> {
 }
 
 fn extreme_receipts() -> impl Strategy<Value = Receipt> {
-    (extreme_numbers(), extreme_numbers()).prop_map(|(at, mark)| Receipt { at: Time::from_nanos(at), mark })
+    (extreme_numbers(), extreme_numbers()).prop_map(|(at, mark)| Receipt::new(Time::from_nanos(at), mark))
 }
 
 fn extreme_ops() -> impl Strategy<Value = Op> {

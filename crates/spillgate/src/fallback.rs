@@ -136,7 +136,7 @@ impl Fallback {
             .map(|(hit, answer)| if was_taken_here(hit) { self.settled(hit, answer.allowed) } else { *hit })
             .collect();
         let verdict = if hits.iter().all(was_taken_here) {
-            Verdict { source: Source::Local, ..before }
+            before.with_source(Source::Local)
         } else {
             self.ask(store, now, &rest, decisions).await?
         };
@@ -162,8 +162,8 @@ impl Fallback {
     ) -> Result<Verdict, StoreError> {
         let shares: Vec<Quota> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
         let here = hits.iter().zip(&shares).map(|(hit, share)| match hit.op {
-            Op::Reset if asked(hit) => Hit { quota: share, ..*hit },
-            op if was_taken_here(hit) && asked(hit) => Hit { quota: share, op: unmarked(op), ..*hit },
+            Op::Reset if asked(hit) => hit.with_quota(share),
+            op if was_taken_here(hit) && asked(hit) => hit.with_quota(share).with_op(unmarked(op)),
             _ => self.settled(hit, true),
         });
         self.local.decide_now(now, &here.collect::<Vec<Hit<'_>>>(), decisions)
@@ -186,7 +186,7 @@ impl Fallback {
         if local {
             let shares: SmallVec<[Quota; 4]> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
             let asked = hits.iter().zip(&shares).map(|(hit, share)| match is_local(hit) {
-                true => Hit { quota: share, ..*hit },
+                true => hit.with_quota(share),
                 false => self.settled(hit, by_policy(hit, now).allowed),
             });
             let asked: SmallVec<[Hit<'_>; 4]> = asked.collect();
@@ -200,7 +200,7 @@ impl Fallback {
             }
         }
         let verdict = verdict.unwrap_or_else(|| Verdict::of(hits, decisions, now));
-        Ok(verdict_of(hits, decisions, Verdict { source, ..verdict }))
+        Ok(verdict_of(hits, decisions, verdict.with_source(source)))
     }
 
     /// A hit in place of one that is decided elsewhere, so that its answer counts where this one is asked.
@@ -265,7 +265,7 @@ fn was_taken_here(hit: &Hit<'_>) -> bool {
 
 /// The operation with the receipt as local state gave it out.
 fn unmarked(op: Op) -> Op {
-    let unmarked = |receipt: Receipt| Receipt { mark: receipt.mark & !HERE, ..receipt };
+    let unmarked = |receipt: Receipt| receipt.with_mark(receipt.mark & !HERE);
     match op {
         Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(unmarked) },
         Op::Renew { receipt } => Op::Renew { receipt: unmarked(receipt) },
@@ -300,23 +300,24 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
 /// The decision of the policies that need no state.
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
-    let none = Decision { reason: Reason::StoreFailed, ..Decision::default() };
     match quota.on_store_failure() {
-        OnStoreFailure::Deny => Decision { allowed: false, limit, retry_after: Wait::Unknown, ..none },
+        OnStoreFailure::Deny => Decision::refuse(limit, Reason::StoreFailed, Wait::Unknown),
         OnStoreFailure::Allow if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) => {
             // Whatever the state is.
-            let mut decisions = [none];
+            let mut decisions = [Decision::default()];
             decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
-            Decision { receipt: None, ..decisions[0] }
+            decisions[0].without_receipt()
         }
         // As much as this would pass now.
-        _ => Decision { limit, remaining: limit, ..none },
+        OnStoreFailure::Allow | OnStoreFailure::Error | OnStoreFailure::Local => {
+            Decision::allow(limit, limit).with_reason(Reason::StoreFailed)
+        }
     }
 }
 
 /// The verdict over all hits, of which those that were asked came to `decided`.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
-    let verdict = Verdict { source: decided.source, ..Verdict::of(hits, decisions, decided.now) };
+    let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
     // A full store refuses a request also where its quota-mode hits would let it pass.
     if verdict.allowed == decided.allowed { verdict } else { decided }
 }

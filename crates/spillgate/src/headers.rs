@@ -17,7 +17,7 @@
 //! use spillgate::{Decision, Quota, Wait};
 //!
 //! let quota = Quota::fixed_window(100, std::time::Duration::from_secs(60)).build()?;
-//! let decision = Decision { limit: 100, remaining: 42, reset_after_ns: 16_500_000_000, ..Decision::default() };
+//! let decision = Decision::allow(100, 42).with_reset_after_ns(16_500_000_000);
 //! let policies = [Policy { name: Some("per_user"), quota: &quota, decision: &decision }];
 //! let (mut fields, mut buffer) = (Vec::new(), String::new());
 //! write_fields(HeaderStyle::Draft11, &policies, Some(0), Wait::NONE, &mut buffer, |name, value| {
@@ -247,6 +247,7 @@ mod tests {
     use sfv::{BareItem, Item, ListEntry, Parser};
 
     use super::*;
+    use crate::Reason;
 
     fn fields(style: HeaderStyle, policies: &[Policy<'_>], binding: usize, wait: Wait) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
@@ -279,14 +280,14 @@ mod tests {
     }
 
     fn refused(wait: Wait) -> Decision {
-        Decision { allowed: false, limit: 100, retry_after: wait, reset_after_ns: 9_000_000_001, ..Decision::default() }
+        Decision::refuse(100, Reason::Exceeded, wait).with_reset_after_ns(9_000_000_001)
     }
 
     #[test]
     fn draft_11_lists_every_limit_and_parses_as_structured_fields() {
         let (minute, places) = (minute(), Quota::concurrency(8).build().expect("a quota"));
-        let first = Decision { limit: 100, remaining: 42, reset_after_ns: 16_000_000_001, ..Decision::default() };
-        let second = Decision { limit: 8, remaining: 8, ..Decision::default() };
+        let first = Decision::allow(100, 42).with_reset_after_ns(16_000_000_001);
+        let second = Decision::allow(8, 8);
         let policies = [
             Policy { name: Some("per_user"), quota: &minute, decision: &first },
             Policy { name: None, quota: &places, decision: &second },
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn a_bucket_says_when_its_next_unit_comes() {
         let quota = Quota::per_minute(6).build().expect("a quota");
-        let decision = Decision { limit: 6, remaining: 3, reset_after_ns: 25_000_000_000, ..Decision::default() };
+        let decision = Decision::allow(6, 3).with_reset_after_ns(25_000_000_000);
         let fields =
             fields(HeaderStyle::Draft11, &[Policy { name: None, quota: &quota, decision: &decision }], 0, Wait::NONE);
         assert_eq!(param(&items(&fields[1].1)[0], "t"), Some(5), "one each 10 s, and 25 s until all six are back");
@@ -348,8 +349,8 @@ mod tests {
     #[test]
     fn the_older_styles_tell_of_the_limit_that_binds() {
         let (quota, day) = (minute(), Quota::fixed_window(1000, Duration::from_secs(86_400)).build().expect("a quota"));
-        let wide = Decision { limit: 100, remaining: 50, reset_after_ns: 1, ..Decision::default() };
-        let tight = Decision { limit: 1000, remaining: 3, reset_after_ns: 7_000_000_000, ..Decision::default() };
+        let wide = Decision::allow(100, 50).with_reset_after_ns(1);
+        let tight = Decision::allow(1000, 3).with_reset_after_ns(7_000_000_000);
         let policies = [
             Policy { name: None, quota: &quota, decision: &wide },
             Policy { name: None, quota: &day, decision: &tight },
@@ -392,7 +393,8 @@ mod tests {
             let quota = Quota::fixed_window(limit, Duration::from_secs(60)).build().expect("a quota");
             for (policy_name, allowed) in [(policy_name.as_str(), true), (raw.as_str(), false)] {
                 let retry_after = if allowed { Wait::NONE } else { Wait::After(wait.max(1)) };
-                let decision = Decision { allowed, limit, remaining, reset_after_ns, retry_after, ..Decision::default() };
+                let mut decision = Decision::allow(limit, remaining).with_reset_after_ns(reset_after_ns);
+                (decision.allowed, decision.retry_after) = (allowed, retry_after);
                 let policies = [Policy { name: Some(policy_name), quota: &quota, decision: &decision }];
                 let draft = fields(HeaderStyle::Draft11, &policies, 0, retry_after);
                 for (_, value) in &draft {

@@ -105,12 +105,12 @@ fn allow_lets_pass_and_deny_refuses_whatever_is_asked() {
         let (verdict, decisions) = node.ask(&[Hit::new(1, &allow, op, Binding::Enforce)]);
         assert_eq!((verdict.allowed, verdict.source, verdict.now), (true, Source::Policy, NOW), "{op:?}");
         assert_eq!((verdict.binding, verdict.retry_after, verdict.delay_ns), (Some(0), Wait::NONE, 0));
-        let expected = Decision { reason: Reason::StoreFailed, limit: 12, remaining: 12, ..Decision::default() };
+        let expected = Decision::allow(12, 12).with_reason(Reason::StoreFailed);
         assert_eq!(decisions, [expected]);
         let (verdict, decisions) = node.ask(&[Hit::new(1, &deny, op, Binding::Enforce)]);
         assert_eq!((verdict.allowed, verdict.source), (false, Source::Policy), "{op:?}");
         assert_eq!((verdict.binding, verdict.retry_after), (Some(0), Wait::Unknown));
-        let expected = Decision { allowed: false, remaining: 0, retry_after: Wait::Unknown, ..expected };
+        let expected = Decision::refuse(12, Reason::StoreFailed, Wait::Unknown);
         assert_eq!(decisions, [expected]);
     }
     assert!(node.fallback.local().is_empty(), "neither counts");
@@ -134,7 +134,7 @@ fn what_no_state_has_room_for_is_refused_by_allow_too() {
         let (verdict, decisions) = node.ask(&[take(2, &local, 1), hit]);
         assert_eq!((verdict.allowed, verdict.source, verdict.binding), (false, Source::Local, Some(1)), "{hit:?}");
         assert_eq!((decisions[0].allowed, decisions[0].receipt, node.left_here(2, &local)), (true, None, 3), "{hit:?}");
-        let (verdict, _) = node.ask(&[take(3, &local, 0), Hit { binding: Binding::Shadow, ..hit }]);
+        let (verdict, _) = node.ask(&[take(3, &local, 0), hit.with_binding(Binding::Shadow)]);
         assert!(verdict.allowed, "a shadow refuses nothing");
     }
     assert!(node.ask(&[Hit::new(1, &banned, Op::Peek, Binding::Enforce)]).0.allowed, "as by the store");
@@ -299,7 +299,7 @@ fn leases_that_were_taken_here_are_renewed_and_released_here() {
     assert!(node.ask_at(at(9), &[renew]).expect("decided").0.allowed);
     assert!(node.ask_at(at(18), &[renew]).expect("decided").0.allowed, "it lives on");
     let release = Hit::new(1, &places, Op::Refund { cost: 1, receipt: Some(lease) }, Binding::Shadow);
-    let shadow = Hit { binding: Binding::Shadow, ..renew };
+    let shadow = renew.with_binding(Binding::Shadow);
     let (verdict, decisions) = node.ask_at(at(19), &[shadow, release]).expect("decided");
     assert_eq!((verdict.source, decisions[0].allowed), (Source::Local, true), "it lived until then");
     let (verdict, decisions) = node.ask_at(at(19), &[renew]).expect("decided");

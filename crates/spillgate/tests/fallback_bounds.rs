@@ -211,11 +211,11 @@ fn each_request_is_decided_as_by_the_kernel_here_or_there() {
         let verdict = if all_here || !works && !gives_back {
             let share_of = |quota: &Quota| &shares[quotas.iter().position(|q| q == quota).expect("one of them")];
             let shared: Vec<Hit<'_>> =
-                hits.iter().map(|hit| Hit { quota: share_of(hit.quota), op: without_mark(hit.op), ..*hit }).collect();
+                hits.iter().map(|hit| hit.with_quota(share_of(hit.quota)).with_op(without_mark(hit.op))).collect();
             let verdict = here.decide(now, &shared, &mut expected);
             local += 1;
             back += u32::from(all_here);
-            Verdict { source: Source::Local, ..verdict }
+            verdict.with_source(Source::Local)
         } else if works {
             there.decide(now, &hits, &mut expected)
         } else {
@@ -224,13 +224,13 @@ fn each_request_is_decided_as_by_the_kernel_here_or_there() {
             continue;
         };
         for (expected, hit) in expected.iter_mut().zip(&hits).filter(|_| verdict.source == Source::Local) {
-            expected.receipt = expected.receipt.map(|receipt| Receipt { mark: receipt.mark | HERE, ..receipt });
+            expected.receipt = expected.receipt.map(|receipt| receipt.with_mark(receipt.mark | HERE));
             let fits_there = matches!(hit.op, Op::Take { cost, .. } if cost <= hit.quota.hard_capacity());
             if expected.reason == Reason::CostAboveCapacity && fits_there {
                 (expected.reason, expected.retry_after) = (Reason::StoreFailed, Wait::Unknown);
             }
         }
-        let verdict = Verdict { source: verdict.source, ..Verdict::of(&hits, &expected, now) };
+        let verdict = Verdict::of(&hits, &expected, now).with_source(verdict.source);
         assert_eq!((answer, &answers), (Ok(verdict), &expected), "request {i}: {hits:?}");
         receipts.extend(answers.iter().filter_map(|decision| decision.receipt));
         receipts.drain(..receipts.len().saturating_sub(20));
@@ -239,7 +239,7 @@ fn each_request_is_decided_as_by_the_kernel_here_or_there() {
 }
 
 fn without_mark(op: Op) -> Op {
-    let plain = |receipt: Receipt| Receipt { mark: receipt.mark & !HERE, ..receipt };
+    let plain = |receipt: Receipt| receipt.with_mark(receipt.mark & !HERE);
     match op {
         Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(plain) },
         Op::Renew { receipt } => Op::Renew { receipt: plain(receipt) },

@@ -125,7 +125,7 @@ impl Used {
     /// Counts `cost` units; `forced` ones may be more than fit.
     fn add(&mut self, quota: &Quota, cost: u64, now: u64, forced: bool) -> Receipt {
         self.open(quota, now);
-        let (t, mut receipt) = (quota.interval_ns(), Receipt { at: Time::from_nanos(now), mark: 0 });
+        let (t, mut receipt) = (quota.interval_ns(), Receipt::new(Time::from_nanos(now), 0));
         let log = self.log_at(quota, now);
         match self {
             Used::Nothing => {}
@@ -245,7 +245,7 @@ impl Model {
         if !self.used.adopt(quota, now) {
             self.used = Used::Nothing;
         }
-        let mut answer = Decision { limit: quota.capacity(), ..Decision::default() };
+        let mut answer = Decision::allow(quota.capacity(), 0);
         match op {
             Op::Take { cost: 0, .. } => self.take(quota, 0, u64::MAX, now, &mut answer),
             Op::Take { cost, max_wait_ns } => self.take(quota, cost, max_wait_ns, now, &mut answer),

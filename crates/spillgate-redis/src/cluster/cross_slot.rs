@@ -40,7 +40,7 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
         // What refuses here may pass by another slot.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
         parts[place].places.push(i);
-        parts[place].hits.push(Hit { binding, ..*hit });
+        parts[place].hits.push(hit.with_binding(binding));
     }
     parts
 }

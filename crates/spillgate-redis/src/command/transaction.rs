@@ -218,7 +218,7 @@ impl Reading {
         let [decision] = decisions;
         // A refusal counts, and nothing can be given back.
         let remaining = decision.remaining.min(decision.limit.saturating_sub(self.after));
-        Some(Decision { remaining, receipt: None, ..decision })
+        Some(decision.with_remaining(remaining).without_receipt())
     }
 }
 

@@ -136,7 +136,7 @@ impl DenyCache {
         if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
         }
-        decisions.fill(Decision { reason: Reason::NotAsked, ..Decision::default() });
+        decisions.fill(Decision::default().with_reason(Reason::NotAsked));
         let mut is_refused = false;
         for known in known {
             let now = if self.has_one_clock { now } else { known.now };
@@ -146,7 +146,7 @@ impl DenyCache {
             return None;
         }
         self.answered.fetch_add(1, Ordering::Relaxed);
-        Some(Verdict { source: Source::DenyCache, ..Verdict::of(hits, decisions, now) })
+        Some(Verdict::of(hits, decisions, now).with_source(Source::DenyCache))
     }
 
     /// The state of one of `hits`.

@@ -176,7 +176,7 @@ impl Questions {
     fn requests(&self, key: u128) -> Vec<(Vec<Hit<'_>>, LogForm)> {
         let hits = self.hits(key);
         let alone = hits.iter().map(|hit| (vec![*hit], LogForm::Packed));
-        let look = Hit { op: Op::Peek, ..hits[0] };
+        let look = hits[0].with_op(Op::Peek);
         let others =
             [(vec![hits[3]], LogForm::Zset), (hits[..2].to_vec(), LogForm::Packed), (vec![look], LogForm::Packed)];
         alone.chain(others).collect()

@@ -56,7 +56,8 @@ async fn a_refused_key_asks_the_server_nothing() {
             let (verdict, decision) = ask(&store, key, quota, one()).await;
             assert_eq!((verdict.allowed, verdict.source), (false, Source::DenyCache), "{quota:?}");
             assert!(decision.retry_after <= told.retry_after && verdict.retry_after == decision.retry_after);
-            let shown = Decision { retry_after: told.retry_after, reset_after_ns: told.reset_after_ns, ..decision };
+            let mut shown = decision.with_reset_after_ns(told.reset_after_ns);
+            shown.retry_after = told.retry_after;
             assert_eq!(shown, told);
             told = decision;
         }
@@ -122,7 +123,7 @@ async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
             let before = scripts_run(&mut client);
             let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
             assert_eq!((taken.source, verdict.source, verdict.binding), (Source::Store, Source::DenyCache, Some(0)));
-            let not_asked = Decision { reason: Reason::NotAsked, ..Decision::default() };
+            let not_asked = Decision::default().with_reason(Reason::NotAsked);
             assert_eq!((decisions[1], scripts_run(&mut client)), (not_asked, before), "{quota:?}");
         }
     }

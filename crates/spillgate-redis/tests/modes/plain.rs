@@ -196,11 +196,11 @@ async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
         let mut decisions = [Decision::default(); 2];
         fallback.decide(&nobody, now, &taken, &mut decisions[..1]).await.expect("decided here");
         let receipt = decisions[0].receipt;
-        let undo = Hit { op: Op::Refund { cost: 1, receipt }, ..taken[0] };
+        let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
         let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
         let verdict = fallback.decide(&store, now, &hits, &mut decisions).await.expect("decided here and there");
         assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
-        let look = Hit { op: Op::Peek, ..taken[0] };
+        let look = taken[0].with_op(Op::Peek);
         assert_eq!(fallback.local().hit_now(now, &look).remaining, 2, "it is back");
     }
 }

@@ -170,18 +170,18 @@ impl<'q> Node<'q> {
             // Of logs and permits is shown what tells of one take.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
-                assert_eq!(*decision, Decision { reason: Reason::NotAsked, ..Decision::default() });
+                assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
                 assert!(is_part || !self.known.contains(&hit.state_key()), "{said}");
                 self.tally.not_asked += 1;
                 is_whole = false;
                 continue;
             }
             let remaining = if is_part { decision.remaining.min(exact.remaining) } else { exact.remaining };
-            assert_eq!(*decision, Decision { remaining, ..*exact }, "{said}");
+            assert_eq!(*decision, exact.with_remaining(remaining), "{said}");
             self.tally.siblings += 1;
         }
         self.tally.siblings -= 1;
-        assert!(!is_whole || *verdict == Verdict { source: Source::DenyCache, ..kernels }, "{said}");
+        assert!(!is_whole || *verdict == kernels.with_source(Source::DenyCache), "{said}");
     }
 }
 

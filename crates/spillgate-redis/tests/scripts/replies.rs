@@ -28,7 +28,7 @@ fn no_reply_makes_a_request_panic() {
     let (quotas, mut random) = (quotas(), Random(11));
     let (mut decided, mut again, mut refused) = (0, 0, 0);
     for _ in 0..CASES {
-        let receipt = Receipt { at: Time::from_nanos(random.below(1 << 62)), mark: random.below(3) };
+        let receipt = Receipt::new(Time::from_nanos(random.below(1 << 62)), random.below(3));
         let hits: Vec<Hit<'_>> = (0..random.below(3))
             .map(|key| {
                 let op = match random.below(4) {

@@ -99,7 +99,7 @@ async fn all_permits_come_back_after_a_node_was_down() {
                 };
                 assert!(verdict.allowed, "{TASKS} tasks have a permit each at most, and one that is given back");
                 admitted.fetch_add(1, Ordering::Relaxed);
-                let release = Hit { op: Op::Refund { cost: 1, receipt: decisions[0].receipt }, ..hits[0] };
+                let release = hits[0].with_op(Op::Refund { cost: 1, receipt: decisions[0].receipt });
                 store.decide_within(PATIENCE, None, &[release], &mut decisions[..1]).await.expect("its node serves");
             }
         });

@@ -298,7 +298,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     assert!(kept[0] == 1 && kept[1] <= 1, "{kept:?}");
     // Looks take nothing, whatever becomes of them.
     cluster.nodes[1].freeze();
-    let looks = takes(&limited, 0..2).into_iter().map(|hit| Hit { op: Op::Peek, ..hit }).collect::<Vec<_>>();
+    let looks = takes(&limited, 0..2).into_iter().map(|hit| hit.with_op(Op::Peek)).collect::<Vec<_>>();
     let late = store.within(WITHIN).decide(None, &looks, &mut [Decision::default(); 2]).await;
     assert!(late.is_err() && store.give_backs_lost() == 2, "{late:?}");
     cluster.nodes[1].thaw();

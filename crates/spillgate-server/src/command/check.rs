@@ -236,7 +236,7 @@ async fn ask<'p, C: Clock>(
 ) -> Result<Asked<'p>, ServiceError> {
     let request = &question.request;
     let plan = service.plan(loaded, request, Grants::default())?;
-    let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| Hit { op: Op::Peek, ..*hit }).collect();
+    let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
     let before = one_by_one(service, &looks).await?;
     let (verdict, decisions, after) = if question.looks_only {
         let decisions = dry::decisions(service, &plan.hits, &before).await?;
@@ -276,7 +276,7 @@ async fn release<C: Clock>(service: &Service<C>, hits: &[Hit<'_>], decisions: &[
     let taken = hits.iter().zip(decisions).filter(|(hit, _)| hit.quota.algorithm() == Algorithm::Concurrency);
     for (hit, decision) in taken {
         if let (Op::Take { cost, .. }, receipt @ Some(_)) = (hit.op, decision.receipt) {
-            one_by_one(service, &[Hit { op: Op::Refund { cost, receipt }, ..*hit }]).await?;
+            one_by_one(service, &[hit.with_op(Op::Refund { cost, receipt })]).await?;
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(super) async fn decisions<C: Clock>(
         decided(verdict.source)?;
         // In a request that is refused nobody has a turn: it comes when those before it have had theirs.
         let queues = both[0].allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
-        decisions.push(Decision { delay_ns: if queues { look.reset_after_ns } else { 0 }, ..both[0] });
+        decisions.push(both[0].with_delay_ns(if queues { look.reset_after_ns } else { 0 }));
     }
     Ok(decisions)
 }
@@ -45,7 +45,7 @@ fn by_look(hit: &Hit<'_>, look: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,
         // It cannot be refused.
-        Op::Force { .. } => return Decision { allowed: true, reason: Reason::Fits, retry_after: Wait::NONE, ..*look },
+        Op::Force { .. } => return judged(look, true, Reason::Fits, Wait::NONE),
         _ => return *look,
     };
     if !look.allowed || cost <= look.remaining {
@@ -55,7 +55,14 @@ fn by_look(hit: &Hit<'_>, look: &Decision) -> Decision {
         true => (Reason::CostAboveCapacity, Wait::Never),
         false => (Reason::Exceeded, Wait::Unknown),
     };
-    Decision { allowed: false, reason, retry_after, ..*look }
+    judged(look, false, reason, retry_after)
+}
+
+/// The decision of a peek, with another outcome.
+fn judged(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> Decision {
+    let mut decision = *peek;
+    (decision.allowed, decision.reason, decision.retry_after) = (allowed, reason, retry_after);
+    decision
 }
 
 /// What would be left.

@@ -228,6 +228,7 @@ fn says(decision: &Decision) -> (Tone, &'static str) {
         Reason::Unsupported => (Tone::Bad, "no: not with this algorithm"),
         Reason::StoreFailed => (Tone::Bad, "no: the store failed"),
         Reason::Exceeded | Reason::Fits | Reason::NotAsked => (Tone::Bad, "no: used up"),
+        _ => (Tone::Bad, "no"),
     }
 }
 

@@ -27,7 +27,7 @@ use futures_util::future::join_all;
 use smallvec::{SmallVec, smallvec};
 use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
-    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, Store as _, SystemClock, Time, Verdict, Wait,
+    Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, Store as _, SystemClock, Time, Verdict,
 };
 use spillgate_redis::Failure;
 use tokio::sync::watch;
@@ -254,8 +254,7 @@ impl<C: Clock> Service<C> {
             // A shadow lets requests pass; a renewal is none, and is all or nothing as ever.
             let is_request = |hit: &Hit<'_>| matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
             let watched = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
-            let watched: SmallVec<[Hit<'_>; 4]> =
-                hits.iter().map(|hit| Hit { binding: watched(hit), ..*hit }).collect();
+            let watched: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(watched(hit))).collect();
             self.ask(now, None, &watched, decisions).await
         } else {
             self.ask(now, None, hits, decisions).await
@@ -340,8 +339,7 @@ impl<C: Clock> Service<C> {
         decisions: &mut [Decision],
     ) -> Result<Verdict, ServiceError> {
         if hits.is_empty() {
-            let source = Source::Store;
-            return Ok(Verdict { allowed: true, binding: None, retry_after: Wait::NONE, delay_ns: 0, now, source });
+            return Ok(Verdict::of(&[], &[], now));
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
@@ -399,7 +397,7 @@ impl<C: Clock> Service<C> {
                 }
             }
         }
-        Ok(Verdict { source, ..Verdict::of(&plan.hits, decisions, now) })
+        Ok(Verdict::of(&plan.hits, decisions, now).with_source(source))
     }
 
     /// Tells the log, at most once a minute, that keys are shut out or pass uncounted.

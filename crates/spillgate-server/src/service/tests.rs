@@ -73,7 +73,7 @@ descriptors:
 async fn giving_back_is_not_counted_as_a_request_that_passed() {
     let service = service("domain: d");
     let quota = Quota::concurrency(1).build().expect("a quota");
-    let receipt = Receipt { at: Time::EPOCH, mark: 1 };
+    let receipt = Receipt::new(Time::EPOCH, 1);
     for op in [Op::Refund { cost: 1, receipt: Some(receipt) }, Op::Renew { receipt }, Op::Reset, Op::take(1)] {
         let hits = [Hit::new(7, &quota, op, Binding::Shadow)];
         service.hit(None, &hits, &mut [Decision::default()]).await.expect("an answer");

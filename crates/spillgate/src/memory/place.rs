@@ -365,15 +365,16 @@ impl MemoryStore {
             OpKind::Take | OpKind::Force => Op::Peek,
             _ => hit.op,
         };
-        let looks: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| Hit { op: look(hit), ..*hit }).collect();
-        let verdict = decide_late(states, state_of, &looks, now, newest, decisions);
+        let looks: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_op(look(hit))).collect();
+        let mut verdict = decide_late(states, state_of, &looks, now, newest, decisions);
         for i in (first..hits.len()).filter(|&i| refuses(i)) {
             decisions[i].allowed = false;
             decisions[i].reason = Reason::StoreFull;
             decisions[i].remaining = 0;
             decisions[i].retry_after = Wait::Unknown;
         }
-        Verdict { allowed: false, binding: Some(first), retry_after: Wait::Unknown, ..verdict }
+        (verdict.allowed, verdict.binding, verdict.retry_after) = (false, Some(first), Wait::Unknown);
+        verdict
     }
 
     /// Clears the way for a request that has to begin anew; notes in `insists` what it should do without then.

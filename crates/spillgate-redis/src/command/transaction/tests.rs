@@ -69,7 +69,7 @@ fn a_take_is_one_transaction() {
     let asked = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
     assert_eq!(commands(&plain), asked);
     assert_eq!(plain.key().map(|key| key.slot()), Some(name.slot()));
-    for hits in [take(&quota, 0), take(&quota, 6), [Hit { op: Op::Peek, ..hits[0] }]] {
+    for hits in [take(&quota, 0), take(&quota, 6), [hits[0].with_op(Op::Peek)]] {
         let plain = Plain::new(None, &hits, &forms, false).expect("served");
         assert_eq!(commands(&plain), format!("MULTI GET {name} PTTL {name} TIME EXEC "), "nothing is charged");
     }
@@ -208,7 +208,7 @@ fn only_free_takes_and_looks_on_fixed_windows_are_served() {
 fn no_reply_makes_a_request_panic() {
     let quotas = [first_hit(5), epoch(5)];
     let forms = forms();
-    let hits = [take(&quotas[0], 2)[0], take(&quotas[1], 1)[0], Hit { op: Op::Peek, ..take(&quotas[0], 1)[0] }];
+    let hits = [take(&quotas[0], 2)[0], take(&quotas[1], 1)[0], take(&quotas[0], 1)[0].with_op(Op::Peek)];
     let words = [0, 1, -1, -2, 5, 1000, i64::MAX, i64::MIN, 1 << 53, NOW_S.cast_signed()];
     let (mut seed, mut decided, mut failed) = (7u64, 0, 0);
     for _ in 0..200_000 {
@@ -256,7 +256,7 @@ fn a_native_take_raises_its_counter_no_further_than_the_limit() {
     let lowered = answer(&mut plain, &reply(&[9, 0, 700], 0));
     assert_eq!((lowered.allowed, lowered.remaining), (false, 0));
     assert!(answer(&mut plain, &reply(&[5, 3, -2], 0)).allowed);
-    let look = [Hit { op: Op::Peek, ..hits[0] }];
+    let look = [hits[0].with_op(Op::Peek)];
     let plain = Plain::new(None, &look, &forms, true).expect("served");
     assert_eq!(commands(&plain), format!("MULTI GET {name} PTTL {name} TIME EXEC "));
 }
@@ -286,7 +286,7 @@ fn a_native_window_is_asked_about_alone_by_takes_and_looks() {
     let forms = Forms::new(&settings);
     let (quota, other, nothing) = (first_hit(5), epoch(5), first_hit(0));
     let two = [take(&quota, 1)[0], take(&other, 1)[0]];
-    let undo = [Hit { op: Op::Reset, ..two[0] }];
+    let undo = [two[0].with_op(Op::Reset)];
     for _ in 0..2 {
         for hits in [&two[..], &undo] {
             let refused = forms.call(None, hits).map(drop);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Reason, Source, Verdict};
+use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Reason, Source};
 
 use super::{DenyCache, Entry, KEEPS, STATE_BYTES_MAX, Set};
 use model::{LONG, SECOND, World, build, take, timed, wait_ns};
@@ -24,7 +24,7 @@ fn a_refusal_is_repeated_as_the_store_would_tell_it() {
             world.at_ns = 1 + passed;
             let (verdict, decisions) = world.known(&hits).expect("known");
             let (kernels, exact) = world.model.clone().decide(world.now(), &hits);
-            assert_eq!(verdict, Verdict { source: Source::DenyCache, ..kernels }, "{quota:?} after {passed}");
+            assert_eq!(verdict, kernels.with_source(Source::DenyCache), "{quota:?} after {passed}");
             assert_eq!(decisions, exact, "{quota:?} after {passed}");
         }
         world.at_ns = 1 + until_ns + 1;
@@ -75,7 +75,7 @@ fn whatever_a_known_state_refuses_is_answered() {
         assert!(world.known(&fits).is_none(), "{fits:?}");
     }
     for binding in [Binding::Shadow, Binding::Quota] {
-        let hits = hit(&quota, 3, u64::MAX).map(|hit| Hit { binding, ..hit });
+        let hits = hit(&quota, 3, u64::MAX).map(|hit| hit.with_binding(binding));
         assert!(world.known(&hits).is_none(), "{binding:?}");
     }
 }
@@ -113,7 +113,7 @@ fn a_request_that_does_more_than_being_refused_is_asked() {
             let (verdict, decisions) = world.known(&beside(&free, op, binding)).expect("known");
             assert_eq!((verdict.allowed, verdict.binding, verdict.source), (false, Some(0), Source::DenyCache));
             assert_eq!(verdict.retry_after, decisions[0].retry_after);
-            assert_eq!(decisions[1], Decision { reason: Reason::NotAsked, ..Decision::default() });
+            assert_eq!(decisions[1], Decision::default().with_reason(Reason::NotAsked));
             assert!(world.known(&beside(&charged, op, binding)).is_none(), "{op:?} that may be charged");
             assert!(world.known(&beside(&punished, op, binding)).is_none(), "{op:?} that may be punished");
         }
@@ -133,14 +133,14 @@ fn a_sibling_is_reported_as_the_store_showed_it_until_this_node_takes_from_it() 
         for _ in 0..3 {
             let (verdict, decisions) = world.known(&hits(7)).expect("known");
             let (kernels, exact) = world.model.clone().decide(world.now(), &hits(7));
-            assert_eq!((verdict, decisions), (Verdict { source: Source::DenyCache, ..kernels }, exact), "{wide:?}");
+            assert_eq!((verdict, decisions), (kernels.with_source(Source::DenyCache), exact), "{wide:?}");
             world.at_ns += 1_700_000_000;
         }
         // Others are admitted, and the refusing state is known nevertheless.
         assert!(world.ask(&hits(9)).0.allowed);
         let (verdict, decisions) = world.known(&hits(7)).expect("known");
         assert_eq!((verdict.allowed, verdict.binding), (false, Some(0)));
-        assert_eq!(decisions[1], Decision { reason: Reason::NotAsked, ..Decision::default() });
+        assert_eq!(decisions[1], Decision::default().with_reason(Reason::NotAsked));
     }
 }
 

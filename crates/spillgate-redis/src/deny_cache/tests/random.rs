@@ -56,17 +56,17 @@ fn check(world: &World, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decisi
     let mut is_whole = is_exact;
     for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
         if decision.reason == Reason::NotAsked {
-            assert_eq!(*decision, Decision { reason: Reason::NotAsked, ..Decision::default() });
+            assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
             is_whole = false;
             // Of a log what was shown tells of the same take alone.
             assert!(!is_exact || !world.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
         } else if is_exact {
             let remaining = if is_log(hit) { decision.remaining } else { exact.remaining };
-            assert_eq!(*decision, Decision { remaining, ..*exact }, "{hit:?}");
+            assert_eq!(*decision, exact.with_remaining(remaining), "{hit:?}");
             assert!(remaining <= exact.remaining, "{hit:?}: {remaining} of {exact:?}");
         }
     }
-    assert!(!is_whole || *verdict == Verdict { source: Source::DenyCache, ..kernels }, "{verdict:?}, {kernels:?}");
+    assert!(!is_whole || *verdict == kernels.with_source(Source::DenyCache), "{verdict:?}, {kernels:?}");
 }
 
 /// One request after the other: quotas of all kinds, some on the same states, several in a request.

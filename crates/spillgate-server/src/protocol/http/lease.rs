@@ -95,7 +95,7 @@ fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadLeaseId> {
     let mut word = || words.next().ok_or(BadLeaseId);
     let quota = Quota::concurrency(word()?).lease(Duration::from_nanos(word()?)).build().map_err(|_| BadLeaseId)?;
     let places = word()?;
-    let receipt = Receipt { at: Time::from_nanos(word()?), mark: word()? };
+    let receipt = Receipt::new(Time::from_nanos(word()?), word()?);
     Ok(Lease { key: u128::from_be_bytes(*key), quota, places, receipt })
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     fn lease(places: u64) -> Lease {
         let quota = Quota::concurrency(8).lease(Duration::from_secs(5)).build().unwrap();
-        Lease { key: 7 << 100, quota, places, receipt: Receipt { at: Time::from_nanos(5), mark: 9 } }
+        Lease { key: 7 << 100, quota, places, receipt: Receipt::new(Time::from_nanos(5), 9) }
     }
 
     #[test]
