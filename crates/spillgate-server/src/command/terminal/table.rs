@@ -1,25 +1,25 @@
 //! Columns that line up.
 
-use super::terminal::{Terminal, Tone};
+use super::{Terminal, Tone};
 
 /// Rows of cells; each column is as wide as its widest cell.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     indent: usize,
     rows: Vec<Vec<(Tone, String)>>,
 }
 
 impl Table {
-    pub(super) fn new(indent: usize) -> Table {
+    pub(crate) fn new(indent: usize) -> Table {
         Table { indent, rows: Vec::new() }
     }
 
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = (Tone, String)>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = (Tone, String)>) {
         self.rows.push(cells.into_iter().collect());
     }
 
     /// The table without the columns that say nothing below their title (if `titled`).
-    pub(super) fn text(&self, titled: bool, terminal: &Terminal) -> String {
+    pub(crate) fn text(&self, titled: bool, terminal: &Terminal) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().skip(usize::from(titled)).filter_map(move |row| row.get(column));
         let said = |column: usize| cells(column).any(|(_, text)| !text.is_empty() && text != "-");

@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::load::Trouble;
+use crate::command::terminal::Problem;
 
 /// No secret needs more.
 const MAX_BYTES: u64 = 4096;
 
 /// The bytes of a file that may hold a secret, without the line's end; `None` if it is empty or too long. `what` and
 /// `setting` name it in errors.
-pub(super) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Trouble> {
+pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Problem> {
     let unread = |error: io::Error| {
         let help = format!("check `{setting}` and the file's permissions");
-        Trouble::new(format!("the {what} {} cannot be read: {error}", path.display()), help)
+        Problem::new(format!("the {what} {} cannot be read: {error}", path.display()), help)
     };
     let mut bytes = Vec::new();
     File::open(path).map_err(unread)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
 }
 
 /// Sixteen bytes written as 32 hexadecimal digits.
-pub(super) fn hexadecimal(digits: &[u8]) -> Option<[u8; 16]> {
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<[u8; 16]> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == 32)?;
     // A sign would pass as well.
     let plain = text.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::UNSERVED;
-use super::load::Trouble;
 use super::reload::Reloads;
-use super::serve::no_resources;
 use super::snapshot::Saver;
+use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
 use crate::service::{Readiness, Service};
 
@@ -55,7 +53,7 @@ impl Signals {
         handle: Handle,
         saver: Arc<Saver>,
         reloads: Reloads,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Problem> {
         let work = move || {
             self.runtime.block_on(async {
                 let mut draining = false;
@@ -72,7 +70,7 @@ impl Signals {
                         tracing::warn!("told to end again: requests in flight are cut");
                         saver.finish();
                         service.rules().log_refusals();
-                        std::process::exit(UNSERVED.into());
+                        std::process::exit(EXIT_UNAVAILABLE.into());
                     }
                     draining = true;
                     tracing::info!("draining: no new connections, requests in flight are answered");
@@ -82,6 +80,6 @@ impl Signals {
             });
         };
         let spawned = std::thread::Builder::new().name("signals".into()).spawn(work);
-        spawned.map(drop).map_err(|error| no_resources(&error))
+        spawned.map(drop).map_err(|error| Problem::no_resources(&error))
     }
 }

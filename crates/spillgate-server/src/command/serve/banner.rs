@@ -2,9 +2,7 @@
 
 use spillgate::rules::Rules;
 
-use super::show::{count, thousands};
-use super::table::Table;
-use super::terminal::{Terminal, Tone};
+use crate::command::terminal::{Table, Terminal, Tone, count, thousands};
 use crate::settings::{KEYS, Listen, Origin, Resolved, Settings, StoreUrl};
 
 /// What was loaded, for people.

@@ -10,7 +10,7 @@ use spillgate_redis::{Circuit, Failed, Failure};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::store_changes::{Change, Changes, TELL_EVERY};
+use super::store_transitions::{Change, Changes, TELL_EVERY};
 use crate::service::{Service, Shared};
 
 /// How often a store that answered is asked.

@@ -13,8 +13,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, SystemClock, Time};
 
-use super::load::Trouble;
 use super::snapshot_file::{LockedFile, unreadable};
+use crate::command::terminal::Problem;
 use crate::service::{Backend, Service};
 
 /// How often the log is told that snapshots fail.
@@ -25,7 +25,7 @@ const MOST_ASIDE: usize = 3;
 
 /// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. One that
 /// cannot be read is left where it is, and there is no limiter: it may be whole.
-pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Trouble> {
+pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
     let clock = SystemClock::start();
     let anew = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
     let Some(LockedFile { path, .. }) = file else { return Ok(anew(clock)) };
@@ -171,7 +171,7 @@ mod tests {
     use spillgate::rules::{Rules, RulesFile};
 
     use super::*;
-    use crate::command::snapshot_file::SnapshotFile;
+    use crate::command::serve::snapshot_file::SnapshotFile;
     use crate::metrics::Metrics;
     use crate::service::ServiceOptions;
 

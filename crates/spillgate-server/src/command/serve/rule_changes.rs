@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use spillgate::rules::{Limit, Rule, Rules};
 
-use super::load::Trouble;
+use crate::command::terminal::Problem;
 
 /// Rules named in the log when a reload loses their counts.
 const NAMED: usize = 10;
@@ -48,7 +48,7 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
 
 /// Domains that had limits and have none now, though their file is still there: it may have been cut while it was
 /// written, and nothing in what is left of it says so.
-pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Trouble> {
+pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     let limited = domains_with_limits(after);
     let files: HashSet<&str> = after.domains().map(|domain| &*domain.file).collect();
     let had = domains_with_limits(before);
@@ -56,13 +56,13 @@ pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Trouble> {
         let name = &*domain.name;
         had.contains(name) && !limited.contains(name) && files.contains(&*domain.file)
     });
-    let trouble = lost.map(|domain| {
+    let problem = lost.map(|domain| {
         let message = format!("{}: domain `{}` had limits and now has none: everything would pass", domain.file, domain.name);
         let help = "is the file whole? write it beside its place and rename it. Where this is meant, restart the server, \
                     or remove the file (a domain of another name has to be in another file then)";
-        Trouble::new(message, help)
+        Problem::new(message, help)
     });
-    trouble.collect()
+    problem.collect()
 }
 
 fn domains_with_limits(rules: &Rules) -> HashSet<&str> {

@@ -6,7 +6,7 @@ use spillgate::{
     Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Store as _, Wait,
 };
 
-use super::check::{After, decided};
+use super::asked::{After, decided};
 use crate::service::{Service, ServiceError};
 
 /// The answer to each hit on its own; `before` are those to looks.

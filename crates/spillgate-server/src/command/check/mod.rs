@@ -1,62 +1,27 @@
 //! `spillgate check`: asks rules without a server, on a clock that stands still in between, or in a shared store.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::rules::{Action, Descriptor, Limit, Request};
+use spillgate::rules::{Action, Descriptor, Request};
 use spillgate::{
-    Algorithm, Clock, Decision, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, Source, StoreError, Time,
+    Algorithm, Clock, Decision, Fallback, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock, Time,
     Verdict,
 };
 use spillgate_redis::Failure;
 
-use super::load::{self, Problems, Trouble};
-use super::terminal::{Terminal, Tone};
-use super::{NO, OK, UNSERVED, WRONG, dry, explain, store};
+mod asked;
+mod dry_run;
+mod explain;
+
 use crate::cli::{Check, Setting};
+use crate::command::open::{rule_checks, rules, settings, store};
+use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::metrics::Metrics;
 use crate::service::{Backend, Loaded, Service, ServiceError, ServiceOptions, Shared};
 use crate::settings::{Grants, Settings, StoreUrl};
-
-/// One question and its answer.
-#[derive(Debug)]
-pub(super) struct Asked<'p> {
-    /// Since the start of the clock.
-    pub(super) at: Duration,
-    pub(super) cost: u64,
-    pub(super) verdict: Verdict,
-    pub(super) limits: Vec<AskedLimit<'p>>,
-}
-
-/// What one limit said, and its state around the question.
-#[derive(Debug)]
-pub(super) struct AskedLimit<'p> {
-    /// The number of its descriptor, from 0.
-    pub(super) descriptor: usize,
-    /// Its number in the descriptor's rule, from 0.
-    pub(super) number: usize,
-    pub(super) limit: &'p Limit,
-    pub(super) before: Decision,
-    pub(super) decision: Decision,
-    pub(super) after: After,
-}
-
-/// The state of a limit after a question.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct After {
-    pub(super) remaining: u64,
-    /// Unknown where nothing was taken and something would have been.
-    pub(super) reset_after_ns: Option<u64>,
-}
-
-impl From<&Decision> for After {
-    fn from(seen: &Decision) -> After {
-        After { remaining: seen.remaining, reset_after_ns: Some(seen.reset_after_ns) }
-    }
-}
-
-/// The descriptors of the request as pairs.
-pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
+use asked::{After, Asked, AskedLimit, Pairs, decided};
 
 pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
     let checked = settings(check).map_err(wrong).and_then(|settings| match settings.store.url {
@@ -64,7 +29,7 @@ pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
         StoreUrl::Shared(_) => in_store(check, &settings, terminal),
     });
     checked.unwrap_or_else(|(problems, code)| {
-        problems.tell(check.json, terminal);
+        problems.print(check.json, terminal);
         code
     })
 }
@@ -73,15 +38,15 @@ pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
 type Unanswered = (Problems, u8);
 
 fn wrong(problems: Problems) -> Unanswered {
-    (problems, WRONG)
+    (problems, EXIT_USAGE)
 }
 
 fn settings(check: &Check) -> Result<Settings, Problems> {
     // Whoever says `--store memory` means to leave the settings of the fleet's store aside.
     let is_memory = |(key, values): &Setting| key.path == "store.url" && values.iter().all(|value| value == "memory");
     let read = match check.flags.iter().any(is_memory) {
-        true => load::settings_for_no_store,
-        false => load::settings,
+        true => settings::load_without_store,
+        false => settings::load,
     };
     Ok(read(check.config.as_deref(), &check.rules, &check.flags)?.settings)
 }
@@ -90,7 +55,7 @@ fn settings(check: &Check) -> Result<Settings, Problems> {
 fn on_own_clock(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
     if check.takes {
         let help = "name one with --store, or a settings file that does with --config";
-        return Err(wrong(Trouble::new("--take is for a shared store, and this one is memory", help).into()));
+        return Err(wrong(Problem::new("--take is for a shared store, and this one is memory", help).into()));
     }
     let clock = ManualClock::at(Time::EPOCH);
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -104,11 +69,11 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     if check.sets_clock {
         let message = format!("--at sets a clock, and the store {} has its own", settings.store.url);
         let help = "leave --at out; --store memory asks the rules alone, on a clock that can be set";
-        return Err(wrong(Trouble::new(message, help).into()));
+        return Err(wrong(Problem::new(message, help).into()));
     }
-    let limiter = store::limiter_to_look(settings).map_err(|trouble| wrong(trouble.into()))?;
+    let limiter = shared_limiter(settings).map_err(|problem| wrong(problem.into()))?;
     let service = service(settings, limiter).map_err(wrong)?;
-    store::check_rules(settings, &service.rules()).map_err(wrong)?;
+    rule_checks::check_for_store(settings, &service.rules()).map_err(wrong)?;
     let in_turn = service.rules().domains().any(|domain| domain.compat_envoy && *domain.name == *check.domain);
     if in_turn && check.descriptors.len() > 1 && !check.takes {
         let message = format!(
@@ -116,7 +81,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
              which nobody can tell without charging",
             check.domain
         );
-        return Err(wrong(Trouble::new(message, "use --take, or ask one descriptor at a time").into()));
+        return Err(wrong(Problem::new(message, "use --take, or ask one descriptor at a time").into()));
     }
     let code = answer(check, &service, &|_| {}, Some(settings), terminal)?;
     if settings.store.key_secret_file.is_none() {
@@ -125,8 +90,18 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     Ok(code)
 }
 
+/// A limiter for a command that asks a few questions and has time.
+fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
+    let mut settings = settings.clone();
+    settings.store.deny_cache = 0;
+    settings.store.deadline = settings.store.deadline.max(store::PATIENCE);
+    let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
+    let shared = Shared::new(store::redis_store(&settings, 1)?, fallback, settings.store.deadline);
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), store::key_hasher(&settings)?))
+}
+
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
-    let (rules, _) = load::rules(settings)?;
+    let (rules, _) = rules::load(settings)?;
     let options = ServiceOptions::from(settings);
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
@@ -157,7 +132,7 @@ fn answer<C: Clock>(
         let text = explain::text(check, &loaded, &pairs, &asked, terminal);
         terminal.print(&(store_line(check, settings.map(|it| &it.store.url), terminal) + &text));
     }
-    Ok(if asked.iter().all(|asked| asked.verdict.allowed) { OK } else { NO })
+    Ok(if asked.iter().all(|asked| asked.verdict.allowed) { EXIT_OK } else { EXIT_DENIED })
 }
 
 fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
@@ -175,7 +150,7 @@ fn ask_all<'p, C: Clock>(
     questions: &'p [(u64, Vec<Descriptor<'p>>)],
 ) -> Result<Vec<Asked<'p>>, Unanswered> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let no_runtime = |error| Trouble::new(format!("no runtime: {error}"), "free some memory");
+    let no_runtime = |error| Problem::new(format!("no runtime: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     runtime.block_on(async {
         if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
@@ -183,7 +158,7 @@ fn ask_all<'p, C: Clock>(
                 .store()
                 .connected()
                 .await
-                .map_err(|failed| (store::unreachable(settings, &failed).into(), UNSERVED))?;
+                .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
         }
         let mut asked = Vec::new();
         let max_wait_ns = u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX);
@@ -198,9 +173,9 @@ fn ask_all<'p, C: Clock>(
                     let help = "look for what is wrong with `spillgate doctor`";
                     let why = service.limiter().store().shared().and_then(first_failure);
                     let why = why.unwrap_or_else(|| error.to_string());
-                    (Trouble::new(format!("the store did not decide: {why}"), help).into(), UNSERVED)
+                    (Problem::new(format!("the store did not decide: {why}"), help).into(), EXIT_UNAVAILABLE)
                 }
-                error => wrong(Trouble::new(error.to_string(), mend(&error)).into()),
+                error => wrong(Problem::new(error.to_string(), mend(&error)).into()),
             })?);
         }
         Ok(asked)
@@ -239,9 +214,9 @@ async fn ask<'p, C: Clock>(
     let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
     let before = one_by_one(service, &looks).await?;
     let (verdict, decisions, after) = if question.looks_only {
-        let decisions = dry::decisions(service, &plan.hits, &before).await?;
+        let decisions = dry_run::decisions(service, &plan.hits, &before).await?;
         let verdict = Verdict::of(&plan.hits, &decisions, service.limiter().now());
-        let after = dry::after(&plan.hits, &decisions, &before, verdict.allowed);
+        let after = dry_run::after(&plan.hits, &decisions, &before, verdict.allowed);
         (verdict, decisions, after)
     } else {
         let answer = service.decide(loaded, request, Grants::default()).await?;
@@ -292,12 +267,4 @@ async fn one_by_one<C: Clock>(service: &Service<C>, hits: &[Hit<'_>]) -> Result<
         seen.extend(decision);
     }
     Ok(seen)
-}
-
-/// Only the store's own word counts here.
-pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
-    match source {
-        Source::Store => Ok(()),
-        _ => Err(StoreError::Unavailable("it did not answer in time".into()).into()),
-    }
 }

@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use spillgate::rules::{How, Limit, Outcome, Rule, Rules, Step};
-use spillgate::units::format_duration;
-use spillgate::{Algorithm, Anchor, Decision, Denied, Reason, Wait};
+use spillgate::{Decision, Reason, Wait};
 
-use super::check::{After, Asked, AskedLimit, Pairs};
-use super::show::duration;
-use super::table::Table;
-use super::terminal::{Terminal, Tone};
+use super::asked::{After, Asked, AskedLimit, Pairs};
 use crate::cli::Check;
+use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quota};
 use crate::service::Loaded;
 use crate::settings::StoreUrl;
 
@@ -92,7 +89,7 @@ fn descriptor(
     }
     for (at, limit) in rule.limits.iter().enumerate() {
         let left_out = if left_out(limit) { "; left out: another rule of this request replaces it" } else { "" };
-        text.push_str(&format!("    limit {}: {}{left_out}\n", name(limit, at), quota(limit)));
+        text.push_str(&format!("    limit {}: {}{left_out}\n", limit_label(limit, at), quota(limit)));
     }
 }
 
@@ -127,50 +124,6 @@ fn modes(rule: &Rule) -> String {
     modes.iter().filter(|(on, _)| *on).map(|(_, mode)| format!(", {mode}")).collect()
 }
 
-pub(super) fn name(limit: &Limit, at: usize) -> String {
-    limit.name.as_deref().map_or_else(|| format!("#{}", at + 1), str::to_owned)
-}
-
-/// `100 per 1m, token_bucket, burst 20, refusals charged, penalty 5m, post-paid`.
-pub(super) fn quota(limit: &Limit) -> String {
-    let quota = &limit.quota;
-    let mut text = match quota.algorithm() {
-        Algorithm::Concurrency => format!("{} at once", quota.limit()),
-        _ => format!("{} per {}", quota.limit(), window(quota.window_ns())),
-    };
-    text.push_str(&format!(", {}", quota.algorithm().as_str()));
-    let more = match quota.algorithm() {
-        Algorithm::FixedWindow(Anchor::FirstHit) => ", from the first hit".to_owned(),
-        Algorithm::TokenBucket => format!(", burst {}", quota.capacity()),
-        Algorithm::LeakyBucket => format!(", queue {}", quota.capacity().saturating_sub(1)),
-        Algorithm::SlidingWindowCounter { segments } if segments > 1 => format!(", {segments} segments"),
-        Algorithm::Concurrency => format!(", lease {}", window(quota.lease_ns())),
-        _ => String::new(),
-    };
-    text.push_str(&more);
-    if quota.hard_capacity() > quota.capacity() {
-        text.push_str(&format!(", soft: up to {}", quota.hard_capacity()));
-    }
-    if quota.denied() == Denied::Charged {
-        text.push_str(", refusals charged");
-    }
-    if quota.penalty_ns() > 0 {
-        text.push_str(&format!(", penalty {}", window(quota.penalty_ns())));
-    }
-    if limit.post_paid {
-        text.push_str(", post-paid");
-    }
-    if !limit.exposed {
-        text.push_str(", not shown to clients");
-    }
-    text
-}
-
-/// As it would be written in a rules file.
-fn window(ns: u64) -> String {
-    format_duration(Duration::from_nanos(ns))
-}
-
 fn table(several: bool, costs: bool, asked: &[Asked<'_>]) -> Table {
     let mut table = Table::new(0);
     let titles = ["at", "answer", "limit", "says", "left", "retry after", "reset after", "delay"];
@@ -199,7 +152,7 @@ fn table(several: bool, costs: bool, asked: &[Asked<'_>]) -> Table {
 
 fn limit_cells(several: bool, asked: &AskedLimit<'_>) -> [(Tone, String); 6] {
     let decision = &asked.decision;
-    let mut label = name(asked.limit, asked.number);
+    let mut label = limit_label(asked.limit, asked.number);
     if several {
         label = format!("{}: {label}", asked.descriptor + 1);
     }

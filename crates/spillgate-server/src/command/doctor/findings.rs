@@ -1,68 +1,71 @@
-//! `spillgate doctor`: what is wrong with a shared store, and what helps.
+//! What the doctor finds in a report: good, worth knowing, or to fix, each with its help.
+//!
+//! It only judges: the report is made by `spillgate-redis`, and the output by `render`.
 
 use std::time::Duration;
 
-use serde_json::json;
-use spillgate::{Clock as _, SystemClock};
 use spillgate_redis::Failure;
-use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport, examine};
+use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport};
 
-use super::load::{self, Problems, Trouble};
-use super::show::{count, duration};
-use super::store;
-use super::table::Table;
-use super::terminal::{Terminal, Tone};
-use super::{NO, OK, UNSERVED, WRONG};
-use crate::cli::Doctor;
+use crate::command::open::store;
+use crate::command::terminal::{Tone, count, duration};
 use crate::settings::{Settings, masked};
 
 /// More of a difference between clocks is worth a word: people and the stand-in for the store go by ours.
 const SKEW: Duration = Duration::from_millis(500);
-/// Letters of a line of help.
-const HELP_WIDTH: usize = 90;
 /// What helps where a replica is asked.
 const OF_REPLICA: &str = "a replica takes no writes: name the primary, or redis-sentinel:// so that it is always found";
 /// All slots of a cluster.
 const SLOTS: usize = 16384;
 
-/// How good a finding is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Grade {
+pub(super) enum Grade {
     Good,
-    /// Worth knowing, and no fault.
+    /// Worth knowing, but not a fault.
     Note,
-    /// To be mended.
-    Mend,
+    /// A fault that should be fixed.
+    Fix,
 }
 
 impl Grade {
-    const fn as_str(self) -> &'static str {
+    /// As text for people.
+    pub(super) const fn label(self) -> &'static str {
         match self {
             Grade::Good => "ok",
             Grade::Note => "note",
-            Grade::Mend => "mend",
+            Grade::Fix => "fix",
         }
     }
 
-    const fn tone(self) -> Tone {
+    /// The value in JSON, which programs rely on.
+    pub(super) const fn in_json(self) -> &'static str {
+        match self {
+            Grade::Good => "ok",
+            Grade::Note => "note",
+            Grade::Fix => "mend",
+        }
+    }
+
+    pub(super) const fn tone(self) -> Tone {
         match self {
             Grade::Good => Tone::Good,
             Grade::Note => Tone::Warn,
-            Grade::Mend => Tone::Bad,
+            Grade::Fix => Tone::Bad,
         }
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug)]
-struct Finding {
-    /// Of a cluster, which server it is about.
-    server: Option<String>,
-    what: &'static str,
-    grade: Grade,
-    found: String,
-    /// What helps; empty where nothing has to.
-    help: String,
+pub(super) struct Finding {
+    /// The server that it is about, if the store is a cluster.
+    pub(super) server: Option<String>,
+    pub(super) what: &'static str,
+    pub(super) grade: Grade,
+    pub(super) found: String,
+    /// How to fix it. Empty if there is nothing to do.
+    pub(super) help: String,
 }
 
 impl Finding {
@@ -79,99 +82,15 @@ impl Finding {
             "log in as somebody who may ask (INFO, CLUSTER INFO) to have it looked at; limits need no such right";
         Finding::new(what, Grade::Note, "this user may not ask", help)
     }
-}
 
-pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
-    match examined(doctor) {
-        Ok((settings, report)) => tell(doctor, &settings, &report, terminal),
-        Err((problems, code)) => {
-            problems.tell(doctor.json, terminal);
-            code
-        }
+    pub(super) fn is_to_fix(&self) -> bool {
+        self.grade == Grade::Fix
     }
 }
 
-fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
-    let wrong = |problems| (problems, WRONG);
-    let settings = load::settings(doctor.config.as_deref(), &[], &doctor.flags).map_err(wrong)?.settings;
-    let mut reached = store::reached(&settings, 1).map_err(|trouble| wrong(trouble.into()))?;
-    // What is wrong with the settings is no fault of the store's.
-    store::open(&settings, &reached).map_err(|trouble| wrong(trouble.into()))?;
-    reached.timeout = store::PATIENCE;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let no_runtime = |error| wrong(Trouble::new(format!("no runtime: {error}"), "free some memory").into());
-    let clock = SystemClock::start();
-    let report = runtime.map_err(no_runtime)?.block_on(examine(&reached, &|| clock.now()));
-    match report {
-        Ok(report) => Ok((settings, report)),
-        Err(failed) => Err((store::unreachable(&settings, &failed).into(), UNSERVED)),
-    }
-}
-
-fn tell(doctor: &Doctor, settings: &Settings, report: &Report, terminal: &mut Terminal) -> u8 {
-    let findings = findings(settings, report);
-    let to_mend = findings.iter().filter(|finding| finding.grade == Grade::Mend).count();
-    if doctor.json {
-        let all: Vec<_> = findings
-            .iter()
-            .map(|finding| {
-                json!({
-                    "server": finding.server,
-                    "what": finding.what,
-                    "grade": finding.grade.as_str(),
-                    "found": finding.found,
-                    "help": Some(&finding.help).filter(|help| !help.is_empty()),
-                })
-            })
-            .collect();
-        let store = settings.store.url.to_string();
-        terminal.json(&json!({ "ok": to_mend == 0, "store": store, "findings": all }));
-    } else {
-        let text = text(settings, &findings, to_mend, terminal);
-        terminal.print(&text);
-    }
-    if to_mend == 0 { OK } else { NO }
-}
-
-fn text(settings: &Settings, findings: &[Finding], to_mend: usize, terminal: &Terminal) -> String {
-    let mut text = format!("store {}\n", terminal.paint(Tone::Title, &settings.store.url.to_string()));
-    let mut table = Table::new(2);
-    for finding in findings {
-        let server = finding.server.clone().unwrap_or_default();
-        table.row([
-            (finding.grade.tone(), finding.grade.as_str().to_owned()),
-            (Tone::Faint, server),
-            (Tone::Plain, finding.what.to_owned()),
-            (Tone::Plain, finding.found.clone()),
-        ]);
-        for line in wrapped(&finding.help) {
-            let blank = || (Tone::Plain, String::new());
-            table.row([blank(), blank(), blank(), (Tone::Faint, line)]);
-        }
-    }
-    text.push_str(&table.text(false, terminal));
-    let summary = match to_mend {
-        0 => terminal.paint(Tone::Good, "all is well"),
-        to_mend => terminal.paint(Tone::Bad, &format!("{} to mend", count(to_mend, "thing"))),
-    };
-    text + &format!("\n{summary}\n")
-}
-
-/// The text in lines that a terminal has room for.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.len() + word.len() < HELP_WIDTH => line.extend([" ", word]),
-            Some(_) => lines.push(format!("   {word}")),
-            None => lines.push(format!("-> {word}")),
-        }
-    }
-    lines
-}
-
-fn findings(settings: &Settings, report: &Report) -> Vec<Finding> {
-    let of_cluster = |it| cluster(it, &report.servers, &store::user(settings));
+/// All findings about the store: first the cluster or the sentinels, then each server.
+pub(super) fn of(settings: &Settings, report: &Report) -> Vec<Finding> {
+    let of_cluster = |it| cluster(it, &report.servers, &store::login_user(settings));
     let mut all: Vec<Finding> = report.cluster.iter().flat_map(of_cluster).collect();
     if !report.sentinels.is_empty() {
         let info = report.servers.first().and_then(|server| server.info.as_ref());
@@ -191,7 +110,7 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
         Some("ok") => Finding::good("cluster", "ok"),
         Some(state) => {
             let help = "look for nodes that are down: CLUSTER NODES; until then the cluster serves nobody";
-            Finding::new("cluster", Grade::Mend, format!("cluster_state is {state}"), help)
+            Finding::new("cluster", Grade::Fix, format!("cluster_state is {state}"), help)
         }
     };
     let slots = match cluster.slots {
@@ -201,7 +120,7 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
                 0 => "nobody made a cluster of the nodes yet: redis-cli --cluster create HOST:PORT HOST:PORT ...",
                 _ => "give the others to a node: redis-cli --cluster fix HOST:PORT",
             };
-            Finding::new("slots", Grade::Mend, format!("{slots} of {SLOTS} have a node"), help)
+            Finding::new("slots", Grade::Fix, format!("{slots} of {SLOTS} have a node"), help)
         }
     };
     if cluster.slots == 0 {
@@ -253,12 +172,12 @@ fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding 
         let found = format!("{} say where the primary is; {address}: {why}", count(sentinels.len() - silent.len()));
         let help =
             "start it again, or name those that run in `store.url`: while most of them are gone no replica takes over";
-        return Finding::new("sentinels", Grade::Mend, masked(&found), help);
+        return Finding::new("sentinels", Grade::Fix, masked(&found), help);
     }
     let is_other = |told: &&SentinelReport| !servers.iter().any(|it| told.primary.as_ref() == Ok(&it.address));
     if let Some(SentinelReport { address, primary: Ok(primary) }) = sentinels.iter().find(is_other) {
         let help = "it has missed a failover: see that it runs and reaches the others, or take it out of `store.url`";
-        return Finding::new("sentinels", Grade::Mend, format!("{address} says that the primary is {primary}"), help);
+        return Finding::new("sentinels", Grade::Fix, format!("{address} says that the primary is {primary}"), help);
     }
     Finding::good("sentinels", format!("{} say where the primary is", count(sentinels.len())))
 }
@@ -276,7 +195,7 @@ fn failover(info: Option<&Info>) -> Finding {
             let help = "a primary that is cut off, and that servers still reach, counts beside the one that took over for \
                         as long as the cut lasts: CONFIG SET min-replicas-to-write 1, on the replicas too, and it does \
                         for min-replicas-max-lag at most (without a replica limits are then left to on_store_failure)";
-            Finding::new("failover", Grade::Mend, "min-replicas-to-write is 0", help)
+            Finding::new("failover", Grade::Fix, "min-replicas-to-write is 0", help)
         }
     }
 }
@@ -284,12 +203,12 @@ fn failover(info: Option<&Info>) -> Finding {
 fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Vec<Finding> {
     if server.info.as_ref().is_some_and(|info| info.is_sentinel) {
         let help = format!("it keeps no keys, and tells who does: write redis-sentinel://{}/NAME", server.address);
-        return vec![Finding::new("role", Grade::Mend, "this is a sentinel", help)];
+        return vec![Finding::new("role", Grade::Fix, "this is a sentinel", help)];
     }
     let told = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
     if let Some(failed) = &server.failed {
         let help = "is it running, and can its address be reached from here? If so, its own log says more";
-        let answers = Finding::new("answers", Grade::Mend, masked(&failed.to_string()), help);
+        let answers = Finding::new("answers", Grade::Fix, masked(&failed.to_string()), help);
         return told.into_iter().flatten().chain([answers]).collect();
     }
     let mut found = told.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);
@@ -308,7 +227,7 @@ fn version(info: &Info) -> Finding {
     match (&*info.product, major) {
         ("redis", Some(0..7) | None) => {
             let help = "7.0 is the oldest that is tested; upgrade, to Redis 7.0 or later or to Valkey";
-            Finding::new("version", Grade::Mend, found, help)
+            Finding::new("version", Grade::Fix, found, help)
         }
         _ => Finding::good("version", found),
     }
@@ -316,11 +235,11 @@ fn version(info: &Info) -> Finding {
 
 fn role(info: &Info, in_cluster: bool) -> Finding {
     if info.role != "master" {
-        return Finding::new("role", Grade::Mend, format!("a replica ({})", info.role), OF_REPLICA);
+        return Finding::new("role", Grade::Fix, format!("a replica ({})", info.role), OF_REPLICA);
     }
     if info.in_cluster && !in_cluster {
         let help = "write redis-cluster:// (rediss-cluster:// with TLS) in the URL";
-        return Finding::new("role", Grade::Mend, "a node of a cluster, asked as if it were alone", help);
+        return Finding::new("role", Grade::Fix, "a node of a cluster, asked as if it were alone", help);
     }
     Finding::good(
         "role",
@@ -339,7 +258,7 @@ fn eviction(info: &Info) -> Finding {
         "noeviction" if most > 0 && used >= most / 10 * 9 => {
             let help = "nearly full, and nothing is forgotten: when it is full, limits are left to on_store_failure. CONFIG SET \
                         maxmemory to more, or CONFIG SET maxmemory-policy volatile-ttl, which forgets what is nearly over";
-            Finding::new("eviction", Grade::Mend, found, help)
+            Finding::new("eviction", Grade::Fix, found, help)
         }
         "volatile-ttl" if most > 0 && used >= most / 10 * 9 => {
             let help =
@@ -352,7 +271,7 @@ fn eviction(info: &Info) -> Finding {
                         admitted anew: CONFIG SET maxmemory-policy volatile-ttl forgets what is nearly over first; \
                         noeviction forgets nothing, and while memory is full leaves all limits to on_store_failure";
             // Without a bound it cannot happen yet.
-            let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Mend };
+            let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Fix };
             Finding::new("eviction", grade, found, help)
         }
     }
@@ -371,8 +290,8 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
         return Finding::good("rights", format!("{} on sg:*{more}", count(commands, "command")));
     }
     let rules: Vec<String> = server.forbidden.iter().map(|command| right(command)).collect();
-    let help = format!("ACL SETUSER {} ~sg:* {}", store::user(settings), rules.join(" "));
-    Finding::new("rights", Grade::Mend, format!("not allowed: {}", server.forbidden.join(", ")), help)
+    let help = format!("ACL SETUSER {} ~sg:* {}", store::login_user(settings), rules.join(" "));
+    Finding::new("rights", Grade::Fix, format!("not allowed: {}", server.forbidden.join(", ")), help)
 }
 
 /// As an ACL writes it.
@@ -388,7 +307,7 @@ fn scripts(server: &ServerReport) -> Finding {
             let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
             // Which script it was is said already.
             let found = found.split(" script: ").next().unwrap_or_default();
-            Finding::new("scripts", Grade::Mend, found, script_help(why.class))
+            Finding::new("scripts", Grade::Fix, found, script_help(why.class))
         }
     }
 }
@@ -427,7 +346,7 @@ fn clock(server: &ServerReport) -> Finding {
     let found = format!("{} {direction} this machine's, give or take {}", duration(off), duration(give));
     if off > SKEW + give {
         let help = "the store's clock decides; let both machines keep time (NTP), or resets and logs do not agree";
-        return Finding::new("clock", Grade::Mend, found, help);
+        return Finding::new("clock", Grade::Fix, found, help);
     }
     Finding::good("clock", found)
 }
@@ -440,7 +359,7 @@ fn latency(settings: &Settings, server: &ServerReport) -> Option<Finding> {
     if slow > deadline {
         let help = "more than one in a hundred comes too late: bring the store nearer, or raise store.deadline (and what \
                     your proxy waits for us)";
-        return Some(Finding::new("latency", Grade::Mend, found, help));
+        return Some(Finding::new("latency", Grade::Fix, found, help));
     }
     Some(Finding::good("latency", found))
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use spillgate::rules::Rules;
 
-use super::announce::Loaded;
-use super::load::{self, Problems, Trouble};
+use super::banner::Loaded;
 use super::rule_changes::{limits_lost, log_lost_counts};
-use super::served;
 use crate::cli::Serve;
+use crate::command::open::{rule_checks, rules, settings};
+use crate::command::terminal::{Problem, Problems};
 use crate::service::Service;
 use crate::settings::Resolved;
 
@@ -64,13 +64,13 @@ impl Reloader {
         let (serve, paths) = (self.serve.clone(), self.resolved.settings.rules.clone());
         let read = self.reader.read(READ_WITHIN, move || {
             let settings =
-                serve.config.is_some().then(|| load::settings(serve.config.as_deref(), &serve.rules, &serve.flags));
-            (settings, load::rules_files(&paths))
+                serve.config.is_some().then(|| settings::load(serve.config.as_deref(), &serve.rules, &serve.flags));
+            (settings, rules::files(&paths))
         });
         let loaded = read.map_err(Problems::from).and_then(|(settings, files)| {
             self.compare(settings);
             let files = files?;
-            Ok((self.checked(load::rules_of(&self.resolved.settings, &files)?)?, files.len()))
+            Ok((self.checked(rules::parse(&self.resolved.settings, &files)?)?, files.len()))
         });
         let (rules, files) = match loaded {
             Ok(loaded) => loaded,
@@ -95,8 +95,8 @@ impl Reloader {
 
     /// The rules, if they can take the place of those in force.
     fn checked(&self, rules: Rules) -> Result<Rules, Problems> {
-        served::check(&self.resolved.settings, &rules)?;
-        load::problems(limits_lost(&self.service.rules(), &rules)).map(|()| rules)
+        rule_checks::check_for_server(&self.resolved.settings, &rules)?;
+        Problems::check(limits_lost(&self.service.rules(), &rules)).map(|()| rules)
     }
 
     /// Says what the settings file says by now and the server does not do.
@@ -129,24 +129,24 @@ struct Reader {
 }
 
 impl Reader {
-    fn read<T, F>(&mut self, within: Duration, work: F) -> Result<T, Trouble>
+    fn read<T, F>(&mut self, within: Duration, work: F) -> Result<T, Problem>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         const HELP: &str = "see whether the disk or network that the files are on answers, and send SIGHUP again";
         if self.late.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Err(Trouble::new("the files are still being read for a reload before this one", HELP));
+            return Err(Problem::new("the files are still being read for a reload before this one", HELP));
         }
         let (send, result) = sync_channel(1);
         let thread = thread::Builder::new().name("rules-reader".into()).spawn(move || drop(send.send(work())));
-        let thread = thread.map_err(|error| super::serve::no_resources(&error))?;
+        let thread = thread.map_err(|error| Problem::no_resources(&error))?;
         result.recv_timeout(within).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
                 self.late = Some(thread);
-                Trouble::new(format!("the files could not be read within {} s", within.as_secs()), HELP)
+                Problem::new(format!("the files could not be read within {} s", within.as_secs()), HELP)
             }
-            RecvTimeoutError::Disconnected => Trouble::new("reading the files panicked", "see the panic above"),
+            RecvTimeoutError::Disconnected => Problem::new("reading the files panicked", "see the panic above"),
         })
     }
 }

@@ -1,26 +1,38 @@
 //! `spillgate serve`: settings, rules, limiter, service, listeners; then signals until the end.
 
+mod banner;
+mod limiter;
+mod log;
+mod open_files;
+mod refusal_log;
+mod reload;
+mod rule_changes;
+mod signals;
+mod snapshot;
+mod snapshot_file;
+mod store_health;
+mod store_transitions;
+
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use spillgate::rules::Rules;
 
-use super::announce::{self, Loaded};
-use super::load::{self, Problems, Trouble};
-use super::reload::Reloads;
-use super::signals::{HangUps, Signals};
-use super::snapshot::Saver;
-use super::snapshot_file::{LockedFile, SnapshotFile};
-use super::terminal::Terminal;
-use super::{OK, UNSERVED, WRONG, log, open_files, refusal_log, secret_file, served, store, store_watch};
 use crate::admin::{self, AdminState};
 use crate::cli::Serve;
+use crate::command::open::{rule_checks, rules, secret_file, settings};
+use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
 use crate::listener::{App, Server};
 use crate::metrics::Metrics;
 use crate::protocol::grpc::Grpc;
 use crate::protocol::http::{HttpOptions, HttpState};
 use crate::service::{Service, ServiceOptions};
 use crate::settings::{Listen, Settings};
+use banner::Loaded;
+use reload::Reloads;
+use signals::{HangUps, Signals};
+use snapshot::Saver;
+use snapshot_file::{LockedFile, SnapshotFile};
 
 /// Why there is no server.
 enum Failure {
@@ -33,23 +45,23 @@ enum Failure {
 pub(super) fn run(serve: &Serve, terminal: &mut Terminal) -> u8 {
     let (problems, code) = match start(serve, terminal) {
         Ok(code) => return code,
-        Err(Failure::Wrong(problems)) => (problems, WRONG),
-        Err(Failure::Unserved(problems)) => (problems, UNSERVED),
+        Err(Failure::Wrong(problems)) => (problems, EXIT_USAGE),
+        Err(Failure::Unserved(problems)) => (problems, EXIT_UNAVAILABLE),
     };
-    problems.tell(serve.json, terminal);
+    problems.print(serve.json, terminal);
     code
 }
 
 fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
-    let hang_ups = HangUps::new().map_err(|error| unserved(no_resources(&error)))?;
-    let resolved = load::settings(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Wrong)?;
+    let hang_ups = HangUps::new().map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let resolved = settings::load(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Wrong)?;
     if serve.show_settings {
-        announce::settings(&resolved, serve.json, terminal);
-        return Ok(OK);
+        banner::settings(&resolved, serve.json, terminal);
+        return Ok(EXIT_OK);
     }
     let settings = resolved.settings.clone();
-    let (rules, files) = load::rules(&settings).map_err(Failure::Wrong)?;
-    let token = admin_token(&settings).map_err(|trouble| Failure::Wrong(trouble.into()))?;
+    let (rules, files) = rules::load(&settings).map_err(Failure::Wrong)?;
+    let token = admin_token(&settings).map_err(|problem| Failure::Wrong(problem.into()))?;
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
@@ -57,16 +69,16 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     let service = service(&settings, rules, file.as_ref()).map_err(Failure::Wrong)?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
     let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
-    let signals = Signals::new(hang_ups).map_err(|error| unserved(no_resources(&error)))?;
-    let running = server.start().map_err(|error| unserved(no_resources(&error)))?;
+    let signals = Signals::new(hang_ups).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let running = server.start().map_err(|error| unserved(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
-    let saver = Arc::new(saver.map_err(|error| unserved(no_resources(&error)))?);
+    let saver = Arc::new(saver.map_err(|error| unserved(Problem::no_resources(&error)))?);
     let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved);
-    let reloads = reloads.map_err(|error| unserved(no_resources(&error)))?;
+    let reloads = reloads.map_err(|error| unserved(Problem::no_resources(&error)))?;
     signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unserved)?;
-    store_watch::start(&service).map_err(|error| unserved(no_resources(&error)))?;
-    refusal_log::start(&service).map_err(|error| unserved(no_resources(&error)))?;
-    announce::ready(&settings, &listening, &loaded, serve.json, terminal);
+    store_health::start(&service).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    refusal_log::start(&service).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    banner::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
     // Nobody asks any more: nothing is forgotten.
     let kept = saver.finish();
@@ -79,29 +91,24 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         Err(died) => {
             // Not one thread less: whoever restarts us has to see that we are gone.
             tracing::error!("{died}");
-            return Ok(UNSERVED);
+            return Ok(EXIT_UNAVAILABLE);
         }
     }
-    Ok(if kept { OK } else { UNSERVED })
+    Ok(if kept { EXIT_OK } else { EXIT_UNAVAILABLE })
 }
 
-fn unserved(trouble: Trouble) -> Failure {
-    Failure::Unserved(trouble.into())
-}
-
-pub(super) fn no_resources(error: &io::Error) -> Trouble {
-    let help = "raise the bounds on open files and threads (ulimit -n, ulimit -u)";
-    Trouble::new(format!("the system refuses what a server needs: {error}"), help)
+fn unserved(problem: Problem) -> Failure {
+    Failure::Unserved(problem.into())
 }
 
 /// The bearer token of the admin listener.
-fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
+fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
     let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
     let read = secret_file::read(path, "admin token", "admin_token_file")?;
     let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
     let token = token.ok_or_else(|| {
         let help = "put one line of printable characters without spaces into it, 4 KiB at most, such as `openssl rand -hex 32` prints";
-        Trouble::new(format!("{} holds no token", path.display()), help)
+        Problem::new(format!("{} holds no token", path.display()), help)
     })?;
     Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
 }
@@ -110,14 +117,14 @@ fn admin_token(settings: &Settings) -> Result<Option<String>, Trouble> {
 fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile>, Failure> {
     let Some(path) = &settings.memory.snapshot.path else { return Ok(None) };
     let read = settings.rules.iter().chain(&settings.admin_token_file).chain(&serve.config);
-    let file = SnapshotFile::find(path, read).map_err(|trouble| Failure::Wrong(trouble.into()))?;
+    let file = SnapshotFile::find(path, read).map_err(|problem| Failure::Wrong(problem.into()))?;
     file.lock().map(Some).map_err(unserved)
 }
 
 fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
-    let limiter = store::limiter(settings, file)?;
-    served::check(settings, &rules)?;
-    for note in store::notes(settings, &rules) {
+    let limiter = limiter::open(settings, file)?;
+    rule_checks::check_for_server(settings, &rules)?;
+    for note in rule_checks::notes(settings, &rules) {
         tracing::info!("{note}");
     }
     let metrics = Metrics::with_rule_values(settings.limits.metric_values);
@@ -131,10 +138,10 @@ fn bind(
     service: &Arc<Service>,
     token: Option<String>,
     server: &mut Server,
-) -> Result<Vec<(&'static str, Listen)>, Trouble> {
-    let unbuilt = |error: &dyn std::fmt::Display| Trouble::new(error.to_string(), "correct the settings");
+) -> Result<Vec<(&'static str, Listen)>, Problem> {
+    let unbuilt = |error: &dyn std::fmt::Display| Problem::new(error.to_string(), "correct the settings");
     let mut listening = Vec::new();
-    let mut open = |name, listen: &Listen, app| -> Result<(), Trouble> {
+    let mut open = |name, listen: &Listen, app| -> Result<(), Problem> {
         let address = server.bind(listen, app).map_err(|error| unbound(name, listen, &error))?;
         listening.push((name, address));
         Ok(())
@@ -155,7 +162,7 @@ fn bind(
 }
 
 /// Why an address cannot be listened on, and what helps.
-fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Trouble {
+fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Problem {
     let choose = format!("choose another with --{name}");
     let (why, help) = match (error.kind(), listen) {
         (ErrorKind::AddrInUse, Listen::Tcp(address)) => {
@@ -187,5 +194,5 @@ fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Trouble {
         }
         _ => (error.to_string(), choose),
     };
-    Trouble::new(format!("{name} cannot listen on {listen}: {why}"), help)
+    Problem::new(format!("{name} cannot listen on {listen}: {why}"), help)
 }
