@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Decisions a second on Redis, in one run: the library beside redis-benchmark that runs the same script, spillgate's gRPC
-# beside a server that makes one call of the same script a request, and a refused hot key beside an allowed one; fails if
-# Redis is asked for that. Redis commands and bytes a decision for each.
-# Prints markdown for bench/RESULTS.md. Arguments go to all of them: scripts/show-3.5.sh --repetitions 9
+# Decisions per second on Redis, in one run, with Redis commands and bytes per decision:
+# * the library against redis-benchmark that runs the same script;
+# * spillgate's gRPC against a server that makes one call of the same script for each request;
+# * a refused hot key against an allowed one. It fails if a refusal sends anything to Redis.
+# Prints markdown for bench/RESULTS.md. Arguments go to all of them: scripts/show-redis-speed.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a stranger does: a fresh clone of what is committed, served by one command, then all its tests, timed.
+# What a newcomer does: clone what is committed, serve the quick start with one command, then run all tests.
+# Prints a table with the seconds of each step.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,11 +10,11 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$folder"' EXIT
 git clone --quiet . "$folder/spillgate"
 cd "$folder/spillgate"
-# The clone has nothing to do with a target folder that the caller shares, nor with the caller's settings.
+# The clone must not use a target folder or settings of the caller.
 unset CARGO_TARGET_DIR "${!SPILLGATE_@}"
 
 echo "clone of $(git rev-parse --short HEAD); cargo run --release -- serve examples/quickstart.yaml"
-# Free ports, learnt from the line that --json prints, so that nothing on this machine is in the way.
+# Port 0 asks for free ports; the server prints them because of --json.
 export SPILLGATE_HTTP=127.0.0.1:0 SPILLGATE_GRPC=127.0.0.1:0 SPILLGATE_ADMIN=127.0.0.1:0
 began=$SECONDS
 cargo run --quiet --release --locked -- serve examples/quickstart.yaml --json >"$folder/ready" &
@@ -24,7 +25,8 @@ until [ -s "$folder/ready" ]; do
   sleep 0.2
 done
 unset "${!SPILLGATE_@}"
-echo "ready after $((SECONDS - began)) s, the build included: $(cat "$folder/ready")"
+ready_s=$((SECONDS - began))
+cat "$folder/ready"
 address=$(sed -n 's/.*"http":"\([^"]*\)".*/\1/p' "$folder/ready")
 ask() {
   curl --silent --show-error --max-time 10 --output "$folder/answer" --write-out '%{http_code}' \
@@ -36,11 +38,13 @@ for wanted in "7 200" "mallory 429"; do
   [ "$status" = "${wanted#* }" ] || { echo "${wanted#* } was expected" >&2; exit 1; }
 done
 kill "$server"
-wait "$server" || { echo "it did not drain well: exit status $?" >&2; exit 1; }
+wait "$server" || { echo "it did not end cleanly: exit status $?" >&2; exit 1; }
 server=
 
 began=$SECONDS
 CI=true bash .ci/run
 took=$((SECONDS - began))
-echo "show-1.1: .ci/run is green after $((took / 60)) min $((took % 60)) s on $(nproc) cores (at most $limit_minutes min)"
+printf '\n### From a fresh clone, on %s cores\n\n| step | seconds | at most |\n|---|---|---|\n' "$(nproc)"
+echo "| \`cargo run --release -- serve\` answers, its build included | $ready_s | 1800 |"
+echo "| \`make test\`: set-up, lints and all tests pass | $took | $((limit_minutes * 60)) |"
 [ "$took" -le $((limit_minutes * 60)) ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures spillgate's gRPC against tonic that answers at once and against throttlecrab-server, its HTTP against axum,
-# each on one server core, and two workers on two cores against one, in one run.
-# Prints markdown for bench/RESULTS.md. Arguments go to the driver: scripts/show-2.4.sh grpc --repetitions 9
+# Decisions per second of the server, in one run and on one server core: gRPC against tonic that answers without deciding
+# and against throttlecrab-server, HTTP against axum that answers without deciding. Then two workers against one.
+# Prints markdown for bench/RESULTS.md. Arguments go to the driver: scripts/show-server-speed.sh grpc --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ fi
 
 cargo build --release --quiet -p spillgate-server
 cargo build --release --quiet --manifest-path bench/Cargo.toml -p compare -p limits -p loadgen
-# An installation that is there already ends at once. The peer's build wants a protoc; protox takes the same arguments.
+# If a program is installed already, this ends at once. The peer needs protoc for its build; protox has the same arguments.
 install() {
     cargo install --quiet --locked --root bench/target/peers --target-dir bench/target/peers/build "$@"
 }
