@@ -105,7 +105,11 @@ pub use limiter::Limiter;
 pub use memory::{MemoryOptions, MemoryStore, OnFull, Restored, Saved, SnapshotError};
 pub use spillgate_core::*;
 
-/// The snippet of the project's first page compiles as it stands.
+/// The Rust of the project's pages compiles and runs as it stands.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/src/how-to/embed.md")]
+    struct Embed;
+}

@@ -174,9 +174,10 @@ descriptors:
         assert_eq!(decision.reset_after_ns, until_s * 1_000_000_000, "{key}");
     }
     let begin = "indows begin at multiples of their length since 1970 in UTC";
-    let (readme, schema) = (include_str!("../../../README.md"), include_str!("../src/rules/schema.json"));
+    let page = include_str!("../../../docs/src/reference/rules.md").replace('\n', " ");
+    let (page, schema) = (&*page, include_str!("../src/rules/schema.json"));
     for (document, lengths, months) in [
-        (readme, "month (30 days) or year (365 days)", "months on no calendar's first"),
+        (page, "month (30 days) or year (365 days)", "months on no calendar's first"),
         (schema, "Months have 30 days and years 365", "months and years on no calendar's dates"),
     ] {
         for said in [begin, "days at midnight UTC, weeks on Thursdays", lengths, months] {

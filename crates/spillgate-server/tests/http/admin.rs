@@ -172,14 +172,13 @@ fn an_empty_token_is_refused_at_the_start() {
     }
 }
 
-/// An operator looks for the routes in the README and in the help, and finds out there what a token guards.
+/// An operator looks for the routes in the book and in the help, and finds out there what a token guards.
 #[test]
-fn readme_and_help_name_the_routes_and_what_the_token_guards() {
+fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = std::fs::read_to_string(root.join("README.md")).expect("README.md");
-    let section = readme.split("**The admin listener**").nth(1).and_then(|text| text.split("\n\n").next());
-    let section = section.expect("a paragraph about the admin listener");
+    let page = std::fs::read_to_string(root.join("docs/src/reference/http.md")).expect("a page");
+    let section = page.split("## The admin listener").nth(1).expect("a section about the admin listener");
     for (route, guarded) in
         [("/metrics", true), ("/rules", true), ("/reset", true), ("/healthz", false), ("/readyz", false)]
     {
@@ -188,7 +187,7 @@ fn readme_and_help_name_the_routes_and_what_the_token_guards() {
         let request = Request::builder().method(method).uri(route).body(Body::empty()).expect("a request");
         assert_eq!(app.admin(Some("token"), LOCAL, request).status == 401, guarded, "{route}");
     }
-    assert!(section.contains("/metrics` too"), "{section}");
+    assert!(section.contains("so does `/metrics`"), "{section}");
     let token = spillgate_server::settings::KEYS.iter().find(|key| key.path == "admin_token_file").expect("a key");
     assert!(token.help.contains("/metrics"), "{}", token.help);
 }

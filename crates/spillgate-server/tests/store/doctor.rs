@@ -49,31 +49,6 @@ fn doctor_finds_nothing_wrong_with_a_store_that_is_right() {
     assert!(said.code == 0 && said.stdout.contains("all is well"), "{said:?}");
 }
 
-/// Words apart, and every number with its unit as `#`.
-fn shape(text: &str) -> Vec<String> {
-    let text = text.replace("ahead of", "behind");
-    let shape = |word: &str| {
-        let (start, rest) = word.split_at(word.find(|c: char| c.is_ascii_digit()).unwrap_or(word.len()));
-        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let units = ["ns", "us", "ms", "s"].iter().filter_map(|unit| rest.strip_prefix(unit));
-        let rest = units.min_by_key(|rest| rest.len()).filter(|_| start.is_empty()).unwrap_or(rest);
-        if start.len() == word.len() { word.to_owned() } else { format!("{start}#{rest}") }
-    };
-    text.split_whitespace().map(shape).collect()
-}
-
-#[test]
-fn the_doctors_sample_in_the_readme_is_what_it_prints() {
-    let readme = std::fs::read_to_string(crate::support::root().join("README.md")).expect("README.md");
-    let sample = readme.split("$ spillgate doctor").nth(1).and_then(|text| text.split("```").next());
-    let (_, sample) = sample.and_then(|text| text.split_once('\n')).expect("a sample");
-    let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
-    // A loaded machine answers late.
-    let said = Folder::new(&[]).run(&format!("doctor --store {} --store-deadline 5s", redis.url()));
-    let printed = said.stdout.replace(&redis.url(), "redis://127.0.0.1:6379");
-    assert_eq!(shape(sample), shape(&printed), "{printed}");
-}
-
 #[test]
 fn doctor_says_what_to_mend() {
     let folder = rules(LIMITS);
@@ -244,16 +219,18 @@ fn rights(commands: &[&str]) -> String {
     rights.collect::<Vec<_>>().join(" ")
 }
 
-/// The rights of README's line.
+/// The rights of the book's line.
 fn least() -> String {
     format!("+evalsha +script|load {}", rights(&COMMANDS))
 }
 
-fn assert_readme_has(text: &str) {
-    let readme = std::fs::read_to_string(crate::support::root().join("README.md")).expect("README.md");
-    // As the shell would read it.
-    let one_line = readme.replace("\\\n", " ").replace('\'', "").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(one_line.contains(text), "README has not: {text}");
+fn assert_the_book_has(text: &str) {
+    let page = crate::support::root().join("docs/src/operating/least-rights.md");
+    let page = std::fs::read_to_string(page).expect("a page");
+    // As the shell would read it, and without what Markdown escapes in a table.
+    let one_line = page.replace("\\\n", " ").replace("\\|", "|").replace('\'', "");
+    let one_line = one_line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(one_line.contains(text), "least-rights.md has not: {text}");
 }
 
 const LOGIN: &str = "--store-user limiter --store-password-file password";
@@ -290,7 +267,7 @@ fn assert_all_is_served(folder: &Folder, url: &str, arguments: &[String]) {
 
 #[test]
 fn the_least_rights_are_enough_and_one_less_is_told() {
-    assert_readme_has(&format!("~sg:* resetchannels {}", least()));
+    assert_the_book_has(&format!("~sg:* resetchannels {}", least()));
     let (redis, (folder, arguments)) = (Redis::start(), login());
     let doctor = || json(&folder.run(&format!("doctor --json --store {} {LOGIN}", redis.url())));
     user(&redis, &least());
@@ -334,7 +311,7 @@ const LASTING: &str = "local lasting = {} for _, key in ipairs(redis.call('KEYS'
 
 #[test]
 fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
-    assert_readme_has(&format!("`{}`", rights(&PLAIN_COMMANDS)));
+    assert_the_book_has(&format!("`{}`", rights(&PLAIN_COMMANDS)));
     let (redis, (folder, arguments)) = (Redis::start(), login());
     folder.write(
         "rules.yaml",
@@ -364,7 +341,6 @@ fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
 
 #[test]
 fn the_least_rights_of_native_windows_are_told_with_scripts_and_without() {
-    assert_readme_has(&format!("add `{}` to either", rights(&NATIVE_COMMANDS)));
     let (redis, (folder, arguments)) = (Redis::start(), login());
     // A server that does not know the command refuses the word as well.
     let known: Vec<_> = NATIVE_COMMANDS.into_iter().filter(|command| redis_knows(&redis, command)).collect();
@@ -402,7 +378,7 @@ fn redis_knows(redis: &Redis, command: &str) -> bool {
 #[test]
 fn the_least_rights_on_a_cluster_are_enough_and_one_less_is_told() {
     let more = rights(&CLUSTER_COMMANDS);
-    assert_readme_has(&format!("For a cluster add `{more}`"));
+    assert_the_book_has(&format!("| a cluster | `{more}`"));
     let (cluster, (folder, arguments)) = (Cluster::start(), login());
     let doctor = || folder.run(&format!("doctor --json --store {} {LOGIN}", cluster.url()));
     let all = |rights: &str| cluster.nodes.iter().for_each(|node| user(node, rights));

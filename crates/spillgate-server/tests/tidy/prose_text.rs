@@ -61,7 +61,7 @@ pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
             rust_messages(text, &mut found);
             rust_names(path, text, &mut found);
         }
-        "md" => page((1..).zip(text.lines()), &mut found),
+        "md" => page(written(text), &mut found),
         ending => script(ending, text, &mut found),
     }
     found
@@ -182,6 +182,15 @@ fn comment_start(line: &str, mark: &str) -> Option<usize> {
         last = c;
     }
     None
+}
+
+/// The lines of a page without its generated tables: their texts come from the code, and are checked there.
+fn written(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_made = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        is_made = line.starts_with("<!-- table: ") || is_made && !line.starts_with("<!-- end of table");
+        !is_made
+    })
 }
 
 /// The blocks of Markdown. Code blocks have none.

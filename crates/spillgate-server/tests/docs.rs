@@ -1,0 +1,102 @@
+//! The README and the book of `docs/` say what is so: their rules load, their commands run, their output is what is
+//! printed, their links lead somewhere, and their tables are those of the code.
+//!
+//! `make docs-tables` writes the tables and pictures again from the code.
+
+#![allow(clippy::disallowed_methods, reason = "a page that meets the edge of a minute is read again")]
+
+#[path = "docs/links.rs"]
+mod links;
+#[path = "docs/loose.rs"]
+mod loose;
+#[path = "docs/metrics.rs"]
+mod metrics;
+#[path = "docs/page.rs"]
+mod page;
+#[path = "docs/session.rs"]
+mod session;
+mod support;
+#[path = "docs/tables.rs"]
+mod tables;
+
+use std::time::SystemTime;
+
+use session::Session;
+
+/// Runs a page. Windows begin with each minute of the clock, so a page that was being read at that time is read again.
+fn run(path: &str) {
+    let minute = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
+    let blocks = page::blocks(path, &page::read(path));
+    loop {
+        let begun = minute();
+        match Session::start().run(&blocks) {
+            Ok(()) => return,
+            Err(error) if minute() == begun => panic!("{path}, {error}"),
+            Err(_) => {}
+        }
+    }
+}
+
+/// One test for each page, so that they run beside each other.
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {
+        /// The pages that are run.
+        const PAGES: &[&str] = &[$($path),*];
+        mod pages {
+            $(#[test]
+            fn $name() {
+                super::run($path);
+            })*
+        }
+    };
+}
+
+pages! {
+    readme: "README.md",
+    how_to_embed: "docs/src/how-to/embed.md",
+    how_to_envoy: "docs/src/how-to/envoy.md",
+    how_to_expensive: "docs/src/how-to/expensive.md",
+    how_to_fleet: "docs/src/how-to/fleet.md",
+    how_to_llm_tokens: "docs/src/how-to/llm-tokens.md",
+    how_to_login: "docs/src/how-to/login.md",
+    how_to_plans: "docs/src/how-to/plans.md",
+    how_to_proxies: "docs/src/how-to/proxies.md",
+    how_to_reference_server: "docs/src/how-to/reference-server.md",
+    how_to_safety: "docs/src/how-to/safety.md",
+    how_to_testing: "docs/src/how-to/testing.md",
+    introduction: "docs/src/introduction.md",
+    operating_alerts: "docs/src/operating/alerts.md",
+    operating_deploy: "docs/src/operating/deploy.md",
+    operating_least_rights: "docs/src/operating/least-rights.md",
+    operating_redis: "docs/src/operating/redis.md",
+    operating_reload: "docs/src/operating/reload.md",
+    operating_snapshot: "docs/src/operating/snapshot.md",
+    operating_store_failure: "docs/src/operating/store-failure.md",
+    reference_exit_codes: "docs/src/reference/exit-codes.md",
+    reference_grpc: "docs/src/reference/grpc.md",
+    reference_http: "docs/src/reference/http.md",
+    reference_logs: "docs/src/reference/logs.md",
+    reference_metrics: "docs/src/reference/metrics.md",
+    reference_rules: "docs/src/reference/rules.md",
+    reference_settings: "docs/src/reference/settings.md",
+    tutorial: "docs/src/tutorial.md",
+}
+
+#[test]
+fn every_page_is_run() {
+    for page in links::book() {
+        let has_blocks = !page::blocks(&page, &page::read(&page)).is_empty();
+        assert!(!has_blocks || PAGES.contains(&&*page), "{page} has blocks: list it in tests/docs.rs");
+    }
+}
+
+/// rustdoc compiles and runs the Rust of these pages, as tests of the crate that includes them.
+#[test]
+fn every_page_with_rust_is_a_doc_test() {
+    let crates = ["crates/spillgate/src/lib.rs", "crates/spillgate-redis/src/lib.rs"].map(page::read);
+    for page in PAGES {
+        let has_rust = page::blocks(page, &page::read(page)).iter().any(|block| block.language.starts_with("rust"));
+        let included = crates.iter().any(|text| text.contains(&format!("../../../{page}\"")));
+        assert!(!has_rust || included, "{page} has Rust: include it in a crate's lib.rs under cfg(doctest)");
+    }
+}

@@ -1,0 +1,98 @@
+//! What real servers show at `/metrics`, as a table; and a check that pages name no other metric.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use tempfile::TempDir;
+
+use super::links::book;
+use super::page::read;
+use super::tables::table;
+use crate::support::redis::Redis;
+use crate::support::spillgate::Spillgate;
+use crate::support::{eventually, http, root};
+
+#[derive(Debug, Default)]
+struct Family {
+    help: String,
+    kind: String,
+    /// Its labels, with their values where those are fixed.
+    labels: BTreeMap<String, Vec<String>>,
+}
+
+/// Labels whose values come from the rules.
+const OF_RULES: [&str; 2] = ["domain", "rule"];
+
+/// Every metric there is: a server with a snapshot has some, one with a shared store has others.
+static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
+    let (rules, folder) = (root().join("examples/quickstart.yaml"), TempDir::new().expect("a folder"));
+    let path = folder.path().join("state").display().to_string();
+    let snapshot = ["--memory-snapshot-path", &path, "--memory-snapshot-interval", "100ms"];
+    let redis = Redis::start();
+    let url = redis.url();
+    let store = ["--store", &*url, "--store-expected-nodes", "1"];
+    let mut families = BTreeMap::new();
+    for arguments in [snapshot, store] {
+        let server = Spillgate::serve(&rules, &arguments);
+        let shown = if arguments == snapshot { "snapshot_timestamp" } else { "store_up 1" };
+        let page = eventually("the server's own gauges", || {
+            let page = http::get(server.admin(), "/metrics", &[]).body;
+            page.contains(shown).then_some(page)
+        });
+        add(&page, &mut families);
+    }
+    families
+});
+
+fn add(page: &str, families: &mut BTreeMap<String, Family>) {
+    for line in page.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            families.entry(name.to_owned()).or_default().help = help.to_owned();
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            families.entry(name.to_owned()).or_default().kind = kind.to_owned();
+        } else if let Some((name, rest)) = line.split_once('{') {
+            let family = families.get_mut(name).expect("HELP comes first");
+            let labels = rest.split_once('}').expect("labels end").0;
+            for (label, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
+                let values = family.labels.entry(label.to_owned()).or_default();
+                let value = value.trim_matches('"').to_owned();
+                if !OF_RULES.contains(&label) && !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+        }
+    }
+}
+
+/// All metrics.
+pub(crate) fn table_of_all() -> String {
+    let rows = FAMILIES.iter().map(|(name, family)| {
+        let label = |(name, values): (&String, &Vec<String>)| {
+            let values: Vec<_> = values.iter().map(|value| format!("`{value}`")).collect();
+            let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+            format!("`{name}`{values}")
+        };
+        let labels = family.labels.iter().map(label).collect::<Vec<_>>().join("; ");
+        [format!("`{name}`"), family.kind.clone(), labels, family.help.clone()]
+    });
+    table(["metric", "type", "labels", "meaning"], rows)
+}
+
+#[test]
+fn metrics_that_pages_name_exist() {
+    let mut problems = Vec::new();
+    for page in book().into_iter().chain(["README.md".to_owned()]) {
+        let text = read(&page);
+        for (at, _) in text.match_indices("spillgate_") {
+            let rest = &text[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_')).unwrap_or(rest.len());
+            let (name, after) = rest.split_at(end);
+            // Crates and modules have such names too.
+            let is_code = text[..at].ends_with('/') || after.starts_with("::") || rest.starts_with("spillgate_core");
+            if !is_code && !FAMILIES.contains_key(name) {
+                problems.push(format!("{page}: {name}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "no server has these metrics:\n{}", problems.join("\n"));
+}

@@ -1,0 +1,178 @@
+//! Tables of the book that are made from the code: settings, rules, commands, exit codes, metrics, failures.
+//!
+//! A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`. The test fails if it is not what the code
+//! says, and writes it instead if `WRITE_DOCS` is set.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use serde_json::{Map, Value};
+use spillgate_redis::Failure;
+use spillgate_server::cli;
+use spillgate_server::settings::{KEYS, Key};
+
+use super::metrics;
+use super::page::read;
+use crate::support::root;
+
+/// Settings and keys that this version reads and does nothing with.
+const UNUSED: [&str; 4] = ["resp", "store.fixed_window", "representation", "consistency"];
+
+/// Makes the text of a table.
+type Make = fn() -> String;
+
+/// The tables: their pages, their names and what makes them.
+const TABLES: [(&str, &str, Make); 8] = [
+    ("reference/settings.md", "settings", settings),
+    ("reference/rules.md", "rules-top", || properties("/properties")),
+    ("reference/rules.md", "rules-descriptor", || properties("/$defs/descriptor/properties")),
+    ("reference/rules.md", "rules-limit", || properties("/$defs/limit/properties")),
+    ("reference/commands.md", "commands", commands),
+    ("reference/exit-codes.md", "exit-codes", exit_codes),
+    ("reference/metrics.md", "metrics", metrics::table_of_all),
+    ("reference/metrics.md", "failures", failures),
+];
+
+#[test]
+fn generated_tables_are_those_of_the_code() {
+    for (page, name, make) in TABLES {
+        let path = format!("docs/src/{page}");
+        let text = read(&path);
+        let begin = format!("<!-- table: {name} -->\n");
+        let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{path} has no table {name}"));
+        let (table, after) = rest.split_once("<!-- end of table -->").unwrap_or_else(|| panic!("{path}: no end"));
+        let made = format!("\n{}\n", make());
+        if std::env::var_os("WRITE_DOCS").is_some() {
+            let text = format!("{before}{begin}{made}<!-- end of table -->{after}");
+            fs::write(root().join(&path), text).expect("the page can be written");
+        } else {
+            assert_eq!(table, made, "{path}: the table {name} is not what the code says: run `make docs-tables`");
+        }
+    }
+}
+
+/// A table of Markdown.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    }
+    text
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("`{text}`") }
+}
+
+/// What begins with a capital letter.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
+}
+
+fn settings() -> String {
+    let is_used = |key: &&Key| key.built && !UNUSED.contains(&key.path);
+    let row = |key: &Key| [code(key.path), code(key.default), key.help.to_owned()];
+    table(["key", "default", "meaning"], KEYS.iter().filter(is_used).map(row))
+}
+
+fn properties(pointer: &str) -> String {
+    let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
+    let properties = schema.pointer(pointer).and_then(Value::as_object).expect("properties");
+    let rows = properties.iter().filter(|(name, _)| !UNUSED.contains(&&***name)).map(|(name, property)| {
+        let property = property.as_object().expect("a property");
+        let description = property.get("description").and_then(Value::as_str).unwrap_or("The rules below.");
+        [code(name), values(property), description.to_owned()]
+    });
+    table(["key", "value", "meaning"], rows)
+}
+
+/// What a property may be.
+fn values(property: &Map<String, Value>) -> String {
+    let reference = |value: &Map<String, Value>| {
+        let name = value.get("$ref")?.as_str()?.rsplit('/').next()?;
+        Some(match name {
+            "units" => "a count",
+            "duration" => "a duration",
+            "limit" => "a limit",
+            _ => "a list",
+        })
+    };
+    if let Some(words) = property.get("enum").and_then(Value::as_array) {
+        let words = words.iter().filter_map(Value::as_str).filter(|word| !word.chars().all(char::is_uppercase));
+        return words.map(code).collect::<Vec<_>>().join(", ");
+    }
+    if let Some(name) = reference(property) {
+        return name.to_owned();
+    }
+    if property.contains_key("anyOf") {
+        return "a limit".to_owned();
+    }
+    let kinds = match &property["type"] {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect(),
+        kind => vec![kind.as_str().expect("a type")],
+    };
+    match (kinds[0], property.get("minimum"), property.get("maximum")) {
+        ("string", ..) => "a text".to_owned(),
+        ("boolean", ..) => "`true`, `false`".to_owned(),
+        ("integer", Some(least), Some(most)) => format!("{least} to {most}"),
+        ("array", ..) => "a list".to_owned(),
+        (other, ..) => format!("an {other}"),
+    }
+}
+
+fn commands() -> String {
+    let mut text = String::new();
+    for command in cli::command().get_subcommands() {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "## spillgate {}\n\n{about}.\n", command.get_name());
+        let (settings, own): (Vec<_>, Vec<_>) = command
+            .get_arguments()
+            .filter(|argument| !["help", "version"].contains(&argument.get_id().as_str()))
+            .partition(|argument| KEYS.iter().any(|key| key.path == argument.get_id().as_str()));
+        let rows = own.iter().map(|argument| {
+            let value = argument.get_value_names().unwrap_or_default().first().map(ToString::to_string);
+            let takes_value = argument.get_action().takes_values();
+            let name = match argument.get_long() {
+                Some(long) if takes_value => format!("--{long} {}", value.unwrap_or_default()),
+                Some(long) => format!("--{long}"),
+                None => argument.get_id().to_string(),
+            };
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let defaults = argument.get_default_values().iter().map(|value| value.to_string_lossy());
+            let default = if takes_value { defaults.collect::<Vec<_>>().join(",") } else { String::new() };
+            [code(&name), code(&default), help]
+        });
+        if !own.is_empty() {
+            let _ = writeln!(text, "{}", table(["argument", "default", "meaning"], rows));
+        }
+        let names: Vec<_> = settings.iter().map(|argument| argument.get_id().as_str()).collect();
+        let names: Vec<_> = names.into_iter().filter(|name| !UNUSED.contains(name)).map(code).collect();
+        match command.get_name() {
+            "serve" => text.push_str("Every [setting](settings.md) is a flag too.\n\n"),
+            _ if names.is_empty() => {}
+            _ => drop(writeln!(text, "These [settings](settings.md) are flags too: {}.\n", names.join(", "))),
+        }
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+fn exit_codes() -> String {
+    let help = cli::command().get_after_help().map(ToString::to_string).unwrap_or_default();
+    let (_, codes) = help.split_once("Exit codes:\n").expect("--help ends with the exit codes");
+    let mut rows: Vec<[String; 2]> = Vec::new();
+    for line in codes.lines() {
+        let (number, meaning) = line.trim().split_once("  ").unwrap_or(("", line.trim()));
+        match rows.last_mut() {
+            Some([_, text]) if number.is_empty() => drop(write!(text, " {meaning}")),
+            _ => rows.push([number.to_owned(), sentence(meaning)]),
+        }
+    }
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    table(["code", "meaning"], rows)
+}
+
+fn failures() -> String {
+    let row = |class: &Failure| [code(class.name()), sentence(class.explained())];
+    table(["class", "meaning"], Failure::ALL.iter().map(row))
+}

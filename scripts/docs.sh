@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Builds the book of docs/ into target/book. Installs mdbook below target/ first if it is not there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=0.5.4
+mdbook=target/mdbook/bin/mdbook
+mkdir -p target
+# Two builds at once would install it twice.
+exec 9>target/mdbook.lock
+flock 9
+if [ "$("$mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then
+  echo "docs: installing mdbook $version below target/mdbook, about a minute" >&2
+  cargo install --locked --quiet mdbook --version "$version" --no-default-features --features search --root target/mdbook
+fi
+"$mdbook" build docs
+echo "docs: open target/book/index.html"

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# A restart with a snapshot: after SIGTERM nothing is forgotten, after kill -9 at most what came since the last one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+show() { cargo test --package "$1" --locked --test snapshot -- --nocapture "${@:2}"; }
+show spillgate-server a_terminated_server_forgets_nothing \
+  a_killed_server_forgets_at_most_what_came_since_the_last_snapshot bad_files_are_told_and_three_are_kept_aside
+show spillgate what_is_restored_decides_as_if_never_saved a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time \
+  a_torn_file_is_none_wherever_it_is_torn no_flipped_bit_goes_unnoticed
