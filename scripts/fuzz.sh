@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every fuzz target for a bounded time, on stable Rust: scripts/fuzz.sh [SECONDS_EACH] [TARGET...]
-# What it finds is kept in fuzz/artifacts/, what it learnt in fuzz/corpus/; both stay on this machine.
+# Runs each fuzz target for a bounded time, on stable Rust: scripts/fuzz.sh [SECONDS_EACH] [TARGET...]
+# Inputs that fail are written to fuzz/artifacts/, inputs that reach new code to fuzz/corpus/. Git ignores both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,7 @@ fi
 
 for target in "${targets[@]}"; do
     echo "== $target, $seconds s"
-    # The sanitizers need nightly; without unsafe code of our own they have little to find.
+    # The sanitizers need nightly Rust. They would find little, since our code has no unsafe block.
     seeds=()
     if [ -d "fuzz/seeds/$target" ]; then
         mkdir -p "fuzz/corpus/$target"

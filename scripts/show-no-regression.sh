@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows that a decision costs no more than at an earlier commit: instructions in process and of Service::decide, counted
-# by valgrind; server CPU time over gRPC, HTTP, and gRPC with a Redis, in interleaved pairs; allocations a request. Prints
-# markdown, and fails if something regressed or could not be shown.
+# Compares the cost of a decision with an earlier commit: instructions in process and of Service::decide, counted by
+# valgrind; server CPU time over gRPC, over HTTP, and over gRPC with Redis, in interleaved pairs; allocations per request.
+# Prints markdown. It fails if something got slower, or if the measurement could not show that nothing did.
 # scripts/show-no-regression.sh [COMMIT [OPTIONS]]: OPTIONS go to `bench`, such as --repetitions 61.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 BASE=${1:-e7b6eea}
 [ $# -eq 0 ] || shift
 WORK=$PWD/target/no-regression
-# Decisions that a count of instructions is divided by.
+# The instructions of this many decisions are counted.
 DECISIONS=4000
 
 for program in git valgrind taskset redis-server; do
@@ -21,7 +21,7 @@ if [ "$(nproc)" -lt 2 ]; then
 fi
 commit=$(git rev-parse --verify --quiet "$BASE^{commit}") || { echo "there is no commit $BASE here: git fetch it" >&2; exit 1; }
 
-# The earlier commit in a worktree of its own, with the counting program of now: so both have the same cases.
+# The earlier commit has a worktree of its own. It gets today's counting program, so that both have the same cases.
 base=$WORK/base
 if [ -e "$base/.git" ]; then
     git -C "$base" reset --quiet --hard
@@ -36,8 +36,8 @@ cp -R bench/instructions "$base/bench/"
 grep -q '^members = .*"instructions"' "$base/bench/Cargo.toml" ||
     sed -i 's/^members = \[/members = ["instructions", /' "$base/bench/Cargo.toml"
 
-# Each has a folder of its own: Cargo takes one for the other where what was built is newer than the files.
-# As the server is built, not as the programs that measure.
+# Each build has a target folder of its own: Cargo would reuse the other's files if they are newer than the sources.
+# The panic strategy is the server's, not the one of the benchmarks.
 export CARGO_PROFILE_RELEASE_PANIC=unwind
 build() { # TREE NAME
     echo "building $2: this takes minutes" >&2
@@ -107,7 +107,7 @@ cd bench
 
 echo
 if [ ${#failed[@]} -gt 0 ]; then
-    (IFS=';'; echo "Verdict: NOT as fast as $BASE in: ${failed[*]}")
+    (IFS=';'; echo "Verdict: slower than $BASE in: ${failed[*]}")
     exit 1
 fi
 echo "Verdict: no regression against $BASE"

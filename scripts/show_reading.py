@@ -1,6 +1,6 @@
 """Draws files for a reading test, and counts their sentences.
 
-A reading test needs a reader who does not know the project, files that nobody chose, and a number to divide by. The
+A reading test needs a reader who does not know the project, files that no person chose, and a number to divide by. The
 draw depends on the seed and the list of files only, so anyone can repeat it.
 
     scripts/show_reading.py SEED [--files 20]

@@ -1,4 +1,7 @@
-"""Clients that ask over HTTP/2, answer every PING and read nothing: what the server holds for them, and for how long."""
+"""HTTP/2 clients that send requests, answer every PING and never read an answer.
+
+Measures how much memory the server holds for them, and when it closes their connections.
+"""
 
 import json
 import selectors
@@ -45,7 +48,7 @@ class Deaf:
         self.asked_at = time.monotonic()
 
     def hear(self):
-        """Takes what has come; answers SETTINGS and PING."""
+        """Reads the frames that have arrived; answers SETTINGS and PING."""
         try:
             said = self.socket.recv(1 << 18)
         except ConnectionError:
@@ -92,13 +95,13 @@ def hear_all(clients, until):
 
 
 def measure(spillgate, rules, name, path, body):
-    # limits.unread would be used up before all are decided: what is measured is the bound of one connection.
+    # The bound of one connection is measured, so limits.unread, which all connections share, must not be reached first.
     command = [spillgate, "serve", rules, "--json", "--limits-idle", f"{IDLE_S}s", "--limits-unread", "1GiB"]
     command += [word for port in ("http", "grpc", "admin") for word in (f"--{port}", "127.0.0.1:0")]
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         ready = json.loads(server.stdout.readline())
-        # The first ones ask once: what a server takes for its first connections is not theirs.
+        # The first clients send one request: what a server allocates once is not counted for a connection.
         for numbers in (range(1), range(REQUESTS)):
             before, known = resident(server.pid), decided(ready["admin"])
             clients = [Deaf(ready[name]) for _ in range(CONNECTIONS)]
@@ -119,7 +122,7 @@ def measure(spillgate, rules, name, path, body):
         server.terminate()
         server.wait()
     closed_at = [client.closed_at or float("inf") for client in clients]
-    # A connection's own last decision was between the two times.
+    # Each connection's last decision was made between the two times.
     least = min(closed - client.asked_at for client, closed in zip(clients, closed_at))
     most = max(closed_at) - decided_at
     meets = held <= 4 << 20 and least >= IDLE_S and most <= IDLE_S + 2
@@ -132,10 +135,10 @@ def main():
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as rules:
         rules.write(RULES)
         rules.flush()
-        print(f"{CONNECTIONS} connections, {REQUESTS} unread answers each, limits.idle {IDLE_S} s; "
-              f"at most 4 MiB, and closed by {IDLE_S + 2} s:\n")
-        print("| port | held for a connection | for an answer | the first closed, since asked | the last, since decided "
-              "| met |\n|---|---|---|---|---|---|")
+        print(f"### Answers that clients never read\n\n{CONNECTIONS} connections with {REQUESTS} unread answers each; limits.idle "
+              f"is {IDLE_S} s. At most 4 MiB of resident memory for a connection, closed after {IDLE_S + 2} s.\n")
+        print("| port | memory per connection | per answer | first closed, after its requests | last closed, after the "
+              "last decision | within the bound |\n|---|---|---|---|---|---|")
         http = measure(sys.argv[1], rules.name, "http", b"/v1/check", CHECK)
         grpc = measure(sys.argv[1], rules.name, "grpc", RLS, CALL)
     sys.exit(not (http and grpc))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Random input by hand, longer than CI has time for: scripts/soak.sh [MINUTES], at least 10.
-# A third for the fuzz targets, a third for storms on the real server, a third for the kernel's properties; then a
-# million random decisions of each algorithm by kernel, memory store and Redis, however long they take.
+# Random input for longer than CI has time for: scripts/soak.sh [MINUTES], at least 10.
+# One third of the time goes to the fuzz targets, one to storms on the real server, one to the kernel's properties. Then
+# the kernel, the memory store and Redis get a million random decisions of each algorithm, however long that takes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,5 +29,5 @@ until [ $((SECONDS - began)) -ge "$third" ]; do
   cargo test --release --quiet --locked --package spillgate-core --tests
 done
 
-echo "== a million decisions of each algorithm, by kernel, memory store and Redis"
-scripts/show-3.1.sh
+echo "== a million decisions of each algorithm by kernel, memory store and Redis"
+scripts/show-same-decisions.sh

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# All that has to hold before a change lands.
+# Runs every check that a change has to pass before it is merged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
-# To the end, so that one run names all that fails.
+# --no-fail-fast: one run names all failures.
 cargo test --workspace --locked --no-fail-fast
 scripts/valkey.sh
-# Every order of events over the memory store's locks with up to three preemptions.
+# loom runs the memory store's locks under every order of events with up to three preemptions.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
     --package spillgate --lib --locked memory::model
 RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
-# Links, snippets and tables of the book are tests of the server's crate; here it has to build.
+# Links, snippets and tables of the book are tests of the server's crate. Here the book has to build.
 scripts/docs.sh
 
-# What measures is built apart from what is measured, and is held to the same.
+# The benchmarks are a workspace of their own, and have to pass the same checks.
 bench=(--manifest-path bench/Cargo.toml)
 cargo fmt "${bench[@]}" --all --check
 cargo clippy "${bench[@]}" --workspace --all-targets --locked -- --deny warnings
 cargo test "${bench[@]}" --workspace --locked
 
-# Fuzz targets run elsewhere, but have to compile here.
+# Fuzz targets run by scripts/fuzz.sh; here they only have to compile.
 cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked

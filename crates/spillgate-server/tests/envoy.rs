@@ -1,7 +1,7 @@
 //! A real Envoy in front of a real upstream, with the documented configuration: it refuses by spillgate's word, and
 //! does what its failure mode says when spillgate is gone.
 
-#![allow(clippy::print_stdout, reason = "`make show-1.2` shows what was answered")]
+#![allow(clippy::print_stdout, reason = "`make show-envoy` shows what was answered")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! An independent gRPC client, in another language and with published stubs, gets every answer right.
 
-#![allow(clippy::print_stdout, reason = "`make show-1.3` shows a line for each case")]
+#![allow(clippy::print_stdout, reason = "`make show-python-client` shows a line for each case")]
 
 mod support;
 

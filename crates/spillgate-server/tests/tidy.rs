@@ -363,10 +363,15 @@ fn the_makefile_has_what_the_pages_name() {
         }
     }
     assert!(seen > 0, "no page names a target");
-    for script in makefile.lines().filter_map(|line| line.strip_prefix("\tscripts/")) {
-        let name = script.split_whitespace().next().unwrap_or_default();
-        if !root().join("scripts").join(name).is_file() {
-            problems.push(format!("Makefile: scripts/{name} is missing"));
+    for (path, text) in files() {
+        for (at, _) in text.match_indices("scripts/") {
+            let rest = &text[at..];
+            let name =
+                &rest[..rest.find(|c: char| !(c.is_ascii_alphanumeric() || "-_./".contains(c))).unwrap_or(rest.len())];
+            let is_script = [".sh", ".py"].iter().any(|ending| name.ends_with(ending));
+            if is_script && !root().join(name).is_file() {
+                problems.push(format!("{path}: {name} is missing"));
+            }
         }
     }
     assert_none(&problems, "a command that is named can be typed");

@@ -5,12 +5,8 @@ use spillgate::KeyHasher;
 use spillgate::rules::{Action, Descriptor, Limit, Request, Rules};
 use spillgate_redis::{Name, Settings as Modes};
 
-use super::explain::{name, quota};
-use super::load::{self, Problems, Trouble};
-use super::store;
-use super::table::Table;
-use super::terminal::{Terminal, Tone};
-use super::{NO, OK, WRONG};
+use super::open::{rules, settings, store};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, limit_label, quota};
 use crate::cli::{Entries, KeyNames};
 
 /// What is said of native windows.
@@ -30,20 +26,20 @@ struct Named<'r> {
 pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
     let told = tell(key, terminal);
     told.unwrap_or_else(|problems| {
-        problems.tell(key.json, terminal);
-        WRONG
+        problems.print(key.json, terminal);
+        EXIT_USAGE
     })
 }
 
 fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
-    let settings = load::settings_for_no_store(key.config.as_deref(), &key.rules, &key.flags)?.settings;
+    let settings = settings::load_without_store(key.config.as_deref(), &key.rules, &key.flags)?.settings;
     if !settings.store.scripts {
         let help = "find them by their beginning: redis-cli --scan --pattern 'sg:*'";
         let message = "without scripts a counter has another name in each window, which only the store's clock tells";
-        return Err(Trouble::new(message, help).into());
+        return Err(Problem::new(message, help).into());
     }
-    let (rules, _) = load::rules(&settings)?;
-    let keys = store::keys(&settings)?;
+    let (rules, _) = rules::load(&settings)?;
+    let keys = store::key_hasher(&settings)?;
     let is_secret = settings.store.key_secret_file.is_some();
     let named = named(key, &rules, &keys, &store::modes(&settings), settings.limits.value)?;
     if key.json {
@@ -88,7 +84,7 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
             terminal.complain(store::NO_SECRET);
         }
     }
-    Ok(if named.is_empty() { NO } else { OK })
+    Ok(if named.is_empty() { EXIT_DENIED } else { EXIT_OK })
 }
 
 fn named<'r>(
@@ -102,7 +98,7 @@ fn named<'r>(
     let entries: Vec<Vec<(&str, &str)>> = key.descriptors.iter().map(pairs).collect();
     if !rules.domains().any(|domain| *domain.name == *key.domain) {
         let help = "name one with --domain; `spillgate validate --json` lists those of the files";
-        return Err(Trouble::new(format!("no rules file has the domain `{}`", key.domain), help).into());
+        return Err(Problem::new(format!("no rules file has the domain `{}`", key.domain), help).into());
     }
     let mut all = Vec::new();
     for (number, entries) in entries.iter().enumerate() {
@@ -114,7 +110,7 @@ fn named<'r>(
         // The rule's own: those of the plan are gone with the descriptor.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
             let (key, without_increx) = modes.names(&plan.hits[*hit]);
-            all.push(Named { descriptor: number, limit, label: name(limit, at), key, without_increx });
+            all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key, without_increx });
         }
     }
     Ok(all)

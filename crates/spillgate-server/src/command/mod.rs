@@ -1,28 +1,14 @@
-//! The verbs of the command line: the only places that wire things together.
+//! The commands of the command line.
+//!
+//! This is the only place that reads files and connects the parts: settings, rules, stores, service and listeners.
+//! All other modules get what they need from here.
 
-mod announce;
 mod check;
 mod doctor;
-mod dry;
-mod explain;
 mod key;
-mod load;
-mod log;
-mod open_files;
-mod refusal_log;
-mod reload;
-mod rule_changes;
-mod secret_file;
+mod open;
+mod schema;
 mod serve;
-mod served;
-mod show;
-mod signals;
-mod snapshot;
-mod snapshot_file;
-mod store;
-mod store_changes;
-mod store_watch;
-mod table;
 mod terminal;
 mod validate;
 
@@ -30,17 +16,9 @@ use std::process::ExitCode;
 
 use crate::cli::Verb;
 use terminal::Terminal;
+pub use terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 
-/// All is well; for `check`: every question was allowed.
-pub const OK: u8 = 0;
-/// The answer is no.
-pub const NO: u8 = 1;
-/// A wrong command line, setting or rule.
-pub const WRONG: u8 = 2;
-/// It was right but could not be served.
-pub const UNSERVED: u8 = 3;
-
-/// Does what was asked; returns when it is done.
+/// Runs one command and returns its exit code.
 pub fn run(verb: &Verb) -> ExitCode {
     let mut terminal = Terminal::new();
     let code = match verb {
@@ -49,10 +27,7 @@ pub fn run(verb: &Verb) -> ExitCode {
         Verb::Check(check) => check::run(check, &mut terminal),
         Verb::Key(key) => key::run(key, &mut terminal),
         Verb::Doctor(doctor) => doctor::run(doctor, &mut terminal),
-        Verb::Schema => {
-            terminal.print(spillgate::rules::SCHEMA);
-            OK
-        }
+        Verb::Schema => schema::run(&mut terminal),
     };
     ExitCode::from(code)
 }

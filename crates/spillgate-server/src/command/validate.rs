@@ -2,32 +2,31 @@
 
 use spillgate::rules::{Rules, Warning};
 
-use super::show::count;
-use super::terminal::{Terminal, Tone, finding, one_line};
-use super::{NO, OK, WRONG, load, served, store};
+use super::open::{rule_checks, rules, settings, store};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Terminal, Tone, count, diagnostic_json, one_line};
 use crate::cli::Validate;
 use crate::settings::Resolved;
 
 pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     let loaded =
-        load::settings(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
-            let (rules, files) = load::rules(&settings)?;
-            store::check(&settings)?;
-            served::check(&settings, &rules)?;
-            Ok((store::notes(&settings, &rules), rules, files))
+        settings::load(validate.config.as_deref(), &validate.rules, &[]).and_then(|Resolved { settings, .. }| {
+            let (rules, files) = rules::load(&settings)?;
+            store::check_settings(&settings)?;
+            rule_checks::check_for_server(&settings, &rules)?;
+            Ok((rule_checks::notes(&settings, &rules), rules, files))
         });
     let (of_store, rules, files) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
-            problems.tell(validate.json, terminal);
+            problems.print(validate.json, terminal);
             if !validate.json {
                 terminal.complain(&format!("\n{}", count(problems.0.len(), "error")));
             }
-            return WRONG;
+            return EXIT_USAGE;
         }
     };
     let (notes, warnings): (Vec<&Warning>, Vec<&Warning>) = rules.warnings().iter().partition(|w| w.is_note());
-    let code = if validate.deny_warnings && !warnings.is_empty() { NO } else { OK };
+    let code = if validate.deny_warnings && !warnings.is_empty() { EXIT_DENIED } else { EXIT_OK };
     if validate.json {
         terminal.json(&summary(&rules, &of_store, files, code));
         return code;
@@ -57,10 +56,10 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
 fn summary(rules: &Rules, of_store: &[String], files: usize, code: u8) -> serde_json::Value {
     let note = |message| serde_json::json!({"severity": "note", "message": message});
     let warnings: Vec<_> =
-        rules.warnings().iter().map(|warning| finding(warning)).chain(of_store.iter().map(note)).collect();
+        rules.warnings().iter().map(|warning| diagnostic_json(warning)).chain(of_store.iter().map(note)).collect();
     let domains: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
     serde_json::json!({
-        "ok": code == OK,
+        "ok": code == EXIT_OK,
         "errors": [],
         "warnings": warnings,
         "files": files,

@@ -2,7 +2,7 @@
 //!
 //! `DIFFERENTIAL_DECISIONS` says how many there are of each algorithm.
 
-#![allow(clippy::print_stdout, reason = "`make show-3.1` shows how many requests there were")]
+#![allow(clippy::print_stdout, reason = "`make show-same-decisions` shows how many requests there were")]
 
 mod quotas;
 pub(crate) mod world;

@@ -1,0 +1,58 @@
+//! The questions of `spillgate check` and their answers.
+//!
+//! They are plain data, so that asking them and explaining the answers do not depend on each other.
+
+use std::time::Duration;
+
+use spillgate::rules::Limit;
+use spillgate::{Decision, Source, StoreError, Verdict};
+
+use crate::service::ServiceError;
+
+/// One question and its answer.
+#[derive(Debug)]
+pub(super) struct Asked<'p> {
+    /// Since the start of the clock.
+    pub(super) at: Duration,
+    pub(super) cost: u64,
+    pub(super) verdict: Verdict,
+    pub(super) limits: Vec<AskedLimit<'p>>,
+}
+
+/// What one limit said, and its state around the question.
+#[derive(Debug)]
+pub(super) struct AskedLimit<'p> {
+    /// The number of its descriptor, from 0.
+    pub(super) descriptor: usize,
+    /// Its number in the descriptor's rule, from 0.
+    pub(super) number: usize,
+    pub(super) limit: &'p Limit,
+    pub(super) before: Decision,
+    pub(super) decision: Decision,
+    pub(super) after: After,
+}
+
+/// The state of a limit after a question.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct After {
+    pub(super) remaining: u64,
+    /// Unknown where nothing was taken and something would have been.
+    pub(super) reset_after_ns: Option<u64>,
+}
+
+impl From<&Decision> for After {
+    fn from(seen: &Decision) -> After {
+        After { remaining: seen.remaining, reset_after_ns: Some(seen.reset_after_ns) }
+    }
+}
+
+/// The descriptors of the request as pairs.
+pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
+
+/// Only the store's own word counts here.
+pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
+    match source {
+        Source::Store => Ok(()),
+        _ => Err(StoreError::Unavailable("it did not answer in time".into()).into()),
+    }
+}

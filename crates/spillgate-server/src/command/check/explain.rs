@@ -1,0 +1,307 @@
+//! What `spillgate check` tells: how each descriptor found its rule, and what each limit said.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use spillgate::rules::{How, Limit, Outcome, Rule, Rules, Step};
+use spillgate::{Decision, Reason, Wait};
+
+use super::asked::{After, Asked, AskedLimit, Pairs};
+use crate::cli::Check;
+use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quota};
+use crate::service::Loaded;
+use crate::settings::StoreUrl;
+
+/// For people.
+pub(super) fn text(
+    check: &Check,
+    rules: &Loaded,
+    pairs: &Pairs<'_>,
+    asked: &[Asked<'_>],
+    terminal: &Terminal,
+) -> String {
+    let mut text = String::new();
+    match rules.domains().find(|domain| *domain.name == *check.domain) {
+        Some(domain) => {
+            let compat = if domain.compat_envoy { ", compat: envoy" } else { "" };
+            text.push_str(&format!(
+                "domain {} ({}{compat})\n",
+                terminal.paint(Tone::Title, &check.domain),
+                domain.file
+            ));
+        }
+        None => {
+            let known: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
+            let note = format!("no rules file has the domain `{}`; there is: {}\n", check.domain, known.join(", "));
+            text.push_str(&terminal.paint(Tone::Warn, &note));
+        }
+    }
+    for (number, entries) in pairs.iter().enumerate() {
+        text.push('\n');
+        let left_out = |limit: &Limit| is_left_out(asked, number, limit);
+        descriptor(&mut text, check, rules, number, entries, &left_out, terminal);
+    }
+    text.push('\n');
+    text.push_str(&table(pairs.len() > 1, check.costs.len() > 1, asked).text(true, terminal));
+    let refused = asked.iter().filter(|asked| !asked.verdict.allowed).count();
+    let summary = match (asked.len(), refused) {
+        (1, _) => String::new(),
+        (all, 0) => format!("\nall {all} allowed\n"),
+        (all, refused) => format!("\n{} of {all} allowed, {refused} refused\n", all - refused),
+    };
+    text + &summary
+}
+
+fn descriptor(
+    text: &mut String,
+    check: &Check,
+    rules: &Loaded,
+    number: usize,
+    entries: &[(&str, &str)],
+    left_out: &dyn Fn(&Limit) -> bool,
+    terminal: &Terminal,
+) {
+    let shown: Vec<_> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    text.push_str(&format!("descriptor {}: {}\n", number + 1, terminal.paint(Tone::Title, &shown.join(", "))));
+    let steps = rules.explain(&check.domain, entries);
+    let mut table = Table::new(2);
+    for step in &steps {
+        let origin = step.origin.as_ref().map(ToString::to_string).unwrap_or_default();
+        let indent = "  ".repeat(step.level);
+        table.row([
+            (Tone::Plain, format!("{indent}{}={}", step.key, step.value)),
+            (Tone::Plain, how(step)),
+            (Tone::Plain, came_of(step)),
+            (Tone::Faint, origin),
+        ]);
+    }
+    text.push_str(&table.text(false, terminal));
+    let Some(rule) = rules.find(&check.domain, entries) else {
+        let outcome = if rules.denies_unmatched() { "refused (unmatched: deny)" } else { "allowed and not counted" };
+        text.push_str(&format!("  no rule matches: {outcome}\n"));
+        return;
+    };
+    text.push_str(&format!("  rule {} at {}{}\n", terminal.paint(Tone::Title, &rule.path), rule.origin, modes(rule)));
+    if rule.unlimited {
+        text.push_str("    unlimited: allowed and not counted\n");
+    } else if rule.limits.is_empty() {
+        text.push_str("    without a limit: allowed and not counted\n");
+    }
+    for (at, limit) in rule.limits.iter().enumerate() {
+        let left_out = if left_out(limit) { "; left out: another rule of this request replaces it" } else { "" };
+        text.push_str(&format!("    limit {}: {}{left_out}\n", limit_label(limit, at), quota(limit)));
+    }
+}
+
+/// Whether no question had this limit of the descriptor's rule: a limit of another rule `replaces` it.
+fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
+    let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
+    !asked.iter().any(|asked| asked.limits.iter().any(is_it))
+}
+
+fn how(step: &Step) -> String {
+    match &step.how {
+        How::Exact => "this key and value".to_owned(),
+        How::Wildcard(pattern) => format!("wildcard {pattern}"),
+        How::KeyAlone => "the key, any value".to_owned(),
+        How::Nothing => "nothing fits".to_owned(),
+    }
+}
+
+fn came_of(step: &Step) -> String {
+    let text = match step.outcome {
+        Outcome::WentDeeper => "then below it",
+        Outcome::WentBack => "but nothing below it: back up",
+        Outcome::Matched => "matched",
+        Outcome::Failed if step.how != How::Nothing => "the rule ends here, the descriptor goes on",
+        Outcome::Failed => "no rule",
+    };
+    text.to_owned()
+}
+
+fn modes(rule: &Rule) -> String {
+    let modes = [(rule.shadow_mode, "shadow: never refuses"), (rule.quota_mode, "quota mode")];
+    modes.iter().filter(|(on, _)| *on).map(|(_, mode)| format!(", {mode}")).collect()
+}
+
+fn table(several: bool, costs: bool, asked: &[Asked<'_>]) -> Table {
+    let mut table = Table::new(0);
+    let titles = ["at", "answer", "limit", "says", "left", "retry after", "reset after", "delay"];
+    table.row(titles.map(|title| (Tone::Faint, title.to_owned())));
+    for asked in asked {
+        let (tone, answer) = match asked.verdict.allowed {
+            true => (Tone::Good, "allowed"),
+            false => (Tone::Bad, "refused"),
+        };
+        let when = match costs {
+            true => format!("{}, cost {}", duration(asked.at), asked.cost),
+            false => duration(asked.at),
+        };
+        let head = [(Tone::Plain, when), (tone, answer.to_owned())];
+        let blank = [const { (Tone::Plain, String::new()) }; 2];
+        if asked.limits.is_empty() {
+            table.row(head.clone());
+        }
+        for (row, limit) in asked.limits.iter().enumerate() {
+            let head = if row == 0 { head.clone() } else { blank.clone() };
+            table.row(head.into_iter().chain(limit_cells(several, limit)));
+        }
+    }
+    table
+}
+
+fn limit_cells(several: bool, asked: &AskedLimit<'_>) -> [(Tone, String); 6] {
+    let decision = &asked.decision;
+    let mut label = limit_label(asked.limit, asked.number);
+    if several {
+        label = format!("{}: {label}", asked.descriptor + 1);
+    }
+    let (tone, says) = says(decision);
+    let left = format!("{} -> {} of {}", asked.before.remaining, asked.after.remaining, decision.limit);
+    [
+        (Tone::Plain, label),
+        (tone, says.to_owned()),
+        (Tone::Plain, left),
+        (Tone::Plain, if decision.allowed { "-".to_owned() } else { wait(decision.retry_after) }),
+        (Tone::Plain, asked.after.reset_after_ns.map_or_else(|| "-".to_owned(), nanos)),
+        (Tone::Plain, if decision.delay_ns == 0 { "-".to_owned() } else { nanos(decision.delay_ns) }),
+    ]
+}
+
+fn says(decision: &Decision) -> (Tone, &'static str) {
+    match decision.reason {
+        _ if decision.soft_over => (Tone::Warn, "yes, over the soft limit"),
+        _ if decision.allowed && decision.delay_ns > 0 => (Tone::Good, "yes, after the delay"),
+        _ if decision.allowed => (Tone::Good, "yes"),
+        Reason::CostAboveCapacity => (Tone::Bad, "never: the cost is above the capacity"),
+        Reason::Penalty => (Tone::Bad, "no: penalty"),
+        Reason::WaitTooLong => (Tone::Bad, "no: longer than --wait"),
+        Reason::StoreFull => (Tone::Bad, "no: the store is full"),
+        Reason::LeaseExpired => (Tone::Bad, "no: the lease is gone"),
+        Reason::Unsupported => (Tone::Bad, "no: not with this algorithm"),
+        Reason::StoreFailed => (Tone::Bad, "no: the store failed"),
+        Reason::Exceeded | Reason::Fits | Reason::NotAsked => (Tone::Bad, "no: used up"),
+        _ => (Tone::Bad, "no"),
+    }
+}
+
+fn wait(wait: Wait) -> String {
+    match wait {
+        Wait::After(ns) => nanos(ns),
+        Wait::Unknown => "unknown".to_owned(),
+        Wait::Never => "never".to_owned(),
+    }
+}
+
+fn nanos(ns: u64) -> String {
+    duration(Duration::from_nanos(ns))
+}
+
+/// For programs: one object; times in nanoseconds, null where there is none to tell.
+pub(super) fn json(
+    check: &Check,
+    rules: &Rules,
+    pairs: &Pairs<'_>,
+    asked: &[Asked<'_>],
+    url: Option<&StoreUrl>,
+) -> Value {
+    let numbered = pairs.iter().enumerate();
+    let descriptors: Vec<_> = numbered
+        .map(|(number, entries)| descriptor_json(check, rules, entries, &|limit| is_left_out(asked, number, limit)))
+        .collect();
+    let asked: Vec<_> = asked.iter().map(asked_json).collect();
+    json!({
+        "domain": check.domain,
+        "costs": check.costs,
+        "store": url.map(ToString::to_string),
+        "takes": url.is_none() || check.takes,
+        "descriptors": descriptors,
+        "asked": asked,
+    })
+}
+
+fn descriptor_json(check: &Check, rules: &Rules, entries: &[(&str, &str)], left_out: &dyn Fn(&Limit) -> bool) -> Value {
+    let steps: Vec<_> = rules.explain(&check.domain, entries).iter().map(step_json).collect();
+    let rule = rules.find(&check.domain, entries).map(|rule| {
+        let limits: Vec<_> = rule.limits.iter().map(|limit| limit_json(limit, left_out(limit))).collect();
+        json!({
+            "path": &*rule.path,
+            "origin": rule.origin.to_string(),
+            "unlimited": rule.unlimited,
+            "shadow_mode": rule.shadow_mode,
+            "quota_mode": rule.quota_mode,
+            "limits": limits,
+        })
+    });
+    json!({ "entries": entries, "steps": steps, "rule": rule })
+}
+
+fn step_json(step: &Step) -> Value {
+    let (how, pattern) = match &step.how {
+        How::Exact => ("exact", None),
+        How::Wildcard(pattern) => ("wildcard", Some(pattern)),
+        How::KeyAlone => ("key", None),
+        How::Nothing => ("nothing", None),
+    };
+    let outcome = match step.outcome {
+        Outcome::WentDeeper => "went_deeper",
+        Outcome::WentBack => "went_back",
+        Outcome::Matched => "matched",
+        Outcome::Failed => "failed",
+    };
+    json!({
+        "level": step.level,
+        "key": step.key,
+        "value": step.value,
+        "how": how,
+        "pattern": pattern,
+        "outcome": outcome,
+        "origin": step.origin.as_ref().map(ToString::to_string),
+    })
+}
+
+fn limit_json(limit: &Limit, is_left_out: bool) -> Value {
+    json!({
+        "name": limit.name.as_deref(),
+        "limit": limit.quota.limit(),
+        "window_ns": limit.quota.window_ns(),
+        "capacity": limit.quota.capacity(),
+        "algorithm": limit.quota.algorithm().as_str(),
+        "post_paid": limit.post_paid,
+        "replaced": is_left_out,
+    })
+}
+
+fn asked_json(asked: &Asked<'_>) -> Value {
+    let limits: Vec<_> = asked.limits.iter().map(asked_limit_json).collect();
+    json!({
+        "cost": asked.cost,
+        "at_ns": u64::try_from(asked.at.as_nanos()).unwrap_or(u64::MAX),
+        "allowed": asked.verdict.allowed,
+        "retry_after_ns": retry_json(asked.verdict.allowed, asked.verdict.retry_after),
+        "delay_ns": asked.verdict.delay_ns,
+        "limits": limits,
+    })
+}
+
+fn asked_limit_json(asked: &AskedLimit<'_>) -> Value {
+    let state = |seen: After| json!({ "remaining": seen.remaining, "reset_after_ns": seen.reset_after_ns });
+    let decision = &asked.decision;
+    json!({
+        "descriptor": asked.descriptor,
+        "limit": asked.number,
+        "name": asked.limit.name.as_deref(),
+        "allowed": decision.allowed,
+        "reason": decision.reason.as_str(),
+        "soft_over": decision.soft_over,
+        "capacity": decision.limit,
+        "before": state(After::from(&asked.before)),
+        "after": state(asked.after),
+        "retry_after_ns": retry_json(decision.allowed, decision.retry_after),
+        "delay_ns": decision.delay_ns,
+    })
+}
+
+fn retry_json(allowed: bool, wait: Wait) -> Value {
+    if allowed { Value::Null } else { json!(wait.nanos()) }
+}

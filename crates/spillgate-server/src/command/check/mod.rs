@@ -1,0 +1,270 @@
+//! `spillgate check`: asks rules without a server, on a clock that stands still in between, or in a shared store.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillgate::rules::{Action, Descriptor, Request};
+use spillgate::{
+    Algorithm, Clock, Decision, Fallback, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock, Time,
+    Verdict,
+};
+use spillgate_redis::Failure;
+
+mod asked;
+mod dry_run;
+mod explain;
+
+use crate::cli::{Check, Setting};
+use crate::command::open::{rule_checks, rules, settings, store};
+use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
+use crate::metrics::Metrics;
+use crate::service::{Backend, Loaded, Service, ServiceError, ServiceOptions, Shared};
+use crate::settings::{Grants, Settings, StoreUrl};
+use asked::{After, Asked, AskedLimit, Pairs, decided};
+
+pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
+    let checked = settings(check).map_err(wrong).and_then(|settings| match settings.store.url {
+        StoreUrl::Memory => on_own_clock(check, &settings, terminal),
+        StoreUrl::Shared(_) => in_store(check, &settings, terminal),
+    });
+    checked.unwrap_or_else(|(problems, code)| {
+        problems.print(check.json, terminal);
+        code
+    })
+}
+
+/// Why there is no answer, and the exit code for it.
+type Unanswered = (Problems, u8);
+
+fn wrong(problems: Problems) -> Unanswered {
+    (problems, EXIT_USAGE)
+}
+
+fn settings(check: &Check) -> Result<Settings, Problems> {
+    // Whoever says `--store memory` means to leave the settings of the fleet's store aside.
+    let is_memory = |(key, values): &Setting| key.path == "store.url" && values.iter().all(|value| value == "memory");
+    let read = match check.flags.iter().any(is_memory) {
+        true => settings::load_without_store,
+        false => settings::load,
+    };
+    Ok(read(check.config.as_deref(), &check.rules, &check.flags)?.settings)
+}
+
+/// On the service that a server would have, on a clock of our own.
+fn on_own_clock(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+    if check.takes {
+        let help = "name one with --store, or a settings file that does with --config";
+        return Err(wrong(Problem::new("--take is for a shared store, and this one is memory", help).into()));
+    }
+    let clock = ManualClock::at(Time::EPOCH);
+    let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
+    let service = service(settings, Limiter::with_clock(store, clock.clone())).map_err(wrong)?;
+    let set = |at: Duration| clock.set(Time::EPOCH.after(at));
+    answer(check, &service, &set, None, terminal)
+}
+
+/// On the store that a fleet shares, by its clock.
+fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+    if check.sets_clock {
+        let message = format!("--at sets a clock, and the store {} has its own", settings.store.url);
+        let help = "leave --at out; --store memory asks the rules alone, on a clock that can be set";
+        return Err(wrong(Problem::new(message, help).into()));
+    }
+    let limiter = shared_limiter(settings).map_err(|problem| wrong(problem.into()))?;
+    let service = service(settings, limiter).map_err(wrong)?;
+    rule_checks::check_for_store(settings, &service.rules()).map_err(wrong)?;
+    let in_turn = service.rules().domains().any(|domain| domain.compat_envoy && *domain.name == *check.domain);
+    if in_turn && check.descriptors.len() > 1 && !check.takes {
+        let message = format!(
+            "the domain `{}` has compat: envoy: each descriptor is charged before the next is asked, \
+             which nobody can tell without charging",
+            check.domain
+        );
+        return Err(wrong(Problem::new(message, "use --take, or ask one descriptor at a time").into()));
+    }
+    let code = answer(check, &service, &|_| {}, Some(settings), terminal)?;
+    if settings.store.key_secret_file.is_none() {
+        terminal.complain(store::NO_SECRET);
+    }
+    Ok(code)
+}
+
+/// A limiter for a command that asks a few questions and has time.
+fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
+    let mut settings = settings.clone();
+    settings.store.deny_cache = 0;
+    settings.store.deadline = settings.store.deadline.max(store::PATIENCE);
+    let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
+    let shared = Shared::new(store::redis_store(&settings, 1)?, fallback, settings.store.deadline);
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), store::key_hasher(&settings)?))
+}
+
+fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
+    let (rules, _) = rules::load(settings)?;
+    let options = ServiceOptions::from(settings);
+    Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
+}
+
+/// Asks and tells; `set` sets the clock to a time since its start, and `settings` say which store is asked.
+fn answer<C: Clock>(
+    check: &Check,
+    service: &Service<C>,
+    set: &dyn Fn(Duration),
+    settings: Option<&Settings>,
+    terminal: &mut Terminal,
+) -> Result<u8, Unanswered> {
+    let loaded = service.rules();
+    let pairs: Pairs<'_> = check
+        .descriptors
+        .iter()
+        .map(|entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect())
+        .collect();
+    let describe = |cost| {
+        let descriptor = |entries| Descriptor { entries, action: Action::Take(cost), limit: None };
+        (cost, pairs.iter().map(|entries| descriptor(&entries[..])).collect())
+    };
+    let questions: Vec<(u64, Vec<Descriptor<'_>>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
+    let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
+    if check.json {
+        terminal.json(&explain::json(check, &loaded, &pairs, &asked, settings.map(|it| &it.store.url)));
+    } else {
+        let text = explain::text(check, &loaded, &pairs, &asked, terminal);
+        terminal.print(&(store_line(check, settings.map(|it| &it.store.url), terminal) + &text));
+    }
+    Ok(if asked.iter().all(|asked| asked.verdict.allowed) { EXIT_OK } else { EXIT_DENIED })
+}
+
+fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
+    let Some(url) = url else { return String::new() };
+    let what = if check.takes { "taken from" } else { "looked at, nothing is taken (--take takes)" };
+    format!("store {}: {what}\n", terminal.paint(Tone::Title, &url.to_string()))
+}
+
+fn ask_all<'p, C: Clock>(
+    check: &'p Check,
+    service: &Service<C>,
+    set: &dyn Fn(Duration),
+    settings: Option<&Settings>,
+    loaded: &'p Loaded,
+    questions: &'p [(u64, Vec<Descriptor<'p>>)],
+) -> Result<Vec<Asked<'p>>, Unanswered> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let no_runtime = |error| Problem::new(format!("no runtime: {error}"), "free some memory");
+    let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
+    runtime.block_on(async {
+        if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
+            shared
+                .store()
+                .connected()
+                .await
+                .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
+        }
+        let mut asked = Vec::new();
+        let max_wait_ns = u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX);
+        let rounds = check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize));
+        for (at, (cost, descriptors)) in rounds.flat_map(|at| questions.iter().map(move |question| (at, question))) {
+            set(at);
+            let looks_only = settings.is_some() && !check.takes;
+            let request = Request { domain: &check.domain, descriptors, max_wait_ns };
+            let question = Question { at, cost: *cost, request, looks_only, releases: check.releases };
+            asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
+                ServiceError::Store(_) if settings.is_some() => {
+                    let help = "look for what is wrong with `spillgate doctor`";
+                    let why = service.limiter().store().shared().and_then(first_failure);
+                    let why = why.unwrap_or_else(|| error.to_string());
+                    (Problem::new(format!("the store did not decide: {why}"), help).into(), EXIT_UNAVAILABLE)
+                }
+                error => wrong(Problem::new(error.to_string(), mend(&error)).into()),
+            })?);
+        }
+        Ok(asked)
+    })
+}
+
+/// What the store said, which its callers are not told.
+fn first_failure(shared: &Shared) -> Option<String> {
+    Failure::ALL.into_iter().find_map(|class| Some(format!("{}: {}", class.name(), shared.take_detail(class)?)))
+}
+
+/// What helps against a question that was not judged.
+fn mend(error: &ServiceError) -> &'static str {
+    match error {
+        ServiceError::TooLarge { .. } => "ask less, or raise `limits` in the settings file (--config)",
+        _ => "name a domain of the rules with --domain, and what to count with --descriptor KEY=VALUE",
+    }
+}
+
+/// What is asked, and how.
+struct Question<'p> {
+    at: Duration,
+    cost: u64,
+    request: Request<'p>,
+    looks_only: bool,
+    releases: bool,
+}
+
+async fn ask<'p, C: Clock>(
+    service: &Service<C>,
+    loaded: &'p Loaded,
+    question: &Question<'p>,
+) -> Result<Asked<'p>, ServiceError> {
+    let request = &question.request;
+    let plan = service.plan(loaded, request, Grants::default())?;
+    let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
+    let before = one_by_one(service, &looks).await?;
+    let (verdict, decisions, after) = if question.looks_only {
+        let decisions = dry_run::decisions(service, &plan.hits, &before).await?;
+        let verdict = Verdict::of(&plan.hits, &decisions, service.limiter().now());
+        let after = dry_run::after(&plan.hits, &decisions, &before, verdict.allowed);
+        (verdict, decisions, after)
+    } else {
+        let answer = service.decide(loaded, request, Grants::default()).await?;
+        decided(answer.verdict.source)?;
+        let mut decisions = before.clone();
+        for (descriptor, planned) in plan.descriptors.iter().enumerate() {
+            for ((hit, _), judged) in planned.hits.iter().zip(answer.limits(descriptor)) {
+                decisions[*hit] = *judged.decision;
+            }
+        }
+        let after = one_by_one(service, &looks).await?;
+        if question.releases {
+            release(service, &plan.hits, &decisions).await?;
+        }
+        (answer.verdict, decisions, after.iter().map(After::from).collect())
+    };
+    let mut limits = Vec::new();
+    for (descriptor, planned) in plan.descriptors.iter().enumerate() {
+        for (hit, limit) in &planned.hits {
+            // In the rule: one that another rule replaces is missing among the hits.
+            let of_rule = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
+            let number = of_rule.unwrap_or(0);
+            let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
+            limits.push(AskedLimit { descriptor, number, limit, before, decision, after });
+        }
+    }
+    Ok(Asked { at: question.at, cost: question.cost, verdict, limits })
+}
+
+/// Releases the permits that were taken.
+async fn release<C: Clock>(service: &Service<C>, hits: &[Hit<'_>], decisions: &[Decision]) -> Result<(), ServiceError> {
+    let taken = hits.iter().zip(decisions).filter(|(hit, _)| hit.quota.algorithm() == Algorithm::Concurrency);
+    for (hit, decision) in taken {
+        if let (Op::Take { cost, .. }, receipt @ Some(_)) = (hit.op, decision.receipt) {
+            one_by_one(service, &[hit.with_op(Op::Refund { cost, receipt })]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The answers to each hit on its own, so that none is seen through another's question.
+async fn one_by_one<C: Clock>(service: &Service<C>, hits: &[Hit<'_>]) -> Result<Vec<Decision>, ServiceError> {
+    let mut seen = Vec::new();
+    for hit in hits {
+        let mut decision = [Decision::default()];
+        let verdict = service.limiter().decide(std::slice::from_ref(hit), &mut decision).await?;
+        decided(verdict.source)?;
+        seen.extend(decision);
+    }
+    Ok(seen)
+}

@@ -1,0 +1,71 @@
+//! Prints what the doctor found, for people or as JSON.
+
+use serde_json::json;
+
+use super::findings::Finding;
+use crate::cli::Doctor;
+use crate::command::terminal::{Table, Terminal, Tone, count};
+use crate::settings::Settings;
+
+/// The width of a line of help, in bytes.
+const HELP_WIDTH: usize = 90;
+
+pub(super) fn print(doctor: &Doctor, settings: &Settings, findings: &[Finding], terminal: &mut Terminal) {
+    let to_fix = findings.iter().filter(|finding| finding.is_to_fix()).count();
+    if doctor.json {
+        let all: Vec<_> = findings
+            .iter()
+            .map(|finding| {
+                json!({
+                    "server": finding.server,
+                    "what": finding.what,
+                    "grade": finding.grade.in_json(),
+                    "found": finding.found,
+                    "help": Some(&finding.help).filter(|help| !help.is_empty()),
+                })
+            })
+            .collect();
+        let store = settings.store.url.to_string();
+        terminal.json(&json!({ "ok": to_fix == 0, "store": store, "findings": all }));
+    } else {
+        let text = text(settings, findings, to_fix, terminal);
+        terminal.print(&text);
+    }
+}
+
+fn text(settings: &Settings, findings: &[Finding], to_fix: usize, terminal: &Terminal) -> String {
+    let mut text = format!("store {}\n", terminal.paint(Tone::Title, &settings.store.url.to_string()));
+    let mut table = Table::new(2);
+    for finding in findings {
+        let server = finding.server.clone().unwrap_or_default();
+        table.row([
+            (finding.grade.tone(), finding.grade.label().to_owned()),
+            (Tone::Faint, server),
+            (Tone::Plain, finding.what.to_owned()),
+            (Tone::Plain, finding.found.clone()),
+        ]);
+        for line in wrapped(&finding.help) {
+            let blank = || (Tone::Plain, String::new());
+            table.row([blank(), blank(), blank(), (Tone::Faint, line)]);
+        }
+    }
+    text.push_str(&table.text(false, terminal));
+    let summary = match to_fix {
+        0 => terminal.paint(Tone::Good, "all is well"),
+        to_fix => terminal.paint(Tone::Bad, &format!("{} to fix", count(to_fix, "thing"))),
+    };
+    text + &format!("\n{summary}\n")
+}
+
+/// The text in lines that a terminal has room for.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < HELP_WIDTH => line.extend([" ", word]),
+            Some(_) => lines.push(format!("   {word}")),
+            None => lines.push(format!("-> {word}")),
+        }
+    }
+    lines
+}

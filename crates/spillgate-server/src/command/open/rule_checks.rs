@@ -1,0 +1,183 @@
+//! Checks that a server with these settings can serve these rules.
+//!
+//! Rules and settings are each valid on their own, and may still not fit: a store that cannot count a limit, or a
+//! forward-auth request that no rule limits. Without these checks that would show only while requests are served.
+
+use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
+use spillgate::{OnStoreFailure, OpKind};
+use spillgate_redis::FixedWindow;
+
+use super::store;
+use crate::command::terminal::{Problem, Problems};
+use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource, nearest};
+
+/// What an error lists of what there is.
+const LISTED: usize = 5;
+
+/// Everything that is wrong between rules and settings, so that no such rules are put in force.
+pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
+    let mut found = uncounted_by_server(settings, rules);
+    found.extend(unlimited_forward_auth(settings, rules));
+    Problems::check(found)
+}
+
+/// What forward-auth asks and nothing limits: every request passes there, and nothing says so.
+fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
+    let auth = &settings.forward_auth;
+    let Some(domain) = &auth.domain else { return Vec::new() };
+    if !rules.has_domain(domain) {
+        let message = format!("no rules file has the domain `{domain}`, which `forward_auth.domain` asks");
+        let help = meant(domain, rules.domains().map(|domain| domain.name.to_string()), "the domains are");
+        return vec![Problem::new(message, help)];
+    }
+    let limiting =
+        || rules.rules().filter(|rule| *rule.domain == **domain && (rule.unlimited || !rule.limits.is_empty()));
+    let unlimited = auth.descriptors.iter().filter(|entries| !limiting().any(|rule| fits(rule, entries)));
+    let problem = unlimited.map(|entries| {
+        let path = entries.iter().map(written).collect::<Vec<_>>().join(" > ");
+        let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` asks");
+        let help = meant(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
+        Problem::new(message, help + "; to let it pass, write a rule for it with `rate_limit: {unlimited: true}`")
+    });
+    problem.collect()
+}
+
+/// Where the permits of a rule's concurrency limit are taken: a lease is released over HTTP alone.
+pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
+    let auth = &settings.forward_auth;
+    let by_forward_auth =
+        auth.domain.as_deref() == Some(&*rule.domain) && auth.descriptors.iter().any(|entries| fits(rule, entries));
+    match (settings.http.is_some(), settings.grpc.is_some()) {
+        (true, _) if by_forward_auth => Unreleased::Always,
+        (false, true) => Unreleased::Always,
+        (true, true) => Unreleased::Sometimes,
+        (_, false) => Unreleased::Never,
+    }
+}
+
+/// Whether some request can have these entries and match the rule.
+fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
+    let fits = |(step, entry): (&RuleStep, &EntrySource)| {
+        let value = match &entry.from {
+            ValueSource::Value(text) => step.fits(text),
+            ValueSource::ClientIp | ValueSource::Header(_) => true,
+        };
+        value && *step.key == *entry.key
+    };
+    rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
+}
+
+/// An entry as in the path of a rule.
+fn written(entry: &EntrySource) -> String {
+    match &entry.from {
+        ValueSource::Value(text) => format!("{}={text}", entry.key),
+        ValueSource::ClientIp | ValueSource::Header(_) => entry.key.clone(),
+    }
+}
+
+/// What was probably meant, or what there is.
+fn meant(written: &str, known: impl Iterator<Item = String>, there_is: &str) -> String {
+    let mut known: Vec<_> = known.collect();
+    known.sort();
+    known.dedup();
+    if let Some(near) = nearest(written, known.iter().map(String::as_str)) {
+        return format!("did you mean `{near}`?");
+    }
+    let more = if known.len() > LISTED { ", ..." } else { "" };
+    known.truncate(LISTED);
+    match known.is_empty() {
+        true => format!("{there_is}: nothing"),
+        false => format!("{there_is}: {}{more}", known.join(", ")),
+    }
+}
+
+/// What is wrong with rules on the shared store of the settings; nothing is on memory.
+pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
+    Problems::check(uncounted(settings, rules))
+}
+
+/// The same, and what is wrong with them for a server while the store fails.
+fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
+    let mut found = uncounted(settings, rules);
+    let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
+    let is_shared = settings.store.url != StoreUrl::Memory;
+    if let (true, None, Some(limit)) = (is_shared, settings.store.expected_nodes, limits(rules).find(local)) {
+        let message = format!(
+            "{}: while the store fails this limit is counted by each server for its share (on_store_failure: local), \
+             and nobody said how many servers there are",
+            origin(limit)
+        );
+        let help = "set `store.expected_nodes` to the most servers that share the store, or give the limit, or all of them \
+                    in the settings, `on_store_failure: allow`, `deny` or `error`";
+        found.push(Problem::new(message, help));
+    }
+    found
+}
+
+/// What the rules say that is of no use to the store of the settings: of each kind the first place.
+pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
+    if settings.store.url != StoreUrl::Memory {
+        return Vec::new();
+    }
+    let policy = limits(rules).find(|limit| limit.quota.on_store_failure() != OnStoreFailure::Local);
+    let slot = limits(rules).find(|limit| limit.slot_by.is_some());
+    let found = [("on_store_failure", policy), ("slot_by", slot)].into_iter();
+    let note = |(key, limit): (&str, Option<&Limit>)| {
+        Some(format!("{}: {key} has no effect while store.url is memory", origin(limit?)))
+    };
+    found.filter_map(note).collect()
+}
+
+fn limits(rules: &Rules) -> impl Iterator<Item = &Limit> {
+    rules.rules().flat_map(|rule| &rule.limits)
+}
+
+fn origin(limit: &Limit) -> String {
+    limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The limits that the shared store cannot count, or not as the rules name them.
+fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
+    if settings.store.url == StoreUrl::Memory {
+        return Vec::new();
+    }
+    let modes = store::modes(settings);
+    let supports = |limit: &Limit, kind| modes.supports(&limit.quota, kind);
+    let mut found = Vec::new();
+    for limit in limits(rules) {
+        let kinds = [OpKind::Peek, if limit.post_paid { OpKind::Force } else { OpKind::Take }];
+        if !kinds.iter().all(|kind| supports(limit, *kind)) {
+            found.push(uncountable(settings, limit));
+        }
+    }
+    // What INCREX counts cannot be charged by force, which scripts can.
+    let is_native = |limit: &&Limit| supports(limit, OpKind::Take) && !supports(limit, OpKind::Force);
+    let has_force = |limit: &&Limit| modes.scripts && limit.quota.supports(OpKind::Force);
+    for rule in rules.rules().filter(|rule| rule.limits.len() > 1) {
+        if let Some(limit) = rule.limits.iter().filter(has_force).find(is_native) {
+            let message = format!(
+                "{}: with store.fixed_window: native this window has to be the only limit of its rule",
+                origin(limit)
+            );
+            let help =
+                "leave the rule this one limit, or the window `anchor: epoch`, or set `store.fixed_window: script`";
+            found.push(Problem::new(message, help));
+        }
+    }
+    found
+}
+
+fn uncountable(settings: &Settings, limit: &Limit) -> Problem {
+    let (place, algorithm) = (origin(limit), limit.quota.algorithm().as_str());
+    let message = format!("{place}: the store {} cannot count this {algorithm}", settings.store.url);
+    let is_native = settings.store.fixed_window == FixedWindow::Native && limit.post_paid;
+    let help = match settings.store.scripts {
+        false => {
+            "without scripts (store.scripts: off) only fixed windows are served, and none with `penalty`, `denied: \
+             charged` or `post_paid`: write such a one, or allow scripts"
+        }
+        true if is_native => "what is charged afterwards needs `store.fixed_window: script`",
+        true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",
+    };
+    Problem::new(message, help)
+}

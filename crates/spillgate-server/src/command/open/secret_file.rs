@@ -1,0 +1,47 @@
+//! Files that hold one secret.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use crate::command::terminal::Problem;
+
+/// No secret needs more.
+const MAX_BYTES: u64 = 4096;
+
+/// The bytes of a file that may hold a secret, without the line's end; `None` if it is empty or too long. `what` and
+/// `setting` name it in errors.
+pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Problem> {
+    let unread = |error: io::Error| {
+        let help = format!("check `{setting}` and the file's permissions");
+        Problem::new(format!("the {what} {} cannot be read: {error}", path.display()), help)
+    };
+    let mut bytes = Vec::new();
+    File::open(path).map_err(unread)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unread)?;
+    let text = bytes.trim_ascii_end();
+    let fits = bytes.len() as u64 <= MAX_BYTES && !text.is_empty();
+    Ok(fits.then(|| text.to_vec()))
+}
+
+/// Sixteen bytes written as 32 hexadecimal digits.
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<[u8; 16]> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == 32)?;
+    // A sign would pass as well.
+    let plain = text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| plain).map(u128::to_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_secret_is_32_digits_and_nothing_else() {
+        let digits = b"000102030405060708090a0B0c0D0e0f";
+        assert_eq!(hexadecimal(digits), Some(std::array::from_fn(|i| i as u8)));
+        for wrong in [&digits[1..], b"", b"+00102030405060708090a0B0c0D0e0f", b"g00102030405060708090a0B0c0D0e0f"] {
+            assert_eq!(hexadecimal(wrong), None);
+        }
+        assert_eq!(hexadecimal(&[&digits[..], b"0"].concat()), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! From a settings file, the environment and flags to the settings.
+//!
+//! It is apart from the `settings` module because that one reads no files and no environment.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::command::terminal::{Problem, Problems};
+use crate::settings::{Key, Resolved, SettingsFile, Sources, resolve};
+
+/// No settings file needs more. A larger file is probably something else.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The settings of a file, the environment and flags together. `arguments` are the rules files of the command line.
+pub(crate) fn load(
+    config: Option<&Path>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Resolved, Problems> {
+    resolved(sources(config, arguments, flags)?)
+}
+
+/// The same, for a command that does not connect to a store.
+pub(crate) fn load_without_store(
+    config: Option<&Path>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Resolved, Problems> {
+    resolved(Sources { asks_no_store: true, ..sources(config, arguments, flags)? })
+}
+
+fn sources(
+    config: Option<&Path>,
+    arguments: &[PathBuf],
+    flags: &[(&'static Key, Vec<String>)],
+) -> Result<Sources, Problems> {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    Ok(Sources {
+        file: config.map(settings_file).transpose()?,
+        environment: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
+        flags: flags.to_vec(),
+        arguments: arguments.to_vec(),
+        asks_no_store: false,
+    })
+}
+
+fn resolved(sources: Sources) -> Result<Resolved, Problems> {
+    resolve(&sources).map_err(|errors| Problems(errors.into_iter().map(|error| Box::new(error) as _).collect()))
+}
+
+fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {
+    let name = path.display().to_string();
+    let unread = |error: std::io::Error| {
+        Problem::new(
+            format!("the settings file {name} cannot be read: {error}"),
+            "check the path after --config and its permissions",
+        )
+    };
+    // This is checked before the file is opened: opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(unread)?.is_file() {
+        let help = "settings are read from a regular file: write them into one";
+        return Err(Problem::new(format!("the settings file {name} is not a regular file"), help));
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(unread)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unread)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let help = "is it a settings file? rules files are given as arguments or under `rules:`";
+        return Err(Problem::new(format!("the settings file {name} is larger than 1 MiB"), help));
+    }
+    Ok(SettingsFile { name, text })
+}

@@ -1,0 +1,10 @@
+//! `spillgate schema`: prints the JSON Schema of rules files.
+//!
+//! With it, an editor can complete and check a rules file while it is written.
+
+use super::terminal::{EXIT_OK, Terminal};
+
+pub(super) fn run(terminal: &mut Terminal) -> u8 {
+    terminal.print(spillgate::rules::SCHEMA);
+    EXIT_OK
+}

@@ -1,0 +1,115 @@
+//! What `serve` tells on standard output.
+
+use spillgate::rules::Rules;
+
+use crate::command::terminal::{Table, Terminal, Tone, count, thousands};
+use crate::settings::{KEYS, Listen, Origin, Resolved, Settings, StoreUrl};
+
+/// What was loaded, for people.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) files: usize,
+    pub(super) domains: Vec<String>,
+    pub(super) rules: usize,
+    pub(super) warnings: usize,
+}
+
+impl Loaded {
+    pub(super) fn of(rules: &Rules, files: usize) -> Loaded {
+        Loaded {
+            files,
+            domains: rules.domains().map(|domain| domain.name.to_string()).collect(),
+            rules: rules.rules().count(),
+            warnings: rules.warnings().iter().filter(|warning| !warning.is_note()).count(),
+        }
+    }
+
+    /// `2 files, 2 domains (api, web), 14 rules, 1 warning`.
+    fn text(&self) -> String {
+        const NAMED: usize = 5;
+        let mut names = self.domains[..self.domains.len().min(NAMED)].join(", ");
+        if self.domains.len() > NAMED {
+            names.push_str(", ...");
+        }
+        let (files, domains) = (count(self.files, "file"), count(self.domains.len(), "domain"));
+        let mut text = format!("{files}, {domains} ({names}), {}", count(self.rules, "rule"));
+        if self.warnings > 0 {
+            text.push_str(&format!(", {} (see `spillgate validate`)", count(self.warnings, "warning")));
+        }
+        text
+    }
+}
+
+/// Says that the server is there: where it listens, and what it loaded.
+pub(super) fn ready(
+    settings: &Settings,
+    listening: &[(&str, Listen)],
+    loaded: &Loaded,
+    json: bool,
+    terminal: &mut Terminal,
+) {
+    let version = env!("CARGO_PKG_VERSION");
+    if json {
+        let address = |wanted: &str| {
+            let found = listening.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, listen)| listen.to_string())
+        };
+        terminal.json(&serde_json::json!({
+            "version": version,
+            "pid": std::process::id(),
+            "http": address("http"),
+            "grpc": address("grpc"),
+            "admin": address("admin"),
+            "files": loaded.files,
+            "domains": loaded.domains,
+            "rules": loaded.rules,
+            "warnings": loaded.warnings,
+            "store": settings.store.url.to_string(),
+            "shadow": settings.shadow,
+        }));
+        return;
+    }
+    let mut table = Table::new(2);
+    let mut row = |tone, name: &str, text| table.row([(Tone::Faint, name.to_owned()), (tone, text)]);
+    for (name, listen) in listening {
+        row(Tone::Title, name, listen.to_string());
+    }
+    row(if loaded.warnings > 0 { Tone::Warn } else { Tone::Plain }, "rules", loaded.text());
+    row(Tone::Plain, "store", store(settings));
+    if settings.shadow {
+        row(Tone::Warn, "shadow", "on: every request is judged and counted, none is refused".to_owned());
+    }
+    let text = table.text(false, terminal);
+    let head = terminal.paint(Tone::Title, &format!("spillgate {version}"));
+    terminal.print(&format!("{head} is ready\n{text}"));
+}
+
+/// Where the counts are.
+fn store(settings: &Settings) -> String {
+    match (&settings.store.url, settings.store.expected_nodes) {
+        (StoreUrl::Memory, _) => format!("memory, {} keys at most", thousands(settings.memory.max_keys)),
+        (url, None) => url.to_string(),
+        (url, Some(nodes)) => format!("{url}, shared by {} at most", count(nodes as usize, "server")),
+    }
+}
+
+/// Every setting and who set it.
+pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal) {
+    let origins = &resolved.origins;
+    if json {
+        let value = |(origin, text): &(Origin, String)| serde_json::json!({"value": text, "from": origin.as_str()});
+        let all: serde_json::Map<_, _> = origins.iter().map(|(key, set)| ((*key).to_owned(), value(set))).collect();
+        terminal.json(&all.into());
+        return;
+    }
+    let mut table = Table::new(0);
+    for key in KEYS {
+        if let Some((origin, text)) = origins.get(key.path) {
+            let tone = if *origin == Origin::Default { Tone::Faint } else { Tone::Title };
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            table.row([(Tone::Plain, key.path.to_owned()), (tone, text), (Tone::Faint, origin.as_str().to_owned())]);
+        }
+    }
+    let text = table.text(false, terminal);
+    terminal.print(&text);
+}

@@ -1,0 +1,52 @@
+//! The limiter of the server, as the settings say: in memory, or on a shared store with a fallback in memory.
+
+use std::num::NonZeroU32;
+use std::thread;
+
+use spillgate::{Fallback, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, SystemClock};
+
+use super::snapshot;
+use super::snapshot_file::LockedFile;
+use crate::command::open::store;
+use crate::command::terminal::Problem;
+use crate::service::{Backend, Shared};
+use crate::settings::{Settings, StoreUrl};
+
+/// A limiter as the settings say; it is not connected yet.
+pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
+    let memory = MemoryOptions {
+        max_keys: settings.memory.max_keys,
+        max_heap_bytes: settings.memory.max_heap,
+        on_full: settings.memory.on_full,
+    };
+    if settings.store.url == StoreUrl::Memory {
+        return snapshot::limiter(memory, snapshot);
+    }
+    let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    // Each thread uses two: each worker, and who watches the store.
+    let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
+    let store = store::redis_store(settings, connections + 2)?;
+    let keys = store::key_hasher(settings)?;
+    if settings.store.key_secret_file.is_none() {
+        tracing::warn!(
+            "store.key_secret_file is not set: keys in the store are hashed with a constant that everybody knows, \
+             so that clients can choose keys that share a counter and make lease ids that pass for ours; \
+             `openssl rand -hex 16` makes a secret for the fleet"
+        );
+    }
+    if settings.store.tls.skip_name_check {
+        tracing::warn!(
+            "store.tls.skip_name_check is set: whoever has any certificate that store.tls.ca vouches for can pass for the \
+             store; store.tls.server_name asks for a name"
+        );
+    }
+    let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
+    if nodes.is_none() && settings.on_store_failure == OnStoreFailure::Local {
+        tracing::info!(
+            "store.expected_nodes is not set: while the store fails, limits that come with a call are counted whole here"
+        );
+    }
+    let fallback = Fallback::new(MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
+    let shared = Shared::new(store, fallback, settings.store.deadline);
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), keys))
+}

@@ -1,0 +1,198 @@
+//! `spillgate serve`: settings, rules, limiter, service, listeners; then signals until the end.
+
+mod banner;
+mod limiter;
+mod log;
+mod open_files;
+mod refusal_log;
+mod reload;
+mod rule_changes;
+mod signals;
+mod snapshot;
+mod snapshot_file;
+mod store_health;
+mod store_transitions;
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use spillgate::rules::Rules;
+
+use crate::admin::{self, AdminState};
+use crate::cli::Serve;
+use crate::command::open::{rule_checks, rules, secret_file, settings};
+use crate::command::terminal::{EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal};
+use crate::listener::{App, Server};
+use crate::metrics::Metrics;
+use crate::protocol::grpc::Grpc;
+use crate::protocol::http::{HttpOptions, HttpState};
+use crate::service::{Service, ServiceOptions};
+use crate::settings::{Listen, Settings};
+use banner::Loaded;
+use reload::Reloads;
+use signals::{HangUps, Signals};
+use snapshot::Saver;
+use snapshot_file::{LockedFile, SnapshotFile};
+
+/// Why there is no server.
+enum Failure {
+    /// What was asked is wrong.
+    Wrong(Problems),
+    /// It was right, and cannot be had.
+    Unserved(Problems),
+}
+
+pub(super) fn run(serve: &Serve, terminal: &mut Terminal) -> u8 {
+    let (problems, code) = match start(serve, terminal) {
+        Ok(code) => return code,
+        Err(Failure::Wrong(problems)) => (problems, EXIT_USAGE),
+        Err(Failure::Unserved(problems)) => (problems, EXIT_UNAVAILABLE),
+    };
+    problems.print(serve.json, terminal);
+    code
+}
+
+fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
+    let hang_ups = HangUps::new().map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let resolved = settings::load(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Wrong)?;
+    if serve.show_settings {
+        banner::settings(&resolved, serve.json, terminal);
+        return Ok(EXIT_OK);
+    }
+    let settings = resolved.settings.clone();
+    let (rules, files) = rules::load(&settings).map_err(Failure::Wrong)?;
+    let token = admin_token(&settings).map_err(|problem| Failure::Wrong(problem.into()))?;
+    log::start(&settings, terminal.err_colour());
+    open_files::allow(&settings);
+    let loaded = Loaded::of(&rules, files);
+    let file = snapshot_file(serve, &settings)?;
+    let service = service(&settings, rules, file.as_ref()).map_err(Failure::Wrong)?;
+    let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
+    let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
+    let signals = Signals::new(hang_ups).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let running = server.start().map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
+    let saver = Arc::new(saver.map_err(|error| unserved(Problem::no_resources(&error)))?);
+    let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved);
+    let reloads = reloads.map_err(|error| unserved(Problem::no_resources(&error)))?;
+    signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unserved)?;
+    store_health::start(&service).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    refusal_log::start(&service).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    banner::ready(&settings, &listening, &loaded, serve.json, terminal);
+    let ended = running.wait();
+    // Nobody asks any more: nothing is forgotten.
+    let kept = saver.finish();
+    service.rules().log_refusals();
+    match ended {
+        Ok(drained) if drained.connections_cut > 0 => {
+            tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");
+        }
+        Ok(_) => tracing::info!("drained"),
+        Err(died) => {
+            // Not one thread less: whoever restarts us has to see that we are gone.
+            tracing::error!("{died}");
+            return Ok(EXIT_UNAVAILABLE);
+        }
+    }
+    Ok(if kept { EXIT_OK } else { EXIT_UNAVAILABLE })
+}
+
+fn unserved(problem: Problem) -> Failure {
+    Failure::Unserved(problem.into())
+}
+
+/// The bearer token of the admin listener.
+fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
+    let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
+    let read = secret_file::read(path, "admin token", "admin_token_file")?;
+    let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
+    let token = token.ok_or_else(|| {
+        let help = "put one line of printable characters without spaces into it, 4 KiB at most, such as `openssl rand -hex 32` prints";
+        Problem::new(format!("{} holds no token", path.display()), help)
+    })?;
+    Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
+}
+
+/// The file for snapshots, and a lock on it.
+fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile>, Failure> {
+    let Some(path) = &settings.memory.snapshot.path else { return Ok(None) };
+    let read = settings.rules.iter().chain(&settings.admin_token_file).chain(&serve.config);
+    let file = SnapshotFile::find(path, read).map_err(|problem| Failure::Wrong(problem.into()))?;
+    file.lock().map(Some).map_err(unserved)
+}
+
+fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
+    let limiter = limiter::open(settings, file)?;
+    rule_checks::check_for_server(settings, &rules)?;
+    for note in rule_checks::notes(settings, &rules) {
+        tracing::info!("{note}");
+    }
+    let metrics = Metrics::with_rule_values(settings.limits.metric_values);
+    let options = ServiceOptions::from(settings);
+    Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(metrics))))
+}
+
+/// Binds all listeners; says where each listens.
+fn bind(
+    settings: &Settings,
+    service: &Arc<Service>,
+    token: Option<String>,
+    server: &mut Server,
+) -> Result<Vec<(&'static str, Listen)>, Problem> {
+    let unbuilt = |error: &dyn std::fmt::Display| Problem::new(error.to_string(), "correct the settings");
+    let mut listening = Vec::new();
+    let mut open = |name, listen: &Listen, app| -> Result<(), Problem> {
+        let address = server.bind(listen, app).map_err(|error| unbound(name, listen, &error))?;
+        listening.push((name, address));
+        Ok(())
+    };
+    if let Some(listen) = &settings.http {
+        let state = HttpState::new(Arc::clone(service), HttpOptions::from(settings)).map_err(|e| unbuilt(&e))?;
+        open("http", listen, App::Http(state))?;
+    }
+    if let Some(listen) = &settings.grpc {
+        let grpc = Grpc::new(Arc::clone(service), settings.allow.grpc, settings.limits.body);
+        open("grpc", listen, App::Grpc(grpc.map_err(|e| unbuilt(&e))?))?;
+    }
+    if let Some(listen) = &settings.admin {
+        let state = AdminState::new(Arc::clone(service), token.as_deref()).map_err(|e| unbuilt(&e))?;
+        open("admin", listen, App::Admin(admin::router(state)))?;
+    }
+    Ok(listening)
+}
+
+/// Why an address cannot be listened on, and what helps.
+fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Problem {
+    let choose = format!("choose another with --{name}");
+    let (why, help) = match (error.kind(), listen) {
+        (ErrorKind::AddrInUse, Listen::Tcp(address)) => {
+            let port = address.port();
+            (
+                "the address is in use".to_owned(),
+                format!("end what listens there (`ss -ltnp sport = :{port}` shows it), or {choose}"),
+            )
+        }
+        (ErrorKind::AddrInUse, Listen::Unix(_)) => {
+            ("another process listens there".to_owned(), format!("end it, or {choose}"))
+        }
+        (ErrorKind::AddrNotAvailable, _) => {
+            let help = format!("0.0.0.0 listens on every address there is; or {choose}");
+            ("this machine has no such address".to_owned(), help)
+        }
+        (ErrorKind::PermissionDenied, Listen::Tcp(_)) => {
+            let help = format!("ports below 1024 need CAP_NET_BIND_SERVICE; or {choose}");
+            ("no permission".to_owned(), help)
+        }
+        (ErrorKind::PermissionDenied, Listen::Unix(_)) => {
+            ("no permission".to_owned(), format!("make the folder writable for this user, or {choose}"))
+        }
+        (ErrorKind::NotFound, Listen::Unix(_)) => {
+            ("its folder does not exist".to_owned(), format!("create the folder, or {choose}"))
+        }
+        (ErrorKind::AlreadyExists, Listen::Unix(_)) => {
+            ("a file that is no socket stands there".to_owned(), format!("move the file away, or {choose}"))
+        }
+        _ => (error.to_string(), choose),
+    };
+    Problem::new(format!("{name} cannot listen on {listen}: {why}"), help)
+}

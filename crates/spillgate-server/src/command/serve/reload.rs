@@ -1,0 +1,178 @@
+//! SIGHUP: rules files are read again, all or none. That happens in threads of its own, and reading has a time limit,
+//! so that the end is heard whatever a file does.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use spillgate::rules::Rules;
+
+use super::banner::Loaded;
+use super::rule_changes::{limits_lost, log_lost_counts};
+use crate::cli::Serve;
+use crate::command::open::{rule_checks, rules, settings};
+use crate::command::terminal::{Problem, Problems};
+use crate::service::Service;
+use crate::settings::Resolved;
+
+/// Files that have not been read after this time are on a disk or a network that does not answer.
+const READ_WITHIN: Duration = Duration::from_secs(10);
+
+/// Asks for reloads.
+pub(super) struct Reloads(SyncSender<()>);
+
+impl Reloads {
+    /// Starts the thread that reloads. `serve` says where the files are, `resolved` what the server runs with.
+    pub(super) fn start(service: Arc<Service>, serve: Serve, resolved: Resolved) -> io::Result<Reloads> {
+        let (ask, asked) = sync_channel(1);
+        let mut reloader = Reloader { service, serve, resolved, reader: Reader::default() };
+        thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&asked))?;
+        Ok(Reloads(ask))
+    }
+
+    /// Returns at once. A reload that has not begun yet is as good as another one.
+    pub(super) fn ask(&self) {
+        let _ = self.0.try_send(());
+    }
+}
+
+struct Reloader {
+    service: Arc<Service>,
+    serve: Serve,
+    resolved: Resolved,
+    reader: Reader,
+}
+
+impl Reloader {
+    fn run(&mut self, asked: &Receiver<()>) {
+        while asked.recv().is_ok() {
+            // Whatever goes wrong, the rules in force stay.
+            let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
+            if !reloaded.unwrap_or(false) {
+                self.service.metrics().reload_failures.inc();
+                tracing::error!("the rules were not reloaded; those loaded before stay in force");
+            }
+        }
+    }
+
+    /// All files or none; says whether they are in force.
+    fn reload(&mut self) -> bool {
+        let (serve, paths) = (self.serve.clone(), self.resolved.settings.rules.clone());
+        let read = self.reader.read(READ_WITHIN, move || {
+            let settings =
+                serve.config.is_some().then(|| settings::load(serve.config.as_deref(), &serve.rules, &serve.flags));
+            (settings, rules::files(&paths))
+        });
+        let loaded = read.map_err(Problems::from).and_then(|(settings, files)| {
+            self.compare(settings);
+            let files = files?;
+            Ok((self.checked(rules::parse(&self.resolved.settings, &files)?)?, files.len()))
+        });
+        let (rules, files) = match loaded {
+            Ok(loaded) => loaded,
+            Err(problems) => {
+                problems.lines().for_each(|line| tracing::error!("{line}"));
+                return false;
+            }
+        };
+        log_lost_counts(&self.service.rules(), &rules);
+        let Loaded { domains, rules: count, warnings, .. } = Loaded::of(&rules, files);
+        self.service.replace_rules(rules);
+        let domains = domains.len();
+        tracing::info!(
+            files,
+            domains,
+            rules = count,
+            warnings,
+            "rules reloaded; the settings in force are those of the start"
+        );
+        true
+    }
+
+    /// The rules, if they can take the place of those in force.
+    fn checked(&self, rules: Rules) -> Result<Rules, Problems> {
+        rule_checks::check_for_server(&self.resolved.settings, &rules)?;
+        Problems::check(limits_lost(&self.service.rules(), &rules)).map(|()| rules)
+    }
+
+    /// Says what the settings file says by now and the server does not do.
+    fn compare(&self, later: Option<Result<Resolved, Problems>>) {
+        match later {
+            None => {}
+            Some(Ok(later)) => {
+                let changed = self.resolved.changed(&later);
+                if !changed.is_empty() {
+                    tracing::warn!(
+                        "settings changed and take effect at a restart, not at a reload: {}",
+                        changed.join(", ")
+                    );
+                }
+            }
+            Some(Err(problems)) => {
+                let file = self.serve.config.as_deref().unwrap_or(Path::new("")).display();
+                tracing::warn!("{file} is wrong by now: the server goes on, and would not start with it");
+                problems.lines().for_each(|line| tracing::warn!("{line}"));
+            }
+        }
+    }
+}
+
+/// Reads files with a time limit: one that never ends costs a thread, and no more than one.
+#[derive(Default)]
+struct Reader {
+    /// The last one that was too late.
+    late: Option<JoinHandle<()>>,
+}
+
+impl Reader {
+    fn read<T, F>(&mut self, within: Duration, work: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        const HELP: &str = "see whether the disk or network that the files are on answers, and send SIGHUP again";
+        if self.late.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Err(Problem::new("the files are still being read for a reload before this one", HELP));
+        }
+        let (send, result) = sync_channel(1);
+        let thread = thread::Builder::new().name("rules-reader".into()).spawn(move || drop(send.send(work())));
+        let thread = thread.map_err(|error| Problem::no_resources(&error))?;
+        result.recv_timeout(within).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                self.late = Some(thread);
+                Problem::new(format!("the files could not be read within {} s", within.as_secs()), HELP)
+            }
+            RecvTimeoutError::Disconnected => Problem::new("reading the files panicked", "see the panic above"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_never_read_to_their_end_cost_one_thread() {
+        let mut reader = Reader::default();
+        let (end, ended) = sync_channel::<()>(0);
+        let late = reader.read(Duration::from_millis(20), move || ended.recv());
+        assert!(late.expect_err("it never ends").to_string().contains("could not be read within"));
+        let next = reader.read(Duration::from_secs(30), || 1);
+        assert!(next.expect_err("it is still being read").to_string().contains("still being read"));
+        drop(end);
+        while reader.late.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            thread::yield_now();
+        }
+        assert_eq!(reader.read(Duration::from_secs(30), || 2).ok(), Some(2));
+    }
+
+    #[test]
+    fn a_reader_that_panics_is_an_error() {
+        let read = Reader::default().read(Duration::from_secs(30), || -> u8 { panic!("as this test wants it") });
+        assert!(read.expect_err("it panicked").to_string().contains("panicked"));
+    }
+}

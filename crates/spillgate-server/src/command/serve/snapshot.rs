@@ -1,0 +1,202 @@
+//! What was counted outlives the process: read before a port opens, written at intervals and at the end.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, SystemClock, Time};
+
+use super::snapshot_file::{LockedFile, unreadable};
+use crate::command::terminal::Problem;
+use crate::service::{Backend, Service};
+
+/// How often the log is told that snapshots fail.
+const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+/// Files that were no snapshots and are kept; none of them ever gives way to a newer one.
+const MOST_ASIDE: usize = 3;
+
+/// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. One that
+/// cannot be read is left where it is, and there is no limiter: it may be whole.
+pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
+    let clock = SystemClock::start();
+    let anew = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
+    let Some(LockedFile { path, .. }) = file else { return Ok(anew(clock)) };
+    let now = clock.now();
+    match MemoryStore::restored(options, now, path) {
+        Ok((store, keys, found)) => {
+            let age_ms = now.as_nanos().saturating_sub(found.taken_at.as_nanos()) / 1_000_000;
+            tracing::info!(entries = found.entries, stale = found.stale, age_ms, "counting on from the snapshot");
+            if found.left_out > 0 {
+                tracing::warn!(
+                    entries = found.left_out,
+                    "the snapshot has more than memory.max_keys and memory.max_heap allow: the rest counts anew"
+                );
+            }
+            Ok(Limiter::with_keys(Backend::Memory(store), clock, keys))
+        }
+        Err(SnapshotError::Io(error)) if error.kind() == ErrorKind::NotFound => {
+            tracing::info!("no snapshot yet: counts start anew");
+            Ok(anew(clock))
+        }
+        Err(SnapshotError::Io(error)) => Err(unreadable(path, &error)),
+        Err(error) => {
+            tracing::warn!("{}: {error}; counts start anew", path.display());
+            move_aside(path);
+            Ok(anew(clock))
+        }
+    }
+}
+
+/// So that the next snapshot does not take its place.
+fn move_aside(path: &Path) {
+    let names = (1..=MOST_ASIDE).map(|number| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if number == 1 { ".bad".to_owned() } else { format!(".bad.{number}") });
+        PathBuf::from(name)
+    });
+    let is_free = |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let Some(bad) = names.into_iter().find(is_free) else {
+        tracing::warn!("the next snapshot takes its place: {MOST_ASIDE} were moved aside before, and are kept");
+        return;
+    };
+    match fs::rename(path, &bad) {
+        Ok(()) => tracing::warn!("it was moved to {}", bad.display()),
+        Err(error) => tracing::warn!("it cannot be moved to {}: {error}", bad.display()),
+    }
+}
+
+/// A thread that writes snapshots.
+pub(super) struct Saver {
+    work: Mutex<Work>,
+}
+
+enum Work {
+    /// Told to end by closing the channel; says then whether the last snapshot was written.
+    Going(mpsc::Sender<()>, JoinHandle<bool>),
+    /// Whether all is kept that was to be kept.
+    Done(bool),
+}
+
+impl Saver {
+    pub(super) fn start(file: Option<LockedFile>, interval: Duration, service: &Arc<Service>) -> io::Result<Saver> {
+        let Some(file) = file else { return Ok(Saver { work: Mutex::new(Work::Done(true)) }) };
+        let (end, ended) = mpsc::channel();
+        let mut saving = Saving { file, write, service: Arc::clone(service), told: None };
+        let work = move || saving.until(&ended, interval);
+        let thread = thread::Builder::new().name("snapshot".into()).spawn(work)?;
+        Ok(Saver { work: Mutex::new(Work::Going(end, thread)) })
+    }
+
+    /// Writes the last snapshot, and returns when it is written, whoever asked for it; false if it cannot be.
+    pub(super) fn finish(&self) -> bool {
+        // Locked until then: who comes second waits as well.
+        let mut work = self.work.lock();
+        let kept = match mem::replace(&mut *work, Work::Done(false)) {
+            Work::Going(end, thread) => {
+                drop(end);
+                // Its panic was logged.
+                thread.join().unwrap_or(false)
+            }
+            Work::Done(kept) => kept,
+        };
+        *work = Work::Done(kept);
+        kept
+    }
+}
+
+type Write = fn(&Limiter<Backend>, Time, &Path) -> io::Result<Saved>;
+
+fn write(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
+    limiter.store().memory().save(limiter.keys(), now, path)
+}
+
+struct Saving {
+    file: LockedFile,
+    write: Write,
+    service: Arc<Service>,
+    /// When the log was last told of a failure.
+    told: Option<Time>,
+}
+
+impl Saving {
+    fn until(&mut self, ended: &mpsc::Receiver<()>, interval: Duration) -> bool {
+        while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            self.save(false);
+        }
+        self.save(true)
+    }
+
+    fn save(&mut self, last: bool) -> bool {
+        let (limiter, metrics) = (self.service.limiter(), self.service.metrics());
+        let begun = limiter.now();
+        // One that panics fails, as one that cannot write does: the next may succeed.
+        let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.file.path)));
+        match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
+            Ok(saved) => {
+                metrics.snapshots.inc();
+                metrics.snapshot_time.set(i64::try_from(begun.as_nanos() / SECOND_NS).unwrap_or(i64::MAX));
+                let took_ms = limiter.now().as_nanos().saturating_sub(begun.as_nanos()) / 1_000_000;
+                let (entries, bytes) = (saved.entries, saved.bytes);
+                if last {
+                    tracing::info!(entries, bytes, took_ms, "snapshot written: a restart forgets nothing");
+                } else {
+                    tracing::debug!(entries, bytes, took_ms, "snapshot written");
+                }
+                true
+            }
+            Err(error) => {
+                metrics.snapshot_failures.inc();
+                let since_ns = |told: Time| begun.as_nanos().saturating_sub(told.as_nanos());
+                if last || self.told.is_none_or(|told| since_ns(told) >= FAILURE_LOG_EVERY_NS) {
+                    self.told = Some(begun);
+                    let path = self.file.path.display();
+                    tracing::error!("the snapshot {path} cannot be written: {error}; a restart would forget more");
+                }
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spillgate::rules::{Rules, RulesFile};
+
+    use super::*;
+    use crate::command::serve::snapshot_file::SnapshotFile;
+    use crate::metrics::Metrics;
+    use crate::service::ServiceOptions;
+
+    fn panics_at_first(limiter: &Limiter<Backend>, now: Time, path: &Path) -> io::Result<Saved> {
+        assert!(fs::File::create_new(path).is_err(), "as this test wants it");
+        write(limiter, now, path)
+    }
+
+    #[test]
+    fn a_writer_that_panics_is_counted_and_writes_the_next() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("state");
+        let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
+        let rules = Rules::parse(&[RulesFile { name: "d.yaml".to_owned(), text }]).expect("valid");
+        let limiter = Limiter::new(Backend::Memory(MemoryStore::new(MemoryOptions::default())));
+        let metrics = Arc::new(Metrics::new());
+        let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
+        let file = SnapshotFile::find(&path, std::iter::empty()).and_then(SnapshotFile::lock).expect("a free file");
+        let mut saving = Saving { file, write: panics_at_first, service, told: None };
+        assert!(!saving.save(false));
+        assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));
+        assert!(saving.told.is_some(), "the log has it");
+        assert!(saving.save(true));
+        assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 1));
+        let options = MemoryOptions::default();
+        assert!(MemoryStore::restored(options, SystemClock::start().now(), &path).is_ok(), "the last is whole");
+    }
+}

@@ -1,0 +1,158 @@
+//! Looks after the shared store: keeps asking it, so that it is known whether it answers and that it does again, and
+//! tells the log, at most so often, what fails.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use spillgate_redis::{Circuit, Failed, Failure};
+use tokio::runtime::Builder;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::store_transitions::{Change, Changes, TELL_EVERY};
+use crate::service::{Service, Shared};
+
+/// How often a store that answered is asked.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+/// How often one that did not is tried; its breaker lets one question pass in 250 ms at most.
+const TRY_EVERY: Duration = Duration::from_millis(50);
+/// How long a connection is waited for, and then an answer.
+const PROBE_WITHIN: Duration = Duration::from_millis(250);
+/// Probes in a row without an answer, for each node, that make a store that answered one that does not: one may be lost
+/// to a short pause.
+const FAILED_PROBES: usize = 2;
+
+/// Starts the thread that looks after the store, if it is a shared one. It ends with the process.
+pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
+    if service.limiter().store().shared().is_none() {
+        return Ok(());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let service = Arc::clone(service);
+    let watch = move || {
+        runtime.block_on(async {
+            if let Some(shared) = service.limiter().store().shared() {
+                Watch::new(&service, shared).run().await;
+            }
+        });
+    };
+    thread::Builder::new().name("store-watch".into()).spawn(watch).map(drop)
+}
+
+struct Watch<'s> {
+    service: &'s Service,
+    shared: &'s Shared,
+    changes: Changes,
+    probes: u32,
+    told: [Told; Failure::ALL.len()],
+}
+
+/// What the log knows of a class.
+#[derive(Default)]
+struct Told {
+    failures: u64,
+    at: Option<Instant>,
+    /// What was said since, last.
+    detail: Option<String>,
+}
+
+impl<'s> Watch<'s> {
+    fn new(service: &'s Service, shared: &'s Shared) -> Watch<'s> {
+        let told = Failure::ALL.map(|_| Told::default());
+        Watch { service, shared, changes: Changes::default(), probes: 0, told }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let probed = self.probe().await;
+            let why = probed.as_ref().err().map(|failed| failed.class);
+            let recoveries = self.changes.recoveries;
+            let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
+            self.service.store_fails(why.filter(|_| !answers));
+            self.service.metrics().store.up.set(i64::from(answers));
+            self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
+            self.tell_change(probed);
+            self.tell_failures();
+            match why {
+                // An outage is seen when it begins.
+                None => drop(timeout(ASK_EVERY, self.shared.store().circuit_opened()).await),
+                Some(_) => sleep(TRY_EVERY).await,
+            }
+        }
+    }
+
+    /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
+    async fn probe(&mut self) -> Result<(), Failed> {
+        let store = self.shared.store();
+        // While requests are not asked, somebody is connecting already.
+        let patience = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
+        let connected = timeout(patience, store.connected()).await;
+        self.probes = self.probes.wrapping_add(1);
+        let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
+        // One of a cluster decides some probes, and goes on being probed: it is one no longer when it sends none elsewhere.
+        // Where there is no connection, or not to each node of a cluster, the probe says it.
+        if let Ok(Err(failed)) = connected
+            && failed.class == Failure::Moved
+        {
+            return Err(failed);
+        }
+        probed.map(drop).map_err(|failed| match failed.class {
+            Failure::Open | Failure::Disconnected | Failure::Unasked => store.trouble().unwrap_or(failed),
+            _ => failed,
+        })
+    }
+
+    /// How many probes in a row may fail before a store that answered is one that does not: the first one, once requests are
+    /// not asked any more. A cluster answers while some of its nodes do: most requests are decided then, and the rest would
+    /// fare no better elsewhere.
+    fn patience(&self) -> usize {
+        let store = self.shared.store();
+        match store.circuit() {
+            _ if store.is_down() => 1,
+            Circuit::Closed => FAILED_PROBES * store.nodes().len(),
+            Circuit::Open | Circuit::HalfOpen => usize::MAX,
+        }
+    }
+
+    fn tell_change(&mut self, probed: Result<(), Failed>) {
+        let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
+        let why = probed.err().map(|failed| format!("{} ({failed})", failed.class.explained())).unwrap_or_default();
+        // What came and went meanwhile had no line of its own.
+        let more = if changes > 1 {
+            format!(" (this has changed {changes} times since the last line)")
+        } else {
+            String::new()
+        };
+        match (answers, after) {
+            (true, None) => tracing::info!("the store answers"),
+            (true, Some(after)) => {
+                tracing::info!("the store decides again after {:.1} s{more}", after.as_secs_f64());
+            }
+            (false, None) => tracing::warn!(
+                "the store cannot be reached yet: {why}; limits are answered by their on_store_failure until it can, \
+                 and it is tried again all the time"
+            ),
+            (false, Some(_)) => tracing::warn!(
+                "the store does not answer: {why}; limits are answered by their on_store_failure until it does{more}"
+            ),
+        }
+    }
+
+    fn tell_failures(&mut self) {
+        // A cause comes before what follows from it.
+        let (consequences, causes): (Vec<_>, Vec<_>) =
+            self.told.iter_mut().zip(Failure::ALL).partition(|(_, class)| class.is_consequence());
+        for (told, class) in causes.into_iter().chain(consequences) {
+            let failures = self.shared.failures(class);
+            told.detail = self.shared.take_detail(class).or(told.detail.take());
+            if failures == told.failures || told.at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
+                continue;
+            }
+            let (requests, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
+            *told = Told { failures, at: Some(Instant::now()), detail: None };
+            let why = class.explained();
+            tracing::warn!(requests, class = class.name(), detail, "the store did not decide: {why}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The exit codes of the program.
+//!
+//! Scripts and service managers act on them, so they are a contract: see "Exit codes" in `--help`.
+
+/// Success. For `check`: every question was allowed. For `doctor`: nothing to fix.
+pub const EXIT_OK: u8 = 0;
+/// The command ran and its answer is no.
+pub const EXIT_DENIED: u8 = 1;
+/// The command line, a setting or a rule is wrong.
+pub const EXIT_USAGE: u8 = 2;
+/// The request was valid, but the server or the store is not available.
+pub const EXIT_UNAVAILABLE: u8 = 3;

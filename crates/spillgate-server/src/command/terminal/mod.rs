@@ -1,0 +1,109 @@
+//! What the commands print, and whether in colour.
+//!
+//! All output goes through here, so that `NO_COLOR`, pipes and `--json` are respected everywhere.
+
+mod exit;
+mod format;
+mod problem;
+mod table;
+
+pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
+pub(crate) use format::{count, duration, limit_label, quota, thousands};
+pub(crate) use problem::{Problem, Problems, diagnostic_json, one_line};
+pub(crate) use table::Table;
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+
+use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+
+/// What a piece of text is about; decides its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Plain,
+    Title,
+    Faint,
+    Good,
+    Bad,
+    Warn,
+}
+
+/// Standard output and error.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    out_colour: bool,
+    err_colour: bool,
+}
+
+impl Terminal {
+    pub(crate) fn new() -> Terminal {
+        let variable = |name| std::env::var(name).unwrap_or_default();
+        let wanted = wants_colour(&variable("NO_COLOR"), &variable("TERM"));
+        Terminal { out_colour: wanted && io::stdout().is_terminal(), err_colour: wanted && io::stderr().is_terminal() }
+    }
+
+    /// Whether standard error takes colours.
+    pub(crate) const fn err_colour(&self) -> bool {
+        self.err_colour
+    }
+
+    /// Text for standard output, coloured if that is a terminal that wants it.
+    pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Title => "1",
+            Tone::Faint => "2",
+            Tone::Good => "32",
+            Tone::Bad => "1;31",
+            Tone::Warn => "33",
+        };
+        if self.out_colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Prints to standard output. A reader that went away is no error of ours.
+    pub(crate) fn print(&mut self, text: &str) {
+        let mut out = io::stdout().lock();
+        drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+    }
+
+    /// Prints a line of JSON to standard output.
+    pub(crate) fn json(&mut self, value: &serde_json::Value) {
+        self.print(&format!("{value}\n"));
+    }
+
+    /// Prints what is wrong, with its line and its mend, to standard error.
+    pub(crate) fn report(&mut self, diagnostic: &dyn Diagnostic) {
+        let theme = if self.err_colour { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
+        let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_width(110);
+        let mut text = String::new();
+        if handler.render_report(&mut text, diagnostic).is_err() {
+            let _ = write!(text, "{diagnostic}");
+        }
+        self.complain(text.trim_end());
+    }
+
+    /// Prints a line to standard error.
+    pub(crate) fn complain(&mut self, text: &str) {
+        let mut err = io::stderr().lock();
+        drop(err.write_all(text.as_bytes()).and_then(|()| err.write_all(b"\n")));
+    }
+}
+
+/// What the environment says of colours; no-color.org asks for any value but the empty one.
+fn wants_colour(no_color: &str, term: &str) -> bool {
+    no_color.is_empty() && term != "dumb"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_that_want_it() {
+        assert!(wants_colour("", "xterm") && wants_colour("", ""));
+        assert!(!wants_colour("1", "xterm") && !wants_colour("", "dumb"));
+        let painted = |out_colour| Terminal { out_colour, err_colour: false }.paint(Tone::Good, "yes");
+        assert_eq!(painted(true), "\x1b[32myes\x1b[0m");
+        assert_eq!(painted(false), "yes");
+    }
+}

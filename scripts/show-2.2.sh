@@ -1,8 +1,0 @@
-#!/usr/bin/env bash
-# Bytes a key, all in, of spillgate and governor at 1 to 20 million keys, each in a process of its own.
-# Prints markdown for bench/RESULTS.md. Arguments go to `inprocess memory`: scripts/show-2.2.sh --keys 1000000
-set -euo pipefail
-cd "$(dirname "$0")/.."
-
-cargo build --release --quiet --manifest-path bench/Cargo.toml -p inprocess
-exec bench/target/release/inprocess memory "$@"

@@ -1,8 +1,0 @@
-#!/usr/bin/env bash
-# The slowest batch of decisions while a store grows to 20 million keys and while they expire.
-# Prints markdown for bench/RESULTS.md. Arguments go to `inprocess growth`: scripts/show-2.3.sh --keys 5000000
-set -euo pipefail
-cd "$(dirname "$0")/.."
-
-cargo build --release --quiet --manifest-path bench/Cargo.toml -p inprocess
-exec bench/target/release/inprocess growth "$@"

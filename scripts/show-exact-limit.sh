@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Exactly the limit is admitted on one key, however many ask: four processes of 64 tasks with the library, two servers
+# over gRPC, and a cluster of six nodes, where the limits of one request are in several slots. Prints a table of the tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+source scripts/tests_table.sh
+scripts/setup.sh
+tests_table "Four processes, one Redis" --package spillgate-redis --test exactness -- \
+  four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit
+tests_table "A cluster of six nodes" --package spillgate-redis --test topology -- \
+  a_key_is_admitted_exactly_its_limit_however_many_ask many_tasks_on_several_slots_are_never_admitted_above_a_limit
+tests_table "Two servers, one Redis" --package spillgate-server --test store -- \
+  two_servers_admit_together_what_one_would

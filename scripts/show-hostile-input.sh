@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Hostile input to every parser and to the real server: no panic, no hang, and honest clients are still served.
+# Takes as long as in CI; `make soak` takes longer. Prints a table of the tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+source scripts/tests_table.sh
+tests_table "Hostile rules files" --package spillgate --test rules_hostile
+tests_table "Hostile settings" --package spillgate-server --lib -- settings
+tests_table "Random HTTP requests" --package spillgate-server --test http -- random
+tests_table "Hostile gRPC clients" --package spillgate-server --test grpc -- hostile
+tests_table "Hostile connections to the real server" --package spillgate-server --test hostile

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# A Python client that shares no code with spillgate calls the real server through published gRPC stubs.
+# Prints a table of the tests, and a line for each case.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+source scripts/tests_table.sh
+scripts/setup.sh
+tests_table "Answers to an independent Python client" --package spillgate-server --test python_client

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Bytes per key in Redis, everything included, for each algorithm at 10,000 keys. It fails if a key, a name or a state is
+# larger than its bound. Prints markdown for bench/RESULTS.md.
+# Arguments go to `on-redis bytes`: scripts/show-redis-bytes-per-key.sh --keys 100000
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo build --release --quiet --manifest-path bench/Cargo.toml -p on-redis
+exec bench/target/release/on-redis bytes "$@"

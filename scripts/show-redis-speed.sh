@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Decisions per second on Redis, in one run, with Redis commands and bytes per decision:
+# * the library against redis-benchmark that runs the same script;
+# * spillgate's gRPC against a server that makes one call of the same script for each request;
+# * a refused hot key against an allowed one. It fails if a refusal sends anything to Redis.
+# Prints markdown for bench/RESULTS.md. Arguments go to all of them: scripts/show-redis-speed.sh --repetitions 9
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+for program in taskset redis-server redis-benchmark; do
+    command -v "$program" >/dev/null || { echo "$program is missing: scripts/setup.sh installs it" >&2; exit 1; }
+done
+if [ "$(nproc)" -lt 2 ]; then
+    echo "two cores are needed: one for the server, one for the client" >&2
+    exit 1
+fi
+
+cargo build --release --quiet -p spillgate-server
+cargo build --release --quiet --manifest-path bench/Cargo.toml -p on-redis -p compare -p limits -p loadgen
+cd bench
+target/release/on-redis speed "$@"
+for concurrency in 64 256; do
+    target/release/bench shared --concurrency "$concurrency" "$@"
+done
+target/release/on-redis cached "$@"

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# The slowest batch of decisions while a store grows to 20 million keys, and while they expire; against governor.
+# Prints markdown for bench/RESULTS.md. Arguments go to `inprocess growth`: scripts/show-slowest-batch.sh --keys 5000000
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo build --release --quiet --manifest-path bench/Cargo.toml -p inprocess
+exec bench/target/release/inprocess growth "$@"

@@ -1,0 +1,33 @@
+# Prints the results of tests as a table, for scripts whose claim is held by tests. To be sourced.
+#
+# tests_table TITLE [OPTIONS OF CARGO TEST] [-- FILTER...]
+# One row for each test: its name says what it checks. What a test prints follows the table. It fails if a test fails, or
+# if a filter finds no test.
+tests_table() {
+  local title=$1 log options=() filters=() filter
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  [ $# -eq 0 ] || shift
+  filters=("$@")
+  log=$(mktemp)
+  if ! cargo test --locked "${options[@]}" -- --show-output "${filters[@]}" >"$log"; then
+    cat "$log" >&2
+    rm "$log"
+    return 1
+  fi
+  for filter in "" "${filters[@]}"; do
+    if ! grep -q "^test .*$filter.* ok$" "$log"; then
+      echo "no test has the name '$filter'" >&2
+      rm "$log"
+      return 1
+    fi
+  done
+  printf '\n### %s\n\n| what is checked, one test a row | result |\n|---|---|\n' "$title"
+  awk '/^test .* ok$/ { name = $2; gsub("::", ": ", name); gsub("_", " ", name); print "| " name " | passed |" }' "$log"
+  awk '/^---- .* stdout ----$/ { name = $2; print ""; print "What `" name "` printed:"; print ""; shown = 1; next }
+    /^(successes|failures):$/ { shown = 0 } shown && NF { print "    " $0 }' "$log"
+  rm "$log"
+}
