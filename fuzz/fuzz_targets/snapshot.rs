@@ -260,7 +260,7 @@ fuzz_target!(|input: Input| {
     let saved = store.save(&hasher, now, path).expect("saved again");
     let (again, _, report) = MemoryStore::restored(OPTIONS, now, path).expect("what was saved is whole");
     fs::remove_file(path).expect("removed");
-    assert_eq!((again.len(), report.stale, report.left_out), (saved.entries, 0, 0));
+    assert_eq!((again.len(), report.expired, report.left_out), (saved.entries, 0, 0));
     let receipt = Receipt::new(Time::from_nanos(input.receipt.0.number()), input.receipt.1.number());
     let refund = Op::Refund { cost: 1, receipt: Some(receipt) };
     for op in [Op::Peek, Op::Renew { receipt }, refund, Op::Force { cost: u64::MAX }] {

@@ -161,7 +161,8 @@ fn bad_files_are_told_and_three_are_kept_aside() {
     let whole = fs::read(served.path()).expect("a snapshot");
     let mut newer = whole.clone();
     newer[16] += 1;
-    let (damaged, foreign, other) = ("the snapshot is damaged", "the file is no snapshot", "the snapshot has format 3");
+    let (damaged, foreign, other) =
+        ("the snapshot is damaged", "the file is not a snapshot", "the snapshot has format 3");
     let moved = "it was moved to";
     let files: [(&[u8], &str, &str); 4] = [
         (&whole[..whole.len() - 1], damaged, moved),

@@ -1,4 +1,6 @@
-//! Where time comes from: the only file that reads it.
+//! The clock that decisions use.
+//!
+//! Only this file reads the time of the system for a decision. Every decision can therefore be tested at a chosen time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -6,38 +8,49 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use spillgate_core::Time;
 
-/// A source of time. Tests own theirs ([`ManualClock`]).
+/// A source of time. [`SystemClock`] is the real one, and [`ManualClock`] is for tests.
 pub trait Clock: Send + Sync {
-    /// The time now. May step back a little between two calls; decisions stand that.
+    /// The time now. It may be a little earlier than at the last call; decisions tolerate that.
     fn now(&self) -> Time;
 }
 
-/// How often the wall clock is looked at.
+/// The time between two readings of the wall clock.
 const SYNC_EVERY_NS: u64 = 10_000_000;
-/// A difference from the wall clock above this is a step and is followed at once.
+/// A larger difference from the wall clock is a step. The clock follows a step at once.
 const STEP_NS: i64 = 1_000_000_000;
-/// A smaller one is slewed at this many parts per million.
+/// The clock corrects a smaller difference slowly: by this many parts per million of the elapsed time.
 const SLEW_PPM: u64 = 500;
 
-/// Wall time at the start plus monotonic time, drawn toward wall time by at most 500 ppm.
+/// The clock of a running program: monotonic time, slowly corrected toward wall time.
 ///
-/// A wall clock that is more than a second away was set or slept through: that is logged and
-/// followed at once. What a step does to limits: forward by J gives a bucket at most
-/// min(B, J/T) tokens for nothing, backward by J refuses too much for at most J.
+/// The correction is at most 500 ppm. If the wall clock differs by more than a second, it was set, or the machine was
+/// suspended. The clock then logs that and follows the wall clock at once.
+///
+/// A step changes what limits admit. After a step forward by J, a token bucket with depth B and one token per T admits at
+/// most min(B, J/T) tokens too many. After a step backward by J, a key may be refused for up to J too long.
+///
+/// ```
+/// use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
+///
+/// let clock = SystemClock::start();
+/// let started = clock.now();
+/// let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
+/// # let _ = (started, limiter);
+/// ```
 #[derive(Debug)]
 pub struct SystemClock {
-    /// The processor's own counter where it can be trusted, else the system's monotonic clock.
+    /// The counter of the processor if it is reliable, else the monotonic clock of the system.
     counter: quanta::Clock,
-    /// What the counter read at the start.
+    /// The value of the counter at the start.
     origin: u64,
-    /// Wall time minus time since `origin`, in nanoseconds.
+    /// Wall time minus the time since `origin`, in nanoseconds.
     offset_ns: AtomicI64,
-    /// When the wall clock was last looked at, in nanoseconds since `origin`.
+    /// The time of the last reading of the wall clock, in nanoseconds since `origin`.
     synced_ns: AtomicU64,
 }
 
 impl SystemClock {
-    /// A clock that agrees with the wall clock now.
+    /// Starts a clock that agrees with the wall clock now.
     #[must_use]
     pub fn start() -> SystemClock {
         let counter = quanta::Clock::new();
@@ -45,7 +58,7 @@ impl SystemClock {
         SystemClock { counter, origin, offset_ns: AtomicI64::new(wall_ns()), synced_ns: AtomicU64::new(0) }
     }
 
-    /// Draws the offset toward wall time; one caller at a time does it.
+    /// Corrects the offset toward wall time. If several threads call this at once, only one does it.
     #[cold]
     fn sync(&self, mono_ns: u64, synced_ns: u64) {
         if self.synced_ns.compare_exchange(synced_ns, mono_ns, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -57,7 +70,8 @@ impl SystemClock {
         if step.abs() > STEP_NS {
             tracing::warn!(step_ms = step / 1_000_000, "the wall clock was set; following it");
         }
-        // Not added: whoever was held up here would follow a step that another has followed since.
+        // The offset is stored, not added to. A thread that was delayed here would otherwise follow a step that another
+        // thread has followed already.
         self.offset_ns.store(offset + step, Ordering::Relaxed);
     }
 }
@@ -80,7 +94,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// How far to move toward a wall clock that is `drift` ahead, after `elapsed_ns`.
+/// The correction toward a wall clock that is `drift` ahead, after `elapsed_ns`. All values are in nanoseconds.
 fn correction_ns(drift: i64, elapsed_ns: u64) -> i64 {
     if drift.abs() > STEP_NS {
         return drift;
@@ -89,13 +103,13 @@ fn correction_ns(drift: i64, elapsed_ns: u64) -> i64 {
     drift.clamp(-most, most)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+#[expect(clippy::disallowed_methods, reason = "only this function reads the wall clock")]
 fn wall_ns() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A clock that stands still until told; clones share the time.
+/// A clock for tests. It shows the same time until it is set; clones share the time.
 ///
 /// ```
 /// use spillgate::{Clock, ManualClock, Time};
@@ -108,18 +122,18 @@ fn wall_ns() -> i64 {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `time`.
+    /// Makes a clock that shows `time`.
     #[must_use]
     pub fn at(time: Time) -> ManualClock {
         ManualClock(Arc::new(AtomicU64::new(time.as_nanos())))
     }
 
-    /// Moves the time, also backward.
+    /// Sets the time, which may be earlier than before.
     pub fn set(&self, time: Time) {
         self.0.store(time.as_nanos(), Ordering::SeqCst);
     }
 
-    /// Moves the time later.
+    /// Advances the time by `duration`.
     pub fn advance(&self, duration: Duration) {
         self.set(self.now().after(duration));
     }
@@ -139,13 +153,13 @@ mod tests {
     fn small_drift_is_slewed_and_a_step_is_followed() {
         assert_eq!(correction_ns(3_000_000, 10_000_000), 5_000, "500 ppm of 10 ms");
         assert_eq!(correction_ns(-3_000_000, 10_000_000), -5_000);
-        assert_eq!(correction_ns(2_000, 10_000_000), 2_000, "never past the wall clock");
+        assert_eq!(correction_ns(2_000, 10_000_000), 2_000, "never beyond the wall clock");
         assert_eq!(correction_ns(STEP_NS + 1, 10_000_000), STEP_NS + 1);
         assert_eq!(correction_ns(-STEP_NS - 1, 10_000_000), -STEP_NS - 1);
     }
 
     #[test]
-    fn the_system_clock_agrees_with_the_wall_clock_and_does_not_stand_still() {
+    fn the_system_clock_agrees_with_the_wall_clock_and_advances() {
         let clock = SystemClock::start();
         let (first, wall) = (clock.now().as_nanos(), wall_ns().unsigned_abs());
         assert!(first.abs_diff(wall) < 1_000_000_000);
@@ -153,6 +167,6 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(clock.now().as_nanos() > first);
-        assert!(clock.synced_ns.load(Ordering::Relaxed) > 0, "the wall clock was looked at again");
+        assert!(clock.synced_ns.load(Ordering::Relaxed) > 0, "the wall clock was read again");
     }
 }

@@ -1,4 +1,7 @@
-//! Turns what is counted into 128 bits that nobody without the secret can steer.
+//! Keys of states: 128-bit hashes with a secret.
+//!
+//! A store finds a state by its hash alone. Without a secret, a client could choose a key whose hash equals the hash of
+//! another client's key, and use up that client's limit.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -7,9 +10,9 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
-/// Two keys share a state only if all bits that a store keeps agree. With n keys alive and all 128 kept that
-/// happens with probability below n^2 / 2^129; the memory store keeps 88 at least: for twenty million keys one
-/// in 10^12. A hash without a secret would let a client choose a key that collides with somebody else's.
+/// Two keys share a state only if all bits that a store keeps of them agree. With n live keys and 128 bits, the
+/// probability of that is below n^2 / 2^129. The memory store keeps at least 88 bits: then it is about one in 10^12 for
+/// twenty million keys.
 ///
 /// ```
 /// use spillgate::KeyHasher;
@@ -24,10 +27,10 @@ pub struct KeyHasher {
 }
 
 impl KeyHasher {
-    /// A hasher with a fresh secret, for state that ends with the process.
+    /// Makes a hasher with a new random secret, for states that end with the process.
     ///
     /// # Panics
-    /// If the operating system has no randomness to give: there is no safe limiter without.
+    /// If the operating system returns no random bytes. A limiter without a secret is not safe.
     #[must_use]
     pub fn random() -> KeyHasher {
         let mut secret = [0; 16];
@@ -35,7 +38,7 @@ impl KeyHasher {
         KeyHasher { secret }
     }
 
-    /// A hasher with a secret of the caller's, for state that several processes share.
+    /// Makes a hasher with the caller's secret, for states that several processes share.
     #[must_use]
     pub const fn with_secret(secret: [u8; 16]) -> KeyHasher {
         KeyHasher { secret }
@@ -45,7 +48,7 @@ impl KeyHasher {
         self.secret
     }
 
-    /// Starts a key; add its [parts](KeyBuilder::part) in order.
+    /// Starts a key. Add its [parts](KeyBuilder::part) in order, then [finish](KeyBuilder::finish) it.
     #[must_use]
     pub fn start(&self) -> KeyBuilder {
         KeyBuilder(SipHasher13::new_with_key(&self.secret))
@@ -53,25 +56,25 @@ impl KeyHasher {
 }
 
 impl fmt::Debug for KeyHasher {
-    /// Does not tell the secret.
+    /// Does not print the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeyHasher")
     }
 }
 
-/// A key in the making.
+/// A key to which parts are added. See the example of [`KeyHasher`].
 #[derive(Clone, Debug)]
 pub struct KeyBuilder(SipHasher13);
 
 impl KeyBuilder {
-    /// Adds one part with its length, so that no two lists of parts look alike.
+    /// Adds one part and its length. The length ensures that different lists of parts give different keys.
     pub fn part(&mut self, bytes: &[u8]) -> &mut KeyBuilder {
         self.0.write_u64(bytes.len() as u64);
         self.0.write(bytes);
         self
     }
 
-    /// The key.
+    /// Returns the hash of all parts.
     #[must_use]
     pub fn finish(&self) -> u128 {
         self.0.finish128().into()

@@ -24,44 +24,44 @@
 //!
 //! * The memory store decides as the kernel does, however it keeps its states.
 //!   `tests/conformance.rs`: `the_memory_store_passes_every_trace`, `random_requests_are_decided_as_by_the_kernel`;
-//!   `src/memory/tests/alike.rs`: `a_store_that_grows_sweeps_and_shrinks_decides_as_one_that_keeps_all`,
-//!   `numbers_that_fit_no_slot_are_exact`.
+//!   `src/memory/tests/compared.rs`: `a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference`,
+//!   `counts_that_fit_no_slot_are_exact`.
 //! * Any number of threads admit what one thread would.
 //!   `src/memory/tests.rs`: `threads_on_one_key_admit_exactly_the_limit`;
 //!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`; and in every order of events
-//!   with up to three preemptions, `src/memory/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
-//!   `requests_lose_and_double_nothing_while_their_table_is_replaced`,
+//!   with up to three preemptions, `src/memory/shards/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
+//!   `no_unit_is_lost_or_counted_twice_while_the_table_is_replaced`,
 //!   `a_request_of_two_keys_is_charged_once_while_its_table_is_replaced`.
 //! * Requests over the same keys in any order do not deadlock.
 //!   `src/memory/tests.rs`: `requests_that_lock_the_same_shards_in_any_order_do_not_deadlock`;
-//!   `src/memory/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
-//!   `a_chain_into_the_next_bucket_and_a_request_that_begins_there_do_not_deadlock`.
+//!   `src/memory/shards/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
+//!   `a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock`.
 //! * A batch decides as its hits would one by one.
-//!   `src/memory/tests/alike.rs`: `a_batch_decides_as_single_calls_do`.
+//!   `src/memory/tests/compared.rs`: `a_batch_decides_as_single_calls_do`.
 //! * There are never more states than [`MemoryOptions::max_keys`], and exactly so many fit.
-//!   `src/memory/tests/threads.rs`: `max_keys_is_met_exactly_over_all_shards_and_threads`;
-//!   `src/memory/tests.rs`: `one_request_cannot_pass_the_bound_by_many_new_keys`.
+//!   `src/memory/tests/threads.rs`: `max_keys_is_exact_over_all_shards_and_threads`;
+//!   `src/memory/tests.rs`: `one_request_with_many_new_keys_cannot_exceed_the_bound`.
 //! * States outside slots take no more than [`MemoryOptions::max_heap_bytes`], but for one growth a thread.
-//!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_buckets_that_fit_no_slot_are_bounded`;
-//!   `src/memory/tests/alike.rs`: `boxed_states_give_back_their_bytes`.
+//!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_token_buckets_that_fit_no_slot_are_bounded`;
+//!   `src/memory/tests/compared.rs`: `removed_states_free_their_bytes_in_the_slab`.
 //! * A full store goes on counting the keys it has; another's request is refused and charges nothing, or passes and is
 //!   not counted, as [`OnFull`] says.
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
-//!   `a_request_without_room_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
+//!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
 //! * A state is forgotten once it has expired, and none before.
-//!   `src/memory/tests.rs`: `states_that_expired_are_forgotten_as_new_keys_come`;
-//!   `src/memory/tests/threads.rs`: `living_keys_pass_no_more_while_others_come_and_expire`;
-//!   `src/memory/model.rs`: `an_expired_entry_is_forgotten_or_begins_anew_but_never_both`.
+//!   `src/memory/tests.rs`: `expired_states_are_swept_as_new_keys_come`;
+//!   `src/memory/tests/threads.rs`: `live_keys_admit_no_more_while_other_keys_come_and_expire`;
+//!   `src/memory/shards/model.rs`: `an_expired_entry_is_swept_or_reused_but_never_both`.
 //! * What is restored from a snapshot decides as if it had never been saved.
-//!   `tests/snapshot.rs`: `what_is_restored_decides_as_if_never_saved`, `a_limiter_finds_its_keys_again`,
-//!   `what_expired_is_dropped`.
+//!   `tests/snapshot.rs`: `a_restored_store_decides_as_if_it_had_never_been_saved`, `a_limiter_finds_its_keys_again`,
+//!   `expired_states_are_dropped`.
 //! * Of a torn, altered or foreign snapshot nothing is taken over.
-//!   `tests/snapshot.rs`: `a_torn_file_is_none_wherever_it_is_torn`, `no_flipped_bit_goes_unnoticed`,
-//!   `a_right_sum_is_not_enough`, `other_files_and_other_formats_are_told_apart`.
+//!   `tests/snapshot.rs`: `a_torn_file_is_rejected_wherever_it_is_torn`, `no_flipped_bit_goes_unnoticed`,
+//!   `a_correct_checksum_is_not_enough`, `other_files_and_other_formats_are_different_errors`.
 //! * A snapshot that is taken while decisions go on has each key once, as it was at some time of the taking.
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
 //! * A snapshot that fails leaves the one before it whole.
-//!   `tests/snapshot.rs`: `a_save_that_fails_leaves_the_last_one_and_no_litter`.
+//!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
 //! * While a shared store fails, every request is answered by its limits' policies, and what nodes admit stays within
 //!   the limit's bound and those of their shares.
 //!   `tests/fallback.rs`: `allow_lets_pass_and_deny_refuses_whatever_is_asked`,

@@ -1,4 +1,4 @@
-//! A memory store in a file: what is restored decides as what was saved, and what is no whole snapshot is none.
+//! Snapshots: a restored store decides as the saved store does, and a file that is not a whole snapshot is rejected.
 
 mod support;
 
@@ -67,7 +67,7 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
     decisions[0]
 }
 
-/// A key as a hasher makes them: all bits matter.
+/// A hashed key: all its bits differ from those of other keys.
 fn key(i: u64) -> u128 {
     secret().start().part(&i.to_le_bytes()).finish()
 }
@@ -77,7 +77,7 @@ fn quotas() -> Vec<Quota> {
     let builders: Vec<QuotaBuilder> = vec![
         Quota::token_bucket(5, SECOND),
         Quota::token_bucket(8, odd).burst(3).denied(Denied::Charged),
-        // An interval that fits no narrow slot.
+        // This interval fits no narrow slot.
         Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
         Quota::token_bucket(5, SECOND).penalty(SECOND),
         Quota::fixed_window(5, SECOND),
@@ -98,7 +98,7 @@ fn quotas() -> Vec<Quota> {
     quotas.collect()
 }
 
-/// Random requests of several hits, the answers to which depend on all that was answered before.
+/// Random requests of several hits. Each answer depends on all answers before it.
 struct Traffic {
     quotas: Vec<Quota>,
     random: Random,
@@ -107,7 +107,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Asks all `stores` the same, and compares what they say.
+    /// Sends the next request to all `stores` and compares their answers.
     fn request(&mut self, stores: &[&MemoryStore]) -> Verdict {
         self.now_ns += self.random.step_ns();
         let hits = self.random.hits(&self.quotas, &self.receipts, key);
@@ -127,7 +127,7 @@ impl Traffic {
 }
 
 #[test]
-fn what_is_restored_decides_as_if_never_saved() {
+fn a_restored_store_decides_as_if_it_had_never_been_saved() {
     let file = File::new();
     let quotas = quotas();
     assert_eq!(quotas.len(), 17, "all are valid");
@@ -139,16 +139,16 @@ fn what_is_restored_decides_as_if_never_saved() {
         for _ in 0..50 {
             allowed += u32::from(traffic.request(&[&original, &restored]).allowed);
         }
-        // Again and again, also what was restored before, with more and with fewer shards.
+        // A restored store is saved and restored again, with more and with fewer shards.
         let saved = file.save(&restored, at(traffic.now_ns));
         let (store, report) =
             file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("a whole snapshot");
-        assert_eq!((report.entries, report.stale, report.left_out), (saved, 0, 0));
+        assert_eq!((report.entries, report.expired, report.left_out), (saved, 0, 0));
         assert_eq!(report.taken_at, at(traffic.now_ns));
         entries += report.entries;
         restored = store;
     }
-    assert!((2_000..18_000).contains(&allowed), "both answers are common: {allowed} allowed");
+    assert!((2_000..18_000).contains(&allowed), "both answers must be common: {allowed} allowed");
     assert!(entries > 400 * 10, "{entries} states were restored");
 }
 
@@ -176,7 +176,7 @@ fn many_keys_are_found_in_a_store_of_any_size() {
 }
 
 #[test]
-fn keys_that_are_numbered_are_found_too() {
+fn keys_that_are_numbers_are_found_too() {
     let (file, quota) = (File::new(), Quota::fixed_window(9, SECOND * 3600).build().expect("valid"));
     let store = MemoryStore::new(keys(1_000_000));
     for i in 0..5_000u128 {
@@ -191,7 +191,7 @@ fn keys_that_are_numbered_are_found_too() {
 }
 
 #[test]
-fn what_expired_is_dropped() {
+fn expired_states_are_dropped() {
     let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
     let windows = [1, 10].map(|secs| Quota::fixed_window(5, SECOND * secs).build().expect("valid"));
     for i in 0..30 {
@@ -199,12 +199,12 @@ fn what_expired_is_dropped() {
     }
     assert_eq!(file.save(&store, at(0)), 30);
     let (restored, report) = file.restore(MemoryOptions::default(), at(1_500_000_000)).expect("a whole snapshot");
-    assert_eq!((report.entries, report.stale, restored.len()), (10, 20, 10));
-    assert_eq!(file.save(&store, at(1_500_000_000)), 10, "what has expired is not written either");
+    assert_eq!((report.entries, report.expired, restored.len()), (10, 20, 10));
+    assert_eq!(file.save(&store, at(1_500_000_000)), 10, "expired states are not written either");
 }
 
 #[test]
-fn a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_a_bucket_can_owe() {
+fn after_a_clock_was_set_back_a_key_is_refused_no_longer_than_its_largest_debt() {
     let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
     let bucket = Quota::token_bucket(2, SECOND).build().expect("valid");
     let year_ns = 31_536_000_000_000_000;
@@ -214,14 +214,14 @@ fn a_clock_that_was_set_back_keeps_nobody_out_for_longer_than_a_bucket_can_owe()
     file.save(&store, at(year_ns));
     let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("a whole snapshot");
     assert!(!take(&restored, 1, &bucket, at(0)).allowed);
-    // The power of two above twice its depth and a second, less one unit.
+    // The debt is at most the power of two above (twice the depth plus a second), less one unit.
     let most_ns = (1 << 32) - 500_000_000;
     assert!(!take(&restored, 1, &bucket, at(most_ns - 1)).allowed);
     assert!(take(&restored, 1, &bucket, at(most_ns)).allowed);
 }
 
 #[test]
-fn a_smaller_store_takes_what_it_has_room_for() {
+fn a_smaller_store_restores_as_many_states_as_it_has_capacity_for() {
     let (file, store) = (File::new(), MemoryStore::new(MemoryOptions::default()));
     let quota = Quota::fixed_window(5, SECOND).build().expect("valid");
     let log = Quota::sliding_window_log(500, SECOND).build().expect("valid");
@@ -235,10 +235,10 @@ fn a_smaller_store_takes_what_it_has_room_for() {
     let few_bytes = MemoryOptions { max_keys: 1_000, max_heap_bytes: 10_000, on_full: OnFull::Deny };
     let (restored, report) = file.restore(few_bytes, at(0)).expect("a whole snapshot");
     assert_eq!(report.entries + report.left_out, 200);
-    assert!((100..130).contains(&restored.len()), "all windows and a few logs: {}", restored.len());
+    assert!((100..130).contains(&restored.len()), "all windows and a few logs are restored: {}", restored.len());
 }
 
-/// A small snapshot with records of all kinds.
+/// Saves a small snapshot with records of all kinds, and returns its bytes.
 fn small(file: &File) -> Vec<u8> {
     let store = MemoryStore::new(MemoryOptions::default());
     let quotas = quotas();
@@ -250,19 +250,19 @@ fn small(file: &File) -> Vec<u8> {
 }
 
 #[test]
-fn a_torn_file_is_none_wherever_it_is_torn() {
+fn a_torn_file_is_rejected_wherever_it_is_torn() {
     let file = File::new();
     let whole = small(&file);
     for len in 0..whole.len() {
         fs::write(&file.path, &whole[..len]).expect("written");
         match file.restore(keys(100), at(0)) {
-            Err(SnapshotError::Foreign) => assert!(len < 16, "{len}"),
+            Err(SnapshotError::NotASnapshot) => assert!(len < 16, "{len}"),
             Err(SnapshotError::Damaged(_)) => assert!(len >= 16, "{len}"),
             other => panic!("{len} of {} bytes: {other:?}", whole.len()),
         }
     }
     fs::write(&file.path, [&whole[..], &[0]].concat()).expect("written");
-    assert!(file.restore(keys(100), at(0)).is_err(), "something follows");
+    assert!(file.restore(keys(100), at(0)).is_err(), "there are bytes after the end");
 }
 
 #[test]
@@ -279,35 +279,35 @@ fn no_flipped_bit_goes_unnoticed() {
     assert!(file.restore(keys(100), at(0)).is_ok());
 }
 
-/// A file with a right sum around these records.
-fn forged(records: &[Vec<u64>], told: u64) -> Vec<u8> {
+/// A file with these records and a correct checksum. Its header says that there are `entries` of each width.
+fn forged(records: &[Vec<u64>], entries: u64) -> Vec<u8> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-    let mut bytes = [&b"spillgate state\n"[..], &words(&[2, START_NS]), &[7; 16], &words(&[told, told])].concat();
+    let mut bytes = [&b"spillgate state\n"[..], &words(&[2, START_NS]), &[7; 16], &words(&[entries, entries])].concat();
     for record in records {
         bytes.push(record[0] as u8);
         bytes.extend(words(&record[1..]));
     }
     bytes.push(0);
     bytes.extend(words(&[records.len() as u64]));
-    let mut sum = SipHasher13::new();
-    sum.write(&bytes);
-    bytes.extend(sum.finish128().as_bytes());
+    let mut checksum = SipHasher13::new();
+    checksum.write(&bytes);
+    bytes.extend(checksum.finish128().as_bytes());
     bytes
 }
 
 #[test]
-fn a_right_sum_is_not_enough() {
+fn a_correct_checksum_is_not_enough() {
     let (file, end) = (File::new(), START_NS + 1_000_000_000);
-    let restore = |records: &[Vec<u64>], told| {
-        fs::write(&file.path, forged(records, told)).expect("written");
+    let restore = |records: &[Vec<u64>], entries| {
+        fs::write(&file.path, forged(records, entries)).expect("written");
         file.restore(keys(1_000_000), at(0)).map(|(_, report)| report.entries)
     };
-    let (narrow, narrow_boxed, wide, wide_boxed) = (1, 2, 3, 4);
+    let (narrow, narrow_in_slab, wide, wide_in_slab) = (1, 2, 3, 4);
     let window = vec![narrow, 9, 1 << 40, end, 5];
     let counter = vec![wide, 9, 9, end, 5, 5];
-    let log = vec![narrow_boxed, 10, 0, end, 5, 4, 0, 0, START_NS, 1];
+    let log = vec![narrow_in_slab, 10, 0, end, 5, 4, 0, 0, START_NS, 1];
     let all = [window.clone(), counter, log.clone()];
-    // Nobody makes room for keys because a number says that there are so many.
+    // No memory is allocated for entries only because the header says that there are many.
     assert!(matches!(restore(&all, u64::MAX), Ok(3)));
     let wrong = [
         vec![9, 9, 0, end, 5],
@@ -318,28 +318,28 @@ fn a_right_sum_is_not_enough() {
         vec![narrow, 9, 0, end, (1 << 40) + 1],
         vec![narrow, 9, 0, end, u64::MAX],
         vec![wide, 9, 0, end, 5, u64::MAX],
-        vec![narrow_boxed, 10, 0, end, 5, 4, 0, 0, START_NS, 0],
-        vec![narrow_boxed, 10, 0, end, u64::MAX, 4, 0, 0, START_NS, 1],
-        vec![wide_boxed, 10, 0, 0, 3, 0, 0, 0],
+        vec![narrow_in_slab, 10, 0, end, 5, 4, 0, 0, START_NS, 0],
+        vec![narrow_in_slab, 10, 0, end, u64::MAX, 4, 0, 0, START_NS, 1],
+        vec![wide_in_slab, 10, 0, 0, 3, 0, 0, 0],
         window.clone(),
     ];
     for record in wrong {
-        let told = restore(&[window.clone(), log.clone(), record.clone()], 3);
-        assert!(matches!(told, Err(SnapshotError::Damaged(_))), "{record:?}: {told:?}");
+        let result = restore(&[window.clone(), log.clone(), record.clone()], 3);
+        assert!(matches!(result, Err(SnapshotError::Damaged(_))), "{record:?}: {result:?}");
     }
-    // So many keys in one place come of no hash; no table would ever be large enough.
+    // Hashed keys are never this close together. No table would be large enough for these.
     let crowd: Vec<Vec<u64>> = (1..=1_000).map(|high| vec![narrow, high, 0, end, 5]).collect();
     assert!(matches!(restore(&crowd, 1_000), Err(SnapshotError::Damaged(_))));
 }
 
 #[test]
-fn other_files_and_other_formats_are_told_apart() {
+fn other_files_and_other_formats_are_different_errors() {
     let file = File::new();
-    let restore = || file.restore(MemoryOptions::default(), at(0)).expect_err("no snapshot");
+    let restore = || file.restore(MemoryOptions::default(), at(0)).expect_err("not a snapshot");
     assert!(matches!(restore(), SnapshotError::Io(error) if error.kind() == std::io::ErrorKind::NotFound));
-    for foreign in ["", "domain: api\n", "spillgate state", &"x".repeat(100_000)] {
-        fs::write(&file.path, foreign).expect("written");
-        assert!(matches!(restore(), SnapshotError::Foreign), "{foreign:.20}");
+    for other in ["", "domain: api\n", "spillgate state", &"x".repeat(100_000)] {
+        fs::write(&file.path, other).expect("written");
+        assert!(matches!(restore(), SnapshotError::NotASnapshot), "{other:.20}");
     }
     let mut newer = small(&file);
     newer[16] = 9;
@@ -347,12 +347,12 @@ fn other_files_and_other_formats_are_told_apart() {
     assert_eq!(restore().to_string(), "the snapshot has format 9, and this version reads format 2");
     fs::remove_file(&file.path).expect("removed");
     fs::create_dir(&file.path).expect("a folder");
-    assert!(matches!(restore(), SnapshotError::Foreign));
+    assert!(matches!(restore(), SnapshotError::NotASnapshot));
     assert!(MemoryStore::restored(MemoryOptions::default(), at(0), Path::new("/dev/zero")).is_err());
 }
 
 #[test]
-fn a_save_that_fails_leaves_the_last_one_and_no_litter() {
+fn a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft() {
     let file = File::new();
     let whole = small(&file);
     let store = MemoryStore::new(MemoryOptions::default());
@@ -360,7 +360,7 @@ fn a_save_that_fails_leaves_the_last_one_and_no_litter() {
     assert!(store.save(&secret(), at(0), &file.folder.path().join("none/state")).is_err());
     assert!(store.save(&secret(), at(0), Path::new("/")).is_err());
     assert_eq!(fs::read(&file.path).expect("still there"), whole);
-    // What a killed process left behind is in nobody's way.
+    // The draft of a process that was killed does not prevent the next save.
     fs::write(file.folder.path().join("state.draft"), "half").expect("written");
     assert_eq!(file.save(&store, at(0)), 0);
     assert_eq!(file.names(), ["state"]);
@@ -368,7 +368,7 @@ fn a_save_that_fails_leaves_the_last_one_and_no_litter() {
 
 #[cfg(unix)]
 #[test]
-fn only_its_owner_may_read_it() {
+fn only_the_owner_may_read_a_snapshot() {
     use std::os::unix::fs::PermissionsExt as _;
     let file = File::new();
     fs::write(&file.path, "anybody may read this").expect("written");
@@ -390,7 +390,7 @@ fn a_limiter_finds_its_keys_again() {
     assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).remaining, 4);
 }
 
-/// Takes for keys that come for the first time make tables grow all the while.
+/// New keys make the tables grow during the whole test.
 #[test]
 fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
     const THREADS: u64 = 4;
@@ -428,12 +428,12 @@ fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
             let least: Vec<u64> = ended.iter().map(|n| n.load(Ordering::SeqCst)).collect();
             file.save(&store, at(0));
             let most: Vec<u64> = begun.iter().map(|n| n.load(Ordering::SeqCst)).collect();
-            // A key that was written twice would be an error here.
+            // If a key had been written twice, this would be an error.
             let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
             for i in 0..KEYS {
                 let used = LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining;
                 let (least, most) = (least[i as usize], most[i as usize]);
-                assert!((least..=most).contains(&used), "key {i}: {used} of {least} to {most}");
+                assert!((least..=most).contains(&used), "key {i}: {used} units, expected {least} to {most}");
                 seen += used;
             }
         }

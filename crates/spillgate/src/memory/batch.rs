@@ -1,28 +1,32 @@
-//! Many requests of one hit each: memory is asked for all of a group before any is decided.
+//! A batch: many requests of one hit each.
+//!
+//! With many keys, a decision mostly waits for memory. A batch starts to fetch the buckets of a whole group before it
+//! decides the first hit, so that these waits overlap.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Time};
 
-use super::MemoryStore;
-use super::place::Insists;
+use super::retry::GiveUpOn;
+use super::store::MemoryStore;
 
-/// Requests whose buckets are fetched together: as many as a processor fetches at a time, and as a
-/// thread can hold tables without counting references.
+/// The number of requests whose buckets are fetched together.
+///
+/// A processor fetches about this many lines at a time. A thread can also hold this many tables without reference counts.
 const GROUP: usize = 8;
 
 impl MemoryStore {
-    /// Decides each of `hits` at `now` as a request of its own, in order; `decisions` has the same length.
+    /// Decides each of `hits` at `now`, in order, as a request of its own. `decisions` has the same length.
     pub(super) fn decide_each(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) {
         for (hits, decisions) in hits.chunks(GROUP).zip(decisions.chunks_mut(GROUP)) {
-            let homes: SmallVec<[_; GROUP]> = hits.iter().map(|hit| self.home(hit)).collect();
-            let tables: SmallVec<[_; GROUP]> = homes.iter().map(|(_, home)| home.load()).collect();
-            // Nothing here depends on what was read before, so all of it is under way at once.
-            let touched = homes.iter().zip(&tables).fold(0, |sum, ((key, _), table)| sum ^ table.touch(*key));
+            let located: SmallVec<[_; GROUP]> = hits.iter().map(|hit| self.locate(hit)).collect();
+            let tables: SmallVec<[_; GROUP]> = located.iter().map(|(_, shard)| shard.load()).collect();
+            // No fetch depends on an earlier one, so all are under way at once.
+            let touched = located.iter().zip(&tables).fold(0, |sum, ((key, _), table)| sum ^ table.touch(*key));
             std::hint::black_box(touched);
             for (i, decision) in decisions.iter_mut().enumerate() {
-                let (key, home) = homes[i];
-                match self.try_one(now, &hits[i], (key, home, &tables[i]), Insists::default(), decision) {
-                    Ok(new) => self.tend_after(home, key, new, now),
+                let (key, shard) = located[i];
+                match self.try_one(now, &hits[i], (key, shard, &tables[i]), GiveUpOn::default(), decision) {
+                    Ok(new) => self.sweep_now_and_then(shard, key, new, now),
                     Err(_) => self.decide_one(now, &hits[i], decision),
                 }
             }

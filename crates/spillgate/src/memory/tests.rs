@@ -1,13 +1,14 @@
-//! The store against the kernel, its bounds, and threads.
+//! The store against the kernel, at its bounds, and under threads.
 
-mod alike;
-mod tables;
+mod compared;
+mod growth;
 mod threads;
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Op, Reason, Wait};
+use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Quota, Reason, Time, Wait};
 
+use super::shards::{Fingerprint, Table, Width};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,18 +46,18 @@ fn a_full_store_refuses_new_keys_and_keeps_the_old_ones() {
     for key in 0..3 {
         assert!(take(&store, key, &quota, at(1)).allowed);
     }
-    let shut = take(&store, 3, &quota, at(1));
-    assert!(!shut.allowed);
-    assert_eq!((shut.reason, shut.retry_after), (Reason::StoreFull, Wait::Unknown));
+    let refused = take(&store, 3, &quota, at(1));
+    assert!(!refused.allowed);
+    assert_eq!((refused.reason, refused.retry_after), (Reason::StoreFull, Wait::Unknown));
     assert_eq!(store.full_requests(), 1);
     assert_eq!(take(&store, 0, &quota, at(1)).remaining, 0, "known keys are still counted");
     assert_eq!(store.len(), 3);
-    assert!(take(&store, 3, &quota, at(3)).allowed, "expired states make room");
+    assert!(take(&store, 3, &quota, at(3)).allowed, "expired states free capacity");
     assert!(store.len() <= 3);
 }
 
 #[test]
-fn one_request_cannot_pass_the_bound_by_many_new_keys() {
+fn one_request_with_many_new_keys_cannot_exceed_the_bound() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(3, OnFull::Deny);
     let hits = [0, 1, 2, 3].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
@@ -81,7 +82,7 @@ fn a_full_store_that_allows_counts_nothing() {
 }
 
 #[test]
-fn a_request_without_room_charges_none_of_its_limits() {
+fn a_request_without_capacity_charges_none_of_its_limits() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(1, OnFull::Deny);
     assert_eq!(take(&store, 0, &quota, at(1)).remaining, 1);
@@ -101,39 +102,39 @@ fn the_bytes_of_logs_are_bounded() {
         let now = Time::from_nanos(1_000_000_000 + i);
         !take(&store, u128::from(i % 7) << 1, &quota, now).allowed
     });
-    assert!(refused.is_some_and(|i| i > 50), "the bound was met at {refused:?}");
-    let bytes = store.room.heap_bytes();
+    assert!(refused.is_some_and(|i| i > 50), "the bound was reached at {refused:?}");
+    let bytes = store.budget.heap_bytes();
     assert!(bytes <= 2 * 4096, "{bytes} bytes");
 }
 
 #[test]
-fn the_bytes_of_buckets_that_fit_no_slot_are_bounded() {
-    let share = alike::unpacked();
+fn the_bytes_of_token_buckets_that_fit_no_slot_are_bounded() {
+    let share = compared::unpacked();
     let store = MemoryStore::new(MemoryOptions { max_heap_bytes: 1, ..MemoryOptions::default() });
     assert!(hit(&store, 1, &share, at(1)).allowed);
     assert_eq!(hit(&store, 2, &share, at(1)).reason, Reason::StoreFull);
-    assert!(hit(&store, 1, &share, at(1)).allowed, "what is there needs no more room");
+    assert!(hit(&store, 1, &share, at(1)).allowed, "a state in the slab needs no more capacity");
     let daily = Quota::per_day(7).build().expect("valid");
-    assert!(hit(&store, 2, &daily, at(1)).allowed, "others lie in slots");
+    assert!(hit(&store, 2, &daily, at(1)).allowed, "a state in a slot needs no bytes");
 }
 
 #[test]
-fn segments_that_are_there_already_need_no_room() {
+fn a_counter_that_has_its_segments_needs_no_more_bytes() {
     let counter = Quota::sliding_window_counter(10, SECOND).segments(100).build().expect("valid");
     let store = MemoryStore::new(MemoryOptions { max_keys: 100, max_heap_bytes: 1, on_full: OnFull::Deny });
     assert!(take(&store, 0, &counter, at(1)).allowed);
-    assert_eq!(take(&store, 1, &counter, at(1)).reason, Reason::StoreFull, "a new key has none");
-    assert_eq!(take(&store, 0, &counter, at(1)).remaining, 8, "the old one counts on");
+    assert_eq!(take(&store, 1, &counter, at(1)).reason, Reason::StoreFull, "a new key needs bytes");
+    assert_eq!(take(&store, 0, &counter, at(1)).remaining, 8, "the old key is still counted");
 }
 
 #[test]
-fn states_that_expired_are_forgotten_as_new_keys_come() {
+fn expired_states_are_swept_as_new_keys_come() {
     let quota = Quota::token_bucket(1, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);
     for key in 0..10_000u128 {
         take(&store, key << 60, &quota, Time::from_nanos(key as u64 * 10_000_000));
     }
-    assert!(store.len() < 2_000, "{} states are held after 10,000 keys of which 100 live", store.len());
+    assert!(store.len() < 2_000, "there are {} states after 10,000 keys, 100 of them live", store.len());
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Resu
     match MemoryStore::restored(options, now, path) {
         Ok((store, keys, found)) => {
             let age_ms = now.as_nanos().saturating_sub(found.taken_at.as_nanos()) / 1_000_000;
-            tracing::info!(entries = found.entries, stale = found.stale, age_ms, "counting on from the snapshot");
+            tracing::info!(entries = found.entries, stale = found.expired, age_ms, "counting on from the snapshot");
             if found.left_out > 0 {
                 tracing::warn!(
                     entries = found.left_out,

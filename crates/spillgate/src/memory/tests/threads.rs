@@ -1,4 +1,4 @@
-//! Many threads over many keys, while tables grow and what expired is swept.
+//! Many threads with many keys, while tables grow and expired entries are swept.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ fn each_thread(work: impl Fn(u64) -> u64 + Sync) -> u64 {
 fn no_unit_is_lost_while_tables_grow_under_threads() {
     let quota = Quota::fixed_window(100, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);
-    // Each key is taken by two threads, which begin at different places.
+    // Two threads take each key. They begin at different keys.
     let admitted = each_thread(|worker| {
         let keys = (0..KEYS).map(|i| (i + worker / 2 * (KEYS / 2)) % KEYS).filter(|key| key % 2 == worker % 2);
         keys.filter(|&key| hit(&store, key, &quota, at(1)).allowed).count() as u64
@@ -32,7 +32,7 @@ fn no_unit_is_lost_while_tables_grow_under_threads() {
 }
 
 #[test]
-fn max_keys_is_met_exactly_over_all_shards_and_threads() {
+fn max_keys_is_exact_over_all_shards_and_threads() {
     let quota = Quota::fixed_window(1, SECOND).build().expect("valid");
     let store = store(KEYS as usize, OnFull::Deny);
     let admitted = each_thread(|worker| {
@@ -44,7 +44,7 @@ fn max_keys_is_met_exactly_over_all_shards_and_threads() {
 }
 
 #[test]
-fn living_keys_pass_no_more_while_others_come_and_expire() {
+fn live_keys_admit_no_more_while_other_keys_come_and_expire() {
     const LASTING: u64 = 5_000;
     let day = Quota::fixed_window(1, Duration::from_secs(86_400)).build().expect("valid");
     let brief = [
@@ -64,5 +64,5 @@ fn living_keys_pass_no_more_while_others_come_and_expire() {
         admitted
     });
     assert_eq!(admitted, LASTING);
-    assert!(store.len() < 2 * LASTING as usize, "{} states are held", store.len());
+    assert!(store.len() < 2 * LASTING as usize, "there are {} states", store.len());
 }

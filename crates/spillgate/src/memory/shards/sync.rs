@@ -1,20 +1,23 @@
-//! The atomics of the table, which the model checker replaces.
+//! The atomics of the table.
+//!
+//! They are imported here only, so that loom can replace them when it checks the locks (`model.rs`).
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Spins before the processor is given to others, one of whom may hold the lock.
+/// A thread spins this many times before it yields the processor: the thread that has the lock may be waiting for it.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 
-/// Waits a moment for somebody else's short work.
+/// Waits a short time after `tries` attempts to get a lock.
 #[cfg(not(loom))]
 pub(super) fn relax(tries: u32) {
     if tries < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
+/// Under loom a thread that waits always yields.
 #[cfg(loom)]
 pub(super) fn relax(_: u32) {
     loom::thread::yield_now();

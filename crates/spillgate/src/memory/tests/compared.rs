@@ -1,4 +1,4 @@
-//! The store beside the kernel over a map that forgets nothing.
+//! The store compared with the reference: the kernel over a map that never drops a state.
 
 #[path = "../../../tests/support/mod.rs"]
 mod support;
@@ -10,7 +10,7 @@ use spillgate_core::conformance::Reference;
 use super::*;
 use support::Random;
 
-/// A store and the reference, asked the same.
+/// A store and the reference, which get the same requests.
 struct Pair {
     store: MemoryStore,
     reference: Reference,
@@ -21,7 +21,7 @@ impl Pair {
         Pair { store: store(max_keys, OnFull::Deny), reference: Reference::default() }
     }
 
-    fn ask(&mut self, now: Time, hits: &[Hit<'_>]) -> bool {
+    fn decide(&mut self, now: Time, hits: &[Hit<'_>]) -> bool {
         let (mut stored, mut expected) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
         let verdict = self.store.decide_now(now, hits, &mut stored).expect("well formed");
         assert_eq!(verdict, self.reference.decide(now, hits, &mut expected), "{hits:?} at {now:?}");
@@ -42,12 +42,12 @@ fn brief_quotas() -> [Quota; 5] {
 }
 
 #[test]
-fn a_store_that_grows_sweeps_and_shrinks_decides_as_one_that_keeps_all() {
+fn a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference() {
     let quotas = brief_quotas();
     let (mut pair, mut random, mut now) = (Pair::new(1_000_000), Random(1), at(1).as_nanos());
     let (mut most, mut least_after) = (0, usize::MAX);
     for step in 0..60_000u64 {
-        // Many keys alive at a time, then few: new ones come slowly while the others expire.
+        // Many keys are live at a time, then few: new keys come slowly while the others expire.
         let busy = step / 15_000 % 2 == 0;
         now += if busy { random.below(20) } else { random.below(2_000) };
         let mut any_hit = || {
@@ -56,7 +56,7 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_one_that_keeps_all() {
         };
         let hits = [any_hit(), any_hit()];
         let hits = if hits[0].state_key() == hits[1].state_key() || step % 2 == 0 { &hits[..1] } else { &hits[..] };
-        pair.ask(Time::from_nanos(now), hits);
+        pair.decide(Time::from_nanos(now), hits);
         if busy {
             (most, least_after) = (most.max(pair.store.len()), usize::MAX);
         } else {
@@ -68,10 +68,10 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_one_that_keeps_all() {
 }
 
 #[test]
-fn numbers_that_fit_no_slot_are_exact() {
+fn counts_that_fit_no_slot_are_exact() {
     let most = (1 << 53) - 1;
     let quotas = [
-        // T is 12,342,857,142,858 ns: above 2^38, and not round.
+        // T is 12,342,857,142,858 ns: above 2^38, and not a multiple of a thousand.
         Quota::per_day(7).build().expect("valid"),
         Quota::fixed_window(most, SECOND).build().expect("valid"),
         Quota::sliding_window_counter(most, SECOND).build().expect("valid"),
@@ -81,17 +81,17 @@ fn numbers_that_fit_no_slot_are_exact() {
         let (mut pair, mut now) = (Pair::new(1_000), at(86_400).as_nanos());
         for _ in 0..5_000 {
             now += random.below(2 * quota.window_ns() / quota.capacity().min(9));
-            // Costs of all sizes: the counts go into slots and out of them.
+            // Costs have all sizes, so that the counts move between slots and slab.
             let cost = 1 + ((quota.capacity() - 1) >> random.below(54)).saturating_sub(random.below(3));
             let op = if random.below(9) == 0 { Op::Refund { cost, receipt: None } } else { Op::take(cost) };
-            pair.ask(Time::from_nanos(now), &[Hit::new(u128::from(random.below(20)), quota, op, Binding::Enforce)]);
+            pair.decide(Time::from_nanos(now), &[Hit::new(u128::from(random.below(20)), quota, op, Binding::Enforce)]);
         }
-        pair.ask(Time::from_nanos(now), &[Hit::new(99, quota, Op::take(quota.capacity()), Binding::Enforce)]);
-        pair.ask(Time::from_nanos(now), &[Hit::new(99, quota, Op::take(1), Binding::Enforce)]);
+        pair.decide(Time::from_nanos(now), &[Hit::new(99, quota, Op::take(quota.capacity()), Binding::Enforce)]);
+        pair.decide(Time::from_nanos(now), &[Hit::new(99, quota, Op::take(1), Binding::Enforce)]);
     }
 }
 
-/// A share whose T no limit in the same window has.
+/// A share of a limit. Its T is not the T of any whole limit in the same window, so its state does not pack.
 pub(super) fn unpacked() -> Quota {
     let nodes = std::num::NonZeroU32::new(3).expect("nodes");
     let share = Quota::per_minute(7).build().expect("valid").share(nodes);
@@ -100,7 +100,7 @@ pub(super) fn unpacked() -> Quota {
 }
 
 #[test]
-fn boxed_states_give_back_their_bytes() {
+fn removed_states_free_their_bytes_in_the_slab() {
     let quotas = [
         unpacked(),
         Quota::fixed_window((1 << 53) - 1, SECOND).build().expect("valid"),
@@ -115,47 +115,47 @@ fn boxed_states_give_back_their_bytes() {
         let mut pair = Pair::new(1_000);
         for key in 0..100 {
             for _ in 0..2 {
-                pair.ask(at(86_400), &[Hit::new(key, quota, Op::take(cost), Binding::Enforce)]);
+                pair.decide(at(86_400), &[Hit::new(key, quota, Op::take(cost), Binding::Enforce)]);
             }
         }
-        assert!(pair.store.room.heap_bytes() >= 100 * 32, "{:?} has states in the slab", quota.algorithm());
-        // Half of them are looked at again, half are swept as other keys come.
+        assert!(pair.store.budget.heap_bytes() >= 100 * 32, "{:?} has states in the slab", quota.algorithm());
+        // Half of the states are read again. The other half is swept as other keys come.
         for key in 0..50 {
-            pair.ask(at(4 * 86_400), &[Hit::new(key, quota, Op::Peek, Binding::Enforce)]);
+            pair.decide(at(4 * 86_400), &[Hit::new(key, quota, Op::Peek, Binding::Enforce)]);
         }
         for key in 1_000..3_000 {
             let now = Time::from_nanos(at(4 * 86_400).as_nanos() + key * 1_000);
             let _ = hit(&pair.store, key, &brief, now);
         }
-        assert_eq!(pair.store.room.heap_bytes(), 0, "{:?}", quota.algorithm());
-        assert!(pair.store.len() < 100, "{} states are held", pair.store.len());
+        assert_eq!(pair.store.budget.heap_bytes(), 0, "{:?}", quota.algorithm());
+        assert!(pair.store.len() < 100, "there are {} states", pair.store.len());
     }
 }
 
 #[test]
-fn a_state_goes_into_the_slab_with_a_large_count_and_comes_back() {
+fn a_state_moves_to_the_slab_with_a_large_count_and_back_to_its_slot() {
     let quota = Quota::fixed_window(1 << 52, SECOND).build().expect("valid");
     let mut pair = Pair::new(100);
     for window in 1..10 {
         for cost in [1, (1 << 40) + 1, 1 << 51] {
-            pair.ask(at(window), &[Hit::new(1, &quota, Op::take(cost), Binding::Enforce)]);
-            assert_eq!(pair.store.room.heap_bytes() > 0, cost > 1, "window {window}, cost {cost}");
+            pair.decide(at(window), &[Hit::new(1, &quota, Op::take(cost), Binding::Enforce)]);
+            assert_eq!(pair.store.budget.heap_bytes() > 0, cost > 1, "window {window}, cost {cost}");
         }
     }
 }
 
 #[test]
-fn at_the_end_of_time_nothing_is_forgotten() {
+fn at_the_end_of_time_no_state_expires() {
     let quota = Quota::token_bucket(2, SECOND).build().expect("valid");
     let mut pair = Pair::new(1_000);
     for key in (0..200).chain(0..200) {
-        assert!(pair.ask(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)]));
+        assert!(pair.decide(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)]));
     }
-    assert!((0..200).all(|key| !pair.ask(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)])));
+    assert!((0..200).all(|key| !pair.decide(Time::MAX, &[Hit::new(key, &quota, Op::take(1), Binding::Enforce)])));
 }
 
 #[test]
-fn the_first_table_of_a_shard_is_seen_by_the_rest_of_its_batch() {
+fn a_batch_sees_a_table_that_its_first_hit_replaced() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(1_000, OnFull::Deny);
     let ops = [Op::take(2), Op::Peek, Op::Refund { cost: 1, receipt: None }, Op::take(2), Op::Reset, Op::take(2)];

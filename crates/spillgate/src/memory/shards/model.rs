@@ -1,7 +1,7 @@
-//! The locks and the moving of tables under every order of events that matters, by loom.
+//! Models of the locks and of the replacement of a table. Loom runs them in every order of events that matters.
 //!
-//! Modelled are buckets, locks over several of them, and tables that replace others; a [`Shard`]
-//! stands for the pointer to the table and the mutex that is held while it changes.
+//! Ordinary tests meet only the orders that the machine happens to produce. The models use the real buckets, locks and
+//! tables. A [`Shard`] replaces the pointer to the table, and the mutex of the thread that replaces it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,16 +10,17 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use super::bucket::{Content, Width};
 use super::fingerprint::Fingerprint;
-use super::table::{Locked, Obstacle, Table};
+use super::locked::{LockedBuckets, Obstacle};
+use super::slot::{Content, Width};
+use super::table::Table;
 
 const WIDTH: Width = Width::Wide;
-/// When entries expire that do not in these models, and what the time is in them.
-const LATER_NS: u64 = 100;
+/// The time in the models, and a later time at which most entries expire.
 const NOW_NS: u64 = 10;
+const LATER_NS: u64 = 100;
 
-/// Checks all orders with at most so many preemptions: switches away from a thread that could go on.
+/// Checks all orders with at most this many preemptions. A preemption switches away from a thread that could continue.
 fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -27,51 +28,51 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Runs each as a thread of the model, and returns what they return.
+/// Runs each closure as a thread of the model, and returns their results.
 fn together<T: Send + 'static>(threads: Vec<Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
     let threads: Vec<_> = threads.into_iter().map(thread::spawn).collect();
     threads.into_iter().map(|thread| thread.join().expect("a thread ends")).collect()
 }
 
-/// Of a key in the lower or the upper half: home bucket 0 or 1 of two.
+/// A key in the lower or the upper half. With two home buckets its home bucket is 0 or 1.
 fn key(half: u64, number: u64) -> Fingerprint {
     Fingerprint { high: half << 63 | 1, low: number }
 }
 
-fn table(homes: usize, spill: usize) -> Table {
-    Table::with_spill(WIDTH, 0, homes, spill)
+fn table(home_buckets: usize, spill: usize) -> Table {
+    Table::with_spill(WIDTH, 0, home_buckets, spill)
 }
 
 fn units(content: Content) -> u64 {
     match content {
         Content::Inline { first, .. } => first,
-        Content::Boxed { .. } => unreachable!("there is no slab here"),
+        Content::InSlab { .. } => unreachable!("there is no slab here"),
     }
 }
 
-/// Puts one unit of `key` on what is counted under `locked`, up to `limit`; whether it was admitted.
-fn take_locked(locked: &mut Locked<'_>, key: Fingerprint, limit: u64) -> Result<bool, Obstacle> {
-    let (at, used) = match locked.find(key)? {
-        Some(at) if !locked.content(at).has_expired(NOW_NS) => (at, units(locked.content(at))),
-        Some(at) => (at, 0),
+/// Takes one unit for `key` under `locked`, up to `limit`. Returns whether it was admitted.
+fn take_locked(locked: &mut LockedBuckets<'_>, key: Fingerprint, limit: u64) -> Result<bool, Obstacle> {
+    let (position, used) = match locked.find(key)? {
+        Some(position) if !locked.content(position).has_expired(NOW_NS) => (position, units(locked.content(position))),
+        Some(position) => (position, 0),
         None => (locked.claim(key)?, 0),
     };
     if used < limit {
-        let fits = locked.write(key, at, Content::Inline { expires_at: LATER_NS, first: used + 1, second: 0 });
+        let fits = locked.write(key, position, Content::Inline { expires_at: LATER_NS, first: used + 1, second: 0 });
         assert!(fits);
     }
     Ok(used < limit)
 }
 
 fn take(table: &Table, key: Fingerprint, limit: u64) -> Result<bool, Obstacle> {
-    take_locked(&mut Locked::from(table, table.home(key)), key, limit)
+    take_locked(&mut LockedBuckets::starting_at(table, table.home_bucket(key)), key, limit)
 }
 
-/// What is counted for `key`: `None` if it is not in the table.
+/// The units that are counted for `key`; `None` if it is not in the table.
 fn counted(table: &Table, key: Fingerprint) -> Option<u64> {
-    let mut locked = Locked::from(table, table.home(key));
-    let at = locked.find(key).expect("the table has not moved");
-    at.map(|at| units(locked.content(at)))
+    let mut locked = LockedBuckets::starting_at(table, table.home_bucket(key));
+    let position = locked.find(key).expect("the table has not moved");
+    position.map(|position| units(locked.content(position)))
 }
 
 /// A table and the one that replaces it.
@@ -79,50 +80,50 @@ struct Shard {
     old: Table,
     new: OnceLock<Table>,
     replaced: AtomicBool,
-    hand: Mutex<()>,
+    sweep_cursor: Mutex<()>,
 }
 
 impl Shard {
     fn new(old: Table) -> Shard {
-        Shard { old, new: OnceLock::new(), replaced: AtomicBool::new(false), hand: Mutex::new(()) }
+        Shard { old, new: OnceLock::new(), replaced: AtomicBool::new(false), sweep_cursor: Mutex::new(()) }
     }
 
     fn load(&self) -> &Table {
-        if self.replaced.load(Ordering::Acquire) { self.new.get().expect("it is there") } else { &self.old }
+        if self.replaced.load(Ordering::Acquire) { self.new.get().expect("the new table exists") } else { &self.old }
     }
 
-    /// Replaces the table by one of `homes` home buckets; how many entries had expired.
-    fn replace(&self, homes: usize) -> usize {
-        let _hand = self.hand.lock().expect("no thread panics");
-        let (mut new, mut gone) = (table(homes, 1), 0);
-        self.old.move_to(&mut new, NOW_NS, |_| gone += 1);
+    /// Replaces the table by one with `home_buckets`. Returns how many entries had expired.
+    fn replace(&self, home_buckets: usize) -> usize {
+        let _cursor = self.sweep_cursor.lock().expect("no thread panics");
+        let (mut new, mut removed) = (table(home_buckets, 1), 0);
+        self.old.move_entries_to(&mut new, NOW_NS, |_| removed += 1);
         assert!(self.new.set(new).is_ok(), "replaced once");
         self.replaced.store(true, Ordering::Release);
-        gone
+        removed
     }
 
-    /// One request: begins anew where it meets a table that is being replaced.
+    /// One request. It starts again when it meets a table that is being replaced.
     fn request<T>(&self, attempt: impl Fn(&Table) -> Result<T, Obstacle>) -> T {
         loop {
             match attempt(self.load()) {
                 Ok(done) => return done,
-                Err(Obstacle::Moved) => drop(self.hand.lock().expect("no thread panics")),
-                Err(obstacle) => panic!("there is room: {obstacle:?}"),
+                Err(Obstacle::Moved) => drop(self.sweep_cursor.lock().expect("no thread panics")),
+                Err(obstacle) => panic!("there is a free slot: {obstacle:?}"),
             }
         }
     }
 }
 
-/// Takes one unit each of two keys under the locks of both, or of neither.
+/// Takes one unit of each of two keys, under the locks of both.
 fn take_both(table: &Table, mut keys: [Fingerprint; 2]) -> Result<(), Obstacle> {
     keys.sort_by_key(|key| key.high);
-    let mut low = Locked::from(table, table.home(keys[0]));
+    let mut low = LockedBuckets::starting_at(table, table.home_bucket(keys[0]));
     take_locked(&mut low, keys[0], u64::MAX)?;
-    let home = table.home(keys[1]);
-    if low.holds(table, home) {
+    let home = table.home_bucket(keys[1]);
+    if low.contains(table, home) {
         take_locked(&mut low, keys[1], u64::MAX)?;
     } else {
-        take_locked(&mut Locked::from(table, home), keys[1], u64::MAX)?;
+        take_locked(&mut LockedBuckets::starting_at(table, home), keys[1], u64::MAX)?;
     }
     Ok(())
 }
@@ -132,7 +133,7 @@ fn two_threads_on_a_new_key_admit_exactly_the_limit() {
     check(3, || {
         let shared = Arc::new(table(1, 0));
         let worker = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
-            Box::new(move || (0..2).filter(|_| take(&table, key(0, 1), 3).expect("room")).count())
+            Box::new(move || (0..2).filter(|_| take(&table, key(0, 1), 3).expect("a free slot")).count())
         };
         let admitted = together(vec![worker(shared.clone()), worker(shared.clone())]);
         assert_eq!(admitted.iter().sum::<usize>(), 3);
@@ -145,7 +146,7 @@ fn three_threads_on_one_key_admit_exactly_the_limit() {
     check(1, || {
         let shared = Arc::new(table(1, 0));
         let worker = |table: Arc<Table>| -> Box<dyn FnOnce() -> bool + Send> {
-            Box::new(move || take(&table, key(0, 1), 2).expect("room"))
+            Box::new(move || take(&table, key(0, 1), 2).expect("a free slot"))
         };
         let admitted = together((0..3).map(|_| worker(shared.clone())).collect());
         assert_eq!(admitted.iter().filter(|&&admitted| admitted).count(), 2);
@@ -157,7 +158,7 @@ fn requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units() {
     check(3, || {
         let shared = Arc::new(table(2, 0));
         let worker = |table: Arc<Table>, keys| -> Box<dyn FnOnce() + Send> {
-            Box::new(move || take_both(&table, keys).expect("room"))
+            Box::new(move || take_both(&table, keys).expect("a free slot"))
         };
         let (lower, upper) = (key(0, 1), key(1, 1));
         together(vec![worker(shared.clone(), [lower, upper]), worker(shared.clone(), [upper, lower])]);
@@ -166,22 +167,22 @@ fn requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units() {
 }
 
 #[test]
-fn a_chain_into_the_next_bucket_and_a_request_that_begins_there_do_not_deadlock() {
+fn a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock() {
     check(2, || {
         let shared = Arc::new(table(2, 1));
         let full = WIDTH.slots() as u64;
         (0..=full).for_each(|number| assert_eq!(take(&shared, key(0, number), 9), Ok(true)));
         let worker = |table: Arc<Table>, keys| -> Box<dyn FnOnce() + Send> {
-            Box::new(move || take_both(&table, keys).expect("room"))
+            Box::new(move || take_both(&table, keys).expect("a free slot"))
         };
-        let (behind, upper) = (key(0, full), key(1, 1));
-        together(vec![worker(shared.clone(), [behind, upper]), worker(shared.clone(), [upper, behind])]);
-        assert_eq!([counted(&shared, behind), counted(&shared, upper)], [Some(3), Some(2)]);
+        let (spilled, upper) = (key(0, full), key(1, 1));
+        together(vec![worker(shared.clone(), [spilled, upper]), worker(shared.clone(), [upper, spilled])]);
+        assert_eq!([counted(&shared, spilled), counted(&shared, upper)], [Some(3), Some(2)]);
     });
 }
 
 #[test]
-fn requests_lose_and_double_nothing_while_their_table_is_replaced() {
+fn no_unit_is_lost_or_counted_twice_while_the_table_is_replaced() {
     check(3, || {
         let shared = Arc::new(Shard::new(table(1, 0)));
         assert_eq!(take(&shared.old, key(0, 1), 9), Ok(true));
@@ -191,12 +192,15 @@ fn requests_lose_and_double_nothing_while_their_table_is_replaced() {
         let mover = |shard: Arc<Shard>| -> Box<dyn FnOnce() -> usize + Send> { Box::new(move || shard.replace(1)) };
         assert_eq!(together(vec![taker(shared.clone()), mover(shared.clone())]), [1, 0]);
         assert_eq!(counted(shared.load(), key(0, 1)), Some(2));
-        assert!(Locked::from(&shared.old, 0).find(key(0, 1)).is_err(), "nobody gets the old one any more");
+        assert!(
+            LockedBuckets::starting_at(&shared.old, 0).find(key(0, 1)).is_err(),
+            "no request gets the old table any more"
+        );
     });
 }
 
 #[test]
-fn a_new_key_is_found_after_the_table_that_it_came_into_was_replaced() {
+fn a_new_key_is_found_after_its_table_was_replaced() {
     check(2, || {
         let shared = Arc::new(Shard::new(table(2, 0)));
         let taker = |shard: Arc<Shard>, half| -> Box<dyn FnOnce() + Send> {
@@ -228,7 +232,7 @@ fn a_request_of_two_keys_is_charged_once_while_its_table_is_replaced() {
 }
 
 #[test]
-fn two_new_keys_that_want_the_last_slot_are_both_found() {
+fn two_new_keys_that_need_the_last_slot_are_both_found() {
     check(3, || {
         let shared = Arc::new(table(1, 1));
         let free = WIDTH.slots() as u64 - 1;
@@ -238,12 +242,12 @@ fn two_new_keys_that_want_the_last_slot_are_both_found() {
         };
         together(vec![worker(shared.clone(), free), worker(shared.clone(), free + 1)]);
         assert_eq!([free, free + 1].map(|number| counted(&shared, key(0, number))), [Some(1), Some(1)]);
-        assert_eq!(shared.passed(), [1, 0], "one of them lies behind its home");
+        assert_eq!(shared.overflows(), [1, 0], "one of them is behind its home bucket");
     });
 }
 
 #[test]
-fn a_chain_and_a_home_that_want_the_same_slot_both_get_one() {
+fn a_spilled_key_and_a_key_at_home_that_need_the_same_slot_both_get_one() {
     check(3, || {
         let shared = Arc::new(table(2, 1));
         let full = WIDTH.slots() as u64;
@@ -251,37 +255,37 @@ fn a_chain_and_a_home_that_want_the_same_slot_both_get_one() {
         let worker = |table: Arc<Table>, key| -> Box<dyn FnOnce() + Send> {
             Box::new(move || assert_eq!(take(&table, key, 1), Ok(true)))
         };
-        let (behind, upper) = (key(0, full), key(1, 1));
-        together(vec![worker(shared.clone(), behind), worker(shared.clone(), upper)]);
-        assert_eq!([counted(&shared, behind), counted(&shared, upper)], [Some(1), Some(1)]);
-        assert_eq!(shared.passed(), [1, 0, 0]);
+        let (spilled, upper) = (key(0, full), key(1, 1));
+        together(vec![worker(shared.clone(), spilled), worker(shared.clone(), upper)]);
+        assert_eq!([counted(&shared, spilled), counted(&shared, upper)], [Some(1), Some(1)]);
+        assert_eq!(shared.overflows(), [1, 0, 0]);
     });
 }
 
 #[test]
-fn an_expired_entry_is_forgotten_or_begins_anew_but_never_both() {
+fn an_expired_entry_is_swept_or_reused_but_never_both() {
     check(3, || {
         let shared = Arc::new(table(1, 1));
         (0..=WIDTH.slots() as u64).for_each(|number| assert_eq!(take(&shared, key(0, number), 1), Ok(true)));
-        let behind = key(0, WIDTH.slots() as u64);
-        let mut locked = Locked::from(&shared, 0);
-        let at = locked.find(behind).expect("not moved").expect("it is there");
-        assert!(locked.write(behind, at, Content::Inline { expires_at: NOW_NS, first: 7, second: 0 }));
+        let spilled = key(0, WIDTH.slots() as u64);
+        let mut locked = LockedBuckets::starting_at(&shared, 0);
+        let position = locked.find(spilled).expect("not moved").expect("it was claimed");
+        assert!(locked.write(spilled, position, Content::Inline { expires_at: NOW_NS, first: 7, second: 0 }));
         drop(locked);
         let taker = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
-            Box::new(move || usize::from(take(&table, behind, 1).expect("room")))
+            Box::new(move || usize::from(take(&table, spilled, 1).expect("a free slot")))
         };
         let sweeper = |table: Arc<Table>| -> Box<dyn FnOnce() -> usize + Send> {
             Box::new(move || {
-                let mut gone = 0;
-                Locked::from(&table, 0).forget_expired(NOW_NS, |_| gone += 1).expect("not moved");
-                gone
+                let mut removed = 0;
+                LockedBuckets::starting_at(&table, 0).remove_expired(NOW_NS, |_| removed += 1).expect("not moved");
+                removed
             })
         };
         let done = together(vec![taker(shared.clone()), sweeper(shared.clone())]);
         assert_eq!(done[0], 1);
         assert!(done[1] <= 1);
-        assert_eq!(counted(&shared, behind), Some(1), "what was taken is counted, what had expired is not");
-        assert_eq!(shared.passed(), [1, 0]);
+        assert_eq!(counted(&shared, spilled), Some(1), "the take is counted, the expired units are not");
+        assert_eq!(shared.overflows(), [1, 0]);
     });
 }

@@ -1,0 +1,69 @@
+//! The decisions of the memory store, as its callers see them.
+//!
+//! One hit, several hits and a batch of hits take different paths, and each path is as short as its case allows. This
+//! module checks the arguments and picks the path.
+
+use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, Store, StoreError, Time, Verdict};
+
+use super::store::MemoryStore;
+
+impl MemoryStore {
+    /// Decides all `hits` of one request at `now`. The answer to `hits[i]` is written to `decisions[i]`.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] if the lengths differ or there are more than [`MAX_HITS`] hits.
+    pub fn decide_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
+        if hits.len() != decisions.len() {
+            return Err(StoreError::Malformed("hits and decisions differ in length"));
+        }
+        if hits.len() > MAX_HITS {
+            return Err(StoreError::Malformed("more hits than one request can have"));
+        }
+        Ok(match (hits, &mut *decisions) {
+            ([hit], [decision]) => {
+                self.decide_one(now, hit, decision);
+                Verdict::of(hits, decisions, now)
+            }
+            _ => self.decide_all(now, hits, decisions),
+        })
+    }
+
+    /// Decides one hit at `now`, as [`decide_now`](MemoryStore::decide_now) does, but without a verdict.
+    #[must_use]
+    pub fn hit_now(&self, now: Time, hit: &Hit<'_>) -> Decision {
+        let mut decision = Decision::default();
+        self.decide_one(now, hit, &mut decision);
+        decision
+    }
+
+    /// Decides each of `hits` at `now`, in order, as a request of its own.
+    ///
+    /// The result is the same as with [`hit_now`](MemoryStore::hit_now) for each. It is faster if there are many
+    /// different keys, because the memory of several keys is fetched at once.
+    ///
+    /// # Errors
+    /// [`StoreError::Malformed`] if the lengths differ.
+    pub fn hit_batch_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<(), StoreError> {
+        if hits.len() != decisions.len() {
+            return Err(StoreError::Malformed("hits and decisions differ in length"));
+        }
+        self.decide_each(now, hits, decisions);
+        Ok(())
+    }
+}
+
+impl Store for MemoryStore {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        quota.supports(op)
+    }
+
+    async fn decide(
+        &self,
+        now: Option<Time>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        let now = now.ok_or(StoreError::Malformed("the memory store has no clock of its own: pass the time"))?;
+        self.decide_now(now, hits, decisions)
+    }
+}

@@ -1,0 +1,55 @@
+//! The bounds of the memory store, and what it does when they are reached.
+//!
+//! A client can send any number of different keys. Without bounds it could use up the memory of the process.
+
+/// What happens to a request that needs capacity when the store is full.
+///
+/// A new key needs capacity. At the bound on bytes, every key whose log or leases would grow needs it too. The store
+/// never evicts a live state to get capacity, because that key could then exceed its limit.
+///
+/// ```
+/// use spillgate::{Limiter, MemoryOptions, MemoryStore, OnFull, Quota, Reason};
+///
+/// let options = MemoryOptions { max_keys: 1, on_full: OnFull::Deny, ..MemoryOptions::default() };
+/// let limiter = Limiter::new(MemoryStore::new(options));
+/// let quota = Quota::per_minute(5).build()?;
+/// assert!(limiter.hit_now("login", "user-7", &quota, 1).allowed);
+/// assert_eq!(limiter.hit_now("login", "user-8", &quota, 1).reason, Reason::StoreFull);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum OnFull {
+    /// A request is refused if one of its takes needs capacity. It charges nothing, and its forces are lost.
+    #[default]
+    Deny,
+    /// A hit that needs capacity is decided, but not counted.
+    Allow,
+}
+
+/// The bounds of a [`MemoryStore`](crate::MemoryStore).
+///
+/// ```
+/// use spillgate::{MemoryOptions, MemoryStore};
+///
+/// let options = MemoryOptions { max_keys: 100_000, ..MemoryOptions::default() };
+/// assert!(MemoryStore::new(options).is_empty());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryOptions {
+    /// The highest number of states; 10 million by default.
+    pub max_keys: usize,
+    /// The highest number of bytes in states that do not fit a slot; 1 GiB by default.
+    ///
+    /// These are logs, counters of several segments, leases and penalties. At the bound none of them grows. Each thread
+    /// may exceed the bound by one growth. A request that meets the bound also copies, while it is decided, each state
+    /// that it may not charge.
+    pub max_heap_bytes: usize,
+    /// What happens at either bound.
+    pub on_full: OnFull,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        MemoryOptions { max_keys: 10_000_000, max_heap_bytes: 1 << 30, on_full: OnFull::Deny }
+    }
+}

@@ -1,0 +1,260 @@
+//! A bucket: a few slots and their lock, in two neighbouring cache lines.
+//!
+//! Lock, fingerprints and states share these lines on purpose. A decision waits for memory once, and two threads
+//! disturb each other only if they need the same bucket.
+
+use spillgate_core::{MAX_LATE_NS, Packed};
+
+use super::fingerprint::Fingerprint;
+use super::slot::{Content, IN_SLAB, PAYLOAD_BITS, Width, has_expired, scaled, unscaled};
+use super::sync::{AtomicU64, Ordering, relax};
+
+/// The number of words in a bucket.
+const WORDS: usize = 16;
+/// The index of the last word. From its highest bit down it has: locked, moved, the newest time, the overflow count.
+const META: usize = WORDS - 1;
+/// A thread has the lock.
+const LOCKED: u64 = 1 << 63;
+/// The entries of the bucket are in a newer table. No thread gets this lock again.
+const MOVED: u64 = 1 << 62;
+/// The number of bits of the overflow count. A chain has fewer than a thousand entries.
+const OVERFLOW_BITS: u32 = 20;
+const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
+/// The low bits of the newest time, in nanoseconds, at which a token bucket in these slots was charged.
+///
+/// These bits repeat every 73 minutes, so an older time may seem to be ahead of a request, by a second at most. That
+/// happens to one request in 4000. A charge under another T then leaves up to a second of the debt at the old T.
+const NEWEST: u64 = (1 << 42) - 1;
+const TOP_SHIFT: u32 = NEWEST.leading_zeros();
+
+/// The slots of a bucket, and the word with its lock.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Bucket {
+    words: [AtomicU64; WORDS],
+}
+
+/// The bucket belongs to a table that has been replaced.
+#[derive(Debug)]
+pub(crate) struct Moved;
+
+impl Bucket {
+    /// Waits for the lock. A thread that gets it must call [`unlock`](Bucket::unlock).
+    #[inline]
+    pub(super) fn lock(&self) -> Result<(), Moved> {
+        let mut tries = 0;
+        loop {
+            let meta = self.get(META);
+            if meta & MOVED != 0 {
+                return Err(Moved);
+            }
+            let order = (Ordering::Acquire, Ordering::Relaxed);
+            if meta & LOCKED == 0
+                && self.words[META].compare_exchange_weak(meta, meta | LOCKED, order.0, order.1).is_ok()
+            {
+                return Ok(());
+            }
+            tries += 1;
+            relax(tries);
+        }
+    }
+
+    /// Gives the lock up.
+    #[inline]
+    pub(super) fn unlock(&self) {
+        self.words[META].store(self.get(META) & !LOCKED, Ordering::Release);
+    }
+
+    /// Gives the lock up for good, after the entries were copied to a newer table.
+    pub(super) fn unlock_as_moved(&self) {
+        self.words[META].store(MOVED, Ordering::Release);
+    }
+
+    /// The overflow count: how many entries have their home bucket here or earlier, and their slot in a later bucket.
+    #[inline]
+    pub(super) fn overflows(&self) -> u64 {
+        self.get(META) & OVERFLOWS
+    }
+
+    /// Counts an entry that found no slot here and goes to a later bucket.
+    pub(super) fn count_overflow(&self) {
+        self.set(META, self.get(META) + 1);
+    }
+
+    /// Counts that such an entry was removed.
+    pub(super) fn uncount_overflow(&self) {
+        debug_assert!(self.overflows() > 0, "the entry was counted");
+        self.set(META, self.get(META) - 1);
+    }
+
+    /// Notes that a token bucket was charged at `now_ns`, unless a charge up to a second later is noted already.
+    #[inline]
+    pub(crate) fn note_time(&self, now_ns: u64) {
+        let meta = self.get(META);
+        // The times are compared at the top of the word, where no bits have to be masked.
+        let ahead = (meta >> OVERFLOW_BITS).wrapping_sub(now_ns) << TOP_SHIFT;
+        if ahead > MAX_LATE_NS << TOP_SHIFT {
+            self.set(META, meta & !(NEWEST << OVERFLOW_BITS) | now_ns << TOP_SHIFT >> (TOP_SHIFT - OVERFLOW_BITS));
+        }
+    }
+
+    /// The newest time at which token buckets here were charged, if it is at most a second after `now_ns`; else
+    /// `now_ns`.
+    pub(super) fn newest_ns(&self, now_ns: u64) -> u64 {
+        let ahead_ns = self.ahead_ns(now_ns);
+        if ahead_ns > MAX_LATE_NS { now_ns } else { now_ns + ahead_ns }
+    }
+
+    /// How far the newest time is ahead of `now_ns`, modulo 2^42 ns.
+    #[inline]
+    fn ahead_ns(&self, now_ns: u64) -> u64 {
+        (self.get(META) >> OVERFLOW_BITS).wrapping_sub(now_ns) & NEWEST
+    }
+
+    /// The slot of `key`. All slots are compared without a branch, because the matching one cannot be predicted.
+    #[inline]
+    pub(super) fn find(&self, width: Width, key: Fingerprint) -> Option<usize> {
+        let found = match width {
+            Width::Narrow => self.scan::<3>(key, 64 - Fingerprint::LOW_BITS),
+            Width::Wide => self.scan::<5>(key, 0),
+        };
+        (found < width.slots()).then_some(found)
+    }
+
+    /// The slot of `key`, where a slot has `SLOT` words; `usize::MAX` if no slot has it.
+    #[inline]
+    fn scan<const SLOT: usize>(&self, key: Fingerprint, low_shift: u32) -> usize {
+        let mut found = usize::MAX;
+        for slot in 0..META / SLOT {
+            let differs = (self.get(slot * SLOT) ^ key.high) | ((self.get(slot * SLOT + 1) ^ key.low) >> low_shift);
+            found = if differs == 0 { slot } else { found };
+        }
+        found
+    }
+
+    /// The first free slot.
+    pub(super) fn free_slot(&self, width: Width) -> Option<usize> {
+        (0..width.slots()).find(|&slot| self.get(slot * width.words()) == 0)
+    }
+
+    /// The bits of the fingerprint that a slot stores; `None` if the slot is free.
+    pub(super) fn fingerprint(&self, width: Width, slot: usize) -> Option<Fingerprint> {
+        let word = slot * width.words();
+        let (high, low) = (self.get(word), self.get(word + 1));
+        let low = match width {
+            Width::Narrow => low >> PAYLOAD_BITS << PAYLOAD_BITS,
+            Width::Wide => low,
+        };
+        (high != 0).then_some(Fingerprint { high, low })
+    }
+
+    /// The content of a slot that is not free.
+    #[inline]
+    pub(crate) fn content(&self, width: Width, slot: usize) -> Content {
+        let word = slot * width.words();
+        let time = self.get(word + 2);
+        let (first, second) = match width {
+            Width::Narrow => (unscaled(self.get(word + 1) & ((1 << PAYLOAD_BITS) - 1)), 0),
+            Width::Wide => (self.get(word + 3), self.get(word + 4)),
+        };
+        if time & IN_SLAB == 0 {
+            return Content::Inline { expires_at: time, first, second };
+        }
+        Content::InSlab { expires_at: time & !IN_SLAB, index: u32::try_from(first).unwrap_or(u32::MAX) }
+    }
+
+    /// Writes key and content of a slot. Returns false and writes nothing if a number is too large for the slot.
+    #[inline]
+    pub(super) fn write(&self, width: Width, slot: usize, key: Fingerprint, content: Content) -> bool {
+        let (time, first, second) = match content {
+            Content::Inline { expires_at, first, second } if expires_at < IN_SLAB => (expires_at, first, second),
+            Content::Inline { .. } => return false,
+            Content::InSlab { expires_at, index } => (expires_at.min(IN_SLAB - 1) | IN_SLAB, u64::from(index), 0),
+        };
+        let word = slot * width.words();
+        match width {
+            Width::Narrow => {
+                let (Some(payload), 0) = (scaled(first), second) else { return false };
+                self.set(word + 1, key.low >> PAYLOAD_BITS << PAYLOAD_BITS | payload);
+            }
+            Width::Wide => {
+                self.set(word + 1, key.low);
+                self.set(word + 3, first);
+                self.set(word + 4, second);
+            }
+        }
+        self.set(word, key.high);
+        self.set(word + 2, time);
+        true
+    }
+
+    /// Writes a new state into a slot whose state is inline. Returns false and writes nothing if a number is too large.
+    #[inline]
+    pub(crate) fn replace(&self, width: Width, slot: usize, packed: Packed) -> bool {
+        let word = slot * width.words();
+        if packed.expires_at >= IN_SLAB {
+            return false;
+        }
+        match width {
+            Width::Narrow => {
+                let (Some(payload), 0) = (scaled(packed.first), packed.second) else { return false };
+                self.set(word + 1, self.get(word + 1) >> PAYLOAD_BITS << PAYLOAD_BITS | payload);
+            }
+            Width::Wide => {
+                self.set(word + 3, packed.first);
+                self.set(word + 4, packed.second);
+            }
+        }
+        self.set(word + 2, packed.expires_at);
+        true
+    }
+
+    /// Copies a slot of `from` into a free slot of this bucket, and returns false if no slot is free.
+    ///
+    /// This bucket then keeps the newer one of both newest times.
+    #[inline]
+    pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize, now_ns: u64) -> bool {
+        let Some(free) = self.free_slot(width) else { return false };
+        for word in 0..width.words() {
+            self.set(free * width.words() + word, from.get(slot * width.words() + word));
+        }
+        let (meta, other) = (self.get(META), from.get(META));
+        // Other requests may be up to a second ahead of this one: as much as a request may be late.
+        let age = |meta: u64| (now_ns + MAX_LATE_NS).wrapping_sub(meta >> OVERFLOW_BITS) & NEWEST;
+        if age(other) < age(meta) {
+            let newest = NEWEST << OVERFLOW_BITS;
+            self.set(META, meta & !newest | other & newest);
+        }
+        true
+    }
+
+    /// Frees a slot.
+    pub(super) fn clear(&self, width: Width, slot: usize) {
+        for word in 0..width.words() {
+            self.set(slot * width.words() + word, 0);
+        }
+    }
+
+    /// A hint, read without the lock: whether an entry may have expired. It may be wrong either way.
+    pub(super) fn may_have_expired(&self, width: Width, now_ns: u64) -> bool {
+        let mut times = (0..width.slots()).map(|slot| self.get(slot * width.words() + 2) & !IN_SLAB);
+        times.any(|time| time != 0 && has_expired(time, now_ns))
+    }
+
+    /// Makes the processor fetch both cache lines at once. The returned value has no meaning.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.get(0) ^ self.get(META)
+    }
+
+    // Relaxed order is enough: a thread that reads or writes slots has the lock, and the lock orders all of it.
+    #[inline]
+    fn get(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set(&self, word: usize, value: u64) {
+        self.words[word].store(value, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,184 @@
+//! The locks over a chain of buckets, and what a thread may do under them.
+//!
+//! An entry may be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by bucket,
+//! in ascending order. All threads use this order, so no two requests can wait for each other.
+
+use super::bucket::{Bucket, Moved};
+use super::fingerprint::Fingerprint;
+use super::slot::{Content, Width};
+use super::table::Table;
+
+/// A new entry may be this many buckets from its home bucket. Hashed keys come nowhere near this bound.
+const MAX_CHAIN: usize = 128;
+
+/// Why a request must be tried again. It has charged nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// The table is being replaced.
+    Moved,
+    /// The table has no free slot near the home bucket of the key.
+    Crowded,
+    /// The budget of the store is used up. Some of it may belong to entries that have expired.
+    Full,
+}
+
+impl From<Moved> for Obstacle {
+    fn from(Moved: Moved) -> Obstacle {
+        Obstacle::Moved
+    }
+}
+
+/// Where an entry is in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) bucket: usize,
+    pub(crate) slot: usize,
+}
+
+/// Neighbouring buckets of a table whose locks this thread has. The locks are given up on drop.
+#[derive(Debug)]
+pub(crate) struct LockedBuckets<'t> {
+    table: &'t Table,
+    from: usize,
+    to: usize,
+}
+
+impl Drop for LockedBuckets<'_> {
+    fn drop(&mut self) {
+        for bucket in self.from..self.to {
+            self.table.bucket(bucket).unlock();
+        }
+    }
+}
+
+impl<'t> LockedBuckets<'t> {
+    /// Locks nothing yet. Buckets from index `bucket` on are locked when they are needed.
+    #[inline]
+    pub(crate) fn starting_at(table: &'t Table, bucket: usize) -> LockedBuckets<'t> {
+        LockedBuckets { table, from: bucket, to: bucket }
+    }
+
+    /// Whether this bucket of `table` is locked here.
+    pub(crate) fn contains(&self, table: &Table, bucket: usize) -> bool {
+        std::ptr::eq(self.table, table) && (self.from..self.to).contains(&bucket)
+    }
+
+    // Always inlined: most decisions lock one bucket, and a call would cost a tenth of their time outside memory.
+    #[inline(always)]
+    fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {
+        while self.to <= bucket {
+            self.table.bucket(self.to).lock()?;
+            self.to += 1;
+        }
+        Ok(self.table.bucket(bucket))
+    }
+
+    /// Searches for `key`, from its home bucket on.
+    #[inline]
+    pub(crate) fn find(&mut self, key: Fingerprint) -> Result<Option<Position>, Moved> {
+        let bucket = self.table.home_bucket(key);
+        // Both cache lines are fetched at once. Otherwise the second would wait for the lock in the first.
+        std::hint::black_box(self.table.bucket(bucket).touch());
+        let here = self.extend_to(bucket)?;
+        match here.find(self.table.width, key) {
+            Some(slot) => Ok(Some(Position { bucket, slot })),
+            None if here.overflows() == 0 => Ok(None),
+            None => self.find_behind(bucket, key),
+        }
+    }
+
+    /// Searches for `key` in the buckets behind its home bucket.
+    #[inline(never)]
+    fn find_behind(&mut self, home: usize, key: Fingerprint) -> Result<Option<Position>, Moved> {
+        let mut bucket = home;
+        loop {
+            bucket += 1;
+            let here = self.extend_to(bucket)?;
+            if let Some(slot) = here.find(self.table.width, key) {
+                return Ok(Some(Position { bucket, slot }));
+            }
+            if here.overflows() == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Claims a free slot for `key`, which must not be in the table. The entry counts as expired until it is written.
+    pub(crate) fn claim(&mut self, key: Fingerprint) -> Result<Position, Obstacle> {
+        let (home, width) = (self.table.home_bucket(key), self.table.width);
+        for bucket in home..self.table.buckets().min(home + MAX_CHAIN) {
+            let here = self.extend_to(bucket)?;
+            if let Some(slot) = here.free_slot(width) {
+                let fits = here.write(width, slot, key, Content::Inline { expires_at: 1, first: 0, second: 0 });
+                debug_assert!(fits, "these numbers fit every slot");
+                self.table.between(home, bucket).for_each(Bucket::count_overflow);
+                return Ok(Position { bucket, slot });
+            }
+        }
+        Err(Obstacle::Crowded)
+    }
+
+    /// Frees the slot of `key`.
+    pub(crate) fn remove(&self, key: Fingerprint, position: Position) {
+        self.table.bucket(position.bucket).clear(self.table.width, position.slot);
+        self.table.between(self.table.home_bucket(key), position.bucket).for_each(Bucket::uncount_overflow);
+    }
+
+    /// The bucket of an entry, and the width of its slots.
+    #[inline]
+    pub(crate) fn bucket(&self, position: Position) -> (&'t Bucket, Width) {
+        (self.table.bucket(position.bucket), self.table.width)
+    }
+
+    /// The content of an entry's slot.
+    #[inline]
+    pub(crate) fn content(&self, position: Position) -> Content {
+        self.table.bucket(position.bucket).content(self.table.width, position.slot)
+    }
+
+    /// Writes the slot of `key`. Returns false and writes nothing if a number is too large for the slot.
+    #[inline]
+    pub(crate) fn write(&self, key: Fingerprint, position: Position, content: Content) -> bool {
+        self.table.bucket(position.bucket).write(self.table.width, position.slot, key, content)
+    }
+
+    /// Notes that the token bucket at `position` was charged at `now_ns`.
+    #[inline]
+    pub(crate) fn note_time(&self, position: Position, now_ns: u64) {
+        self.table.bucket(position.bucket).note_time(now_ns);
+    }
+
+    /// The newest time at which a token bucket in this bucket was charged, as far as the bucket remembers it.
+    pub(crate) fn newest_ns(&self, position: Position, now_ns: u64) -> u64 {
+        self.table.bucket(position.bucket).newest_ns(now_ns)
+    }
+
+    /// Calls `each` for every entry whose home bucket is the first locked bucket, or for none if the table has moved.
+    pub(super) fn for_each_of_home(&mut self, mut each: impl FnMut(&Self, Fingerprint, Position)) -> Result<(), Moved> {
+        let (home, width) = (self.from, self.table.width);
+        let mut last = home;
+        while self.extend_to(last)?.overflows() > 0 {
+            last += 1;
+        }
+        for bucket in home..=last {
+            for slot in 0..width.slots() {
+                let key = self.table.bucket(bucket).fingerprint(width, slot);
+                if let Some(key) = key.filter(|&key| self.table.home_bucket(key) == home) {
+                    each(self, key, Position { bucket, slot });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the expired entries whose home bucket is the first locked bucket. Calls `removed` for each.
+    pub(super) fn remove_expired(&mut self, now_ns: u64, mut removed: impl FnMut(Content)) -> Result<(), Moved> {
+        self.for_each_of_home(|locked, key, position| {
+            let content = locked.content(position);
+            if content.has_expired(now_ns) {
+                locked.remove(key, position);
+                removed(content);
+            }
+        })
+    }
+}

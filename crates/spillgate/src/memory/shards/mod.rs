@@ -1,0 +1,239 @@
+//! A concurrent hash table in shards: it grows, shrinks and removes expired entries in small steps.
+//!
+//! One large table would stop every request while it grows. A shard is small enough to be copied in a short time, and
+//! only requests for its keys wait. Nothing here knows quotas or decisions.
+
+mod bucket;
+mod fingerprint;
+mod locked;
+mod slab;
+mod slot;
+mod sync;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use fingerprint::{first_rank_of_bucket, home_bucket_of_rank};
+
+pub(super) use fingerprint::Fingerprint;
+pub(super) use locked::{LockedBuckets, Obstacle, Position};
+pub(super) use slab::Slab;
+pub(super) use slot::{Content, Width};
+pub(super) use table::Table;
+
+/// A table grows above this share of used slots. A higher share would make chains long; a lower one costs memory.
+const MAX_LOAD: f64 = 0.89;
+/// A table shrinks below this share of used slots.
+const MIN_LOAD: f64 = 0.4;
+/// Below this share a crowded table does not grow. Its keys agree in most bits, and no larger table separates them.
+const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
+/// A table grows in steps of 2^(1/8), about a tenth. Shards grow at different times.
+const STEPS_TO_DOUBLE: f64 = 8.0;
+/// A table with fewer home buckets may always grow, even if it looks empty: a request that meets an obstacle first
+/// removes the entries that it claimed. A table with this many has slots for all new keys of one request.
+const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
+/// The smallest table that is not empty has about this many home buckets, because a table has whole blocks.
+const MIN_HOME_BUCKETS: usize = 56;
+
+/// All tables with slots of one width.
+#[derive(Debug)]
+pub(super) struct Shards {
+    width: Width,
+    bits: u32,
+    /// The tables are apart from the rest of the shards: every decision reads them, and they seldom change.
+    tables: Box<[ArcSwap<Table>]>,
+    shards: Box<[Shard]>,
+}
+
+/// The data of a shard beside its table. Most decisions do not need it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Shard {
+    entries: AtomicUsize,
+    /// The home bucket that is swept next. The thread that replaces the table has this lock.
+    sweep_cursor: Mutex<usize>,
+    slab: Mutex<Slab>,
+}
+
+impl Shards {
+    /// `2^bits` empty shards.
+    pub(super) fn new(width: Width, bits: u32) -> Shards {
+        let count = 1 << bits;
+        Shards {
+            width,
+            bits,
+            tables: (0..count).map(|_| ArcSwap::from_pointee(Table::new(width, bits, 1))).collect(),
+            shards: (0..count).map(|_| Shard::default()).collect(),
+        }
+    }
+
+    /// The table of a shard. It lives as long as the guard.
+    #[inline]
+    pub(super) fn load(&self, shard: usize) -> Guard<Arc<Table>> {
+        self.tables[shard].load()
+    }
+
+    /// The index of the shard that has `key`.
+    #[inline]
+    pub(super) fn shard_of(&self, key: Fingerprint) -> usize {
+        key.shard(self.bits)
+    }
+
+    pub(super) fn slab(&self, shard: usize) -> &Mutex<Slab> {
+        &self.shards[shard].slab
+    }
+
+    /// The number of entries in all shards, expired ones included.
+    pub(super) fn entries(&self) -> usize {
+        self.shards.iter().map(|shard| shard.entries.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Counts a new entry of `shard`.
+    pub(super) fn count_entry(&self, shard: usize) {
+        self.shards[shard].entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts that an entry of `shard` was removed.
+    pub(super) fn uncount_entry(&self, shard: usize) {
+        self.shards[shard].entries.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The number of slots in all home buckets.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn slots(&self) -> usize {
+        self.tables.iter().map(|table| table.load().home_slots()).sum()
+    }
+
+    pub(super) fn width(&self) -> Width {
+        self.width
+    }
+
+    /// The number of shards.
+    pub(super) fn count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Waits for the thread that replaces the table of `shard`.
+    pub(super) fn wait(&self, shard: usize) {
+        drop(self.shards[shard].sweep_cursor.lock());
+    }
+
+    /// Calls `each` for the entries of one home bucket of `shard` whose rank is at least `rank`, under the locks of their
+    /// buckets. Returns the rank to continue from, or `None` at the end.
+    ///
+    /// A scan in such steps meets every entry exactly once if the entry is there all the time. A table may be replaced
+    /// between two steps, because the rank of a key does not depend on the table.
+    pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
+        let table = self.load(shard);
+        let home = home_bucket_of_rank(rank, table.home_buckets());
+        let scanned = LockedBuckets::starting_at(&table, home).for_each_of_home(|locked, key, position| {
+            if key.rank(self.bits) >= rank {
+                each(key, locked.content(position));
+            }
+        });
+        if scanned.is_err() {
+            self.wait(shard);
+            return Some(rank);
+        }
+        first_rank_of_bucket(home + 1, table.home_buckets())
+    }
+
+    /// Allocates tables for this many `entries`, evenly spread over the shards. The store must be empty.
+    pub(super) fn reserve(&self, entries: usize) {
+        let home_buckets = self.home_buckets_for(entries / self.shards.len());
+        for shard in (0..self.shards.len()).filter(|_| entries > 0) {
+            let size = self.size_above(shard, home_buckets);
+            self.tables[shard].store(Arc::new(Table::new(self.width, self.bits, size)));
+        }
+    }
+
+    /// The number of home buckets that this many entries fill up to the highest load.
+    fn home_buckets_for(&self, entries: usize) -> usize {
+        (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize
+    }
+
+    /// Makes the table of `shard` larger. Returns false if a larger table would not help.
+    pub(super) fn grow(&self, shard: usize, now_ns: u64, removed: impl FnMut(Content)) -> bool {
+        let mut cursor = self.shards[shard].sweep_cursor.lock();
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
+        let table = self.load(shard);
+        let useful = table.home_buckets() < HOME_BUCKETS_FOR_ANY_REQUEST
+            || entries >= table.home_slots() as f64 * MIN_LOAD_TO_GROW;
+        drop(table);
+        if useful {
+            self.replace(shard, &mut cursor, true, now_ns, removed);
+        }
+        useful
+    }
+
+    /// Removes expired entries from the next `steps` home buckets of `shard`, and calls `removed` for each. Grows or
+    /// shrinks the table if that is due. Does nothing while another thread sweeps the shard or replaces its table.
+    pub(super) fn sweep(&self, shard: usize, steps: usize, now_ns: u64, mut removed: impl FnMut(Content)) {
+        let Some(mut cursor) = self.shards[shard].sweep_cursor.try_lock() else { return };
+        let table = self.load(shard);
+        let mut round_complete = false;
+        for _ in 0..steps.min(table.home_buckets()) {
+            // The check without a lock comes first: a lock costs more, and usually nothing has expired.
+            if table.may_have_expired(*cursor, now_ns) {
+                let swept = LockedBuckets::starting_at(&table, *cursor).remove_expired(now_ns, |content| {
+                    self.uncount_entry(shard);
+                    removed(content);
+                });
+                // The table cannot move while this thread has the lock of the cursor.
+                debug_assert!(swept.is_ok());
+            }
+            *cursor += 1;
+            if *cursor >= table.home_buckets() {
+                *cursor = 0;
+                round_complete = true;
+            }
+        }
+        let slots = table.home_slots() as f64;
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed) as f64;
+        let too_large = round_complete
+            && entries < slots * MIN_LOAD
+            && Table::rounded_up(self.size_above(shard, self.home_buckets_for(entries as usize)))
+                < table.home_buckets();
+        if entries > slots * MAX_LOAD || too_large {
+            self.replace(shard, &mut cursor, false, now_ns, removed);
+        }
+    }
+
+    /// Moves the entries of `shard` that have not expired into a new table of the right size.
+    fn replace(&self, shard: usize, cursor: &mut usize, larger: bool, now_ns: u64, mut removed: impl FnMut(Content)) {
+        let old = self.load(shard);
+        let entries = self.shards[shard].entries.load(Ordering::Relaxed);
+        let wanted = self.home_buckets_for(entries);
+        let size = self.size_above(shard, if larger { wanted.max(old.home_buckets()) } else { wanted });
+        let mut new = Table::new(self.width, self.bits, size);
+        old.move_entries_to(&mut new, now_ns, |content| {
+            self.uncount_entry(shard);
+            removed(content);
+        });
+        *cursor = 0;
+        self.tables[shard].store(Arc::new(new));
+    }
+
+    /// The next size above `home_buckets` in the series of sizes of this shard.
+    ///
+    /// The series of different shards are shifted against each other, so that the shards do not all grow at once.
+    fn size_above(&self, shard: usize, home_buckets: usize) -> usize {
+        let shift = shard as f64 / self.shards.len() as f64;
+        let of_step = |step: f64| (MIN_HOME_BUCKETS as f64 * ((step + shift) / STEPS_TO_DOUBLE).exp2()) as usize;
+        let near = ((home_buckets as f64 / MIN_HOME_BUCKETS as f64).max(1.0).log2() * STEPS_TO_DOUBLE - shift).floor();
+        let mut step = near.max(0.0);
+        while of_step(step) <= home_buckets {
+            step += 1.0;
+        }
+        of_step(step)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,125 @@
+//! The slab of a shard: states that do not fit a slot.
+//!
+//! Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. A slot
+//! stores only the index of such a state, so that a bucket fits two cache lines whatever its states are.
+
+use spillgate_core::State;
+
+/// States are allocated in blocks of this many. A block never moves, so growth copies no states.
+const BLOCK: usize = u64::BITS as usize;
+
+/// The states of one shard that are not in slots, each with an index.
+#[derive(Debug, Default)]
+pub(crate) struct Slab {
+    blocks: Vec<Block>,
+    /// No block before this one has a free index.
+    first_free: usize,
+}
+
+#[derive(Debug)]
+struct Block {
+    /// The states that were ever used. The capacity is enough for all, so that none is moved.
+    states: Vec<State>,
+    /// One bit for each index; 1 means free.
+    free: u64,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Block { states: Vec::with_capacity(BLOCK), free: u64::MAX }
+    }
+}
+
+impl Slab {
+    /// The bytes that a state costs here.
+    pub(crate) fn bytes(state: &State) -> usize {
+        size_of::<State>() + state.heap_bytes()
+    }
+
+    /// Allocates an index, with an empty state.
+    pub(crate) fn allocate(&mut self) -> u32 {
+        while self.blocks.get(self.first_free).is_some_and(|block| block.free == 0) {
+            self.first_free += 1;
+        }
+        if self.first_free == self.blocks.len() {
+            self.blocks.push(Block::default());
+        }
+        let Block { states, free } = &mut self.blocks[self.first_free];
+        let index = free.trailing_zeros() as usize;
+        *free &= *free - 1;
+        if index == states.len() {
+            // The lowest free index is allocated first, so it is below the length or equal to it.
+            states.push(State::default());
+        }
+        u32::try_from(self.first_free * BLOCK + index).expect("a shard has far fewer keys than 2^32")
+    }
+
+    /// Moves the state out. The caller [stores](Slab::store) it again under the same locks.
+    pub(crate) fn load(&mut self, index: u32) -> State {
+        std::mem::take(self.state(index))
+    }
+
+    /// Stores the state of an allocated index.
+    pub(crate) fn store(&mut self, index: u32, state: State) {
+        *self.state(index) = state;
+    }
+
+    /// The state of an allocated index.
+    pub(crate) fn get(&self, index: u32) -> &State {
+        &self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
+    }
+
+    fn state(&mut self, index: u32) -> &mut State {
+        &mut self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
+    }
+
+    /// Frees the index and returns its state. Deallocates blocks at the end in which every index is free.
+    pub(crate) fn remove(&mut self, index: u32) -> State {
+        let state = self.load(index);
+        let block = index as usize / BLOCK;
+        self.blocks[block].free |= 1 << (index as usize % BLOCK);
+        self.first_free = self.first_free.min(block);
+        while self.blocks.pop_if(|last| last.free == u64::MAX).is_some() {}
+        if self.blocks.capacity() > 4 * self.blocks.len() {
+            self.blocks.shrink_to(2 * self.blocks.len());
+        }
+        state
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_allocated_once_reused_when_free_and_deallocated_at_the_end() {
+        let mut slab = Slab::default();
+        let indices: Vec<u32> = (0..200).map(|_| slab.allocate()).collect();
+        assert_eq!(indices, (0..200).collect::<Vec<u32>>());
+        for index in [70, 3, 199, 130] {
+            slab.remove(index);
+        }
+        let reused: Vec<u32> = (0..5).map(|_| slab.allocate()).collect();
+        assert_eq!(reused, [3, 70, 130, 199, 200]);
+        for index in 0..=200 {
+            slab.remove(index);
+        }
+        assert_eq!((slab.blocks.len(), slab.blocks.capacity()), (0, 0));
+        assert_eq!(slab.allocate(), 0);
+    }
+
+    #[test]
+    fn the_indices_of_a_deallocated_block_are_allocated_again_in_order() {
+        let mut slab = Slab::default();
+        for _ in 0..130 {
+            slab.allocate();
+        }
+        for index in 64..130 {
+            slab.remove(index);
+        }
+        assert_eq!(slab.blocks.len(), 1);
+        assert_eq!((slab.allocate(), slab.allocate()), (64, 65));
+        slab.remove(5);
+        assert_eq!((slab.allocate(), slab.allocate()), (5, 66));
+    }
+}

@@ -1,0 +1,87 @@
+//! One slot: its width, its contents, and how a large number fits 40 bits.
+//!
+//! A bucket must fit two cache lines, so each slot is packed by hand. A state that does not fit goes to the slab.
+
+use spillgate_core::Time;
+
+/// The width of the slots of a table: a bucket has five narrow or three wide slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// Three words: 88 bits of fingerprint, 40 bits of payload, and a time.
+    Narrow,
+    /// Five words: 128 bits of fingerprint, a time, and two payloads.
+    Wide,
+}
+
+impl Width {
+    /// The number of slots in a bucket.
+    pub(crate) const fn slots(self) -> usize {
+        match self {
+            Width::Narrow => 5,
+            Width::Wide => 3,
+        }
+    }
+
+    /// The number of words in a slot.
+    pub(super) const fn words(self) -> usize {
+        match self {
+            Width::Narrow => 3,
+            Width::Wide => 5,
+        }
+    }
+}
+
+/// What a slot stores beside the fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// The state itself: the time when it expires (not 0, below 2^63) and its two numbers.
+    Inline { expires_at: u64, first: u64, second: u64 },
+    /// A state in the slab of the shard: the time when it expires (below 2^63) and its index there.
+    InSlab { expires_at: u64, index: u32 },
+}
+
+impl Content {
+    /// Whether the state equals an empty state at `now_ns`.
+    pub(crate) fn has_expired(self, now_ns: u64) -> bool {
+        let (Content::Inline { expires_at, .. } | Content::InSlab { expires_at, .. }) = self;
+        has_expired(expires_at, now_ns)
+    }
+}
+
+/// The bit of a slot's time that says: the state is in the slab.
+pub(super) const IN_SLAB: u64 = 1 << 63;
+/// The number of bits for the payload of a narrow slot.
+pub(super) const PAYLOAD_BITS: u32 = 40;
+/// The payload of a narrow slot is a number below 2^38 and, above it, two bits for a scale. The value is the number
+/// times 1000^scale.
+const SCALE_SHIFT: u32 = PAYLOAD_BITS - 2;
+/// The factor of each scale.
+const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
+
+/// Whether a state that expires at `time_ns` equals an empty state at `now_ns`.
+///
+/// [`Time::MAX`] also stands for every later time, which a slot cannot store. Such a state never expires.
+pub(super) fn has_expired(time_ns: u64, now_ns: u64) -> bool {
+    time_ns <= now_ns && time_ns < Time::MAX.as_nanos()
+}
+
+/// Packs `value` into the payload of a narrow slot; `None` if it does not fit.
+///
+/// Every number below 2^38 fits (10^11 units, and each number of a packed token bucket), and so do larger multiples of a
+/// thousand, a million or a billion.
+#[inline]
+pub(super) fn scaled(value: u64) -> Option<u64> {
+    if value >> SCALE_SHIFT == 0 {
+        return Some(value);
+    }
+    (1..SCALES.len()).find_map(|scale| {
+        let whole = value.is_multiple_of(SCALES[scale]).then(|| value / SCALES[scale])?;
+        (whole >> SCALE_SHIFT == 0).then_some((scale as u64) << SCALE_SHIFT | whole)
+    })
+}
+
+/// The value that [`scaled`] packed.
+#[inline]
+pub(super) fn unscaled(payload: u64) -> u64 {
+    (payload & ((1 << SCALE_SHIFT) - 1)) * SCALES[(payload >> SCALE_SHIFT) as usize & 3]
+}

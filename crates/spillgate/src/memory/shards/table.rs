@@ -1,0 +1,155 @@
+//! The table of one shard: its buckets, and which of them is the home of a key.
+//!
+//! An entry is in its home bucket or in one of the next buckets. Each bucket counts the entries that went past it, so
+//! that a search knows where to end.
+
+use super::bucket::Bucket;
+use super::fingerprint::Fingerprint;
+use super::slot::{Content, Width};
+
+/// Buckets are allocated in blocks of this many. All blocks have one size, so that a new table can reuse the memory of
+/// an old one under every allocator.
+const BLOCK: usize = 64;
+/// There are this many buckets behind the last home bucket, and one more for each `SPILL_SHARE` home buckets. They
+/// store the entries that the last home buckets have no slot for.
+const SPILL: usize = 6;
+const SPILL_SHARE: usize = 256;
+
+/// The entries of one shard.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(super) width: Width,
+    /// The store has 2 to this power shards.
+    shard_bits: u32,
+    /// The number of buckets that are home to keys. The buckets behind them are for spilled entries.
+    home_buckets: usize,
+    /// Each block has `BLOCK` buckets, except the last.
+    blocks: Vec<Box<[Bucket]>>,
+}
+
+impl Table {
+    /// A table with at least `home_buckets`, in whole blocks.
+    ///
+    /// A table for one home bucket has a single bucket. It needs one even while it is empty: the lock of a bucket is
+    /// where a thread learns that the table was replaced.
+    pub(crate) fn new(width: Width, shard_bits: u32, home_buckets: usize) -> Table {
+        if home_buckets <= 1 {
+            return Table::with_spill(width, shard_bits, 1, 0);
+        }
+        Table::with_spill(width, shard_bits, Table::rounded_up(home_buckets), Table::spill(home_buckets))
+    }
+
+    /// The number of home buckets in a table that was made for `home_buckets`.
+    pub(super) fn rounded_up(home_buckets: usize) -> usize {
+        let spill = Table::spill(home_buckets);
+        (home_buckets + spill).next_multiple_of(BLOCK) - spill
+    }
+
+    fn spill(home_buckets: usize) -> usize {
+        SPILL + home_buckets / SPILL_SHARE
+    }
+
+    /// A table with exactly `home_buckets`, and `spill` buckets behind them.
+    pub(super) fn with_spill(width: Width, shard_bits: u32, home_buckets: usize, spill: usize) -> Table {
+        let buckets = home_buckets + spill;
+        let block = |first: usize| (first..buckets.min(first + BLOCK)).map(|_| Bucket::default()).collect();
+        Table { width, shard_bits, home_buckets, blocks: (0..buckets).step_by(BLOCK).map(block).collect() }
+    }
+
+    /// Adds a bucket behind all others.
+    fn add_bucket(&mut self) {
+        let short = self.blocks.pop_if(|last| last.len() < BLOCK);
+        let last = short.into_iter().flatten().chain([Bucket::default()]);
+        self.blocks.push(last.collect());
+    }
+
+    /// The number of all buckets: home buckets and those behind them.
+    pub(super) fn buckets(&self) -> usize {
+        self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
+    }
+
+    #[inline]
+    pub(super) fn bucket(&self, index: usize) -> &Bucket {
+        &self.blocks[index / BLOCK][index % BLOCK]
+    }
+
+    /// The buckets that an entry went past if its home bucket is `home` and its slot is in `bucket`.
+    pub(super) fn between(&self, home: usize, bucket: usize) -> impl Iterator<Item = &Bucket> {
+        (home..bucket).map(|index| self.bucket(index))
+    }
+
+    /// The number of home buckets.
+    pub(crate) fn home_buckets(&self) -> usize {
+        self.home_buckets
+    }
+
+    /// The number of slots in all home buckets.
+    pub(super) fn home_slots(&self) -> usize {
+        self.home_buckets * self.width.slots()
+    }
+
+    /// The index of the home bucket of `key`.
+    #[inline]
+    pub(crate) fn home_bucket(&self, key: Fingerprint) -> usize {
+        key.home_bucket(self.shard_bits, self.home_buckets)
+    }
+
+    /// The overflow counts of all buckets.
+    #[cfg(test)]
+    pub(crate) fn overflows(&self) -> Vec<u64> {
+        self.between(0, self.buckets()).map(Bucket::overflows).collect()
+    }
+
+    /// Makes the processor fetch the home bucket of `key`. The returned value has no meaning.
+    #[inline]
+    pub(crate) fn touch(&self, key: Fingerprint) -> u64 {
+        self.bucket(self.home_bucket(key)).touch()
+    }
+
+    /// A hint, read without a lock: whether an entry of the home bucket `home` may have expired. It may be wrong either
+    /// way.
+    pub(super) fn may_have_expired(&self, home: usize, now_ns: u64) -> bool {
+        for bucket in self.between(home, self.buckets()) {
+            if bucket.may_have_expired(self.width, now_ns) {
+                return true;
+            }
+            if bucket.overflows() == 0 {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Moves the entries that have not expired to `new`, which no other thread sees yet. Calls `removed` for the others.
+    pub(crate) fn move_entries_to(&self, new: &mut Table, now_ns: u64, mut removed: impl FnMut(Content)) {
+        for bucket in self.blocks.iter().flat_map(|block| block.iter()) {
+            // This thread has one lock at a time, so it cannot deadlock with a thread that waits for another one. No
+            // bucket has moved already: only one thread at a time replaces a table.
+            if bucket.lock().is_err() {
+                continue;
+            }
+            for slot in 0..self.width.slots() {
+                let Some(key) = bucket.fingerprint(self.width, slot) else { continue };
+                let content = bucket.content(self.width, slot);
+                if content.has_expired(now_ns) {
+                    removed(content);
+                } else {
+                    new.copy_entry(key, bucket, slot, now_ns);
+                }
+            }
+            bucket.unlock_as_moved();
+        }
+    }
+
+    /// Copies the entry of `key` from a slot of another table's bucket.
+    fn copy_entry(&mut self, key: Fingerprint, from: &Bucket, slot: usize, now_ns: u64) {
+        let mut bucket = self.home_bucket(key);
+        while !self.bucket(bucket).copy_slot(self.width, from, slot, now_ns) {
+            self.bucket(bucket).count_overflow();
+            bucket += 1;
+            if bucket == self.buckets() {
+                self.add_bucket();
+            }
+        }
+    }
+}

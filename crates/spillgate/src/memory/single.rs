@@ -1,0 +1,80 @@
+//! A request of one hit.
+//!
+//! Most requests have one hit, so this path has no lists and no allocation.
+
+use std::slice;
+
+use spillgate_core::{Decision, Hit, Op, OpKind, Quota, Time, decide_late};
+
+use super::retry::GiveUpOn;
+use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
+use super::store::{MemoryStore, ShardRef};
+
+/// The quota of the hit, if the hit may need capacity.
+#[inline]
+pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
+    // A take of cost 0 uses nothing, but its refusal may start a penalty, and the penalty needs a slot.
+    let punishes = || matches!(hit.op, Op::Take { cost: 0, .. }) && hit.quota.penalty_ns() > 0;
+    (matches!(hit.op.kind(), OpKind::Take | OpKind::Force) || punishes()).then_some(hit.quota)
+}
+
+impl MemoryStore {
+    /// Decides a request of one hit, with the same result as [`decide_all`](MemoryStore::decide_all).
+    #[inline]
+    pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
+        let (key, shard) = self.locate(hit);
+        let mut give_up_on = GiveUpOn::default();
+        loop {
+            let table = shard.load();
+            match self.try_one(now, hit, (key, shard, &table), give_up_on, decision) {
+                Ok(new) => {
+                    drop(table);
+                    return self.sweep_now_and_then(shard, key, new, now);
+                }
+                Err(obstacle) => self.remove_obstacle(shard, &obstacle, now, &mut give_up_on),
+            }
+        }
+    }
+
+    /// One attempt. Returns whether the key is new, or the obstacle.
+    #[inline]
+    pub(super) fn try_one(
+        &self,
+        now: Time,
+        hit: &Hit<'_>,
+        (key, shard, table): (Fingerprint, ShardRef<'_>, &Table),
+        give_up_on: GiveUpOn,
+        decision: &mut Decision,
+    ) -> Result<bool, Obstacle> {
+        let mut locked = LockedBuckets::starting_at(table, table.home_bucket(key));
+        if let Some(position) = locked.find(key)?
+            && self.decide_in_slot(now, hit, (&locked, position), decision)
+        {
+            return Ok(false);
+        }
+        self.try_any(now, hit, (key, shard, &mut locked), give_up_on, decision)
+    }
+
+    /// One attempt for a hit of any kind, on a known or a new key.
+    #[inline(never)]
+    fn try_any(
+        &self,
+        now: Time,
+        hit: &Hit<'_>,
+        (key, shard, locked): (Fingerprint, ShardRef<'_>, &mut LockedBuckets<'_>),
+        give_up_on: GiveUpOn,
+        decision: &mut Decision,
+    ) -> Result<bool, Obstacle> {
+        let entry = self.find_or_claim(shard, locked, key, charging(hit), give_up_on)?;
+        let mut state = self.load_state(shard, locked, &entry, hit.quota);
+        let (states, hits, decisions) = (slice::from_mut(&mut state), slice::from_ref(hit), slice::from_mut(decision));
+        let newest = self.newest(locked, &entry, hit.quota, now);
+        if entry.over_budget {
+            self.decide_over_budget((now, newest), hits, (states, &[0]), &[true], decisions);
+        } else {
+            decide_late(states, &[0], hits, now, newest, decisions);
+        }
+        self.store_state(shard, locked, (key, &entry), state, (hit.quota, now));
+        Ok(entry.new)
+    }
+}

@@ -1,0 +1,225 @@
+//! The bytes of a snapshot: a header, one record for each entry, and a checksum.
+//!
+//! All numbers have 8 bytes, little-endian. The order is:
+//!
+//! | part | bytes |
+//! |---|---|
+//! | header | the magic bytes, the format, the time, the secret of the key hasher, how many narrow and wide entries |
+//! | record | its kind (1 byte), the fingerprint, the time when it expires, its numbers or the words of its state |
+//! | end | kind 0, the number of records |
+//! | checksum | SipHash-1-3 of all bytes before it, 16 bytes |
+//!
+//! Any file may be given as a snapshot. The reader must end with an error for each that is not one, in bounded memory.
+
+use std::hash::Hasher as _;
+use std::io::{self, ErrorKind, Read};
+
+use parking_lot::Mutex;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use spillgate_core::{Packed, State, Time};
+
+use super::restore::SavedState;
+use crate::memory::shards::{Content, Fingerprint, Slab, Width};
+
+/// The first bytes of a snapshot.
+const MAGIC: [u8; 16] = *b"spillgate state\n";
+/// The number of this format. Snapshots of other formats are not converted: what an old file has expires soon anyway.
+const FORMAT: u64 = 2;
+
+/// The first byte of a record: what kind of record it is.
+const END: u8 = 0;
+const NARROW_INLINE: u8 = 1;
+const NARROW_IN_SLAB: u8 = 2;
+const WIDE_INLINE: u8 = 3;
+const WIDE_IN_SLAB: u8 = 4;
+
+/// The size of the smallest record: its kind, two words of fingerprint, a time and a number.
+pub(super) const LEAST_RECORD_BYTES: u64 = 33;
+/// The number of words in the largest state: the highest number of leases, with four words each, and a few more words.
+const MAX_STATE_WORDS: u64 = 4 * 65_536 + 8;
+
+/// Why a snapshot was rejected. Nothing of a rejected snapshot is used. See [`MemoryStore::restored`].
+///
+/// [`MemoryStore::restored`]: crate::MemoryStore::restored
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The system cannot read the file. The kind is [`NotFound`](io::ErrorKind::NotFound) if it does not exist.
+    #[error("the snapshot cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// The file is something else.
+    #[error("the file is not a snapshot")]
+    NotASnapshot,
+    /// Another version of this program wrote it, in the format of this number.
+    #[error("the snapshot has format {0}, and this version reads format {FORMAT}")]
+    Format(u64),
+    /// It was cut or altered.
+    #[error("the snapshot is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+/// What the header of a snapshot has.
+pub(super) struct Header {
+    pub(super) taken_at: Time,
+    pub(super) secret: [u8; 16],
+    /// About how many narrow and wide entries there are. With these numbers a reader allocates the tables at once.
+    pub(super) entries: [u64; 2],
+}
+
+/// Appends the header.
+pub(super) fn write_header(buffer: &mut Vec<u8>, taken_at: Time, secret: [u8; 16], entries: [usize; 2]) {
+    buffer.extend(MAGIC);
+    write_words(buffer, &[FORMAT, taken_at.as_nanos()]);
+    buffer.extend(secret);
+    write_words(buffer, &entries.map(|entries| entries as u64));
+}
+
+/// Appends the record of one slot.
+pub(super) fn write_record(buffer: &mut Vec<u8>, width: Width, key: Fingerprint, content: Content, slab: &Mutex<Slab>) {
+    let (kind, numbers, state) = match (content, width) {
+        (Content::Inline { expires_at, first, .. }, Width::Narrow) => (NARROW_INLINE, [expires_at, first], None),
+        (Content::Inline { expires_at, first, .. }, Width::Wide) => (WIDE_INLINE, [expires_at, first], None),
+        (Content::InSlab { expires_at, index }, _) => {
+            let kind = if width == Width::Narrow { NARROW_IN_SLAB } else { WIDE_IN_SLAB };
+            let mut words = Vec::new();
+            slab.lock().get(index).encode(&mut words);
+            (kind, [expires_at, words.len() as u64], Some(words))
+        }
+    };
+    buffer.push(kind);
+    write_words(buffer, &[key.high, key.low]);
+    write_words(buffer, &numbers);
+    if let (Content::Inline { second, .. }, Width::Wide) = (content, width) {
+        write_words(buffer, &[second]);
+    }
+    write_words(buffer, &state.unwrap_or_default());
+}
+
+/// Appends the mark of the end, and the number of records.
+pub(super) fn write_end(buffer: &mut Vec<u8>, records: u64) {
+    buffer.push(END);
+    write_words(buffer, &[records]);
+}
+
+fn write_words(buffer: &mut Vec<u8>, words: &[u64]) {
+    buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+}
+
+/// A record that was read: the entry of one key.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) width: Width,
+    pub(super) key: Fingerprint,
+    pub(super) state: SavedState,
+}
+
+/// Reads a snapshot and adds all its bytes to the checksum.
+pub(super) struct Reader<R> {
+    source: R,
+    checksum: SipHasher13,
+    /// The words of a state, kept only to reuse their memory.
+    words: Vec<u64>,
+}
+
+impl<R: Read> Reader<R> {
+    pub(super) fn new(source: R) -> Reader<R> {
+        Reader { source, checksum: SipHasher13::new(), words: Vec::new() }
+    }
+
+    /// Reads the header of a file of `len` bytes.
+    pub(super) fn header(&mut self, len: u64) -> Result<Header, SnapshotError> {
+        if len < MAGIC.len() as u64 || self.bytes()? != MAGIC {
+            return Err(SnapshotError::NotASnapshot);
+        }
+        match self.word()? {
+            FORMAT => {}
+            other => return Err(SnapshotError::Format(other)),
+        }
+        let taken_at = Time::from_nanos(self.word()?);
+        let secret = self.bytes()?;
+        Ok(Header { taken_at, secret, entries: [self.word()?, self.word()?] })
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
+        let mut bytes = [0; N];
+        self.source.read_exact(&mut bytes).map_err(read_error)?;
+        self.checksum.write(&bytes);
+        Ok(bytes)
+    }
+
+    fn word(&mut self) -> Result<u64, SnapshotError> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    /// Reads the next record; `None` after the last one.
+    pub(super) fn record(&mut self) -> Result<Option<Record>, SnapshotError> {
+        let [kind] = self.bytes()?;
+        let width = match kind {
+            END => return Ok(None),
+            NARROW_INLINE | NARROW_IN_SLAB => Width::Narrow,
+            WIDE_INLINE | WIDE_IN_SLAB => Width::Wide,
+            _ => return Err(SnapshotError::Damaged("the kind of a record is unknown")),
+        };
+        let key = Fingerprint { high: self.word()?, low: self.word()? };
+        let expires_at = self.word()?;
+        let state = match kind {
+            NARROW_INLINE => SavedState::Inline(Packed { expires_at, first: self.word()?, second: 0 }),
+            WIDE_INLINE => SavedState::Inline(Packed { expires_at, first: self.word()?, second: self.word()? }),
+            _ => SavedState::InSlab { expires_at, state: self.state()? },
+        };
+        let valid = match &state {
+            SavedState::Inline(packed) => packed.is_sound(),
+            SavedState::InSlab { expires_at, .. } => (1..=Time::MAX.as_nanos()).contains(expires_at),
+        };
+        if !valid || !key.fits(width) {
+            return Err(SnapshotError::Damaged("the key or the state of a record is invalid"));
+        }
+        Ok(Some(Record { width, key, state }))
+    }
+
+    fn state(&mut self) -> Result<State, SnapshotError> {
+        let len = self.word()?;
+        if len > MAX_STATE_WORDS {
+            return Err(SnapshotError::Damaged("a record is too long"));
+        }
+        let mut words = std::mem::take(&mut self.words);
+        words.clear();
+        for _ in 0..len {
+            words.push(self.word()?);
+        }
+        let state = State::decode(&words).ok_or(SnapshotError::Damaged("the state of a record is invalid"))?;
+        self.words = words;
+        Ok(state)
+    }
+
+    /// Checks the number of records and the checksum, and that the file ends there.
+    pub(super) fn end(mut self, records: u64) -> Result<(), SnapshotError> {
+        let complete = self.word()? == records;
+        let checksum = self.checksum.finish128().as_bytes();
+        if !complete || self.bytes::<16>()? != checksum {
+            return Err(SnapshotError::Damaged("its checksum does not match its contents"));
+        }
+        match self.source.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(SnapshotError::Damaged("there are bytes after its end")),
+        }
+    }
+}
+
+impl Fingerprint {
+    /// Whether a slot of this width can store the fingerprint.
+    fn fits(self, width: Width) -> bool {
+        let stored = match width {
+            Width::Narrow => self.low << Fingerprint::LOW_BITS == 0,
+            Width::Wide => true,
+        };
+        self.high != 0 && stored
+    }
+}
+
+fn read_error(error: io::Error) -> SnapshotError {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => SnapshotError::Damaged("it ends too early"),
+        _ => SnapshotError::Io(error),
+    }
+}

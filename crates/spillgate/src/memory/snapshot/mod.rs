@@ -1,0 +1,161 @@
+//! The memory store in a file, so that a restart forgets nothing.
+//!
+//! The file is written under a temporary name and then renamed. The given path always has a whole snapshot, the last one
+//! that was finished. A checksum over the whole file detects a file that was cut or altered. The file has hashes of keys
+//! and the secret of the hash, so only its owner may read it.
+
+mod file;
+mod format;
+mod restore;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use spillgate_core::Time;
+
+use super::options::MemoryOptions;
+use super::shards::{Shards, Width};
+use super::store::MemoryStore;
+use crate::KeyHasher;
+use file::{Draft, Writer};
+use format::{LEAST_RECORD_BYTES, Reader, write_end, write_header, write_record};
+use restore::Outcome;
+
+pub use format::SnapshotError;
+
+/// The number of bytes that are read or written at once: large enough for the system, and small beside a store.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// The report about a snapshot that was written. See [`MemoryStore::save`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// The number of states in the snapshot.
+    pub entries: usize,
+    /// The size of the snapshot.
+    pub bytes: u64,
+}
+
+/// The report about a snapshot that was read. See [`MemoryStore::restored`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// The time when the snapshot was begun.
+    pub taken_at: Time,
+    /// The number of states that were restored.
+    pub entries: usize,
+    /// The number of states that have expired since then, and were dropped.
+    pub expired: usize,
+    /// The number of states that the bounds of the store had no capacity for. Their keys start again from an empty
+    /// state.
+    pub left_out: usize,
+}
+
+impl MemoryStore {
+    /// Writes all states to `path`, which only its owner may read. `keys` is the hasher of the keys in the store.
+    ///
+    /// Decisions continue during the call. A decision waits at most until one bucket is copied. The file has each state
+    /// as it was at some instant of the call. If one request charges two states during the call, the file may have one of
+    /// them from before the charge and the other from after it. Decisions after the call are not in the file.
+    ///
+    /// `path` has the last whole snapshot at every time, even if the machine stops. A call that fails does not change
+    /// it. Only one call at a time may write to a path.
+    ///
+    /// ```
+    /// use spillgate::{KeyHasher, MemoryOptions, MemoryStore, Time};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("state");
+    /// let (store, keys) = (MemoryStore::new(MemoryOptions::default()), KeyHasher::random());
+    /// let now = Time::from_nanos(1_000_000_000);
+    /// assert_eq!(store.save(&keys, now, &path)?.entries, 0);
+    /// let (store, keys, report) = MemoryStore::restored(MemoryOptions::default(), now, &path)?;
+    /// assert_eq!((store.len(), report.entries, report.taken_at), (0, 0, now));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The folder does not exist or may not be written to, or the disk is full.
+    pub fn save(&self, keys: &KeyHasher, now: Time, path: &Path) -> io::Result<Saved> {
+        let draft = Draft::new(path)?;
+        let mut out = Writer::new(draft.file());
+        write_header(&mut out.buffer, now, keys.secret(), [self.narrow.entries(), self.wide.entries()]);
+        let mut entries = 0;
+        for shards in [&self.narrow, &self.wide] {
+            for shard in 0..shards.count() {
+                entries += write_shard(&mut out, shards, shard, now)?;
+            }
+        }
+        write_end(&mut out.buffer, entries as u64);
+        let bytes = out.finish()?;
+        draft.publish()?;
+        Ok(Saved { entries, bytes })
+    }
+
+    /// Reads a store that was [saved](MemoryStore::save), and the hasher of its keys. Expired states are dropped.
+    ///
+    /// The whole file is read and checked first: a snapshot is restored as a whole or not at all. The bounds may differ
+    /// from those of the saved store. States that they have no capacity for are left out.
+    ///
+    /// Times in the file are wall times. If the clock was set back since, the states are treated as in a store that was
+    /// running at that time.
+    ///
+    /// # Errors
+    /// The file does not exist, or it is not a whole snapshot of this format.
+    pub fn restored(
+        options: MemoryOptions,
+        now: Time,
+        path: &Path,
+    ) -> Result<(MemoryStore, KeyHasher, Restored), SnapshotError> {
+        // A pipe is rejected here: to open it could block until another process writes to it.
+        let metadata = fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(SnapshotError::NotASnapshot);
+        }
+        let mut reader = Reader::new(BufReader::with_capacity(BUFFER_BYTES, File::open(path)?));
+        let header = reader.header(metadata.len())?;
+        let store = MemoryStore::new(options);
+        // The file cannot have more entries than this, whatever its header says.
+        let most = usize::try_from(metadata.len() / LEAST_RECORD_BYTES).unwrap_or(usize::MAX);
+        for (shards, entries) in [&store.narrow, &store.wide].into_iter().zip(header.entries) {
+            let entries = usize::try_from(entries).unwrap_or(usize::MAX);
+            shards.reserve(entries.min(most).min(options.max_keys));
+        }
+        let mut restored = Restored { taken_at: header.taken_at, entries: 0, expired: 0, left_out: 0 };
+        while let Some(record) = reader.record()? {
+            let shards = if record.width == Width::Wide { &store.wide } else { &store.narrow };
+            if record.state.expires_at() <= now.as_nanos() {
+                restored.expired += 1;
+                continue;
+            }
+            match store.restore_state(shards, record.key, &record.state, now) {
+                Outcome::Restored => restored.entries += 1,
+                Outcome::NoCapacity => restored.left_out += 1,
+                Outcome::Invalid => {
+                    return Err(SnapshotError::Damaged("two records have the same key, or a state is invalid"));
+                }
+            }
+        }
+        reader.end((restored.entries + restored.expired + restored.left_out) as u64)?;
+        Ok((store, KeyHasher::with_secret(header.secret), restored))
+    }
+}
+
+/// Writes the entries of a shard that have not expired, and returns their number.
+fn write_shard(out: &mut Writer<'_>, shards: &Shards, shard: usize, now: Time) -> io::Result<usize> {
+    let (mut entries, mut rank) = (0, Some(0));
+    while let Some(from) = rank {
+        rank = shards.scan(shard, from, |key, content| {
+            if !content.has_expired(now.as_nanos()) {
+                write_record(&mut out.buffer, shards.width(), key, content, shards.slab(shard));
+                entries += 1;
+            }
+        });
+        // The file is written here, where no bucket is locked.
+        if out.buffer.len() >= BUFFER_BYTES {
+            out.flush()?;
+        }
+    }
+    Ok(entries)
+}

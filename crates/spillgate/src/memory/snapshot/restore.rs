@@ -1,0 +1,92 @@
+//! One state of a snapshot, stored in a new memory store.
+//!
+//! This is like the claim of a new key by a request, but no decision is made, and a state that fits nowhere means that
+//! the file is damaged.
+
+use spillgate_core::{Packed, State, Time};
+
+use crate::memory::retry::GiveUpOn;
+use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Shards};
+use crate::memory::store::{MemoryStore, ShardRef};
+
+/// A state as a record has it: packed for a slot, or not.
+#[derive(Clone, Debug)]
+pub(super) enum SavedState {
+    Inline(Packed),
+    InSlab { expires_at: u64, state: State },
+}
+
+impl SavedState {
+    /// The time when the state expires, in nanoseconds.
+    pub(super) const fn expires_at(&self) -> u64 {
+        match self {
+            SavedState::Inline(packed) => packed.expires_at,
+            SavedState::InSlab { expires_at, .. } => *expires_at,
+        }
+    }
+}
+
+/// What happened to a state that was to be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Restored,
+    /// The bounds of the store have no capacity for it.
+    NoCapacity,
+    /// Its numbers fit no slot of this width, its key is in the store already, or its key and others are closer together
+    /// than hashed keys can be.
+    Invalid,
+}
+
+impl MemoryStore {
+    /// Stores a saved state. No other thread uses the store yet.
+    pub(super) fn restore_state(&self, shards: &Shards, key: Fingerprint, state: &SavedState, now: Time) -> Outcome {
+        let shard = ShardRef { shards, index: shards.shard_of(key) };
+        loop {
+            let table = shard.load();
+            let mut locked = LockedBuckets::starting_at(&table, table.home_bucket(key));
+            let attempt = self.try_restore(shard, &mut locked, key, state);
+            drop(locked);
+            match attempt {
+                Ok(outcome) => return outcome,
+                Err(Obstacle::Full) => return Outcome::NoCapacity,
+                Err(obstacle) => {
+                    let mut give_up_on = GiveUpOn::default();
+                    self.remove_obstacle(shard, &obstacle, now, &mut give_up_on);
+                    if give_up_on.larger_table {
+                        return Outcome::Invalid;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_restore(
+        &self,
+        shard: ShardRef<'_>,
+        locked: &mut LockedBuckets<'_>,
+        key: Fingerprint,
+        state: &SavedState,
+    ) -> Result<Outcome, Obstacle> {
+        if locked.find(key)?.is_some() {
+            return Ok(Outcome::Invalid);
+        }
+        if matches!(state, SavedState::InSlab { .. }) && !self.budget.has_bytes() {
+            return Ok(Outcome::NoCapacity);
+        }
+        let entry = self.claim(shard, locked, key, GiveUpOn::default())?;
+        let Some(position) = entry.position else { return Ok(Outcome::NoCapacity) };
+        match state {
+            SavedState::Inline(Packed { expires_at, first, second }) => {
+                let (expires_at, first, second) = (*expires_at, *first, *second);
+                if !locked.write(key, position, Content::Inline { expires_at, first, second }) {
+                    self.undo_claim(shard, locked, key, &entry);
+                    return Ok(Outcome::Invalid);
+                }
+            }
+            SavedState::InSlab { expires_at, state } => {
+                self.store_in_slab(shard, locked, (key, position, None), state.clone(), *expires_at);
+            }
+        }
+        Ok(Outcome::Restored)
+    }
+}

@@ -1,0 +1,163 @@
+//! A store that grows, shrinks, sweeps, and has keys that no table can separate.
+
+use super::*;
+
+/// An entry may be in one of this many buckets, from its home bucket on.
+const CHAIN: usize = 128;
+
+#[test]
+fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
+    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    let store = store(1_000_000, OnFull::Deny);
+    // No two hashed keys agree in these 64 bits, but a caller that numbers its keys can make all of them agree.
+    let key = |i: u128| {
+        let low = (i << 40) as u64;
+        (u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63) << 64 | u128::from(low)) ^ quota.identity()
+    };
+    let admitted: Vec<u128> = (0..1000).filter(|&i| take(&store, key(i), &quota, at(1)).allowed).collect();
+    let most = CHAIN * Width::Narrow.slots();
+    assert!((most - 10..=most).contains(&admitted.len()), "{} were admitted", admitted.len());
+    assert!(admitted.iter().all(|&i| take(&store, key(i), &quota, at(1)).remaining == 0), "these keys are counted");
+    assert_eq!(store.full_requests(), 1000 - admitted.len() as u64);
+    assert!(store.slots() < 100 * most, "{} slots", store.slots());
+}
+
+#[test]
+fn a_store_shrinks_when_its_keys_have_expired() {
+    let quotas = [
+        Quota::token_bucket(1, SECOND).build().expect("valid"),
+        Quota::sliding_window_counter(1, SECOND).build().expect("valid"),
+    ];
+    for quota in &quotas {
+        let store = store(1_000_000, OnFull::Deny);
+        (0..100_000).for_each(|key| assert!(hit(&store, key, quota, at(1)).allowed));
+        let slots = store.slots();
+        assert!((100_000..150_000).contains(&slots), "{slots} slots for 100,000 keys");
+        // A key lives while one or two thousand others come.
+        for key in 100_000..250_000 {
+            let now = Time::from_nanos(at(4).as_nanos() + key * 1_000_000);
+            assert!(hit(&store, key, quota, now).allowed);
+        }
+        assert!(store.len() < 10_000, "there are {} states", store.len());
+        assert!(store.slots() < slots / 4, "{} slots of {slots} are left", store.slots());
+    }
+}
+
+#[test]
+fn requests_for_known_keys_sweep_all_others_of_both_widths() {
+    let brief = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let brief_wide = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("valid");
+    for hits in 1..=2 {
+        let store = store(100_000, OnFull::Deny);
+        for key in 0..10_000 {
+            assert!(hit(&store, key, &brief, at(1)).allowed && hit(&store, key, &brief_wide, at(1)).allowed);
+        }
+        let slots = store.slots();
+        for turn in 0..400_000 {
+            let now = Time::from_nanos(at(4).as_nanos() + turn * 1_000);
+            let keys = [turn % 50, turn % 50 + 50].map(u128::from);
+            let request = keys.map(|key| Hit::new(key, &long, Op::take(1), Binding::Enforce));
+            let mut decisions = [Decision::default(); 2];
+            store.decide_now(now, &request[..hits], &mut decisions[..hits]).expect("it is well formed");
+        }
+        assert!(store.len() <= 100, "there are {} states", store.len());
+        assert!(store.slots() < slots / 4, "{} slots of {slots} are left", store.slots());
+    }
+}
+
+#[test]
+fn a_call_removes_few_entries_unless_it_replaces_the_table() {
+    let brief = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let long = Quota::token_bucket(1_000_000, 1000 * SECOND).build().expect("valid");
+    let store = store(100_000, OnFull::Deny);
+    (0..50_000).for_each(|key| assert!(hit(&store, key, &brief, at(1)).allowed));
+    let mut replaced = 0;
+    let mut before = (store.len(), store.slots());
+    for turn in 0..400_000 {
+        let now = Time::from_nanos(at(4).as_nanos() + turn * 1_000);
+        assert!(hit(&store, turn % 50, &long, now).allowed);
+        let after = (store.len(), store.slots());
+        if after.1 == before.1 {
+            // The entries of eight home buckets with five slots, and those that are in later buckets.
+            assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {}", before.0 - after.0);
+        } else {
+            replaced += 1;
+        }
+        before = after;
+    }
+    assert!(before.0 <= 50, "there are {} states", before.0);
+    assert!((1..10).contains(&replaced), "{replaced} tables");
+}
+
+#[test]
+fn keys_that_agree_in_all_stored_bits_are_one_key() {
+    let quota = Quota::token_bucket(3, SECOND).build().expect("valid");
+    let key = |number: u128| {
+        let own = Hit::new(number, &quota, Op::take(1), Binding::Enforce);
+        (own, Fingerprint::of(own.state_key(), Width::Narrow))
+    };
+    // The keys differ in the lowest of 128 bits. The effect of that bit on the others is undone.
+    let mixed = |low: u64| u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64;
+    let low = quota.identity() as u64;
+    let ((one, stored), (other, also_stored)) = (key(0), key(1 ^ mixed(low) ^ mixed(low ^ 1)));
+    assert_eq!(stored, also_stored);
+    let store = store(10, OnFull::Deny);
+    let mut decisions = [Decision::default(); 2];
+    for (now, remaining) in [(at(1), 1), (at(9), 1)] {
+        store.decide_now(now, &[one, other], &mut decisions).expect("it is well formed");
+        assert_eq!(decisions.map(|decision| decision.remaining), [remaining; 2]);
+        assert_eq!(store.len(), 1);
+    }
+}
+
+#[test]
+fn expired_states_of_one_width_free_capacity_for_the_other() {
+    let narrow = Quota::token_bucket(1, SECOND).build().expect("valid");
+    let wide = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    for (first, second) in [(&narrow, &wide), (&wide, &narrow)] {
+        let store = store(100, OnFull::Deny);
+        assert!((0..100).all(|key| hit(&store, key, first, at(1)).allowed));
+        assert_eq!(hit(&store, 200, second, at(1)).reason, Reason::StoreFull);
+        assert!((0..100).all(|key| hit(&store, key, second, at(10)).allowed), "all others have expired");
+    }
+}
+
+#[test]
+fn a_request_with_the_highest_number_of_new_keys_fits_an_empty_store() {
+    let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
+    for seed in 0..200 {
+        let store = store(1_000_000, OnFull::Deny);
+        let hits: Vec<_> = (0..MAX_HITS as u128)
+            .map(|i| {
+                Hit::new(
+                    (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835),
+                    &quota,
+                    Op::take(1),
+                    Binding::Enforce,
+                )
+            })
+            .collect();
+        let mut decisions = vec![Decision::default(); hits.len()];
+        assert!(store.decide_now(at(1), &hits, &mut decisions).expect("well formed").allowed, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_key_that_finds_a_full_store_and_then_a_crowded_table_gets_a_larger_table() {
+    let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("valid");
+    let brief = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
+    // In the smallest table the last home bucket is home to all these keys. Six buckets of five slots are behind it.
+    let last = |&key: &u64| {
+        let hit = Hit::new(u128::from(key), &quota, Op::take(1), Binding::Enforce);
+        let key = Fingerprint::of(hit.state_key(), Width::Narrow);
+        Table::new(Width::Narrow, 0, 56).home_bucket(key) == 57
+    };
+    let crowd: Vec<u64> = (0..).filter(last).take(36).collect();
+    let store = store(36, OnFull::Deny);
+    assert!(crowd[..35].iter().all(|&key| hit(&store, key, &quota, at(1)).allowed));
+    assert!(hit(&store, 0, &brief, at(1)).allowed);
+    assert_eq!(hit(&store, crowd[35], &quota, at(1)).reason, Reason::StoreFull);
+    assert!(hit(&store, crowd[35], &quota, at(9)).allowed, "there is capacity, and a larger table has a free slot");
+    assert_eq!(store.len(), 36);
+}
