@@ -1,4 +1,7 @@
 //! One connection, from its handshake to its end.
+//!
+//! A client that is slow, silent or gone must not keep memory or hold up a drain. [`watch_over`] closes such
+//! connections, for all protocols in the same way.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,58 +26,58 @@ use super::unread::{Pool, Unread};
 use super::worker::Context;
 use super::{Accepted, App, grpc, http};
 
-/// All header fields of a request, as HTTP/2 counts them; Envoy's and nginx's own are far below.
+/// All header fields of a request, in bytes as HTTP/2 counts them. Those of Envoy and nginx are far smaller.
 pub(super) const HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// Bytes of a body that are taken before the handler asks; messages are bounded on top of this.
+/// Bytes of a body that are accepted before the handler reads it. Messages have a limit of their own.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same for all streams of a connection together, so that no client makes us hold more.
+/// The same for all streams of a connection together: the most that a client can make us keep.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// Is the peer still there? Asked by PING when it has been silent this long.
+/// A client that has been silent for this long is checked with a PING.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a connection without a request in flight may take to go once the server drains, or has
-/// closed its own side: an HTTP/2 client has to answer a PING, each has to close its side, and one
-/// that never does may not hold the server up.
-pub(super) const GOING: Duration = Duration::from_secs(2);
-/// The same for one that is asked to go because it was idle.
-const GOING_IDLE: Duration = Duration::from_secs(1);
+/// How long a connection without a request in flight may take to close once the server drains or has closed its own
+/// side. An HTTP/2 client has to answer a PING, and each client has to close its side. A client that never does must
+/// not hold up the end of the server.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same for a connection that is closed because it was idle.
+const IDLE_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a protocol lets us ask of a connection.
-pub(super) struct Manners {
-    /// With fewer bytes, and without a request, the client has not even begun.
+/// The limits of a connection that depend on its protocol.
+pub(super) struct ProtocolLimits {
+    /// A client that has sent fewer bytes than this, and no request, has not finished its greeting.
     pub(super) greeting_bytes: u64,
-    /// How long a connection is still served while the server drains. An HTTP/1 client can only be
-    /// told to go in an answer; closing before that would lose a request on its way.
-    pub(super) farewell: Duration,
+    /// How long a connection is still served while the server drains. An HTTP/1 client learns only from an answer
+    /// that it should close: closing earlier would lose a request that is on its way.
+    pub(super) drain_grace: Duration,
 }
 
-/// A connection as the watch over it sees it.
+/// A connection as [`watch_over`] sees it.
 pub(super) trait Connection {
-    /// Serves until the connection has ended; says whether in peace. `active_at` becomes the time when the last request
-    /// came.
+    /// Serves until the connection has ended. Returns whether it ended without an error. `active_at` is set to the
+    /// time when the last request arrived.
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool>;
-    /// Whether an answer is being made.
+    /// Whether a request is in flight.
     fn is_busy(&self) -> bool;
-    /// Tells the client to go, and ends once what is open is answered.
+    /// Asks the client to close, and ends once all open requests are answered.
     fn graceful_shutdown(&mut self);
 }
 
-/// What the watch over a connection sees of it. One for each connection, so that counting
-/// references to it costs no word with other cores.
+/// What [`watch_over`] sees of a connection. Each connection has its own, so that counting references to it shares no
+/// cache line with other cores.
 pub(super) struct Activity {
     pub(super) metrics: Arc<Metrics>,
     pub(super) bytes: Arc<AtomicU64>,
-    /// Requests that were read.
+    /// Requests that were read, since the connection began.
     pub(super) begun: AtomicU64,
     /// HTTP/1 requests in the handler.
     pub(super) open: AtomicUsize,
-    /// HTTP/2 calls that wait for their client to read.
+    /// HTTP/2 calls that wait for their client to read the answer.
     pub(super) stalled: AtomicUsize,
-    /// What is held of HTTP/2 answers.
+    /// The memory of HTTP/2 answers that the client has not read.
     pub(super) unread: Unread,
-    /// `bytes` when the last HTTP/1 request was answered: what came since then is the head of another.
+    /// The value of `bytes` when the last HTTP/1 request was answered. Bytes after it are the head of the next one.
     pub(super) answered_bytes: AtomicU64,
-    /// The server wants to end: HTTP/1 answers tell the client to come back elsewhere.
+    /// The server drains: HTTP/1 answers ask the client to close the connection.
     pub(super) draining: AtomicBool,
 }
 
@@ -95,10 +98,10 @@ impl Activity {
 
 /// Serves one connection until it ends.
 pub(super) async fn serve(accepted: Accepted, context: Context) {
-    let Accepted { socket, peer, app, place } = accepted;
+    let Accepted { socket, peer, app, permit } = accepted;
     let closed = match socket {
         Socket::Tcp(stream) => {
-            // Answers are small and wait for nobody; where the system refuses, they are only slower.
+            // Answers are small and should leave at once. If the system refuses, they are only slower.
             let _ = stream.set_nodelay(true);
             match tokio::net::TcpStream::from_std(stream) {
                 Ok(stream) => serve_stream(stream, peer, &app, &context).await,
@@ -113,7 +116,7 @@ pub(super) async fn serve(accepted: Accepted, context: Context) {
     if let Some(reason) = closed {
         context.metrics.closed(reason).inc();
     }
-    drop(place);
+    drop(permit);
 }
 
 async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) -> Option<Closed>
@@ -144,72 +147,74 @@ where
     }
 }
 
-/// Runs a connection and ends it in time: one that never gets to its first request, one that
-/// stops in the middle of a later one's head, one that asks nothing for long, and all when the
-/// server drains. Says why the server closed it, if it did.
+/// Runs a connection and ends it in time.
+///
+/// It closes a connection that never gets to its first request, that stops in the middle of a request's head, or that
+/// sends no request for a long time. When the server drains, it closes every connection. Returns why the server closed
+/// the connection, or `None` if the client did.
 pub(super) async fn watch_over(
     mut connection: impl Connection,
     activity: &Activity,
-    manners: &Manners,
+    protocol: &ProtocolLimits,
     context: &Context,
 ) -> Option<Closed> {
     let (limits, mut drain) = (&context.limits, context.drain.clone());
-    let mut look_every = (limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10));
-    let born = Instant::now();
-    let mut look_at = born + look_every;
+    let mut check_every = (limits.receive.min(limits.idle) / 2).max(Duration::from_millis(10));
+    let opened_at = Instant::now();
+    let mut check_at = opened_at + check_every;
     let (mut draining, mut drain_at, mut head_at) = (false, None, None);
-    // Requests at the last look; when there was one.
-    let (mut looked, mut active_at, mut asked_to_end, mut going) = (0, born, None, GOING_IDLE);
+    // `checked` is the number of requests at the last check, `active_at` the time of the last request.
+    let (mut checked, mut active_at, mut asked_to_end, mut close_timeout) = (0, opened_at, None, IDLE_CLOSE_TIMEOUT);
     loop {
         tokio::select! {
             biased;
-            in_peace = poll_fn(|cx| connection.poll(cx, &mut active_at)) => {
-                return if in_peace { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
+            without_error = poll_fn(|cx| connection.poll(cx, &mut active_at)) => {
+                return if without_error { asked_to_end.map(|_| Closed::Idle) } else { Some(Closed::Broken) };
             }
             _ = drain.wait_for(|drain| *drain), if !draining => {
                 draining = true;
                 activity.draining.store(true, Ordering::Relaxed);
-                drain_at = Some(Instant::now() + manners.farewell);
+                drain_at = Some(Instant::now() + protocol.drain_grace);
             }
-            () = sleep_until(drain_at.unwrap_or(born)), if drain_at.is_some() => {
-                (drain_at, going, look_every) = (None, GOING, GOING / 4);
+            () = sleep_until(drain_at.unwrap_or(opened_at)), if drain_at.is_some() => {
+                (drain_at, close_timeout, check_every) = (None, CLOSE_TIMEOUT, CLOSE_TIMEOUT / 4);
                 let now = Instant::now();
-                (asked_to_end, look_at) = (Some(now), now + look_every);
+                (asked_to_end, check_at) = (Some(now), now + check_every);
                 connection.graceful_shutdown();
             }
-            () = sleep_until(look_at) => {
+            () = sleep_until(check_at) => {
                 let now = Instant::now();
-                activity.unread.give_back();
+                activity.unread.return_unused();
                 let busy = connection.is_busy() || activity.open.load(Ordering::Relaxed) > 0;
                 let (bytes, begun) = (activity.bytes.load(Ordering::Relaxed), activity.begun.load(Ordering::Relaxed));
                 let in_head = !busy && bytes > activity.answered_bytes.load(Ordering::Relaxed);
-                head_at = head_at.filter(|_| in_head && begun == looked).or(in_head.then_some(now));
+                head_at = head_at.filter(|_| in_head && begun == checked).or(in_head.then_some(now));
                 active_at = if busy { now } else { active_at };
-                if busy || begun != looked {
-                    looked = begun;
+                if busy || begun != checked {
+                    checked = begun;
                     asked_to_end = asked_to_end.filter(|_| draining).map(|_| now);
                 }
-                let begun_at = if begun == 0 && bytes < manners.greeting_bytes { Some(born) } else { head_at };
+                let begun_at = if begun == 0 && bytes < protocol.greeting_bytes { Some(opened_at) } else { head_at };
                 if !busy && begun_at.is_some_and(|since| now >= since + limits.receive) {
                     return Some(Closed::Slow);
                 }
                 match asked_to_end {
-                    // It was told to go and has nothing left to wait for.
-                    Some(asked) if now >= asked + going => return Some(Closed::Idle),
+                    // The client was asked to close, and its time is up.
+                    Some(asked) if now >= asked + close_timeout => return Some(Closed::Idle),
                     None if now >= active_at + limits.idle => {
                         asked_to_end = Some(now);
                         connection.graceful_shutdown();
                     }
                     _ => {}
                 }
-                let ends_at = asked_to_end.map_or(active_at + limits.idle, |asked| asked + going);
-                look_at = (now + look_every).min(ends_at);
+                let ends_at = asked_to_end.map_or(active_at + limits.idle, |asked| asked + close_timeout);
+                check_at = (now + check_every).min(ends_at);
             }
         }
     }
 }
 
-/// What `answer` becomes; `None`, counted, if it panics. A panic ends one request and no other.
+/// The result of `answer`, or `None` if it panics, which is counted. A panic ends one request and no other.
 pub(super) async fn unless_panic<F: Future>(mut answer: Pin<&mut F>, metrics: &Metrics) -> Option<F::Output> {
     let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),

@@ -1,4 +1,6 @@
-//! gRPC connections.
+//! gRPC connections: HTTP/2 with the calls of `protocol::grpc`.
+//!
+//! It joins the two, so that the protocol does not know of connections and the connection does not know of gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +13,27 @@ use tokio::time::Instant;
 use crate::metrics::Closed;
 use crate::protocol::grpc::{AnswerBody, Call, Grpc, GrpcConnection};
 
-use super::connection::{Activity, Manners, watch_over};
+use super::connection::{Activity, ProtocolLimits, watch_over};
 use super::http2::{Handler, connection};
 use super::io::{StreamBody, TimedBody};
 use super::worker::Context;
 
-/// Bytes of a client's first words: the preface and an empty SETTINGS frame.
+/// The bytes of a client's greeting: the preface and an empty SETTINGS frame.
 const GREETING_BYTES: u64 = 24 + 9;
 
-const MANNERS: Manners = Manners { greeting_bytes: GREETING_BYTES, farewell: Duration::ZERO };
+const LIMITS: ProtocolLimits = ProtocolLimits { greeting_bytes: GREETING_BYTES, drain_grace: Duration::ZERO };
 
 pub(super) async fn serve<I>(io: I, grpc: &Grpc, activity: &Arc<Activity>, context: &Context) -> Option<Closed>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let calls = Calls { grpc: grpc.connection(), receive: context.limits.receive };
-    watch_over(connection(io, calls, activity, &context.limits), activity, &MANNERS, context).await
+    watch_over(connection(io, calls, activity, &context.limits), activity, &LIMITS, context).await
 }
 
 struct Calls {
     grpc: GrpcConnection,
-    /// How long a message may take to come.
+    /// How long a message may take to arrive.
     receive: Duration,
 }
 
@@ -39,8 +41,8 @@ impl Handler for Calls {
     type Call = Call<TimedBody<StreamBody>>;
     type Body = AnswerBody;
 
-    fn call(&self, request: Request<RecvStream>, came: Instant) -> Self::Call {
-        Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive)), came)
+    fn call(&self, request: Request<RecvStream>, arrived: Instant) -> Self::Call {
+        Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive)), arrived)
     }
 
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<AnswerBody>> + Send {

@@ -1,4 +1,6 @@
-//! HTTP connections: HTTP/1.1 on hyper, HTTP/2 as gRPC's.
+//! HTTP connections: HTTP/1.1 on hyper, HTTP/2 on the same code as gRPC.
+//!
+//! One port serves both versions: the first bytes of a client say which one it speaks.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -26,26 +28,27 @@ use tower::BoxError;
 
 use crate::metrics::Closed;
 
-use super::connection::{Activity, Connection, Manners, unless_panic, watch_over};
+use super::connection::{Activity, Connection, ProtocolLimits, unless_panic, watch_over};
 use super::http2;
 use super::io::{RequestBody, StreamBody, TimedBody, Transport};
 use super::worker::Context;
 
-/// Bytes of an HTTP/1 request's head.
+/// The most bytes of an HTTP/1 request's head.
 const HTTP1_HEAD_BYTES: usize = 32 * 1024;
 
-/// What a client of HTTP/2 says first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Fields that an answer over HTTP/2 has memory for, at most: it may have got its map from a request with many.
+/// An answer over HTTP/2 keeps memory for at most this many header fields. Its map may come from a request that had
+/// many.
 const FIELDS_MAX: usize = 64;
 
-/// Whatever was sent, without a whole request it is not enough.
-const MANNERS: Manners = Manners { greeting_bytes: u64::MAX, farewell: Duration::from_secs(1) };
+/// The greeting of an HTTP/1 client ends with its first whole request, however many bytes that takes.
+const LIMITS: ProtocolLimits = ProtocolLimits { greeting_bytes: u64::MAX, drain_grace: Duration::from_secs(1) };
 
 pub(super) type HttpRequest = Request<TimedBody<RequestBody>>;
 
-/// Serves HTTP/1 or HTTP/2; `answer` makes a response of each request.
+/// Serves HTTP/1 or HTTP/2. `answer` turns each request into a response.
 pub(super) async fn serve<I, A, F, B>(
     io: Transport<I>,
     answer: A,
@@ -66,12 +69,12 @@ where
             return Box::new(http2::connection(io, calls, activity, limits));
         }
         let mut builder = http1::Builder::new();
-        // The watch sees to heads that come too slowly: a timer for each would cost every request one.
-        // Answers are small: copying one behind its head is cheaper than writing two pieces.
+        // `watch_over` closes connections whose heads arrive too slowly. A timer in hyper would cost one for each request.
+        // Answers are small: copying a body behind its head is cheaper than writing two pieces.
         builder.header_read_timeout(None).writev(false).max_buf_size(HTTP1_HEAD_BYTES);
-        let seen = Arc::clone(activity);
+        let for_requests = Arc::clone(activity);
         let service = service_fn(move |request: Request<Incoming>| {
-            let open = Open::begin(&seen);
+            let open = Open::begin(&for_requests);
             let answer = answer(request.map(|body| TimedBody::new(RequestBody::Http1(body), receive)));
             async move {
                 let answered = unless_panic(pin!(answer), &open.0.metrics).await;
@@ -85,26 +88,31 @@ where
         let connection = Box::pin(builder.serve_connection(TokioIo::new(io), service));
         Box::new(Http1 { connection, activity, begun: 0 })
     };
-    let opening =
-        Opening { io: Some((io, begin)), said: [0; PREFACE.len()], length: 0, begun: None, told_to_go: false };
-    watch_over(opening, activity, &MANNERS, context).await
+    let opening = Opening {
+        io: Some((io, begin)),
+        preface: [0; PREFACE.len()],
+        length: 0,
+        begun: None,
+        shutdown_requested: false,
+    };
+    watch_over(opening, activity, &LIMITS, context).await
 }
 
-/// What a request is answered whose handler panicked.
+/// The answer to a request whose handler panicked.
 fn failure<B: Default>() -> Response<B> {
     let mut failure = Response::new(B::default());
     *failure.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     failure
 }
 
-/// A connection whose client has yet to say which version of HTTP it speaks, and then a connection of that version.
+/// A connection whose version of HTTP is not known yet, and then a connection of that version.
 struct Opening<'a, I, M> {
-    /// There until the version is known, with what begins it: is it HTTP/2?
+    /// Present until the version is known, with the function that then begins it. Its argument says: is it HTTP/2?
     io: Option<(Transport<I>, M)>,
-    said: [u8; PREFACE.len()],
+    preface: [u8; PREFACE.len()],
     length: usize,
     begun: Option<Box<dyn Connection + Send + 'a>>,
-    told_to_go: bool,
+    shutdown_requested: bool,
 }
 
 impl<'a, I, M> Connection for Opening<'a, I, M>
@@ -114,22 +122,22 @@ where
 {
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
         while let Some((io, _)) = &mut self.io {
-            let mut more = ReadBuf::new(&mut self.said[self.length..]);
+            let mut more = ReadBuf::new(&mut self.preface[self.length..]);
             if ready!(Pin::new(io).poll_read(cx, &mut more)).is_err() {
                 return Poll::Ready(false);
             }
             let read = more.filled().len();
             self.length += read;
-            let said = &self.said[..self.length];
-            // A client that says no more has HTTP/1 find out what that means.
-            let is_http2 = read > 0 && PREFACE.starts_with(said);
-            if is_http2 && said.len() < PREFACE.len() {
+            let preface = &self.preface[..self.length];
+            // If the client has closed its side, HTTP/1 decides what that means.
+            let is_http2 = read > 0 && PREFACE.starts_with(preface);
+            if is_http2 && preface.len() < PREFACE.len() {
                 continue;
             }
             if let Some((mut io, begin)) = self.io.take() {
-                io.read_again(said);
+                io.read_again(preface);
                 let mut connection = begin(io, is_http2);
-                if self.told_to_go {
+                if self.shutdown_requested {
                     connection.graceful_shutdown();
                 }
                 self.begun = Some(connection);
@@ -143,18 +151,18 @@ where
     }
 
     fn graceful_shutdown(&mut self) {
-        self.told_to_go = true;
+        self.shutdown_requested = true;
         if let Some(connection) = &mut self.begun {
             connection.graceful_shutdown();
         }
     }
 }
 
-/// A connection of hyper.
+/// An HTTP/1 connection of hyper.
 struct Http1<'a, C> {
     connection: Pin<Box<C>>,
     activity: &'a Activity,
-    /// Requests that had been read after the last turn.
+    /// Requests that had been read after the last poll.
     begun: u64,
 }
 
@@ -168,7 +176,7 @@ impl<C: GracefulConnection> Connection for Http1<'_, C> {
         polled.map(|ended| ended.is_ok())
     }
 
-    /// The handler counts its requests itself.
+    /// Requests in flight are counted by [`Open`] instead.
     fn is_busy(&self) -> bool {
         false
     }
@@ -199,7 +207,7 @@ impl Drop for Open {
 /// The requests of an HTTP/2 connection.
 struct Calls<A> {
     answer: A,
-    /// How long a body may take to come.
+    /// How long a body may take to arrive.
     receive: Duration,
     clock: Arc<SystemClock>,
 }
@@ -230,7 +238,7 @@ where
     }
 }
 
-/// Adds to an answer over HTTP/2 what hyper adds to one over HTTP/1.
+/// Adds the header fields that hyper adds over HTTP/1: `content-length` and `date`.
 fn complete(headers: &mut HeaderMap, length: Option<u64>, clock: &SystemClock) {
     if headers.capacity() > FIELDS_MAX {
         *headers = mem::take(headers).into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
@@ -242,11 +250,11 @@ fn complete(headers: &mut HeaderMap, length: Option<u64>, clock: &SystemClock) {
 }
 
 thread_local! {
-    /// The second that was last asked about, and its date.
+    /// The last second that was formatted, and its date.
     static DATE_OF: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
 }
 
-/// The date now, which is written once a second.
+/// The current date as a header value. It is formatted once a second on each thread.
 fn date(clock: &SystemClock) -> HeaderValue {
     let now = Duration::from_nanos(clock.now().as_nanos());
     DATE_OF.with_borrow_mut(|(second, date)| {

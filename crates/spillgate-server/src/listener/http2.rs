@@ -1,12 +1,17 @@
-//! HTTP/2 connections, on h2 alone: gRPC's and HTTP's.
+//! HTTP/2 connections, directly on the crate h2.
 //!
-//! A connection reads all that is there, then answers the calls that it read in a row, and only then writes: a row is
-//! decided at one time, in order, and leaves in one write. A call that has to wait, for the rest of its message or for
-//! its decision, goes on as a task of its own and holds up no other. The row ends when it has a number of these: all
-//! other tasks have a turn then, among them those that write to the store, before the rest is answered.
+//! gRPC and HTTP share it, so that both answer calls that arrive together in one write, and both bound the memory of
+//! answers that no client reads.
 //!
-//! No call begins while the answers that the client has not read take all the memory that the connection may have. What
-//! other connections hold may leave it little: then [`WAITING_MAX`] calls wait for room, and further ones are refused.
+//! A connection reads everything that has arrived, answers these calls in a row, and then writes once. The calls of a row
+//! are decided in order.
+//!
+//! A call that has to wait, for the rest of its message or for its decision, becomes a task and holds up no other call.
+//! A row ends early when [`WAITING_MAX`] of its calls wait. Then all other tasks get a turn before the rest is answered,
+//! among them the tasks that write to the store.
+//!
+//! No call begins while unread answers use all the memory that the connection may have. If other connections have used
+//! up the shared memory, at most [`WAITING_MAX`] calls wait for capacity, and further calls are refused.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -32,32 +37,32 @@ use super::connection::{
 use super::runner::Runner;
 use super::unread::{Hold, Piece};
 
-/// Calls of a row that have to wait, at most: a store elsewhere decides these while we get to the next ones. Also those
-/// that wait for room when other connections have it all.
+/// The most calls of a row that have to wait: a remote store decides them while the connection goes on. Also the most
+/// calls that wait for capacity while other connections use all of it.
 const WAITING_MAX: usize = 32;
 
-/// What is sent of a stream, at most, ahead of what the client has read of it, if it comes in several frames.
+/// An answer of several frames is sent at most this far ahead of what the client has read.
 const AHEAD_BYTES: usize = 64 * 1024;
 
 type Stream = (Request<RecvStream>, SendResponse<Piece>);
 
-/// What answers the calls of one connection.
+/// Answers the calls of one connection.
 pub(super) trait Handler: Send + Sync + 'static {
-    /// A call, as small as it can be: the future that answers it carries it around.
+    /// A call before it is answered. It should be small, since the future that answers it stores it.
     type Call: Send;
     type Body: Body<Data = Bytes> + Send;
-    /// What `request` asks, which came then.
-    fn call(&self, request: Request<RecvStream>, came: Instant) -> Self::Call;
+    /// The call of a `request` that arrived at this time.
+    fn call(&self, request: Request<RecvStream>, arrived: Instant) -> Self::Call;
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<Self::Body>> + Send;
-    /// What a call is answered whose handler panicked.
+    /// The answer to a call whose handler panicked.
     fn failure() -> Response<Self::Body>;
-    /// Runs `row`, which answers calls that were read together.
+    /// Runs `row`, which answers calls that were read together. A handler can give them all one time.
     fn at_one_time(&self, row: &mut dyn FnMut()) {
         row();
     }
 }
 
-/// The connection of a client that is about to send the preface.
+/// A connection whose client is about to send the HTTP/2 preface.
 pub(super) fn connection<'a, I, H>(
     io: I,
     handler: H,
@@ -78,45 +83,45 @@ where
     let calls = Arc::new(Calls { handler, activity: Arc::clone(activity) });
     let rows = Arc::clone(&calls);
     Streams {
-        state: State::Greeting { handshake, told_to_go: false },
+        state: State::Greeting { handshake, shutdown_requested: false },
         read: VecDeque::new(),
         runner: Runner::new(),
-        answer: move |stream, came| answer(Arc::clone(&calls), stream, came),
+        answer: move |stream, arrived| answer(Arc::clone(&calls), stream, arrived),
         at_one_time: move |row: &mut dyn FnMut()| rows.handler.at_one_time(row),
         activity,
         streams_max: limits.streams as usize,
-        patience: limits.receive,
+        ping_timeout: limits.receive,
     }
 }
 
-/// What the calls of a connection share.
+/// What all calls of a connection share.
 struct Calls<H> {
     handler: H,
     activity: Arc<Activity>,
 }
 
-/// A connection, and the streams that it has read and not answered.
+/// A connection, and the streams that it has read and not begun to answer.
 struct Streams<'a, I, A, R, F> {
     state: State<I>,
-    /// Those with the time when they came, `streams_max` at most.
+    /// The streams and the times when they arrived, `streams_max` at most.
     read: VecDeque<(Stream, Instant)>,
     streams_max: usize,
     runner: Runner<F>,
-    /// Makes the future that answers a stream, which came then.
+    /// Makes the future that answers a stream that arrived at this time.
     answer: A,
-    /// Runs what answers a row of streams.
+    /// See [`Handler::at_one_time`].
     at_one_time: R,
     activity: &'a Activity,
     /// How long the client may take to answer a PING.
-    patience: Duration,
+    ping_timeout: Duration,
 }
 
 impl<I, A, R, F> Streams<'_, I, A, R, F> {
-    /// Refuses most of what waits when other connections have used up the pool: what a call asks is memory too.
-    /// A client may send again what was refused so, since nothing was decided.
+    /// Refuses all but [`WAITING_MAX`] waiting calls if other connections have used up the pool: the waiting requests
+    /// need memory too. Nothing was decided for a refused call, so the client may send it again.
     #[cold]
     fn refuse(&mut self) {
-        if self.read.len() > WAITING_MAX && self.activity.unread.is_short() {
+        if self.read.len() > WAITING_MAX && self.activity.unread.is_starved() {
             for ((_, mut respond), _) in self.read.drain(WAITING_MAX..) {
                 respond.send_reset(Reason::REFUSED_STREAM);
             }
@@ -125,8 +130,8 @@ impl<I, A, R, F> Streams<'_, I, A, R, F> {
 }
 
 enum State<I> {
-    Greeting { handshake: Handshake<I, Piece>, told_to_go: bool },
-    Serving { connection: h2::server::Connection<I, Piece>, pulse: Option<Pulse> },
+    Greeting { handshake: Handshake<I, Piece>, shutdown_requested: bool },
+    Serving { connection: h2::server::Connection<I, Piece>, keep_alive: Option<KeepAlive> },
 }
 
 impl<I, A, R, F> Connection for Streams<'_, I, A, R, F>
@@ -137,28 +142,29 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
-        if let State::Greeting { handshake, told_to_go } = &mut self.state {
+        if let State::Greeting { handshake, shutdown_requested } = &mut self.state {
             let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(false) };
-            if *told_to_go {
+            if *shutdown_requested {
                 connection.graceful_shutdown();
             }
-            let pulse = connection.ping_pong().map(|pings| Pulse::new(pings, self.activity, self.patience));
-            self.state = State::Serving { connection, pulse };
+            let ping_timeout = self.ping_timeout;
+            let keep_alive = connection.ping_pong().map(|pings| KeepAlive::new(pings, self.activity, ping_timeout));
+            self.state = State::Serving { connection, keep_alive };
         }
-        let State::Serving { connection, pulse } = &mut self.state else { return Poll::Pending };
-        if pulse.as_mut().is_some_and(|pulse| pulse.has_stopped(cx)) {
+        let State::Serving { connection, keep_alive } = &mut self.state else { return Poll::Pending };
+        if keep_alive.as_mut().is_some_and(|keep_alive| keep_alive.has_failed(cx)) {
             return Poll::Ready(false);
         }
         loop {
             let before = self.read.len();
-            let (mut came, mut left_over) = (None, before);
-            // A client can have more accepted than it may have open: it takes them back.
+            let (mut arrived, mut left_over) = (None, before);
+            // By resetting streams, a client can have more of them read than it may have open: `streams_max` bounds these.
             while self.read.len() < self.streams_max
                 && let Poll::Ready(stream) = connection.poll_accept(cx)
             {
-                // What is not answered when the connection ends is dropped: nobody waits for it any more.
+                // When the connection ends, its unanswered streams are dropped: their client is gone.
                 match stream {
-                    Some(Ok(stream)) => self.read.push_back((stream, *came.get_or_insert_with(Instant::now))),
+                    Some(Ok(stream)) => self.read.push_back((stream, *arrived.get_or_insert_with(Instant::now))),
                     Some(Err(_)) => return Poll::Ready(false),
                     None => return Poll::Ready(true),
                 }
@@ -171,24 +177,24 @@ where
             if self.read.is_empty() {
                 return Poll::Pending;
             }
-            *active_at = came.unwrap_or(*active_at);
+            *active_at = arrived.unwrap_or(*active_at);
             self.activity.begun.fetch_add((self.read.len() - before) as u64, Ordering::Relaxed);
-            if !self.activity.unread.has_room() {
+            if !self.activity.unread.has_capacity() {
                 self.refuse();
-                // What makes room, an answer that is written or a call that ends, has this called again.
+                // An answer that is written, or a call that ends, frees capacity and has this polled again.
                 return Poll::Pending;
             }
             let enough = self.runner.waiting() + WAITING_MAX;
             (self.at_one_time)(&mut || {
                 while self.runner.waiting() < enough
-                    && self.activity.unread.has_room()
-                    && let Some((mut stream, came)) = self.read.pop_front()
+                    && self.activity.unread.has_capacity()
+                    && let Some((mut stream, arrived)) = self.read.pop_front()
                 {
-                    // Those of an earlier turn may have been taken back meanwhile.
+                    // The client may have reset a stream of an earlier poll meanwhile.
                     let is_left_over = left_over > 0;
                     left_over = left_over.saturating_sub(1);
                     if !is_left_over || stream.1.poll_reset(cx).is_pending() {
-                        self.runner.run((self.answer)(stream, came));
+                        self.runner.run((self.answer)(stream, arrived));
                     }
                 }
             });
@@ -199,28 +205,28 @@ where
         }
     }
 
-    /// Answers that lie here because the client does not read them are no work of ours: else it could hold them,
-    /// and the end of the server, for as long as it liked.
+    /// Calls that wait only for their client to read do not count. Otherwise a client that reads nothing could hold up
+    /// the end of the server for as long as it likes.
     fn is_busy(&self) -> bool {
         let stalled = self.activity.stalled.load(Ordering::Relaxed);
-        self.runner.waiting() > stalled || !self.read.is_empty() && self.activity.unread.has_room()
+        self.runner.waiting() > stalled || !self.read.is_empty() && self.activity.unread.has_capacity()
     }
 
     fn graceful_shutdown(&mut self) {
         match &mut self.state {
-            State::Greeting { told_to_go, .. } => *told_to_go = true,
+            State::Greeting { shutdown_requested, .. } => *shutdown_requested = true,
             State::Serving { connection, .. } => connection.graceful_shutdown(),
         }
     }
 }
 
-/// Answers one call, which came then, unless the client takes it back.
+/// Answers one call that arrived at this time, unless the client resets it.
 fn answer<H: Handler>(
     calls: Arc<Calls<H>>,
     (request, mut respond): Stream,
-    came: Instant,
+    arrived: Instant,
 ) -> impl Future<Output = ()> + Send + use<H> {
-    let (call, hold) = (calls.handler.call(request, came), Hold::of_call(&calls.activity));
+    let (call, hold) = (calls.handler.call(request, arrived), Hold::of_call(&calls.activity));
     async move {
         let answered = {
             let answer = pin!(calls.handler.answer(call));
@@ -232,24 +238,24 @@ fn answer<H: Handler>(
             answered.await
         };
         if let Some(answer) = answered {
-            give(answer, &mut respond, hold, &calls.activity).await;
+            send_answer(answer, &mut respond, hold, &calls.activity).await;
         }
     }
 }
 
-/// Sends an answer; a panic in its body ends this call and no other.
-async fn give<B>(answer: Response<B>, respond: &mut SendResponse<Piece>, hold: Hold, activity: &Arc<Activity>)
+/// Sends an answer. A panic in its body ends this call and no other.
+async fn send_answer<B>(answer: Response<B>, respond: &mut SendResponse<Piece>, hold: Hold, activity: &Arc<Activity>)
 where
     B: Body<Data = Bytes>,
 {
     let (head, body) = answer.into_parts();
     let ends = body.is_end_stream();
-    // Where sending fails, the client has gone.
+    // If sending fails, the client is gone.
     let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
     if ends {
         return;
     }
-    let sent = unless_panic(pin!(send(&mut stream, body, hold, activity)), &activity.metrics).await;
+    let sent = unless_panic(pin!(send_body(&mut stream, body, hold, activity)), &activity.metrics).await;
     match sent {
         Some(Ok(())) => {}
         Some(Err(reason)) => stream.send_reset(reason),
@@ -257,9 +263,14 @@ where
     }
 }
 
-/// Sends a body as fast as the client takes it: of each stream no more is held than it has room for, and one frame.
-/// Fails with the reason why the rest of it cannot be sent.
-async fn send<B>(stream: &mut SendStream<Piece>, body: B, hold: Hold, activity: &Arc<Activity>) -> Result<(), Reason>
+/// Sends a body as fast as the client reads it. For each stream this keeps at most one frame more than the client has
+/// window for. Fails with the reason why the rest of the body cannot be sent.
+async fn send_body<B>(
+    stream: &mut SendStream<Piece>,
+    body: B,
+    hold: Hold,
+    activity: &Arc<Activity>,
+) -> Result<(), Reason>
 where
     B: Body<Data = Bytes>,
 {
@@ -272,7 +283,7 @@ where
         });
         let frame = match frame.await {
             Some(frame) => frame.map_err(|_| Reason::INTERNAL_ERROR)?,
-            // Where sending fails, here and below, the client has gone.
+            // If sending fails, here and below, the client is gone.
             None => {
                 let _ = stream.send_data(Piece::END, true);
                 return Ok(());
@@ -288,8 +299,8 @@ where
         let is_first = hold.is_some();
         let hold = hold.take().unwrap_or_else(|| Hold::of_frame(activity));
         let piece = hold.with(data).ok_or(Reason::ENHANCE_YOUR_CALM)?;
-        // What an answer usually is, one frame, is left to h2 without asking.
-        if !is_first && !has_room(stream, activity).await {
+        // Most answers are one frame, which goes to h2 without waiting for the window.
+        if !is_first && !has_window(stream, activity).await {
             return Ok(());
         }
         let ends = body.is_end_stream();
@@ -299,8 +310,8 @@ where
     }
 }
 
-/// Waits until the client takes more than was sent; false if it never will.
-async fn has_room(stream: &mut SendStream<Piece>, activity: &Activity) -> bool {
+/// Waits until the client has window for more. Returns false if the stream is over.
+async fn has_window(stream: &mut SendStream<Piece>, activity: &Activity) -> bool {
     stream.reserve_capacity(1);
     let _stalled = Stalled::new(activity);
     while stream.capacity() == 0 {
@@ -312,7 +323,7 @@ async fn has_room(stream: &mut SendStream<Piece>, activity: &Activity) -> bool {
     true
 }
 
-/// A call that waits for its client to read.
+/// A call that waits for its client to read, counted until it is dropped.
 struct Stalled<'a>(&'a Activity);
 
 impl Stalled<'_> {
@@ -328,38 +339,40 @@ impl Drop for Stalled<'_> {
     }
 }
 
-/// Whether the client is still there: one that is silent for long is asked by PING.
-struct Pulse {
+/// Checks by PING whether a silent client is still there.
+struct KeepAlive {
     pings: PingPong,
     bytes: Arc<AtomicU64>,
-    /// How many there were at the last look.
+    /// The value of `bytes` at the last check.
     seen: u64,
-    asked: bool,
-    patience: Duration,
-    next_look: Pin<Box<Sleep>>,
+    /// Whether a PING was sent at the last check.
+    pinged: bool,
+    ping_timeout: Duration,
+    next_check: Pin<Box<Sleep>>,
 }
 
-impl Pulse {
-    fn new(pings: PingPong, activity: &Activity, patience: Duration) -> Pulse {
-        let (bytes, next_look) = (Arc::clone(&activity.bytes), Box::pin(sleep(PING_EVERY)));
-        Pulse { pings, bytes, seen: 0, asked: false, patience, next_look }
+impl KeepAlive {
+    fn new(pings: PingPong, activity: &Activity, ping_timeout: Duration) -> KeepAlive {
+        let (bytes, next_check) = (Arc::clone(&activity.bytes), Box::pin(sleep(PING_EVERY)));
+        KeepAlive { pings, bytes, seen: 0, pinged: false, ping_timeout, next_check }
     }
 
-    fn has_stopped(&mut self, cx: &mut task::Context<'_>) -> bool {
-        while self.next_look.as_mut().poll(cx).is_ready() {
+    /// Whether the client has neither answered the last PING nor sent anything else.
+    fn has_failed(&mut self, cx: &mut task::Context<'_>) -> bool {
+        while self.next_check.as_mut().poll(cx).is_ready() {
             let bytes = self.bytes.load(Ordering::Relaxed);
             let silent = bytes == self.seen;
-            if silent && self.asked {
+            if silent && self.pinged {
                 return true;
             }
-            (self.seen, self.asked) = (bytes, silent);
+            (self.seen, self.pinged) = (bytes, silent);
             if silent {
-                // The last answer has to be taken before there can be another question.
+                // h2 sends the next PING only after the answer to the last one was taken.
                 let _ = self.pings.poll_pong(cx);
                 let _ = self.pings.send_ping(Ping::opaque());
             }
-            let pause = if silent { self.patience } else { PING_EVERY };
-            self.next_look.as_mut().reset(Instant::now() + pause);
+            let pause = if silent { self.ping_timeout } else { PING_EVERY };
+            self.next_check.as_mut().reset(Instant::now() + pause);
         }
         false
     }

@@ -1,4 +1,7 @@
-//! What goes between a socket and HTTP: bytes are counted, no answer is lost in closing, and bodies have to come in time.
+//! The layer between a socket and HTTP.
+//!
+//! It counts the bytes that are read, closes a socket without losing answers, and gives bodies a time limit. Without
+//! it, a slow client could keep a connection forever, and a quick close could lose an answer.
 
 use std::io;
 use std::pin::Pin;
@@ -15,32 +18,33 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tower::BoxError;
 
-use super::connection::GOING;
+use super::connection::CLOSE_TIMEOUT;
 
-/// What is taken after the end, and what of it at once. An HTTP/2 client cannot send more than its window and some
-/// heads; who pours on gets a reset.
+/// The bytes that are read and discarded after the end of our answers. An HTTP/2 client can send no more than its window
+/// and some heads. A client that sends more gets a reset.
 const DISCARDED_BYTES: usize = 1024 * 1024;
+/// The part of them that is read at once.
 const DISCARDED_AT_ONCE_BYTES: usize = 4 * 1024;
 
-/// A stream whose bytes read are counted, and that is closed without losing what was written.
+/// A stream that counts the bytes it reads, and closes without losing what was written.
 ///
-/// A socket that is closed while the client still writes answers with a reset, and a client that sees one may drop
-/// answers that it has received and not read. So what we write ends first, and the socket is
-/// closed once the client has closed its side, or has had [`GOING`] for it, or will not stop.
+/// If a socket is closed while the client still writes, the system answers with a reset. A client that gets a reset may
+/// drop answers that it has received and not read. Therefore our side is shut down first. The socket is closed when the
+/// client has closed its side, after [`CLOSE_TIMEOUT`], or after [`DISCARDED_BYTES`].
 #[derive(Debug)]
 pub(super) struct Transport<T> {
     inner: T,
     bytes: Arc<AtomicU64>,
-    /// What was read already, and is read again.
+    /// Bytes that were read already and will be read again.
     again: Bytes,
-    /// There once what we write has ended.
+    /// Present once our side is shut down.
     ending: Option<Ending>,
 }
 
-/// How much longer the client is listened to.
+/// How much longer to read from the client.
 #[derive(Debug)]
 struct Ending {
-    patience: Pin<Box<Sleep>>,
+    timeout: Pin<Box<Sleep>>,
     bytes: usize,
 }
 
@@ -49,7 +53,7 @@ impl<T> Transport<T> {
         Transport { inner, bytes, again: Bytes::new(), ending: None }
     }
 
-    /// Lets what was read be read again.
+    /// Makes the next read return these bytes again.
     pub(super) fn read_again(&mut self, bytes: &[u8]) {
         self.again = Bytes::copy_from_slice(bytes);
     }
@@ -84,15 +88,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
         if this.ending.is_none() {
             ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
         }
-        let ending = this.ending.get_or_insert_with(|| Ending { patience: Box::pin(sleep(GOING)), bytes: 0 });
-        if ending.patience.as_mut().poll(cx).is_ready() {
+        let ending = this.ending.get_or_insert_with(|| Ending { timeout: Box::pin(sleep(CLOSE_TIMEOUT)), bytes: 0 });
+        if ending.timeout.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
         let mut discarded = [0; DISCARDED_AT_ONCE_BYTES];
         while ending.bytes < DISCARDED_BYTES {
             let mut buf = ReadBuf::new(&mut discarded);
             let read = ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf));
-            // An error is an end as well: the client has gone.
+            // An error means the end too: the client is gone.
             if read.is_err() || buf.filled().is_empty() {
                 break;
             }
@@ -114,7 +118,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Transport<T> {
     }
 }
 
-/// The body of a stream of h2.
+/// The request body of a stream of h2.
 #[derive(Debug)]
 pub(super) struct StreamBody {
     stream: RecvStream,
@@ -135,7 +139,7 @@ impl Body for StreamBody {
         if !self.data_ended {
             if let Some(data) = ready!(self.stream.poll_data(cx)) {
                 let data = data?;
-                // Who reads this bounds what is held; the client may send as much again.
+                // The reader of this body bounds its memory. The client may send as many bytes again.
                 self.stream.flow_control().release_capacity(data.len())?;
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -150,7 +154,7 @@ impl Body for StreamBody {
     }
 }
 
-/// The body of a request over either version of HTTP.
+/// The body of a request over HTTP/1 or HTTP/2.
 #[derive(Debug)]
 pub(super) enum RequestBody {
     Http1(Incoming),
@@ -183,8 +187,7 @@ impl Body for RequestBody {
     }
 }
 
-/// A request's body that has to be here in time. The timer exists only for bodies that are not
-/// here yet when they are first asked for.
+/// A request's body with a time limit. The timer is started only for a body that has not arrived when it is first read.
 #[derive(Debug)]
 pub(super) struct TimedBody<B> {
     inner: B,
@@ -214,7 +217,7 @@ where
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(this.allowed)));
         match timer.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                let late = io::Error::new(io::ErrorKind::TimedOut, "the request's body did not come in time");
+                let late = io::Error::new(io::ErrorKind::TimedOut, "the request's body did not arrive in time");
                 Poll::Ready(Some(Err(late.into())))
             }
             Poll::Pending => Poll::Pending,
@@ -245,37 +248,37 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_takes_what_the_client_still_writes_until_it_closes() {
+    async fn closing_reads_what_the_client_still_writes_until_it_closes() {
         let (mut ours, mut client) = transport();
         ours.write_all(b"an answer").await.unwrap();
         let mut closing = Box::pin(ours.shutdown());
         let mut poll = || closing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        // Much more than the stream holds: it is read.
+        // This is much more than the stream buffers, so it must have been read.
         for _ in 0..16 {
             assert!(poll().is_pending(), "the client has not closed its side");
             client.write_all(&[7; 64]).await.expect("no write of the client fails");
         }
         let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("what was written is there, and its end");
+        client.read_to_string(&mut answer).await.expect("what was written arrives, and then the end");
         assert_eq!(answer, "an answer");
         drop(client);
         closing.await.expect("the client has closed its side");
     }
 
     #[tokio::test]
-    async fn a_client_that_pours_on_is_listened_to_no_further() {
+    async fn a_client_that_does_not_stop_sending_is_cut_off() {
         let (mut ours, mut client) = transport();
-        let pouring = tokio::spawn(async move {
-            let mut poured = 0;
+        let sending = tokio::spawn(async move {
+            let mut sent = 0;
             while client.write_all(&[7; 64]).await.is_ok() {
-                poured += 64;
+                sent += 64;
             }
-            poured
+            sent
         });
-        ours.shutdown().await.expect("it has heard enough");
+        ours.shutdown().await.expect("the limit is reached");
         drop(ours);
-        let poured = pouring.await.expect("it does not panic");
-        assert!((DISCARDED_BYTES..DISCARDED_BYTES + 128).contains(&poured), "{poured}");
+        let sent = sending.await.expect("it does not panic");
+        assert!((DISCARDED_BYTES..DISCARDED_BYTES + 128).contains(&sent), "{sent}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -283,7 +286,7 @@ mod tests {
         let (mut ours, client) = transport();
         let began = tokio::time::Instant::now();
         ours.shutdown().await.expect("its time is up");
-        assert!((GOING..GOING * 2).contains(&began.elapsed()));
+        assert!((CLOSE_TIMEOUT..CLOSE_TIMEOUT * 2).contains(&began.elapsed()));
         drop(client);
     }
 }

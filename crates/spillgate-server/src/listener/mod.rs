@@ -1,9 +1,8 @@
-//! Where connections come from and who serves them.
+//! Accepts connections and serves them: gRPC, HTTP and admin, over TCP and Unix sockets.
 //!
-//! One thread accepts; each accepted socket goes to the worker with the fewest connections and
-//! stays there. A worker is a thread with a runtime of its own: nothing of a connection ever
-//! crosses to another core, and the answers that are there at once leave in one write. The admin
-//! listener has one more such thread for itself.
+//! One thread accepts. Each accepted socket goes to the worker with the fewest connections and stays there. A worker is
+//! a thread with a runtime of its own: no part of a connection crosses to another core, and answers that are ready
+//! together leave in one write. The admin listener has one more such thread, so that its work never delays decisions.
 
 mod connection;
 mod grpc;
@@ -33,14 +32,14 @@ use crate::settings::{Limits, Listen};
 use socket::{Acceptor, Bound, Socket, UnixFile};
 use unread::Pool;
 
-/// What a listener's connections speak.
+/// The protocol of a listener.
 #[derive(Clone, Debug)]
 pub enum App {
     /// gRPC over HTTP/2 without TLS.
     Grpc(Grpc),
-    /// Checks and proxies' sub-requests, over HTTP/1.1 or HTTP/2 without TLS.
+    /// Checks and the sub-requests of proxies, over HTTP/1.1 or HTTP/2 without TLS.
     Http(HttpState),
-    /// The same for operators. Requests carry `axum::extract::ConnectInfo<Peer>`.
+    /// Requests of operators, over HTTP/1.1 or HTTP/2 without TLS. They carry `axum::extract::ConnectInfo<Peer>`.
     Admin(axum::Router),
 }
 
@@ -54,17 +53,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server within `limits`, on `workers` threads: one for each core if `None`.
+    /// A server with these `limits`, on this many `workers` (threads): one for each core if `None`.
     #[must_use]
     pub fn new(limits: Limits, workers: Option<usize>, metrics: Arc<Metrics>) -> Server {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         Server { limits, workers: workers.unwrap_or_else(cores).max(1), metrics, bound: Vec::new() }
     }
 
-    /// Binds `listen` to serve `app`; returns where it listens, with the port that was chosen for port 0.
+    /// Binds `listen` to serve `app`. Returns the address, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// The address is taken, not ours, or not permitted.
+    /// The address is in use, does not belong to this machine, or is not permitted.
     pub fn bind(&mut self, listen: &Listen, app: App) -> std_io::Result<Listen> {
         let bound = Bound::new(listen)?;
         let address = bound.address()?;
@@ -72,7 +71,7 @@ impl Server {
         Ok(address)
     }
 
-    /// Serves all that is bound, on threads of its own, until it is told to [drain](Handle::drain).
+    /// Serves all bound listeners, on threads of its own, until [`Handle::drain`] is called.
     ///
     /// # Errors
     /// The system refuses threads or descriptors.
@@ -97,7 +96,7 @@ impl Server {
         };
         let threads = workers.len() + usize::from(admin.is_some()) + 1;
         let files = self.bound.iter().filter_map(|(bound, _)| bound.file()).collect();
-        let shared = Shared { workers, admin, bound: self.limits.connections, metrics: self.metrics };
+        let shared = Shared { workers, admin, connections_max: self.limits.connections, metrics: self.metrics };
         let (runtime, drained) = (runtime()?, drain.subscribe());
         let acceptors = {
             let _inside = runtime.enter();
@@ -110,34 +109,34 @@ impl Server {
     }
 }
 
-/// Tells a running server to end.
+/// Ends a running server.
 #[derive(Clone, Debug)]
 pub struct Handle {
     drain: Arc<watch::Sender<bool>>,
 }
 
 impl Handle {
-    /// No connection is accepted any more, and each one that is open ends once its requests in
-    /// flight are answered. What is still open after `limits.drain` is cut.
+    /// Stops accepting connections. Each open connection ends once its requests in flight are answered. A connection
+    /// that is still open after `limits.drain` is cut.
     ///
-    /// Whoever answers health checks is to be told before.
+    /// Set the readiness to draining before, so that health checks send new clients elsewhere.
     pub fn drain(&self) {
         self.drain.send_replace(true);
     }
 }
 
-/// A server at work.
+/// A running server.
 #[derive(Debug)]
 pub struct Running {
     handle: Handle,
     exited: mpsc::Receiver<Exit>,
     threads: usize,
-    /// Removed when the server ends.
+    /// The files of Unix sockets, removed when the server ends.
     _files: Vec<UnixFile>,
 }
 
 impl Running {
-    /// What ends it.
+    /// The handle that ends it.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -146,7 +145,7 @@ impl Running {
     /// Blocks until the server has drained.
     ///
     /// # Errors
-    /// A thread died: at once, since a server without it would look healthy and serve nobody.
+    /// A thread died. This is returned at once: a server without that thread would look healthy and not serve.
     pub fn wait(self) -> Result<Drained, ServeError> {
         let mut drained = Drained { connections_cut: 0 };
         for _ in 0..self.threads {
@@ -163,11 +162,11 @@ impl Running {
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still busy when the time to drain was up.
+    /// Connections that were still open when the time to drain was over.
     pub connections_cut: usize,
 }
 
-/// Why a server ended that was not told to.
+/// Why a server ended without a drain.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// A thread of the server panicked.
@@ -187,15 +186,15 @@ struct Worker {
 /// What the acceptor knows.
 struct Shared {
     workers: Vec<Worker>,
-    /// Serves operators alone: what they ask may take long, and no client has to wait for it.
+    /// Serves only operators: their requests may take long, and no other client has to wait for them.
     admin: Option<Worker>,
-    /// The most connections of one listener: a flood at one cannot shut out the clients of another.
-    bound: usize,
+    /// The most connections of one listener. A flood on one listener cannot shut out the clients of another.
+    connections_max: usize,
     metrics: Arc<Metrics>,
 }
 
 impl Shared {
-    /// Hands a socket to the worker with the fewest connections; one too many is closed at once.
+    /// Gives a socket to the worker with the fewest connections. Above the listener's limit it is closed at once.
     /// `open` counts the connections of the listener.
     fn dispatch(&self, socket: Socket, peer: Peer, app: &App, open: &Arc<AtomicUsize>) {
         let worker = match app {
@@ -205,15 +204,15 @@ impl Shared {
             }
         };
         let Some(worker) = worker else { return };
-        if open.load(Ordering::Relaxed) >= self.bound {
+        if open.load(Ordering::Relaxed) >= self.connections_max {
             self.metrics.closed(Closed::Bound).inc();
             return;
         }
-        let place =
-            Place { counts: [Arc::clone(open), Arc::clone(&worker.connections)], metrics: Arc::clone(&self.metrics) };
-        place.taken();
-        // A worker that is gone ends the server; the socket closes with it.
-        let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), place });
+        let permit =
+            Permit { counts: [Arc::clone(open), Arc::clone(&worker.connections)], metrics: Arc::clone(&self.metrics) };
+        permit.count();
+        // If the worker has died, the server ends, and the socket closes with it.
+        let _ = worker.sender.send(Accepted { socket, peer, app: app.clone(), permit });
     }
 }
 
@@ -222,18 +221,18 @@ struct Accepted {
     socket: Socket,
     peer: Peer,
     app: App,
-    place: Place,
+    permit: Permit,
 }
 
-/// One of the places below the connection bound; given back when dropped.
-struct Place {
-    /// Of the listener and of the worker.
+/// One of the connections that a listener may have. It is released when dropped.
+struct Permit {
+    /// The connections of the listener and of the worker.
     counts: [Arc<AtomicUsize>; 2],
     metrics: Arc<Metrics>,
 }
 
-impl Place {
-    fn taken(&self) {
+impl Permit {
+    fn count(&self) {
         for count in &self.counts {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -242,7 +241,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         for count in &self.counts {
             count.fetch_sub(1, Ordering::Relaxed);
@@ -267,7 +266,7 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         let exit = Exit { thread: std::mem::take(&mut self.exit.thread), outcome: self.exit.outcome };
-        // Nobody waits any more: then nobody needs to know.
+        // If the receiver is gone, the server has ended already.
         let _ = self.exits.send(exit);
     }
 }
@@ -275,7 +274,7 @@ impl Drop for Report {
 fn spawn(name: String, exits: mpsc::Sender<Exit>, work: impl FnOnce() -> usize + Send + 'static) -> std_io::Result<()> {
     let mut report = Report { exits, exit: Exit { thread: name.clone(), outcome: None } };
     thread::Builder::new().name(name).spawn(move || {
-        // All of the report comes along, so that it tells of a panic as well.
+        // The closure captures the whole report, so that it is sent after a panic too.
         let report = &mut report;
         report.exit.outcome = Some(work());
     })?;
@@ -295,7 +294,7 @@ mod tests {
         let (exits, exited) = mpsc::channel();
         spawn("worker-0".into(), exits.clone(), || panic!("as this test wants it")).unwrap();
         let handle = Handle { drain: Arc::new(watch::Sender::new(false)) };
-        // The other thread never ends: nobody may wait for it.
+        // The other thread never ends: `wait` must not wait for it.
         let running = Running { handle, exited, threads: 2, _files: Vec::new() };
         let ServeError::ThreadDied { thread } = running.wait().unwrap_err();
         assert_eq!(thread, "worker-0");

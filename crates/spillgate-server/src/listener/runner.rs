@@ -1,4 +1,6 @@
-//! Runs futures that are usually done at once.
+//! Runs futures that usually complete at the first poll.
+//!
+//! Most calls are answered without waiting. For them this saves the allocation and the scheduling of a task.
 
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -9,9 +11,9 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::task::JoinHandle;
 
-/// One place where future after future runs, so that none of them is allocated for.
+/// Runs futures one after another in one allocation. Only a future that has to wait becomes a task.
 pub(super) struct Runner<F> {
-    place: Pin<Box<Option<F>>>,
+    slot: Pin<Box<Option<F>>>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -29,36 +31,36 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     pub(super) fn new() -> Runner<F> {
-        Runner { place: Box::pin(None), waiting: Arc::default() }
+        Runner { slot: Box::pin(None), waiting: Arc::default() }
     }
 
-    /// How many futures have to wait.
+    /// The number of futures that wait as tasks.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Runs `future` as far as it gets without waiting. What has to wait goes on as a task, whose first poll
-    /// leaves its own waker, and takes the place along.
+    /// Runs `future` until it completes or has to wait. A future that has to wait becomes a task, which takes the
+    /// allocation with it. The first poll of the task registers its waker.
     pub(super) fn run(&mut self, future: F) -> Option<JoinHandle<()>> {
-        self.place.set(Some(future));
-        let waits = poll(&mut self.place, &mut Context::from_waker(Waker::noop())).is_pending();
+        self.slot.set(Some(future));
+        let waits = poll(&mut self.slot, &mut Context::from_waker(Waker::noop())).is_pending();
         waits.then(|| {
-            let mut place = mem::replace(&mut self.place, Box::pin(None));
+            let mut slot = mem::replace(&mut self.slot, Box::pin(None));
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let waiting = Waiting(Arc::clone(&self.waiting));
             tokio::spawn(async move {
-                poll_fn(|cx| poll(&mut place, cx)).await;
+                poll_fn(|cx| poll(&mut slot, cx)).await;
                 drop(waiting);
             })
         })
     }
 }
 
-/// A future that is done is dropped at once.
-fn poll<F: Future<Output = ()>>(place: &mut Pin<Box<Option<F>>>, cx: &mut Context<'_>) -> Poll<()> {
-    let polled = place.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx));
+/// Polls the future, and drops it as soon as it is done.
+fn poll<F: Future<Output = ()>>(slot: &mut Pin<Box<Option<F>>>, cx: &mut Context<'_>) -> Poll<()> {
+    let polled = slot.as_mut().as_pin_mut().map_or(Poll::Ready(()), |future| future.poll(cx));
     if polled.is_ready() {
-        place.set(None);
+        slot.set(None);
     }
     polled
 }
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_that_waits_holds_no_other_up_and_is_done_in_the_end() {
+    async fn a_future_that_waits_holds_up_no_other_and_is_done_in_the_end() {
         let (done, gates) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
         let mut runner = Runner::new();
         let mut tasks = Vec::new();
@@ -94,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_done_holds_nothing() {
+    async fn a_future_that_is_done_keeps_no_memory() {
         let held = Arc::new(());
         let mut runner = Runner::new();
         for waits in [false, true] {

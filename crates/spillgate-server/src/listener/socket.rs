@@ -1,4 +1,6 @@
 //! Sockets: binding and accepting, over TCP and Unix paths alike.
+//!
+//! The rest of the listener does not need to know which of the two it serves.
 
 use std::fs;
 use std::future::poll_fn;
@@ -22,14 +24,14 @@ use crate::settings::Listen;
 
 use super::{App, Shared};
 
-/// Connections that the kernel holds for us; it cuts the number to its own bound.
+/// Connections that the kernel queues for us. It applies its own limit too (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// How long to wait after an error that is not one connection's own, such as a process without
-/// file descriptors left: trying at once would only spin.
+/// How long to wait after an error that concerns more than one connection, such as a process without free file
+/// descriptors. Trying again at once would only spin.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// Who may open a Unix socket: its owner and group.
+/// The permissions of a Unix socket: its owner and group may connect.
 const UNIX_MODE: u32 = 0o660;
 
 /// A socket that listens.
@@ -93,7 +95,8 @@ impl Bound {
     }
 }
 
-/// Removes the file that a dead server left; a live server's, or a file that is no socket, is an error.
+/// Removes the socket file that a dead server left behind. It is an error if a server listens there, or if the file is
+/// not a socket.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -101,7 +104,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"));
+        return Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file that is not a socket"));
     }
     match UnixStream::connect(path) {
         Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another server listens there")),
@@ -152,8 +155,8 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
             }
         }
     }
-    // What the kernel has accepted already is served; closing the listener would reset it. The runtime
-    // looks at its sockets once more: it does not know of those that came since it last did.
+    // Connections that the kernel has accepted already are served, since closing the listener would reset them. The
+    // runtime polls its sockets once more: it does not know yet of connections that arrived since its last poll.
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(accepted) = acceptor.poll_accept(&mut cx) {
@@ -165,7 +168,7 @@ async fn accept_loop(acceptor: Acceptor, app: App, shared: Arc<Shared>, mut drai
     }
 }
 
-/// Errors of the connection that would have been accepted: the next one may be fine.
+/// Whether the error concerns only the connection that would have been accepted. The next one may be fine.
 fn is_of_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -176,14 +179,14 @@ fn is_of_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The same in a runtime.
+/// A socket that listens, registered in a runtime.
 pub(super) enum Acceptor {
     Tcp(tokio::net::TcpListener),
     Unix(tokio::net::UnixListener),
 }
 
 impl Acceptor {
-    /// To be called inside the runtime that accepts.
+    /// Call it inside the runtime that accepts.
     pub(super) fn new(bound: Bound) -> io::Result<Acceptor> {
         match bound {
             Bound::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Acceptor::Tcp),

@@ -1,9 +1,11 @@
-//! What is held of answers over HTTP/2 until their clients read them: at most [`CONNECTION_BYTES`] for one connection,
-//! and for all together what the [`Pool`] has.
+//! Counts the memory of HTTP/2 answers that clients have not read, and bounds it.
 //!
-//! A call counts from when it begins until its answer is written. A connection that has no more room begins no further
-//! call: those wait until the client has read. One that reads nothing is closed when it is idle. How long an answer is
-//! shows when it is made: one that finds no room is dropped, since to wait for room is to hold it.
+//! Without a bound, a client that sends calls and reads no answers could use up all memory. One connection may have at
+//! most [`CONNECTION_BYTES`], and all connections together what the [`Pool`] has.
+//!
+//! A call counts from when it begins until its answer is written. A connection without capacity begins no further
+//! call: calls wait until the client has read. A connection that reads nothing is closed when it is idle. The length of
+//! an answer is known only when it exists. An answer that does not fit is dropped: waiting would also keep its memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,24 +14,27 @@ use bytes::{Buf, Bytes};
 
 use super::connection::Activity;
 
-/// The most that is held for one connection.
+/// The most bytes for one connection.
 const CONNECTION_BYTES: usize = 4 << 20;
-/// No call begins above this: the rest is for the answer to the last one, which may be long.
+/// No call begins above this. The rest is for the answer to the last call, which may be long.
 const BEGIN_BYTES: usize = 3 << 20;
-/// What each connection has without asking the pool, so that clients that read go on when the pool is used up.
+/// What each connection has outside the pool. With it, clients that read their answers are served even while the pool
+/// is used up.
 const OWN_BYTES: usize = 32 << 10;
-/// What a connection draws from the pool at a time. It keeps that for a while: the pool is a word that all cores share.
+/// What a connection takes from the pool at a time. It keeps the block for a while: all cores share the pool's counter,
+/// and each access to it is slow.
 const BLOCK_BYTES: usize = 64 << 10;
-/// What was held for more than this is not kept for the next answer: else clients that read would use up the pool.
+/// After an answer of more bytes than this, unused blocks return to the pool at once. Otherwise clients that do read
+/// would use up the pool.
 const LONG_BYTES: usize = 8 << 10;
-/// Each call has room for this much of an answer, so that a short one never finds none.
+/// Each call reserves this much for its answer, so that a short answer always fits.
 const SHORT_BYTES: usize = 512;
-/// What h2 holds for a call and a short answer. Measured: see `scripts/show-unread-answers.sh`.
+/// The memory of h2 for a call and a short answer, measured by `scripts/show-unread-answers.sh`.
 const CALL_BYTES: usize = 2304 + SHORT_BYTES;
-/// What h2 holds for one more frame.
+/// The memory of h2 for one more frame.
 const FRAME_BYTES: usize = 256;
 
-/// What all connections may hold together, besides what each has of its own.
+/// The bytes that all connections share, besides the [`OWN_BYTES`] of each.
 #[derive(Debug)]
 pub(super) struct Pool(AtomicUsize);
 
@@ -38,18 +43,19 @@ impl Pool {
         Pool(AtomicUsize::new(bytes))
     }
 
-    /// Takes all of `bytes`, or nothing.
+    /// Takes `bytes` if there are that many. Returns whether it did.
     fn draw(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 }
 
-/// What one connection holds.
+/// The unread answers of one connection.
 #[derive(Debug)]
 pub(super) struct Unread {
+    /// Bytes in use.
     held: AtomicUsize,
-    /// Of the pool.
+    /// Bytes taken from the pool.
     drawn: AtomicUsize,
     pool: Arc<Pool>,
 }
@@ -64,23 +70,23 @@ impl Unread {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether another call may begin.
+    /// Whether another call may begin. Takes a block from the pool if it has to.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         self.fits(CALL_BYTES, BEGIN_BYTES)
     }
 
-    /// Whether no call may begin since other connections have used up the pool.
-    pub(super) fn is_short(&self) -> bool {
-        self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_room()
+    /// Whether no call may begin because other connections have used up the pool.
+    pub(super) fn is_starved(&self) -> bool {
+        self.held.load(Ordering::Relaxed) + CALL_BYTES <= BEGIN_BYTES && !self.has_capacity()
     }
 
-    /// Whether `bytes` more may be held, for `most` in all.
+    /// Whether `bytes` more are within `most` and within what the connection has or can take from the pool.
     #[inline]
     fn fits(&self, bytes: usize, most: usize) -> bool {
         let wanted = self.held.load(Ordering::Relaxed) + bytes;
-        let room = OWN_BYTES + self.drawn.load(Ordering::Relaxed);
-        wanted <= most && (wanted <= room || self.draw(wanted - room))
+        let capacity = OWN_BYTES + self.drawn.load(Ordering::Relaxed);
+        wanted <= most && (wanted <= capacity || self.draw(wanted - capacity))
     }
 
     #[cold]
@@ -93,8 +99,8 @@ impl Unread {
         drawn
     }
 
-    /// Gives back to the pool what was not needed of late.
-    pub(super) fn give_back(&self) {
+    /// Returns unused blocks to the pool.
+    pub(super) fn return_unused(&self) {
         let needed = self.held.load(Ordering::Relaxed).next_multiple_of(BLOCK_BYTES);
         let spare = self.drawn.load(Ordering::Relaxed).saturating_sub(needed);
         self.drawn.fetch_sub(spare, Ordering::Relaxed);
@@ -108,21 +114,21 @@ impl Drop for Unread {
     }
 }
 
-/// What is held for a call, or for a frame; given back when dropped.
+/// The memory of a call or a frame, counted until it is dropped.
 pub(super) struct Hold {
     activity: Arc<Activity>,
     bytes: usize,
-    /// Among `bytes`, what is there for data that is yet to come.
+    /// The part of `bytes` that is reserved for data that does not exist yet.
     spare: usize,
 }
 
 impl Hold {
-    /// Of a call that begins.
+    /// For a call that begins.
     pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
         Hold::new(activity, CALL_BYTES, SHORT_BYTES)
     }
 
-    /// Of a frame behind the first one.
+    /// For each frame after the first one.
     pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
         Hold::new(activity, FRAME_BYTES, 0)
     }
@@ -132,7 +138,7 @@ impl Hold {
         Hold { activity: Arc::clone(activity), bytes, spare }
     }
 
-    /// Holds `data` until it is written; `None` if the connection may not hold that much, or the pool has too little.
+    /// Counts `data` until it is written. Returns `None` if that is too much for the connection or the pool.
     pub(super) fn with(mut self, data: Bytes) -> Option<Piece> {
         let more = data.len().saturating_sub(self.spare);
         if more > 0 {
@@ -150,12 +156,12 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.activity.unread.held.fetch_sub(self.bytes, Ordering::Relaxed);
         if self.bytes > LONG_BYTES {
-            self.activity.unread.give_back();
+            self.activity.unread.return_unused();
         }
     }
 }
 
-/// A piece of an answer, which h2 drops when it has written it.
+/// A piece of an answer. h2 drops it when it is written, and with it the [`Hold`].
 pub(super) struct Piece {
     data: Bytes,
     _hold: Option<Hold>,

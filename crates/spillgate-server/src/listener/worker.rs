@@ -1,4 +1,6 @@
-//! A worker: a thread with a runtime of its own, and the connections that were handed to it.
+//! A worker: a thread with a runtime of its own, and the connections that it serves.
+//!
+//! A connection never leaves its worker, so that workers share no locks and no wake-ups.
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use crate::settings::Limits;
 use super::unread::Pool;
 use super::{Accepted, connection};
 
-/// What a worker's connections share.
+/// What the connections of a worker share.
 #[derive(Clone)]
 pub(super) struct Context {
     pub(super) limits: Limits,
@@ -35,7 +37,8 @@ impl Context {
     }
 }
 
-/// Serves connections until the acceptor is gone, then until they have ended; returns how many had to be cut.
+/// Serves connections until the acceptor has ended, then until the last connection has ended or `limits.drain` is over.
+/// Returns the number of connections that had to be cut.
 pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accepted>, context: &Context) -> usize {
     runtime.block_on(async {
         let mut connections = JoinSet::new();
@@ -63,7 +66,7 @@ pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accep
     })
 }
 
-/// A connection whose task panicked is lost, and only that one.
+/// Counts a panic. It ends one connection and no other.
 fn note(ended: &Result<(), JoinError>, context: &Context) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
         context.metrics.panics.inc();

@@ -31,7 +31,6 @@ const UNREAD: &[&str] = &[
     "crates/spillgate-server/src/cli.rs",
     "crates/spillgate-server/src/cli/",
     "crates/spillgate-server/src/command/",
-    "crates/spillgate-server/src/listener/",
     "crates/spillgate-server/src/metrics/",
     "crates/spillgate-server/src/protocol/",
     "crates/spillgate-server/src/service/",

@@ -1,4 +1,6 @@
-//! What a client over the network cannot bring about, or not at will.
+//! HTTP/2 connections in one process, with a paused clock and a gate in the handler.
+//!
+//! A client over the network cannot cause these situations, or not reliably.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,7 +25,7 @@ const STREAMS_MAX: usize = 10 * WAITING_MAX;
 const POOL_BYTES: usize = 4 << 20;
 const LONG_BYTES: usize = 900 << 10;
 
-/// Counts what is written in one go.
+/// A stream that counts writes.
 struct Writes {
     inner: DuplexStream,
     count: Arc<AtomicU64>,
@@ -50,7 +52,7 @@ impl AsyncWrite for Writes {
     }
 }
 
-/// A body that panics when it is asked for.
+/// A body that panics when it is read.
 struct Broken;
 
 impl Body for Broken {
@@ -62,37 +64,39 @@ impl Body for Broken {
     }
 }
 
-/// The other end of a connection that answers calls of `/wait` when there is a permit, calls of `/broken` by a body
-/// that panics, calls of `/long` and `/too_long` by long ones, and all others at once.
+/// The client's end of a connection.
+///
+/// The server answers `/wait` when there is a permit. It answers `/broken` with a body that panics, `/long` and
+/// `/too_long` with long bodies, and all other paths at once.
 struct Served {
     client: DuplexStream,
     permits: Arc<Semaphore>,
-    /// When calls of `/wait` came that have begun.
+    /// The arrival times of the calls of `/wait` that have begun.
     begun: Arc<Mutex<Vec<Instant>>>,
-    /// Tells the connection to go.
-    go: Arc<AtomicBool>,
+    /// Asks the connection to shut down.
+    shut_down: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
     activity: Arc<Activity>,
 }
 
-/// A connection, and what serves it until it ends; says whether in peace.
-fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
+/// A connection, and the future that serves it. It returns whether the connection ended without an error.
+fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
     let (client, inner) = duplex(1 << 20);
     let (permits, writes) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
-    let (begun, go) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(told_to_go)));
+    let (begun, shut_down) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(shutdown_requested)));
     let metrics = Arc::new(Metrics::new());
     let activity = Arc::new(Activity::new(&metrics, &Arc::new(Pool::new(POOL_BYTES))));
     let io = Transport::new(Writes { inner, count: Arc::clone(&writes) }, Arc::clone(&activity.bytes));
     let seen = Arc::clone(&activity);
-    let (gate, waited, told_to_go) = (Arc::clone(&permits), Arc::clone(&begun), Arc::clone(&go));
+    let (gate, waited, shutdown_requested) = (Arc::clone(&permits), Arc::clone(&begun), Arc::clone(&shut_down));
     let ended = async move {
-        let answer = |(request, mut respond): Stream, came: Instant| {
+        let answer = |(request, mut respond): Stream, arrived: Instant| {
             let (gate, waited) = (Arc::clone(&gate), Arc::clone(&waited));
             let (hold, activity) = (Hold::of_call(&activity), Arc::clone(&activity));
             async move {
                 if request.uri().path() == "/wait" {
-                    waited.lock().push(came);
+                    waited.lock().push(arrived);
                     gate.acquire().await.expect("it stays open").forget();
                 }
                 let body = match request.uri().path() {
@@ -101,29 +105,29 @@ fn served(told_to_go: bool) -> (Served, impl Future<Output = bool>) {
                     "/too_long" => AnswerBody::Message(vec![7; 5 << 20].into()),
                     _ => AnswerBody::End,
                 };
-                give(Response::new(body), &mut respond, hold, &activity).await;
+                send_answer(Response::new(body), &mut respond, hold, &activity).await;
             }
         };
         let mut streams = Streams {
-            state: State::Greeting { handshake: Builder::new().handshake(io), told_to_go: false },
+            state: State::Greeting { handshake: Builder::new().handshake(io), shutdown_requested: false },
             read: VecDeque::new(),
             runner: Runner::new(),
             answer,
             at_one_time: |row: &mut dyn FnMut()| row(),
             activity: &activity,
             streams_max: STREAMS_MAX,
-            patience: PATIENCE,
+            ping_timeout: PATIENCE,
         };
         let mut active_at = Instant::now();
         poll_fn(|cx| {
-            if told_to_go.swap(false, Ordering::Relaxed) {
+            if shutdown_requested.swap(false, Ordering::Relaxed) {
                 streams.graceful_shutdown();
             }
             streams.poll(cx, &mut active_at)
         })
         .await
     };
-    (Served { client, permits, begun, go, writes, metrics, activity: seen }, ended)
+    (Served { client, permits, begun, shut_down, writes, metrics, activity: seen }, ended)
 }
 
 impl Served {
@@ -136,7 +140,7 @@ impl Served {
 
 async fn ask(client: &mut SendRequest<Bytes>, path: &str) -> ResponseFuture {
     let request = Request::get(format!("http://test{path}")).body(()).expect("a request");
-    *client = client.clone().ready().await.expect("the server is there");
+    *client = client.clone().ready().await.expect("the server is ready");
     client.send_request(request, true).expect("it can be sent").0
 }
 
@@ -145,7 +149,7 @@ async fn is_answered(response: ResponseFuture) {
 }
 
 #[tokio::test]
-async fn what_was_read_together_leaves_in_one_write() {
+async fn answers_to_calls_that_were_read_together_leave_in_one_write() {
     let (server, ended) = served(false);
     let asking = async {
         let (mut client, _, writes) = server.client().await;
@@ -164,7 +168,7 @@ async fn what_was_read_together_leaves_in_one_write() {
     };
     tokio::select! {
         writes = asking => assert_eq!(writes, 1),
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
@@ -183,11 +187,11 @@ async fn a_decision_that_waits_holds_up_no_other_and_answers_come_in_any_order()
     };
     tokio::select! {
         () = asking => {}
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
-/// Asks for `/wait` that often at once, and waits for the end of the first row.
+/// Sends this many calls of `/wait` at once, and waits for the end of the first row.
 async fn ask_rows(client: &mut SendRequest<Bytes>, begun: &Mutex<Vec<Instant>>, calls: usize) -> Vec<ResponseFuture> {
     is_answered(ask(client, "/").await).await;
     let mut answers = Vec::new();
@@ -202,7 +206,7 @@ async fn ask_rows(client: &mut SendRequest<Bytes>, begun: &Mutex<Vec<Instant>>, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_have_a_turn_after_each_row_and_a_call_comes_when_it_is_read() {
+async fn other_tasks_have_a_turn_after_each_row_and_a_call_arrives_when_it_is_read() {
     let (server, ended) = served(false);
     let asking = async {
         let begun = Arc::clone(&server.begun);
@@ -213,8 +217,8 @@ async fn others_have_a_turn_after_each_row_and_a_call_comes_when_it_is_read() {
             tokio::time::advance(Duration::from_millis(1)).await;
             assert_eq!(begun.lock().len(), rows * WAITING_MAX);
         }
-        let came = begun.lock().clone();
-        assert!(came.iter().all(|then| *then == came[0]), "they came together");
+        let arrivals = begun.lock().clone();
+        assert!(arrivals.iter().all(|time| *time == arrivals[0]), "they arrived together");
         is_answered(other).await;
         permits.add_permits(3 * WAITING_MAX);
         for answer in answers {
@@ -224,12 +228,12 @@ async fn others_have_a_turn_after_each_row_and_a_call_comes_when_it_is_read() {
     tokio::select! {
         biased;
         () = asking => {}
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_calls_lie_read_than_may_be_open() {
+async fn no_more_calls_are_read_than_may_be_open() {
     let (server, ended) = served(false);
     let asking = async {
         let begun = Arc::clone(&server.begun);
@@ -242,20 +246,20 @@ async fn no_more_calls_lie_read_than_may_be_open() {
     };
     tokio::select! {
         biased;
-        came = asking => assert_eq!(came.iter().filter(|then| **then == came[0]).count(), STREAMS_MAX),
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        arrivals = asking => assert_eq!(arrivals.iter().filter(|time| **time == arrivals[0]).count(), STREAMS_MAX),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
 #[tokio::test]
-async fn a_call_that_is_taken_back_before_its_row_is_not_begun() {
+async fn a_call_that_is_reset_before_its_row_is_not_begun() {
     let (server, ended) = served(false);
     let asking = async {
         let begun = Arc::clone(&server.begun);
         let (mut client, permits, _) = server.client().await;
         let mut answers = ask_rows(&mut client, &begun, 4 * WAITING_MAX).await;
         answers.truncate(2 * WAITING_MAX);
-        // Those that are kept begin before it is heard of the others.
+        // The calls that are kept begin before the server reads the resets of the others.
         while begun.lock().len() < 2 * WAITING_MAX {
             tokio::task::yield_now().await;
         }
@@ -269,25 +273,25 @@ async fn a_call_that_is_taken_back_before_its_row_is_not_begun() {
     tokio::select! {
         biased;
         begun = asking => assert_eq!(begun, 2 * WAITING_MAX, "calls have begun"),
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_goes_answers_all_that_it_has_read() {
+async fn a_connection_that_shuts_down_answers_all_calls_that_it_has_read() {
     let (server, ended) = served(false);
     let asking = async {
-        let (begun, go) = (Arc::clone(&server.begun), Arc::clone(&server.go));
+        let (begun, shut_down) = (Arc::clone(&server.begun), Arc::clone(&server.shut_down));
         let (mut client, permits, _) = server.client().await;
         let answers = ask_rows(&mut client, &begun, 3 * WAITING_MAX).await;
-        go.store(true, Ordering::Relaxed);
+        shut_down.store(true, Ordering::Relaxed);
         permits.add_permits(3 * WAITING_MAX);
         for answer in answers {
             is_answered(answer).await;
         }
     };
-    let ((), in_peace) = tokio::join!(biased; asking, ended);
-    assert!(in_peace);
+    let ((), without_error) = tokio::join!(biased; asking, ended);
+    assert!(without_error);
 }
 
 #[tokio::test]
@@ -304,12 +308,12 @@ async fn a_body_that_panics_is_counted_and_ends_its_call_alone() {
     };
     tokio::select! {
         () = asking => {}
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
 #[tokio::test]
-async fn long_answers_that_nobody_reads_hold_up_the_next_calls() {
+async fn long_answers_that_are_not_read_hold_up_the_next_calls() {
     const CALLS: usize = 20;
     let (server, ended) = served(false);
     let asking = async {
@@ -350,12 +354,12 @@ async fn long_answers_that_nobody_reads_hold_up_the_next_calls() {
     };
     tokio::select! {
         () = asking => {}
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
 #[tokio::test]
-async fn an_answer_above_what_a_connection_may_hold_ends_its_call_alone() {
+async fn an_answer_larger_than_a_connection_may_keep_ends_its_call_alone() {
     let (server, ended) = served(false);
     let asking = async {
         let (mut client, ..) = server.client().await;
@@ -366,24 +370,24 @@ async fn an_answer_above_what_a_connection_may_hold_ends_its_call_alone() {
     };
     tokio::select! {
         () = asking => {}
-        in_peace = ended => panic!("the connection ended, in peace: {in_peace}"),
+        without_error = ended => panic!("the connection ended, without an error: {without_error}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_answers_no_ping_is_left() {
+async fn a_client_that_answers_no_ping_is_closed() {
     let (mut server, ended) = served(false);
-    let born = Instant::now();
+    let opened_at = Instant::now();
     let greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0";
     server.client.write_all(greeting).await.expect("the server reads");
-    assert!(!ended.await, "this is no way to go");
-    // One look found the greeting, the second one silence, the third one no answer.
-    let lived = Instant::now() - born;
+    assert!(!ended.await, "the connection ends with an error");
+    // The first check saw the greeting, the second one silence, the third one no answer.
+    let lived = Instant::now() - opened_at;
     assert!(lived >= 2 * PING_EVERY + PATIENCE && lived < 3 * PING_EVERY + PATIENCE, "{lived:?}");
-    let mut said = Vec::new();
-    server.client.read_to_end(&mut said).await.expect("what the server said");
+    let mut sent = Vec::new();
+    server.client.read_to_end(&mut sent).await.expect("the bytes of the server");
     let ping = b"\0\0\x08\x06\0\0\0\0\0";
-    assert_eq!(said.windows(ping.len()).filter(|window| window == ping).count(), 1);
+    assert_eq!(sent.windows(ping.len()).filter(|window| window == ping).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -399,12 +403,12 @@ async fn a_client_that_answers_every_ping_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_told_to_go_while_greeting_goes() {
+async fn a_client_that_is_asked_to_close_while_it_greets_closes() {
     let (server, ended) = served(true);
     let leaving = async {
         let (_client, connection) = h2::client::handshake(server.client).await.expect("a greeting");
-        connection.await.expect("it ends in peace");
+        connection.await.expect("it ends without an error");
     };
     let both = async { tokio::join!(leaving, ended) };
-    timeout(PATIENCE, both).await.expect("both have gone");
+    timeout(PATIENCE, both).await.expect("both have ended");
 }
