@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, StoreError};
-use spillgate_redis::{Answer, Script};
+use spillgate_redis::{Decoded, Script};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, Semaphore};
@@ -31,7 +31,7 @@ const CONNECTIONS: &str = "CONNECTIONS";
 
 impl OneByOne {
     /// Waits for a connection, and asks on it; one that fails, or whose caller leaves meanwhile, is not used again.
-    async fn ask(&self, call: &spillgate_redis::Request<'_, '_>) -> Result<Vec<u8>, StoreError> {
+    async fn ask(&self, call: &spillgate_redis::ScriptCall<'_, '_>) -> Result<Vec<u8>, StoreError> {
         let _turn = self.turns.acquire().await.map_err(|_| StoreError::Unavailable("no connection".into()))?;
         let idle = self.idle.lock().await.pop();
         let mut redis = match idle {
@@ -61,12 +61,12 @@ impl RateLimitService for OneByOne {
             let hits = [Hit::new(key(&request.domain, descriptor), &self.quota, Op::take(1), Binding::Enforce)];
             let mut decisions = [Decision::default()];
             let answer = async {
-                let mut call = spillgate_redis::Request::new(None, &hits)?;
+                let mut call = spillgate_redis::ScriptCall::new(None, &hits)?;
                 let reply = self.ask(&call).await?;
-                call.answer(&reply, &mut decisions)
+                call.decode(&reply, &mut decisions)
             };
             match answer.await {
-                Ok(Answer::Verdict(verdict)) if verdict.allowed => {}
+                Ok(Decoded::Verdict(verdict)) if verdict.allowed => {}
                 Ok(other) => return Err(Status::resource_exhausted(format!("{other:?}"))),
                 Err(error) => return Err(Status::unavailable(error.to_string())),
             }
@@ -86,10 +86,10 @@ fn key(domain: &str, descriptor: &pb::RateLimitDescriptor) -> u128 {
 }
 
 /// One command and its reply, a bulk string.
-async fn ask(redis: &mut TcpStream, call: &spillgate_redis::Request<'_, '_>) -> Result<Vec<u8>, StoreError> {
+async fn ask(redis: &mut TcpStream, call: &spillgate_redis::ScriptCall<'_, '_>) -> Result<Vec<u8>, StoreError> {
     let count = call.keys().len().to_string();
     let mut words: Vec<&[u8]> = vec![b"EVALSHA", call.script().sha().as_bytes(), count.as_bytes()];
-    words.extend(call.keys().iter().map(spillgate_redis::Name::as_bytes));
+    words.extend(call.keys().iter().map(spillgate_redis::RedisKey::as_bytes));
     words.extend(call.arguments());
     let failed = |error: std::io::Error| StoreError::Unavailable(error.to_string().into());
     redis.write_all(&command(&words)).await.map_err(failed)?;

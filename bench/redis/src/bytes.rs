@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use kit::Redis;
 use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
-use spillgate_redis::{Name, RedisStore, Settings};
+use spillgate_redis::{RedisKey, RedisStore, Settings};
 use tokio::runtime::Runtime;
 
 use crate::Cores;
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let settings = Settings { timeout: Duration::from_secs(60), ..Settings::new(redis.url()) };
     let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
-    runtime.block_on(store.connected()).map_err(|e| e.to_string())?;
+    runtime.block_on(store.wait_connected()).map_err(|e| e.to_string())?;
     let mut out = format!(
         "{} keys of each kind, with their expiry; names of {NAME} bytes, states of at most {STATE_MAX} where they are no \
          logs.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory a key | at most |\n\
@@ -133,7 +133,7 @@ fn measure(
     let growth = redis.info::<u64>("used_memory")?.saturating_sub(before) as f64 / f64::from(keys);
     let (mut usage, mut length, mut name_length) = (0, 0, 0);
     for number in 0..keys {
-        let name = Name::of(&hit(&kind.quota, number)).to_string();
+        let name = RedisKey::of(&hit(&kind.quota, number)).to_string();
         name_length = name_length.max(name.len());
         usage = usage.max(redis.run::<u64>(&["MEMORY", "USAGE", &name, "SAMPLES", "0"])?);
         let count = if kind.is_log() { "LLEN" } else { "STRLEN" };

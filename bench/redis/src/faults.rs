@@ -11,7 +11,7 @@ use clap::Args;
 use kit::{Redis, quantile, spread};
 use rustix::process::{Pid, Signal, kill_process};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
-use spillgate_redis::{Name, RedisStore, Settings};
+use spillgate_redis::{RedisKey, RedisStore, Settings};
 
 use crate::Cores;
 use crate::fleet::{DOWN_AFTER_MS, FIRST_END, Fleet, NAME, until};
@@ -164,7 +164,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
     let keys: Vec<u128> = keys.take(options.tasks).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let store = RedisStore::new(&Settings::new(&fleet.url)).map_err(|e| e.to_string())?;
-    runtime.block_on(store.connected()).map_err(|e| e.to_string())?;
+    runtime.block_on(store.wait_connected()).map_err(|e| e.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
     // Joined in any case: its servers end with the fleet.
     let (times, asked) = thread::scope(|scope| {
@@ -193,8 +193,8 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
     })
 }
 
-fn name(key: u128, quota: &Quota) -> Name {
-    Name::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce))
+fn name(key: u128, quota: &Quota) -> RedisKey {
+    RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce))
 }
 
 /// Keys that a cluster's first primary has.

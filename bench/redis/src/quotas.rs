@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use kit::{Redis, met, spread};
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
-use spillgate_redis::{Answer, Request, Script};
+use spillgate_redis::{Decoded, Script, ScriptCall};
 
 use crate::Cores;
 
@@ -121,21 +121,21 @@ fn report(options: &Options, cases: &[Case<'_>], figures: &[(Vec<f64>, Vec<f64>)
 /// One question, as a store asks it: where the short script does not know, the general one is asked.
 fn ask(redis: &mut Redis, key: u128, quota: &Quota, cost: u64, allowed: bool, general: bool) -> Result<(), String> {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
-    let mut request = Request::new(None, &hits).map_err(|e| e.to_string())?;
+    let mut request = ScriptCall::new(None, &hits).map_err(|e| e.to_string())?;
     if general {
-        request.until(Time::MAX);
+        request.not_after(Time::MAX);
     }
     let mut decisions = [Decision::default()];
     loop {
         let count = request.keys().len().to_string();
         let mut words = vec![b"EVALSHA".as_slice(), request.script().sha().as_bytes(), count.as_bytes()];
-        words.extend(request.keys().iter().map(spillgate_redis::Name::as_bytes));
+        words.extend(request.keys().iter().map(spillgate_redis::RedisKey::as_bytes));
         words.extend(request.arguments());
         let reply: Vec<u8> = redis.run_bytes(&words)?;
-        match request.answer(&reply, &mut decisions).map_err(|e| e.to_string())? {
-            Answer::AskAgain => {}
-            Answer::Verdict(verdict) if verdict.allowed == allowed => return Ok(()),
-            Answer::Verdict(_) => return Err(format!("a question was not answered {allowed}: {decisions:?}")),
+        match request.decode(&reply, &mut decisions).map_err(|e| e.to_string())? {
+            Decoded::CallAgain => {}
+            Decoded::Verdict(verdict) if verdict.allowed == allowed => return Ok(()),
+            Decoded::Verdict(_) => return Err(format!("a question was not answered {allowed}: {decisions:?}")),
         }
     }
 }

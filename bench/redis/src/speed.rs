@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use kit::{Counted, Redis, met, spread};
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
-use spillgate_redis::{RedisStore, Request, Settings};
+use spillgate_redis::{RedisStore, ScriptCall, Settings};
 use tokio::runtime::Runtime;
 
 use crate::Cores;
@@ -130,7 +130,7 @@ fn library(
     let settings = Settings { timeout: Duration::from_secs(5), ..Settings::new(redis.url()) };
     let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
     runtime.block_on(async {
-        store.connected().await.map_err(|e| e.to_string())?;
+        store.wait_connected().await.map_err(|e| e.to_string())?;
         let stop = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
         let task = |i: usize| {
@@ -171,7 +171,7 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
 /// It cannot pass bytes of zero as arguments, so it runs a copy of the script that begins with its argument.
 fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
     let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
-    let request = Request::new(None, &hits).map_err(|e| e.to_string())?;
+    let request = ScriptCall::new(None, &hits).map_err(|e| e.to_string())?;
     let argument =
         request.arguments().nth(1).expect("what the script reads").iter().fold(String::new(), |mut text, byte| {
             let _ = write!(text, "\\{byte:03}");

@@ -22,12 +22,12 @@ const FOR_THE_ANSWER: Duration = Duration::from_micros(250);
 const PART_FOR_THE_ANSWER: u32 = 16;
 
 /// When to give up what has to be answered within that time from now.
-pub(crate) fn of(timeout: Duration) -> Instant {
+pub(crate) fn after(timeout: Duration) -> Instant {
     Instant::now() + (timeout - FOR_THE_ANSWER.min(timeout / PART_FOR_THE_ANSWER))
 }
 
 /// What is answered by the deadline.
-pub(crate) async fn by<T>(deadline: Instant, asked: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn wait_until<T>(deadline: Instant, asked: impl Future<Output = T>) -> Option<T> {
     tokio::pin!(asked);
     let early = deadline.checked_sub(TIMER_LATE).unwrap_or(deadline);
     if let Ok(answer) = timeout_at(early, &mut asked).await {
@@ -137,7 +137,7 @@ mod tests {
 
     use tokio::time::{Instant, advance, sleep};
 
-    use super::{by, of};
+    use super::{after, wait_until};
 
     /// The clock goes by what timers wait for, and by nothing else.
     #[tokio::test(start_paused = true)]
@@ -145,7 +145,7 @@ mod tests {
         for step in 0..40 {
             advance(Duration::from_micros(37)).await;
             let deadline = Instant::now() + Duration::from_micros(100 + 333 * step);
-            assert_eq!(by(deadline, pending::<()>()).await, None);
+            assert_eq!(wait_until(deadline, pending::<()>()).await, None);
             assert!(Instant::now() <= deadline, "{step}: {:?} late", Instant::now() - deadline);
         }
     }
@@ -154,13 +154,13 @@ mod tests {
     async fn until_then_an_answer_is_waited_for() {
         let begun = Instant::now();
         let deadline = begun + Duration::from_millis(7);
-        assert_eq!(by(deadline, pending::<()>()).await, None);
+        assert_eq!(wait_until(deadline, pending::<()>()).await, None);
         assert!(Instant::now() >= deadline, "it was given up too early");
         // The instant is long past, and what is there is taken all the same.
-        assert_eq!(by(begun, ready(7)).await, Some(7));
-        assert_eq!(by(begun, pending::<()>()).await, None);
+        assert_eq!(wait_until(begun, ready(7)).await, Some(7));
+        assert_eq!(wait_until(begun, pending::<()>()).await, None);
         let hour = Instant::now() + Duration::from_secs(3600);
-        assert_eq!(by(hour, sleep(Duration::from_millis(1))).await, Some(()));
+        assert_eq!(wait_until(hour, sleep(Duration::from_millis(1))).await, Some(()));
     }
 
     #[tokio::test]
@@ -168,7 +168,7 @@ mod tests {
         let now = Instant::now();
         let waits: Vec<_> = (0..1000_u64)
             .rev()
-            .map(|i| tokio::spawn(by(now + Duration::from_micros(i / 2 * 2), pending::<()>())))
+            .map(|i| tokio::spawn(wait_until(now + Duration::from_micros(i / 2 * 2), pending::<()>())))
             .collect();
         for wait in waits {
             assert_eq!(wait.await.expect("no panic"), None);
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn some_of_the_time_is_for_the_answer() {
-        let given = |timeout| of(timeout) - Instant::now();
+        let given = |timeout| after(timeout) - Instant::now();
         assert_eq!(given(Duration::from_millis(10)), Duration::from_micros(9750));
         assert_eq!(given(Duration::from_micros(1600)), Duration::from_micros(1500));
         assert_eq!(given(Duration::ZERO), Duration::ZERO);

@@ -4,7 +4,7 @@
 //! charges, and answers with the states *before*. From these the kernel ([`spillgate_core::decide`]) works out what
 //! to tell the caller, so that `remaining`, `retry_after` and the rest are computed in one place for all stores.
 //!
-//! A [`Request`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
+//! A [`ScriptCall`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
 //! arguments, and takes the bytes of the reply. [`RedisStore`] asks: one server, the primary that sentinels name, or the
 //! nodes of a cluster, over connections that many requests share and that are made again whenever they end.
 //!
@@ -32,15 +32,15 @@
 //! * Decisions, verdicts and states are those of the kernel on the same requests and times, bit for bit:
 //!   `tests/scripts/differential`.
 //! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
-//! * Every request is decided within its time or fails as one of [`Failure`]'s classes, whatever becomes of the server;
+//! * Every request is decided within its time or fails as one of [`ErrorKind`]'s classes, whatever becomes of the server;
 //!   none is charged twice: `tests/transport`.
 //! * A refusal that is repeated without asking is the kernel's on the states that the server has, at the verdict's time,
 //!   unless others have changed them within [`Settings::deny_cache_max_age`], or a take that failed has. States
 //!   that are not known are left out: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
-//! * Without scripts, too, no window admits more than its limit: `tests/modes/plain.rs`.
+//! * Without scripts, too, no window admits more than its limit: `tests/modes/transaction.rs`.
 //! * A cluster's slots decide together what the kernel decides, also while they move, and a replica that is promoted is
 //!   found without help: `tests/topology`. While a slot moves, a request of several states in it is decided if all of
-//!   them are still where it comes from, or all have arrived; else it waits for that, and fails as [`Failure::Moved`] if
+//!   them are still where it comes from, or all have arrived; else it waits for that, and fails as [`ErrorKind::Moved`] if
 //!   it waits in vain. So fails one of several states that are all new: Redis makes them in neither place.
 //! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
 
@@ -57,12 +57,12 @@ mod node;
 mod settings;
 mod store;
 
-pub use command::key::Name;
-pub use command::request::{Answer, Request, supports};
-pub use command::script::{COMMANDS, Script};
-pub use command::state_codec::state;
-pub use command::transaction::{NATIVE_COMMANDS, PLAIN_COMMANDS};
-pub use error::{Failed, Failure};
+pub use command::key::RedisKey;
+pub use command::request::{Decoded, ScriptCall, supports};
+pub use command::script::{SCRIPT_COMMANDS, Script};
+pub use command::state_codec::decode_state;
+pub use command::transaction::{NATIVE_COMMANDS, TRANSACTION_COMMANDS};
+pub use error::{Error, ErrorKind};
 pub use node::breaker::Circuit;
 pub use node::status::NodeStatus;
 pub use settings::{FixedWindow, LogForm, Settings, Tls};

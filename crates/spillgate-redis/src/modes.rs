@@ -5,10 +5,10 @@
 
 use spillgate_core::{Hit, OpKind, Quota};
 
-use crate::command::Forms;
-use crate::command::key::Name;
-use crate::command::script::COMMANDS;
-use crate::command::transaction::{NATIVE_COMMANDS, PLAIN_COMMANDS};
+use crate::command::Encoder;
+use crate::command::key::RedisKey;
+use crate::command::script::SCRIPT_COMMANDS;
+use crate::command::transaction::{NATIVE_COMMANDS, TRANSACTION_COMMANDS};
 use crate::connect::url::Url;
 use crate::settings::{FixedWindow, Settings};
 
@@ -23,7 +23,7 @@ impl Settings {
     /// The commands that the user has to be allowed on keys `sg:*`, beside those that run scripts.
     #[must_use]
     pub fn commands(&self) -> Vec<&'static str> {
-        let mut commands = if self.scripts { COMMANDS.to_vec() } else { PLAIN_COMMANDS.to_vec() };
+        let mut commands = if self.scripts { SCRIPT_COMMANDS.to_vec() } else { TRANSACTION_COMMANDS.to_vec() };
         if self.fixed_window == FixedWindow::Native {
             commands.extend(NATIVE_COMMANDS);
             commands.sort_unstable();
@@ -35,14 +35,14 @@ impl Settings {
     /// The name of the key that `hit` counts in. A window that is taken from natively has another one, which is the second,
     /// where the server has no INCREX. Not for a store without scripts, whose counters have the time in their names.
     #[must_use]
-    pub fn names(&self, hit: &Hit<'_>) -> (Name, Option<Name>) {
-        let name = Name::with(hit, self.log);
-        if Forms::new(self).is_native(hit.quota) { (Name::of_counter(hit, 0), Some(name)) } else { (name, None) }
+    pub fn names(&self, hit: &Hit<'_>) -> (RedisKey, Option<RedisKey>) {
+        let name = RedisKey::with(hit, self.log);
+        if Encoder::new(self).is_native(hit.quota) { (RedisKey::of_counter(hit, 0), Some(name)) } else { (name, None) }
     }
 
     /// Whether a store with these settings serves `op` on `quota`, in a request of its own.
     #[must_use]
     pub fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        Forms::new(self).support(quota, op)
+        Encoder::new(self).support(quota, op)
     }
 }

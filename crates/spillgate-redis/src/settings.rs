@@ -52,7 +52,7 @@ pub struct Settings {
     /// when the thread first asks, and live on the runtime that asked. At least 1, at most 1024; by default, two for each
     /// core.
     pub connections: usize,
-    /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::Failure::Overloaded): all of them
+    /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::ErrorKind::Overloaded): all of them
     /// at 0. A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times as
     /// many calls may be in flight. A connection awaits 65,536 answers beside one for each; others fail in the same way.
     pub max_in_flight: usize,
@@ -77,7 +77,7 @@ pub struct Settings {
     /// How a `sliding_window_log` is kept.
     pub log: LogForm,
     /// Whether requests are scripts. Where they are not, for servers and proxies that refuse them, a request is a
-    /// transaction of plain commands ([`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS), Redis 7.0 or later), and serves takes
+    /// transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or later), and serves takes
     /// and looks on fixed windows alone, whose refusals are free and start no penalty.
     ///
     /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then

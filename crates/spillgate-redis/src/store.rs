@@ -10,20 +10,20 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::cluster::cross_slot::{self, Decided, GiveBack};
-use crate::command::request::Answer;
-use crate::command::{Call, Forms, Seen};
-use crate::connect::connector::Access;
-use crate::connect::endpoint::{Location, Target};
+use crate::cluster::cross_slot::{self, Decided, Refunds};
+use crate::command::request::Decoded;
+use crate::command::{Command, Encoder, ObservedStates};
+use crate::connect::connector::Connector;
+use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::sentinel::Sentinels;
-use crate::connect::tls::Secure;
+use crate::connect::tls::TlsClient;
 use crate::connect::url::{Servers, Url};
 use crate::deadline;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
-use crate::error::{Failed, Failure};
-use crate::node::Server;
+use crate::error::{Error, ErrorKind};
+use crate::node::Node;
 use crate::node::breaker::Circuit;
-use crate::node::send::Reply;
+use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
 use crate::settings::{FixedWindow, Settings};
@@ -36,7 +36,7 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 ///
 /// It is made at once, with or without a server, and connects when it is first asked. Each request is answered within
 /// [`Settings::timeout`]: decided, or failed. It is asked once: whether one that failed was charged,
-/// [`Failure::is_in_doubt`] says. Requests need a tokio runtime with time and I/O.
+/// [`ErrorKind::may_have_been_applied`] says. Requests need a tokio runtime with time and I/O.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,8 +69,8 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 ///   not to serve is asked before the others, and they are not asked at all if it fails. So an outage costs live slots
 ///   nothing, except what is under way when it begins.
 /// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
-/// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::give_backs_lost). A request in one
-///   slot that fails in doubt, or is dropped, may have charged as well: [`Failure::is_in_doubt`] alone says that.
+/// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::refunds_lost). A request in one
+///   slot that fails in doubt, or is dropped, may have charged as well: [`ErrorKind::may_have_been_applied`] alone says that.
 /// * Without [scripts](Settings::scripts) nothing is given back: what slots charge for a request that another one refuses
 ///   stays charged, as it would in one slot, and is not counted.
 /// * A lease is renewed though another slot refuses the request.
@@ -86,27 +86,27 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 ///   `min-replicas-max-lag` where it has `min-replicas-to-write`. Meanwhile the two sides may each admit the limit.
 #[derive(Clone)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
     timeout: Duration,
     connect_timeout: Duration,
 }
 
 /// What all clones of a store share.
-struct Shared {
+struct Inner {
     topology: Topology,
     deny_cache: DenyCache,
-    forms: Forms,
+    encoder: Encoder,
     max_in_flight: usize,
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
-    failures: [AtomicU64; Failure::ALL.len()],
+    failures: [AtomicU64; ErrorKind::ALL.len()],
 }
 
 /// Who is asked.
 enum Topology {
     /// One server, which may be the one that sentinels name.
-    Server {
-        server: Server,
+    Single {
+        node: Node,
         /// When it said last that it is one of several.
         sent_on_at: ArcSwapOption<Instant>,
     },
@@ -125,46 +125,48 @@ impl RedisStore {
     ///
     /// # Errors
     /// The address or a certificate is none.
-    pub fn new(settings: &Settings) -> Result<RedisStore, Failed> {
+    pub fn new(settings: &Settings) -> Result<RedisStore, Error> {
         let settings = &settings.within_bounds();
         let url = Url::parse(&settings.url)?;
-        let tls = if url.is_secure { Some(Secure::new(&settings.tls)?) } else { None };
+        let tls = if url.is_secure { Some(TlsClient::new(&settings.tls)?) } else { None };
         let has_all_slots = !matches!(url.servers, Servers::Cluster(_));
-        let access = Access { has_all_slots, ..Access::new(url.user, tls, settings) };
-        let circuit_opened = Arc::clone(&access.circuit_opened);
-        let server = |access, location| Topology::Server {
-            server: Server::new(Target { access: Arc::new(access), location }, settings),
+        let connector = Connector { has_all_slots, ..Connector::new(url.user, tls, settings) };
+        let circuit_opened = Arc::clone(&connector.circuit_opened);
+        let single = |connector, location| Topology::Single {
+            node: Node::new(Endpoint { connector: Arc::new(connector), location }, settings),
             sent_on_at: ArcSwapOption::empty(),
         };
         let topology = match url.servers {
-            Servers::One(address) => server(access, Location::At(address)),
-            Servers::Sentinels(sentinels, name) => server(access, Location::ToldBy(Sentinels::new(sentinels, name))),
-            Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(access, seeds, settings))),
+            Servers::One(address) => single(connector, Location::Address(address)),
+            Servers::Sentinels(sentinels, name) => {
+                single(connector, Location::Sentinels(Sentinels::new(sentinels, name)))
+            }
+            Servers::Cluster(seeds) => Topology::Cluster(Arc::new(Cluster::new(connector, seeds, settings))),
         };
         let (max_age, has_one_clock) = match &topology {
-            Topology::Server { .. } => (settings.deny_cache_max_age, true),
+            Topology::Single { .. } => (settings.deny_cache_max_age, true),
             Topology::Cluster(_) => (settings.deny_cache_max_age.min(CLUSTER_MAX_AGE), false),
         };
-        let shared = Shared {
+        let inner = Inner {
             topology,
             deny_cache: DenyCache::new(settings.deny_cache_entries, max_age, has_one_clock),
-            forms: Forms::new(settings),
+            encoder: Encoder::new(settings),
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
             circuit_opened,
             failures: Default::default(),
         };
         let (timeout, connect_timeout) = (settings.timeout, settings.connect_timeout);
-        Ok(RedisStore { shared: Arc::new(shared), timeout, connect_timeout })
+        Ok(RedisStore { inner: Arc::new(inner), timeout, connect_timeout })
     }
 
     /// A store with the settings that are usual, once it is connected.
     ///
     /// # Errors
     /// The address is none, or the server does not answer.
-    pub async fn connect(url: &str) -> Result<RedisStore, Failed> {
+    pub async fn connect(url: &str) -> Result<RedisStore, Error> {
         let store = RedisStore::new(&Settings::new(url))?;
-        store.connected().await?;
+        store.wait_connected().await?;
         Ok(store)
     }
 
@@ -173,16 +175,16 @@ impl RedisStore {
     ///
     /// # Errors
     /// Why there is none; or that the one server is a node of a cluster, if it has sent a request elsewhere just now.
-    pub async fn connected(&self) -> Result<(), Failed> {
+    pub async fn wait_connected(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.connect_timeout;
-        match &self.shared.topology {
-            Topology::Server { sent_on_at, .. }
+        match &self.inner.topology {
+            Topology::Single { sent_on_at, .. }
                 if sent_on_at.load().as_ref().is_some_and(|at| at.elapsed() < OF_CLUSTER_FOR) =>
             {
                 Err(one_of_cluster())
             }
-            Topology::Server { server, .. } => server.connected(deadline).await,
-            Topology::Cluster(cluster) => cluster.connected(deadline).await,
+            Topology::Single { node, .. } => node.wait_connected(deadline).await,
+            Topology::Cluster(cluster) => cluster.wait_connected(deadline).await,
         }
     }
 
@@ -211,10 +213,10 @@ impl RedisStore {
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         let decided = self.decide_or_repeat(timeout, now, hits, decisions).await;
         if let Err(failed) = &decided {
-            self.shared.failures[failed.class as usize].fetch_add(1, Ordering::Relaxed);
+            self.inner.failures[failed.kind as usize].fetch_add(1, Ordering::Relaxed);
         }
         decided
     }
@@ -226,23 +228,23 @@ impl RedisStore {
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-    ) -> Result<Verdict, Failed> {
+    ) -> Result<Verdict, Error> {
         if hits.len() != decisions.len() {
-            return Err(Failed::new(Failure::Malformed, "as many decisions as hits"));
+            return Err(Error::new(ErrorKind::Malformed, "as many decisions as hits"));
         }
         let sent = Instant::now();
-        let deny_cache = &self.shared.deny_cache;
+        let deny_cache = &self.inner.deny_cache;
         // Of times that a test passes its clock knows nothing.
-        let known = if now.is_none() { deny_cache.answer(hits, decisions, sent) } else { None };
+        let known = if now.is_none() { deny_cache.refuse(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
         }
-        let mut question = deny_cache.question(hits, sent);
-        let place =
-            Place::take(&self.shared).ok_or_else(|| Failed::new(Failure::Overloaded, "too many requests in flight"))?;
+        let mut guard = deny_cache.guard(hits, sent);
+        let place = InFlight::take(&self.inner)
+            .ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many requests in flight"))?;
         let (verdict, seen) = self.decide_admitted(timeout, now, hits, decisions, place).await?;
         if now.is_none() && !verdict.allowed {
-            question.learn(decisions, seen);
+            guard.learn(decisions, seen);
         }
         Ok(verdict)
     }
@@ -254,30 +256,30 @@ impl RedisStore {
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-        place: Place,
-    ) -> Result<(Verdict, Vec<Seen>), Failed> {
+        place: InFlight,
+    ) -> Result<(Verdict, Vec<ObservedStates>), Error> {
         let timeout = timeout.min(LONGEST);
-        let deadline = deadline::of(timeout);
-        match &self.shared.topology {
-            Topology::Cluster(cluster) if !cross_slot::is_one(hits) => {
-                let Shared { forms, deny_cache, .. } = &*self.shared;
-                let decided = cross_slot::decide(cluster, forms, deny_cache, now, hits, decisions, deadline).await?;
-                let Decided { verdict, give_back, seen } = decided;
-                if !give_back.is_empty() {
+        let deadline = deadline::after(timeout);
+        match &self.inner.topology {
+            Topology::Cluster(cluster) if !cross_slot::is_in_one_slot(hits) => {
+                let Inner { encoder, deny_cache, .. } = &*self.inner;
+                let decided = cross_slot::decide(cluster, encoder, deny_cache, now, hits, decisions, deadline).await?;
+                let Decided { verdict, refunds, seen } = decided;
+                if !refunds.is_empty() {
                     // It goes on if nobody waits for it any more, and keeps the request's place.
-                    let given_back = tokio::spawn(place.give_back(Arc::clone(cluster), give_back, deadline + timeout));
-                    let _ = deadline::by(deadline, given_back).await;
+                    let given_back = tokio::spawn(place.refunds(Arc::clone(cluster), refunds, deadline + timeout));
+                    let _ = deadline::wait_until(deadline, given_back).await;
                 }
                 Ok((verdict?, seen))
             }
             topology => {
-                let mut call = self.shared.forms.call(now, hits)?;
+                let mut call = self.inner.encoder.call(now, hits)?;
                 // The general script is not asked again.
                 loop {
-                    let reply = topology.ask(&call, deadline).await.map_err(|failed| call.failed(failed))?;
-                    let answer = call.answer(&reply, decisions).map_err(|error| call.failed(error.into()))?;
-                    if let Answer::Verdict(verdict) = answer {
-                        let is_refused = !verdict.allowed && self.shared.deny_cache.is_on();
+                    let reply = topology.send(&call, deadline).await.map_err(|failed| call.failed(failed))?;
+                    let answer = call.decode(&reply, decisions).map_err(|error| call.failed(error.into()))?;
+                    if let Decoded::Verdict(verdict) = answer {
+                        let is_refused = !verdict.allowed && self.inner.deny_cache.is_on();
                         let seen = if is_refused { call.seen(&reply, Instant::now()) } else { None };
                         return Ok((verdict, seen.into_iter().collect()));
                     }
@@ -290,8 +292,8 @@ impl RedisStore {
     /// others do not, so that requests pass or fail by their slots; it is open when all of them do not serve.
     #[must_use]
     pub fn circuit(&self) -> Circuit {
-        match &self.shared.topology {
-            Topology::Server { server, .. } => server.circuit(),
+        match &self.inner.topology {
+            Topology::Single { node, .. } => node.circuit(),
             Topology::Cluster(cluster) => cluster.circuit(),
         }
     }
@@ -299,8 +301,8 @@ impl RedisStore {
     /// Whether nobody serves, so that requests fail without being asked, apart from those that try whether it still is so.
     #[must_use]
     pub fn is_down(&self) -> bool {
-        match &self.shared.topology {
-            Topology::Server { server, .. } => server.circuit() != Circuit::Closed,
+        match &self.inner.topology {
+            Topology::Single { node, .. } => node.circuit() != Circuit::Closed,
             Topology::Cluster(cluster) => cluster.circuit() == Circuit::Open,
         }
     }
@@ -308,24 +310,24 @@ impl RedisStore {
     /// Waits until the circuit of a server has opened, if none has since this was waited for last: for the one task that looks
     /// after the store.
     pub async fn circuit_opened(&self) {
-        self.shared.circuit_opened.notified().await;
+        self.inner.circuit_opened.notified().await;
     }
 
     /// Why the server does not serve, if so: the last attempt to connect failed, or what opened the circuit. Of a cluster,
     /// why one of its nodes does not, and which.
     #[must_use]
-    pub fn trouble(&self) -> Option<Failed> {
-        match &self.shared.topology {
-            Topology::Server { server, .. } => server.trouble(),
-            Topology::Cluster(cluster) => cluster.trouble(),
+    pub fn last_error(&self) -> Option<Error> {
+        match &self.inner.topology {
+            Topology::Single { node, .. } => node.last_error(),
+            Topology::Cluster(cluster) => cluster.last_error(),
         }
     }
 
     /// The servers that are known now. It allocates: for those who look into a store, not for each request.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        match &self.shared.topology {
-            Topology::Server { server, .. } => vec![server.node()],
+        match &self.inner.topology {
+            Topology::Single { node, .. } => vec![node.node()],
             Topology::Cluster(cluster) => cluster.nodes(),
         }
     }
@@ -333,46 +335,46 @@ impl RedisStore {
     /// Requests that wait for their answers.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.shared.in_flight.load(Ordering::Relaxed)
+        self.inner.in_flight.load(Ordering::Relaxed)
     }
 
     /// Requests that were refused without asking the server, since a refusal of its was still true.
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
-        self.shared.deny_cache.answered()
+        self.inner.deny_cache.refusals()
     }
 
     /// How fixed windows are taken from: as [`Settings::fixed_window`] says, until a server has no INCREX.
     #[must_use]
     pub fn fixed_window(&self) -> FixedWindow {
-        self.shared.forms.fixed_window()
+        self.inner.encoder.fixed_window()
     }
 
     /// Requests that failed so.
     #[must_use]
-    pub fn failures(&self, class: Failure) -> u64 {
-        self.shared.failures[class as usize].load(Ordering::Relaxed)
+    pub fn failures(&self, kind: ErrorKind) -> u64 {
+        self.inner.failures[kind as usize].load(Ordering::Relaxed)
     }
 
     /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it did
     /// not answer, it did not give back in time, or the caller did not wait for the verdict. What refusals charge without
     /// [scripts](Settings::scripts) is not among it.
     #[must_use]
-    pub fn give_backs_lost(&self) -> u64 {
-        match &self.shared.topology {
-            Topology::Server { .. } => 0,
-            Topology::Cluster(cluster) => cluster.give_backs_lost.load(Ordering::Relaxed),
+    pub fn refunds_lost(&self) -> u64 {
+        match &self.inner.topology {
+            Topology::Single { .. } => 0,
+            Topology::Cluster(cluster) => cluster.refunds_lost.load(Ordering::Relaxed),
         }
     }
 }
 
 impl Topology {
-    async fn ask(&self, call: &Call<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Failed> {
+    async fn send(&self, call: &Command<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Error> {
         match self {
-            Topology::Cluster(cluster) => cluster.ask(call, deadline).await,
-            Topology::Server { server, sent_on_at } => match server.ask(call, false, deadline).await? {
-                Reply::Bytes(reply) => Ok(reply),
-                Reply::Elsewhere(_) => {
+            Topology::Cluster(cluster) => cluster.send(call, deadline).await,
+            Topology::Single { node, sent_on_at } => match node.send(call, false, deadline).await? {
+                NodeReply::Bytes(reply) => Ok(reply),
+                NodeReply::Elsewhere(_) => {
                     sent_on_at.store(Some(Arc::new(Instant::now())));
                     Err(one_of_cluster())
                 }
@@ -381,27 +383,27 @@ impl Topology {
     }
 }
 
-fn one_of_cluster() -> Failed {
-    Failed::new(Failure::Moved, "the server is one of a cluster, whose URL begins with redis-cluster://")
+fn one_of_cluster() -> Error {
+    Error::new(ErrorKind::Moved, "the server is one of a cluster, whose URL begins with redis-cluster://")
 }
 
 /// A place among the requests in flight.
-struct Place(Arc<Shared>);
+struct InFlight(Arc<Inner>);
 
-impl Place {
-    fn take(shared: &Arc<Shared>) -> Option<Place> {
-        let place = Place(Arc::clone(shared));
-        let taken = shared.in_flight.fetch_add(1, Ordering::Relaxed);
-        (taken < shared.max_in_flight).then_some(place)
+impl InFlight {
+    fn take(inner: &Arc<Inner>) -> Option<InFlight> {
+        let place = InFlight(Arc::clone(inner));
+        let taken = inner.in_flight.fetch_add(1, Ordering::Relaxed);
+        (taken < inner.max_in_flight).then_some(place)
     }
 
-    async fn give_back(self, cluster: Arc<Cluster>, give_back: GiveBack, deadline: Instant) {
-        let lost = give_back.run(&cluster, &self.0.forms, &self.0.deny_cache, deadline).await;
-        cluster.give_backs_lost.fetch_add(lost, Ordering::Relaxed);
+    async fn refunds(self, cluster: Arc<Cluster>, refunds: Refunds, deadline: Instant) {
+        let lost = refunds.run(&cluster, &self.0.encoder, &self.0.deny_cache, deadline).await;
+        cluster.refunds_lost.fetch_add(lost, Ordering::Relaxed);
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -409,7 +411,7 @@ impl Drop for Place {
 
 impl Store for RedisStore {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.shared.forms.support(quota, op)
+        self.inner.encoder.support(quota, op)
     }
 
     fn has_clock(&self) -> bool {

@@ -8,22 +8,22 @@ use spillgate_core::{Binding, Decision, Hit, Op, OpKind, Quota, StoreError, Time
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::command::key::Name;
-use crate::command::request::Answer;
-use crate::command::{Call, Forms, Seen};
+use crate::command::key::RedisKey;
+use crate::command::request::Decoded;
+use crate::command::{Command, Encoder, ObservedStates};
 use crate::deny_cache::DenyCache;
-use crate::error::Failed;
+use crate::error::Error;
 
 /// The hits in one slot, and their places in the request.
 struct Part<'q> {
     slot: u16,
-    places: Vec<usize>,
+    positions: Vec<usize>,
     hits: Vec<Hit<'q>>,
 }
 
 /// Whether all hits are in one slot.
-pub(crate) fn is_one(hits: &[Hit<'_>]) -> bool {
-    let mut slots = hits.iter().map(|hit| Name::of(hit).slot());
+pub(crate) fn is_in_one_slot(hits: &[Hit<'_>]) -> bool {
+    let mut slots = hits.iter().map(|hit| RedisKey::of(hit).slot());
     let first = slots.next();
     slots.all(|slot| Some(slot) == first)
 }
@@ -31,23 +31,23 @@ pub(crate) fn is_one(hits: &[Hit<'_>]) -> bool {
 fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     let mut parts: Vec<Part<'q>> = Vec::new();
     for (i, hit) in hits.iter().enumerate() {
-        let slot = Name::of(hit).slot();
+        let slot = RedisKey::of(hit).slot();
         let known = parts.iter().position(|part| part.slot == slot);
         let place = known.unwrap_or(parts.len());
         if known.is_none() {
-            parts.push(Part { slot, places: Vec::new(), hits: Vec::new() });
+            parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
         // What refuses here may pass by another slot.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
-        parts[place].places.push(i);
+        parts[place].positions.push(i);
         parts[place].hits.push(hit.with_binding(binding));
     }
     parts
 }
 
 /// What a slot said to its part, and when that was told.
-struct Answered<'f, 'r, 'q> {
-    call: Call<'f, 'r, 'q>,
+struct PartReply<'f, 'r, 'q> {
+    call: Command<'f, 'r, 'q>,
     reply: Vec<u8>,
     verdict: Verdict,
     decisions: Vec<Decision>,
@@ -56,11 +56,11 @@ struct Answered<'f, 'r, 'q> {
 
 /// That a slot may have taken for a request of which nobody knows yet what becomes. It counts as kept unless it is
 /// settled, also when the request ends because nobody waits for it any more.
-struct Kept<'s>(Option<&'s AtomicU64>);
+struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
-impl<'s> Kept<'s> {
-    fn of(part: &Part<'_>, count: &'s AtomicU64) -> Kept<'s> {
-        Kept(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
+impl<'s> UnsettledTake<'s> {
+    fn of(part: &Part<'_>, count: &'s AtomicU64) -> UnsettledTake<'s> {
+        UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
     }
 
     /// It has taken nothing, or may keep it, or somebody else has it given back.
@@ -69,7 +69,7 @@ impl<'s> Kept<'s> {
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for UnsettledTake<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
             count.fetch_add(1, Ordering::Relaxed);
@@ -78,36 +78,36 @@ impl Drop for Kept<'_> {
 }
 
 /// A part that was answered.
-struct Asked<'p, 'f, 'q, 's> {
+struct AnsweredPart<'p, 'f, 'q, 's> {
     part: &'p Part<'q>,
-    answer: Answered<'f, 'p, 'q>,
-    kept: Kept<'s>,
+    answer: PartReply<'f, 'p, 'q>,
+    unsettled: UnsettledTake<'s>,
 }
 
-async fn ask<'f, 'r, 'q>(
+async fn send_part<'f, 'r, 'q>(
     cluster: &Arc<Cluster>,
-    mut call: Call<'f, 'r, 'q>,
+    mut call: Command<'f, 'r, 'q>,
     hits: usize,
     deadline: Instant,
-) -> Result<Answered<'f, 'r, 'q>, Failed> {
+) -> Result<PartReply<'f, 'r, 'q>, Error> {
     let mut decisions = vec![Decision::default(); hits];
     // The general script is not asked again.
     loop {
-        let reply = cluster.ask(&call, deadline).await.map_err(|failed| call.failed(failed))?;
-        let answer = call.answer(&reply, &mut decisions).map_err(|error| call.failed(error.into()))?;
-        if let Answer::Verdict(verdict) = answer {
-            return Ok(Answered { call, reply, verdict, decisions, told: Instant::now() });
+        let reply = cluster.send(&call, deadline).await.map_err(|failed| call.failed(failed))?;
+        let answer = call.decode(&reply, &mut decisions).map_err(|error| call.failed(error.into()))?;
+        if let Decoded::Verdict(verdict) = answer {
+            return Ok(PartReply { call, reply, verdict, decisions, told: Instant::now() });
         }
     }
 }
 
 /// What became of a request.
 pub(crate) struct Decided {
-    pub(crate) verdict: Result<Verdict, Failed>,
+    pub(crate) verdict: Result<Verdict, Error>,
     /// What slots took for a request that is refused, or that failed.
-    pub(crate) give_back: GiveBack,
+    pub(crate) refunds: Refunds,
     /// The states of slots that refused, if the deny cache keeps any.
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<ObservedStates>,
 }
 
 /// Asks all slots at once, and forms the verdict over all; a slot whose node may not serve is asked before the others, which
@@ -118,17 +118,17 @@ pub(crate) struct Decided {
 /// The request cannot be put: nobody was asked.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
-    forms: &Forms,
+    encoder: &Encoder,
     deny_cache: &DenyCache,
     now: Option<Time>,
     hits: &[Hit<'_>],
     decisions: &mut [Decision],
     deadline: Instant,
-) -> Result<Decided, Failed> {
+) -> Result<Decided, Error> {
     // All is checked before anybody is asked.
-    forms.check(hits)?;
+    encoder.check(hits)?;
     let parts = split(hits);
-    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| forms.call(now, &part.hits)).collect();
+    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.call(now, &part.hits)).collect();
     let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
     let (sound, doubtful): (Vec<_>, Vec<_>) = calls.partition(|(serves, ..)| *serves);
     let (mut answers, mut failed) = (Vec::with_capacity(parts.len()), None);
@@ -137,14 +137,14 @@ pub(crate) async fn decide(
             break;
         }
         let asked = round.into_iter().map(async |(_, part, call)| {
-            let mut kept = Kept::of(part, &cluster.give_backs_lost);
-            let asked = ask(cluster, call, part.hits.len(), deadline).await;
+            let mut unsettled = UnsettledTake::of(part, &cluster.refunds_lost);
+            let asked = send_part(cluster, call, part.hits.len(), deadline).await;
             let may_have_taken =
-                asked.as_ref().map_or_else(|failed| failed.class.is_in_doubt(), |it| it.verdict.allowed);
+                asked.as_ref().map_or_else(|failed| failed.kind.may_have_been_applied(), |it| it.verdict.allowed);
             if !may_have_taken {
-                kept.settle();
+                unsettled.settle();
             }
-            asked.map(|answer| Asked { part, answer, kept })
+            asked.map(|answer| AnsweredPart { part, answer, unsettled })
         });
         // If one fails, the others are awaited nevertheless: what they took can be given back once they say so.
         for answered in join_all(asked).await {
@@ -155,76 +155,76 @@ pub(crate) async fn decide(
         }
     }
     let is_admitted = failed.is_none() && {
-        place(&answers, decisions);
+        copy_decisions(&answers, decisions);
         Verdict::of(hits, decisions, Time::EPOCH).allowed
     };
-    let (mut give_back, mut seen) = (GiveBack { now, parts: Vec::new() }, Vec::new());
+    let (mut refunds, mut seen) = (Refunds { now, parts: Vec::new() }, Vec::new());
     if !is_admitted {
-        for Asked { part, answer, .. } in &mut answers {
+        for AnsweredPart { part, answer, .. } in &mut answers {
             if answer.verdict.allowed {
-                give_back.parts.extend(TakenPart::of(part, answer));
-                answer.call.answer_refused(&answer.reply, &mut answer.decisions)?;
+                refunds.parts.extend(ChargedPart::of(part, answer));
+                answer.call.decode_refused(&answer.reply, &mut answer.decisions)?;
             } else if deny_cache.is_on() {
                 seen.extend(answer.call.seen(&answer.reply, answer.told));
             }
         }
     }
-    for Asked { answer, kept, .. } in &mut answers {
+    for AnsweredPart { answer, unsettled, .. } in &mut answers {
         // Without scripts nothing is given back.
         if failed.is_none() || answer.call.gives_back() {
-            kept.settle();
+            unsettled.settle();
         }
     }
-    place(&answers, decisions);
+    copy_decisions(&answers, decisions);
     let latest = answers.iter().map(|asked| asked.answer.verdict.now).max().unwrap_or_default();
     let verdict = failed.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
-    Ok(Decided { verdict, give_back, seen })
+    Ok(Decided { verdict, refunds, seen })
 }
 
-fn place(answers: &[Asked<'_, '_, '_, '_>], decisions: &mut [Decision]) {
-    for Asked { part, answer, .. } in answers {
-        for (&place, decision) in part.places.iter().zip(&answer.decisions) {
+fn copy_decisions(answers: &[AnsweredPart<'_, '_, '_, '_>], decisions: &mut [Decision]) {
+    for AnsweredPart { part, answer, .. } in answers {
+        for (&place, decision) in part.positions.iter().zip(&answer.decisions) {
             decisions[place] = *decision;
         }
     }
 }
 
 /// A take that was charged, as the refund that undoes it.
-struct Taken {
+struct ChargedTake {
     key: u128,
     quota: Quota,
     refund: Op,
 }
 
-fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<Taken> {
+fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<ChargedTake> {
     let Op::Take { cost, .. } = hit.op else { return None };
     decision.receipt?;
-    Some(Taken { key: hit.key, quota: hit.quota.clone(), refund: Op::Refund { cost, receipt: decision.receipt } })
+    Some(ChargedTake { key: hit.key, quota: hit.quota.clone(), refund: Op::Refund { cost, receipt: decision.receipt } })
 }
 
 /// What one slot took.
-struct TakenPart {
-    taken: Vec<Taken>,
+struct ChargedPart {
+    taken: Vec<ChargedTake>,
     /// When, by the slot's clock, and when that was told here.
     now: Time,
     told: Instant,
 }
 
-impl TakenPart {
-    fn of(part: &Part<'_>, answer: &Answered<'_, '_, '_>) -> Option<TakenPart> {
+impl ChargedPart {
+    fn of(part: &Part<'_>, answer: &PartReply<'_, '_, '_>) -> Option<ChargedPart> {
         let hits = part.hits.iter().zip(&answer.decisions);
-        let taken: Vec<Taken> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
-        (!taken.is_empty()).then_some(TakenPart { taken, now: answer.verdict.now, told: answer.told })
+        let taken: Vec<ChargedTake> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
+        (!taken.is_empty()).then_some(ChargedPart { taken, now: answer.verdict.now, told: answer.told })
     }
 }
 
 /// What slots took for a request that was refused, or failed.
-pub(crate) struct GiveBack {
+pub(crate) struct Refunds {
     now: Option<Time>,
-    parts: Vec<TakenPart>,
+    parts: Vec<ChargedPart>,
 }
 
-impl GiveBack {
+impl Refunds {
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -234,7 +234,7 @@ impl GiveBack {
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
-        forms: &Forms,
+        encoder: &Encoder,
         deny_cache: &DenyCache,
         deadline: Instant,
     ) -> u64 {
@@ -242,11 +242,11 @@ impl GiveBack {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
             // What was refused because of them is so no longer.
-            let _question = deny_cache.question(&hits, Instant::now());
-            let mut call = forms.call(self.now, &hits)?;
+            let _guard = deny_cache.guard(&hits, Instant::now());
+            let mut call = encoder.call(self.now, &hits)?;
             // By the slot's clock, which was there already when it was told.
-            call.until(part.now.after(deadline.saturating_duration_since(part.told)));
-            ask(cluster, call, hits.len(), deadline).await.map(drop)
+            call.not_after(part.now.after(deadline.saturating_duration_since(part.told)));
+            send_part(cluster, call, hits.len(), deadline).await.map(drop)
         }));
         given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
     }

@@ -17,18 +17,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::nodes::{Member, Nodes};
 use crate::cluster::slot_map::SlotMap;
-use crate::command::Call;
-use crate::connect::connector::Access;
-use crate::connect::endpoint::{Location, Target};
-use crate::connect::race::first_of;
-use crate::connect::url::shown;
+use crate::command::Command;
+use crate::connect::connector::Connector;
+use crate::connect::endpoint::{Endpoint, Location};
+use crate::connect::race::first_success;
+use crate::connect::url::address_text;
 use crate::deadline;
-use crate::error::{Failed, Failure};
-use crate::node::Server;
+use crate::error::{Error, ErrorKind};
+use crate::node::Node;
 use crate::node::breaker::Circuit;
 use crate::node::jitter::Jitter;
 use crate::node::redirection::Redirection;
-use crate::node::send::Reply;
+use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::Settings;
 
@@ -40,7 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Decides requests whose states are all in one slot, by the node that has it.
 pub(crate) struct Cluster {
-    access: Arc<Access>,
+    connector: Arc<Connector>,
     settings: Settings,
     /// Whom to ask for the map when nobody else answers.
     seeds: Vec<ConnectionAddr>,
@@ -50,16 +50,16 @@ pub(crate) struct Cluster {
     /// Wakes those who wait for a map, or for the news that there is none.
     was_read: Notify,
     /// Why the map could not be read the last time.
-    trouble: ArcSwapOption<Failed>,
+    trouble: ArcSwapOption<Error>,
     jitter: Jitter,
     /// Slots that may have kept what they took for a request that was not admitted.
-    pub(crate) give_backs_lost: AtomicU64,
+    pub(crate) refunds_lost: AtomicU64,
 }
 
 impl Cluster {
-    pub(crate) fn new(access: Access, seeds: Vec<ConnectionAddr>, settings: &Settings) -> Cluster {
+    pub(crate) fn new(connector: Connector, seeds: Vec<ConnectionAddr>, settings: &Settings) -> Cluster {
         Cluster {
-            access: Arc::new(access),
+            connector: Arc::new(connector),
             settings: settings.clone(),
             seeds,
             nodes: ArcSwap::from_pointee(Nodes::unknown()),
@@ -67,30 +67,30 @@ impl Cluster {
             was_read: Notify::new(),
             trouble: ArcSwapOption::empty(),
             jitter: Jitter::new(),
-            give_backs_lost: AtomicU64::new(0),
+            refunds_lost: AtomicU64::new(0),
         }
     }
 
     /// The reply to the request by the deadline, or a failure. Whoever sends us on has done nothing, so nothing is done
     /// twice.
-    pub(crate) async fn ask(
+    pub(crate) async fn send(
         self: &Arc<Cluster>,
-        call: &Call<'_, '_, '_>,
+        call: &Command<'_, '_, '_>,
         deadline: Instant,
-    ) -> Result<Vec<u8>, Failed> {
+    ) -> Result<Vec<u8>, Error> {
         let slot = call.key().map_or(0, |key| key.slot());
         let mut pause = FIRST_PAUSE;
         let asked = loop {
-            match self.ask_owner(slot, call, deadline).await {
+            match self.send_to_owner(slot, call, deadline).await {
                 Ok(Some(reply)) => break Ok(reply),
                 Ok(None) if Instant::now() + pause < deadline => {}
-                Ok(None) => break Err(Failed::new(Failure::Moved, "the slot is on its way to another node")),
+                Ok(None) => break Err(Error::new(ErrorKind::Moved, "the slot is on its way to another node")),
                 Err(failed) => break Err(failed),
             }
-            let _ = deadline::by(deadline, sleep(self.jitter.of(pause))).await;
+            let _ = deadline::wait_until(deadline, sleep(self.jitter.of(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
-        if asked.as_ref().is_err_and(|failed| failed.class.may_be_elsewhere()) {
+        if asked.as_ref().is_err_and(|failed| failed.kind.another_node_may_serve()) {
             self.read_anew();
         }
         asked
@@ -103,19 +103,19 @@ impl Cluster {
 
     /// The reply of the slot's owner, or of whom that one sends us to; `None` if the states are on their way, or nobody
     /// says where they are.
-    async fn ask_owner(
+    async fn send_to_owner(
         self: &Arc<Cluster>,
         slot: u16,
-        call: &Call<'_, '_, '_>,
+        call: &Command<'_, '_, '_>,
         deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, Failed> {
+    ) -> Result<Option<Vec<u8>>, Error> {
         let nodes = self.known_nodes(deadline).await?;
-        let nobody = || Failed::new(Failure::Clusterdown, "no node has the slot");
+        let nobody = || Error::new(ErrorKind::ClusterDown, "no node has the slot");
         let (mut server, mut asking) = (Arc::clone(&nodes.owner(slot).ok_or_else(nobody)?.server), false);
         for _ in 0..=REDIRECTIONS_MAX {
-            let redirection = match server.ask(call, asking, deadline).await? {
-                Reply::Bytes(reply) => return Ok(Some(reply)),
-                Reply::Elsewhere(redirection) => redirection,
+            let redirection = match server.send(call, asking, deadline).await? {
+                NodeReply::Bytes(reply) => return Ok(Some(reply)),
+                NodeReply::Elsewhere(redirection) => redirection,
             };
             (server, asking) = match redirection {
                 Redirection::Moved(address) => {
@@ -127,11 +127,11 @@ impl Cluster {
                 Redirection::TryAgain => return Ok(None),
             };
         }
-        Err(Failed::new(Failure::Moved, "sent on too often"))
+        Err(Error::new(ErrorKind::Moved, "sent on too often"))
     }
 
     /// A map that says something; waits for the first one until the deadline, unless it was looked for in vain.
-    async fn known_nodes(self: &Arc<Cluster>, deadline: Instant) -> Result<Arc<Nodes>, Failed> {
+    async fn known_nodes(self: &Arc<Cluster>, deadline: Instant) -> Result<Arc<Nodes>, Error> {
         loop {
             // Who is woken was here before the map was.
             let was_read = self.was_read.notified();
@@ -141,16 +141,16 @@ impl Cluster {
             }
             self.read_anew();
             if self.trouble.load().is_some() {
-                return Err(Failed::new(Failure::Open, "no node tells who has which slots"));
+                return Err(Error::new(ErrorKind::CircuitOpen, "no node tells who has which slots"));
             }
-            if deadline::by(deadline, was_read).await.is_none() {
-                return Err(Failed::new(Failure::Unasked, "no map of the cluster before the deadline"));
+            if deadline::wait_until(deadline, was_read).await.is_none() {
+                return Err(Error::new(ErrorKind::NotSent, "no map of the cluster before the deadline"));
             }
         }
     }
 
     /// The node at that address, which may be a new one.
-    fn server(&self, address: &ConnectionAddr) -> Arc<Server> {
+    fn server(&self, address: &ConnectionAddr) -> Arc<Node> {
         if let Some(node) = self.nodes.load().at(address) {
             return Arc::clone(&node.server);
         }
@@ -163,8 +163,9 @@ impl Cluster {
     }
 
     fn new_member(&self, address: &ConnectionAddr) -> Member {
-        let target = Target { access: Arc::clone(&self.access), location: Location::At(address.clone()) };
-        Member { address: address.clone(), server: Arc::new(Server::new(target, &self.settings)) }
+        let endpoint =
+            Endpoint { connector: Arc::clone(&self.connector), location: Location::Address(address.clone()) };
+        Member { address: address.clone(), server: Arc::new(Node::new(endpoint, &self.settings)) }
     }
 
     /// Has the map read by a task of its own, unless that goes on already or was done just now.
@@ -176,7 +177,7 @@ impl Cluster {
         let cluster = Arc::clone(self);
         Handle::current().spawn(async move {
             let read = timeout(cluster.settings.connect_timeout, cluster.read()).await;
-            let late = || Failed::new(Failure::Timeout, "no node told in time who has which slots");
+            let late = || Error::new(ErrorKind::Timeout, "no node told in time who has which slots");
             match read.unwrap_or_else(|_| Err(late())) {
                 Ok(nodes) => {
                     cluster.nodes.store(Arc::new(nodes));
@@ -191,39 +192,39 @@ impl Cluster {
     }
 
     /// The map, from the first node that tells it: those that serve come first.
-    async fn read(&self) -> Result<Nodes, Failed> {
+    async fn read(&self) -> Result<Nodes, Error> {
         let old = self.nodes.load_full();
         let mut known: Vec<&Member> = old.all().iter().collect();
         known.sort_by_key(|node| node.server.circuit() != Circuit::Closed);
         let unknown = self.seeds.iter().filter(|seed| old.at(seed).is_none());
         let addresses = known.into_iter().map(|node| &node.address).chain(unknown);
         let attempts = addresses.map(|address| self.read_at(address, &old));
-        first_of(attempts.collect(), self.settings.connect_timeout).await
+        first_success(attempts.collect(), self.settings.connect_timeout).await
     }
 
     /// The map that this node tells. Nodes that are in the old one keep their connections.
-    async fn read_at(&self, address: &ConnectionAddr, old: &Nodes) -> Result<Nodes, Failed> {
+    async fn read_at(&self, address: &ConnectionAddr, old: &Nodes) -> Result<Nodes, Error> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        let told = self.access.ask_once(address, &command).await?;
-        let none = || Failed::new(Failure::Clusterdown, format!("{} knows of no slots", shown(address)));
+        let told = self.connector.query_once(address, &command).await?;
+        let none = || Error::new(ErrorKind::ClusterDown, format!("{} knows of no slots", address_text(address)));
         let slot_map = SlotMap::read(&told, address).ok_or_else(none)?;
         Ok(Nodes::new(slot_map, |address| old.at(address).cloned().unwrap_or_else(|| self.new_member(address))))
     }
 
     /// Waits until the deadline for a connection to each node that has slots.
-    pub(crate) async fn connected(self: &Arc<Cluster>, deadline: Instant) -> Result<(), Failed> {
+    pub(crate) async fn wait_connected(self: &Arc<Cluster>, deadline: Instant) -> Result<(), Error> {
         let nodes = loop {
             match self.known_nodes(deadline).await {
                 Ok(nodes) => break nodes,
                 Err(failed) if Instant::now() + LONGEST_PAUSE >= deadline => {
-                    return Err(self.trouble().unwrap_or(failed));
+                    return Err(self.last_error().unwrap_or(failed));
                 }
                 Err(_) => sleep(LONGEST_PAUSE).await,
             }
         };
-        let connected = try_join_all(nodes.owners().iter().map(|node| node.server.connected(deadline))).await;
-        connected.map(drop).map_err(|failed| self.trouble().unwrap_or(failed))
+        let connected = try_join_all(nodes.owners().iter().map(|node| node.server.wait_connected(deadline))).await;
+        connected.map(drop).map_err(|failed| self.last_error().unwrap_or(failed))
     }
 
     /// Closed or open if it is so at all nodes that have slots, else half open: some requests pass.
@@ -241,14 +242,14 @@ impl Cluster {
     }
 
     /// Why one of the nodes does not serve, and which; or why there is no map.
-    pub(crate) fn trouble(&self) -> Option<Failed> {
+    pub(crate) fn last_error(&self) -> Option<Error> {
         let nodes = self.nodes.load();
         if nodes.is_unknown() {
             return self.trouble.load().as_deref().cloned();
         }
         nodes.all().iter().find_map(|node| {
-            let failed = node.server.trouble()?;
-            Some(Failed::new(failed.class, format!("{}: {}", shown(&node.address), failed.detail)))
+            let failed = node.server.last_error()?;
+            Some(Error::new(failed.kind, format!("{}: {}", address_text(&node.address), failed.detail)))
         })
     }
 

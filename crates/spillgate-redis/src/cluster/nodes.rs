@@ -7,13 +7,13 @@ use std::sync::Arc;
 use redis::ConnectionAddr;
 
 use crate::cluster::slot_map::{NODES_MAX, SlotMap};
-use crate::node::Server;
+use crate::node::Node;
 
 /// A node that owns slots, or that a redirection has named.
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) address: ConnectionAddr,
-    pub(crate) server: Arc<Server>,
+    pub(crate) server: Arc<Node>,
 }
 
 /// All known nodes: the owners of slots first, in the order of the slot map's addresses.
@@ -72,9 +72,9 @@ mod tests {
 
     use super::{Member, Nodes};
     use crate::cluster::slot_map::{NODES_MAX, SlotMap};
-    use crate::connect::connector::Access;
-    use crate::connect::endpoint::{Location, Target};
-    use crate::node::Server;
+    use crate::connect::connector::Connector;
+    use crate::connect::endpoint::{Endpoint, Location};
+    use crate::node::Node;
     use crate::settings::Settings;
 
     fn at(port: i64) -> ConnectionAddr {
@@ -82,9 +82,9 @@ mod tests {
     }
 
     fn member(address: &ConnectionAddr) -> Member {
-        let access = Arc::new(Access::new(RedisConnectionInfo::default(), None, &Settings::new("")));
-        let target = Target { access, location: Location::At(address.clone()) };
-        Member { address: address.clone(), server: Arc::new(Server::new(target, &Settings::new(""))) }
+        let connector = Arc::new(Connector::new(RedisConnectionInfo::default(), None, &Settings::new("")));
+        let endpoint = Endpoint { connector, location: Location::Address(address.clone()) };
+        Member { address: address.clone(), server: Arc::new(Node::new(endpoint, &Settings::new(""))) }
     }
 
     /// A cluster of this many nodes: the n-th one owns slot n and listens on port n + 1.

@@ -6,14 +6,14 @@ use crate::command::bytes::Writer;
 use crate::settings::LogForm;
 
 /// A hit, the state it counts in, and what all takes on that state cost together.
-pub(crate) struct Asked<'h, 'q> {
+pub(crate) struct HitArgs<'h, 'q> {
     pub(crate) hit: &'h Hit<'q>,
     pub(crate) state: usize,
     pub(crate) cost_on_state: u64,
     pub(crate) log: LogForm,
 }
 
-impl Asked<'_, '_> {
+impl HitArgs<'_, '_> {
     /// Appends what `decide.lua` reads of one hit.
     pub(crate) fn write(&self, out: &mut Writer) {
         let quota = self.hit.quota;
@@ -78,8 +78,8 @@ impl Asked<'_, '_> {
         }
     }
 
-    fn room(&self) -> u64 {
-        room(self.hit, self.cost_on_state)
+    fn max_used(&self) -> u64 {
+        max_used(self.hit, self.cost_on_state)
     }
 
     fn write_bucket(&self, out: &mut Writer) {
@@ -93,7 +93,7 @@ impl Asked<'_, '_> {
         // What is given back counts in the state's T, which only the script knows.
         let is_refund = self.hit.op.kind() == OpKind::Refund;
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
-        out.time((self.room() * interval_ns).min(longest_wait_ns));
+        out.time((self.max_used() * interval_ns).min(longest_wait_ns));
         out.time(self.due().saturating_mul(interval_ns));
         out.time(2 * quota.hard_capacity() * interval_ns);
         out.time(interval_ns);
@@ -131,7 +131,7 @@ impl Asked<'_, '_> {
 
     fn write_leases(&self, out: &mut Writer) {
         out.units(self.cost());
-        out.units(self.room());
+        out.units(self.max_used());
         out.time(self.hit.quota.lease_ns());
         out.time(receipt(self.hit).map_or(0, |receipt| receipt.mark));
         out.byte(u8::from(receipt(self.hit).is_some()));
@@ -139,14 +139,14 @@ impl Asked<'_, '_> {
 
     fn write_units(&self, out: &mut Writer) {
         out.units(self.cost());
-        out.units(self.room());
+        out.units(self.max_used());
         out.units(self.due());
     }
 }
 
 /// The most units beside which the takes on the hit's state fit, whose costs sum up to `cost_on_state`; all of the
 /// capacity for a look.
-pub(crate) fn room(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
+pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
     hit.quota.hard_capacity().saturating_sub(cost)
 }

@@ -22,36 +22,36 @@ const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 /// slot; the suffix of the state's key. Together they have all the bits of both but 20 of the suffix's, which the tag
 /// tells too. Both are bits of a keyed hash in base64url: no text of a client is in them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name([u8; LENGTH]);
+pub struct RedisKey([u8; LENGTH]);
 
-impl Name {
+impl RedisKey {
     /// The name of the state that `hit` counts in, where logs are packed.
     #[must_use]
-    pub fn of(hit: &Hit<'_>) -> Name {
-        Name::with(hit, LogForm::Packed)
+    pub fn of(hit: &Hit<'_>) -> RedisKey {
+        RedisKey::with(hit, LogForm::Packed)
     }
 
     /// The name of the state that `hit` counts in. The two forms of a log have two names, so that neither is ever taken
     /// for the other.
     #[must_use]
-    pub fn with(hit: &Hit<'_>, log: LogForm) -> Name {
+    pub fn with(hit: &Hit<'_>, log: LogForm) -> RedisKey {
         let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
-        Name::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
+        RedisKey::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
     }
 
     /// The name of the counter, without scripts, of the window of that number.
-    pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> Name {
+    pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> RedisKey {
         // Another number in the suffix for each number of a window.
         let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Name::new(hit.key, hit.state_key() ^ window, b'+')
+        RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
 
-    fn new(key: u128, state_key: u128, form: u8) -> Name {
+    fn new(key: u128, state_key: u128, form: u8) -> RedisKey {
         let mut name = *b"sg:{.....}:..................";
         name[TAG_END] = form;
         write(&mut name[4..4 + TAG], key >> Hit::SLOT_SHIFT);
         write(&mut name[LENGTH - SUFFIX..], state_key);
-        Name(name)
+        RedisKey(name)
     }
 
     /// Its slot in a cluster.
@@ -72,13 +72,13 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for RedisKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.0))
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for RedisKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use spillgate_core::{Algorithm, Anchor, Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, Time};
 use tokio::time::Instant;
 
-use crate::command::key::Name;
-use crate::command::request::{Answer, KeyedStates, Request};
-use crate::command::transaction::{Plain, ServerClock};
-use crate::error::{Failed, Failure};
+use crate::command::key::RedisKey;
+use crate::command::request::{Decoded, KeyedStates, ScriptCall};
+use crate::command::transaction::{ServerClock, Transaction};
+use crate::error::{Error, ErrorKind};
 use crate::settings::{FixedWindow, LogForm, Settings};
 
 /// Keys that a failure names.
@@ -24,7 +24,7 @@ const NAMES_MAX: usize = 3;
 
 /// How requests are put, by the settings.
 #[derive(Debug)]
-pub(crate) struct Forms {
+pub(crate) struct Encoder {
     log: LogForm,
     scripts: bool,
     fixed_window: FixedWindow,
@@ -37,22 +37,22 @@ pub(crate) struct Forms {
 
 /// A request as it is put.
 #[derive(Debug)]
-pub(crate) enum Call<'f, 'r, 'q> {
-    Script(Request<'r, 'q>),
-    Plain(Plain<'f, 'r, 'q>),
+pub(crate) enum Command<'f, 'r, 'q> {
+    Script(ScriptCall<'r, 'q>),
+    Transaction(Transaction<'f, 'r, 'q>),
 }
 
 /// The states that a store showed when it refused a request.
-pub(crate) struct Seen {
+pub(crate) struct ObservedStates {
     /// The store's time of it, and when the answer came.
     pub(crate) now: Time,
     pub(crate) answered: Instant,
     pub(crate) states: KeyedStates,
 }
 
-impl Forms {
-    pub(crate) fn new(settings: &Settings) -> Forms {
-        Forms {
+impl Encoder {
+    pub(crate) fn new(settings: &Settings) -> Encoder {
+        Encoder {
             log: settings.log,
             scripts: settings.scripts,
             fixed_window: settings.fixed_window,
@@ -99,64 +99,64 @@ impl Forms {
     }
 
     /// # Errors
-    /// Those of [`check`](Forms::check), and [`StoreError::Malformed`] for what cannot be put.
+    /// Those of [`check`](Encoder::check), and [`StoreError::Malformed`] for what cannot be put.
     pub(crate) fn call<'f, 'r, 'q>(
         &'f self,
         now: Option<Time>,
         hits: &'r [Hit<'q>],
-    ) -> Result<Call<'f, 'r, 'q>, StoreError> {
+    ) -> Result<Command<'f, 'r, 'q>, StoreError> {
         self.check(hits)?;
         let by_increx = self.fixed_window() == FixedWindow::Native;
         let is_native = hits.iter().any(|hit| self.is_native(hit.quota));
         if !self.scripts || is_native && by_increx {
-            return Plain::new(now, hits, self, by_increx).map(Call::Plain);
+            return Transaction::new(now, hits, self, by_increx).map(Command::Transaction);
         }
         if hits.iter().any(|hit| self.is_native(hit.quota) && !transaction::supports(hit.quota, hit.op.kind())) {
             return Err(StoreError::Malformed("a native window knows takes and looks alone"));
         }
-        Request::with(now, hits, self.log).map(Call::Script)
+        ScriptCall::with(now, hits, self.log).map(Command::Script)
     }
 
-    /// The call that tells more than `plain`, which was answered so, if there is one: a look does not tell whether the
+    /// The call that tells more than `transaction`, which was answered so, if there is one: a look does not tell whether the
     /// server has INCREX, and a window that looks untouched may be counted by scripts.
     fn unproved<'r, 'q>(
         &self,
-        plain: &Plain<'_, 'r, 'q>,
+        transaction: &Transaction<'_, 'r, 'q>,
         decisions: &[Decision],
-    ) -> Option<Result<Call<'_, 'r, 'q>, StoreError>> {
-        if !plain.by_increx || self.took_by_increx.load(Ordering::Relaxed) {
+    ) -> Option<Result<Command<'_, 'r, 'q>, StoreError>> {
+        if !transaction.by_increx || self.took_by_increx.load(Ordering::Relaxed) {
             return None;
         }
-        if plain.takes() {
+        if transaction.takes() {
             self.took_by_increx.store(true, Ordering::Relaxed);
             return None;
         }
         let untouched = decisions.iter().all(|decision| decision.remaining == decision.limit);
-        (self.scripts && untouched).then(|| Request::with(None, plain.hits, self.log).map(Call::Script))
+        (self.scripts && untouched).then(|| ScriptCall::with(None, transaction.hits, self.log).map(Command::Script))
     }
 }
 
-impl Call<'_, '_, '_> {
+impl Command<'_, '_, '_> {
     /// The name of one of the keys: all are in one slot.
-    pub(crate) fn key(&self) -> Option<Name> {
+    pub(crate) fn key(&self) -> Option<RedisKey> {
         match self {
-            Call::Script(request) => request.keys().first().copied(),
-            Call::Plain(plain) => plain.key(),
+            Command::Script(request) => request.keys().first().copied(),
+            Command::Transaction(transaction) => transaction.key(),
         }
     }
 
     /// The failure, with the names of the keys if what they hold may be its cause: such a key fails until it is deleted.
-    pub(crate) fn failed(&self, failed: Failed) -> Failed {
+    pub(crate) fn failed(&self, failed: Error) -> Error {
         // Where a script stumbles, it does so over a value.
-        let stumbled = failed.class == Failure::Other && failed.detail.contains("user_script:");
-        if !stumbled && !matches!(failed.class, Failure::Wrongtype | Failure::Garbled) {
+        let stumbled = failed.kind == ErrorKind::Other && failed.detail.contains("user_script:");
+        if !stumbled && !matches!(failed.kind, ErrorKind::WrongType | ErrorKind::Garbled) {
             return failed;
         }
-        let keys: Vec<Name> = match self {
-            Call::Script(request) => request.keys().to_vec(),
-            Call::Plain(plain) => plain.counters().collect(),
+        let keys: Vec<RedisKey> = match self {
+            Command::Script(request) => request.keys().to_vec(),
+            Command::Transaction(transaction) => transaction.counters().collect(),
         };
-        let named: Vec<_> = keys.iter().take(NAMES_MAX).map(Name::to_string).collect();
+        let named: Vec<_> = keys.iter().take(NAMES_MAX).map(RedisKey::to_string).collect();
         let named = named.join(", ");
         // Which script it was, and where in it, is nobody's business.
         let why = failed.detail.split(" script: ").next().unwrap_or_default();
@@ -166,60 +166,60 @@ impl Call<'_, '_, '_> {
             2..=NAMES_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
             all => format!("{why}; DEL whichever holds what is not ours: {named}, or {} more", all - NAMES_MAX),
         };
-        Failed::new(failed.class, detail)
+        Error::new(failed.kind, detail)
     }
 
     /// Whether what it takes can be given back.
     pub(crate) fn gives_back(&self) -> bool {
-        matches!(self, Call::Script(_))
+        matches!(self, Command::Script(_))
     }
 
-    /// As of [`Request::until`]; plain commands give nothing back.
-    pub(crate) fn until(&mut self, latest: Time) {
-        if let Call::Script(request) = self {
-            request.until(latest);
+    /// As of [`ScriptCall::until`]; plain commands give nothing back.
+    pub(crate) fn not_after(&mut self, latest: Time) {
+        if let Command::Script(request) = self {
+            request.not_after(latest);
         }
     }
 
-    /// As of [`Request::answer`].
+    /// As of [`ScriptCall::answer`].
     ///
     /// # Errors
     /// The reply is none to this call.
-    pub(crate) fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
+    pub(crate) fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
         match self {
-            Call::Script(request) => request.answer(reply, decisions),
+            Command::Script(request) => request.decode(reply, decisions),
             // The server has not INCREX, and has done nothing.
-            Call::Plain(plain) if reply.is_empty() && plain.by_increx => {
-                plain.forms.has_increx.store(false, Ordering::Relaxed);
-                *self = plain.forms.call(None, plain.hits)?;
-                Ok(Answer::AskAgain)
+            Command::Transaction(transaction) if reply.is_empty() && transaction.by_increx => {
+                transaction.encoder.has_increx.store(false, Ordering::Relaxed);
+                *self = transaction.encoder.call(None, transaction.hits)?;
+                Ok(Decoded::CallAgain)
             }
-            Call::Plain(plain) => {
-                let answer = plain.answer(reply, decisions)?;
-                let Some(unproved) = plain.forms.unproved(plain, decisions) else { return Ok(answer) };
+            Command::Transaction(transaction) => {
+                let answer = transaction.decode(reply, decisions)?;
+                let Some(unproved) = transaction.encoder.unproved(transaction, decisions) else { return Ok(answer) };
                 *self = unproved?;
-                Ok(Answer::AskAgain)
+                Ok(Decoded::CallAgain)
             }
         }
     }
 
     /// What the reply shows of the states after the request, which was refused: `answered` says when it came.
-    pub(crate) fn seen(&self, reply: &[u8], answered: Instant) -> Option<Seen> {
+    pub(crate) fn seen(&self, reply: &[u8], answered: Instant) -> Option<ObservedStates> {
         let (now, states) = match self {
-            Call::Script(request) => request.states_after(reply),
-            Call::Plain(plain) => plain.states_after(reply),
+            Command::Script(request) => request.states_after(reply),
+            Command::Transaction(transaction) => transaction.states_after(reply),
         }?;
-        Some(Seen { now, answered, states })
+        Some(ObservedStates { now, answered, states })
     }
 
-    /// As of [`Request::answer_refused`]; what plain commands have charged stays charged.
+    /// As of [`ScriptCall::answer_refused`]; what plain commands have charged stays charged.
     ///
     /// # Errors
     /// The reply is none to this call.
-    pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
+    pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         match self {
-            Call::Script(request) => request.answer_refused(reply, decisions),
-            Call::Plain(_) => Ok(()),
+            Command::Script(request) => request.decode_refused(reply, decisions),
+            Command::Transaction(_) => Ok(()),
         }
     }
 }

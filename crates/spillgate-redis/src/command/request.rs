@@ -6,9 +6,9 @@ use spillgate_core::{
     decide,
 };
 
-use crate::command::args::{Asked, algorithm, epoch_window_us};
+use crate::command::args::{HitArgs, algorithm, epoch_window_us};
 use crate::command::bytes::{Reader, Writer};
-use crate::command::key::Name;
+use crate::command::key::RedisKey;
 use crate::command::script::Script;
 use crate::command::state_codec;
 use crate::settings::LogForm;
@@ -54,21 +54,21 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Request<'r, 'q> {
+pub struct ScriptCall<'r, 'q> {
     hits: &'r [Hit<'q>],
     log: LogForm,
     /// Each state once.
-    keys: SmallVec<[Name; 4]>,
+    keys: SmallVec<[RedisKey; 4]>,
     /// For each hit, the place of its state in `keys`.
     state_of: SmallVec<[usize; 4]>,
     script: &'static Script,
-    /// The last one is empty unless a [latest time](Request::until) is set.
+    /// The last one is empty unless a [latest time](ScriptCall::until) is set.
     arguments: [Vec<u8>; 3],
 }
 
 /// One take, as its script reads it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Take<'r> {
+pub(crate) struct EncodedTake<'r> {
     pub(crate) script: &'static Script,
     pub(crate) time: &'r [u8],
     pub(crate) key: &'r [u8],
@@ -81,38 +81,38 @@ pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 
 /// What a reply means.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Decoded {
     /// The request is decided.
     Verdict(Verdict),
     /// Nothing was done, and something has to be: the short script does not go by the state, which has a penalty or
     /// another T. The request has become one to the general script, and is to be asked again.
-    AskAgain,
+    CallAgain,
 }
 
-impl<'r, 'q> Request<'r, 'q> {
+impl<'r, 'q> ScriptCall<'r, 'q> {
     /// The call for `hits` where logs are packed; `now` is `None` where the server's clock decides.
     ///
     /// # Errors
     /// [`StoreError::Malformed`] for too many hits, or for what the scripts do not [support](supports).
-    pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<Request<'r, 'q>, StoreError> {
-        Request::with(now, hits, LogForm::Packed)
+    pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<ScriptCall<'r, 'q>, StoreError> {
+        ScriptCall::with(now, hits, LogForm::Packed)
     }
 
-    /// Like [`new`](Request::new), where logs are of this form.
+    /// Like [`new`](ScriptCall::new), where logs are of this form.
     ///
     /// # Errors
-    /// As of [`new`](Request::new).
-    pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<Request<'r, 'q>, StoreError> {
+    /// As of [`new`](ScriptCall::new).
+    pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<ScriptCall<'r, 'q>, StoreError> {
         if hits.len() > MAX_HITS {
             return Err(StoreError::Malformed("too many hits"));
         }
         if !hits.iter().all(|hit| supports(hit.quota, OpKind::Peek)) {
             return Err(StoreError::Malformed("a quota that scripts cannot serve"));
         }
-        let mut keys: SmallVec<[Name; 4]> = SmallVec::new();
+        let mut keys: SmallVec<[RedisKey; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
         for hit in hits {
-            let name = Name::with(hit, log);
+            let name = RedisKey::with(hit, log);
             let known = keys.iter().position(|key| *key == name);
             state_of.push(known.unwrap_or(keys.len()));
             if known.is_none() {
@@ -123,9 +123,15 @@ impl<'r, 'q> Request<'r, 'q> {
         if let Some(now) = now {
             time.time(now.as_nanos());
         }
-        let mut request =
-            Request { hits, log, keys, state_of, script: Script::DECIDE, arguments: [time.0, Vec::new(), Vec::new()] };
-        (request.script, request.arguments[1]) = request.short().unwrap_or_else(|| request.general());
+        let mut request = ScriptCall {
+            hits,
+            log,
+            keys,
+            state_of,
+            script: Script::DECIDE,
+            arguments: [time.0, Vec::new(), Vec::new()],
+        };
+        (request.script, request.arguments[1]) = request.take_script().unwrap_or_else(|| request.general_script());
         Ok(request)
     }
 
@@ -137,7 +143,7 @@ impl<'r, 'q> Request<'r, 'q> {
 
     /// KEYS.
     #[must_use]
-    pub fn keys(&self) -> &[Name] {
+    pub fn keys(&self) -> &[RedisKey] {
         &self.keys
     }
 
@@ -148,23 +154,23 @@ impl<'r, 'q> Request<'r, 'q> {
     }
 
     /// The request as one of several in a call, if it may be: then its keys are in any slots.
-    pub(crate) fn take(&self) -> Option<Take<'_>> {
+    pub(crate) fn take(&self) -> Option<EncodedTake<'_>> {
         let ([key], [time, argument, _]) = (&self.keys[..], &self.arguments) else { return None };
         let (script, key) = (self.script, key.as_bytes());
-        Script::EACH.contains(&script).then_some(Take { script, time, key, argument })
+        Script::EACH.contains(&script).then_some(EncodedTake { script, time, key, argument })
     }
 
     /// Has nothing done after that time by the clock that decides, however late the request gets there: its reply is empty
-    /// then, and no [answer](Request::answer). The request becomes one to the general script.
-    pub fn until(&mut self, latest: Time) {
-        (self.script, self.arguments[1]) = self.general();
+    /// then, and no [answer](ScriptCall::answer). The request becomes one to the general script.
+    pub fn not_after(&mut self, latest: Time) {
+        (self.script, self.arguments[1]) = self.general_script();
         let mut time = Writer::default();
         time.time(latest.as_nanos());
         self.arguments[2] = time.0;
     }
 
     /// The call of a script for takes alone, if that is all there is to do.
-    fn short(&self) -> Option<(&'static Script, Vec<u8>)> {
+    fn take_script(&self) -> Option<(&'static Script, Vec<u8>)> {
         if let [hit] = self.hits {
             let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
             return Some((write_take(hit, self.log, &mut out)?, out.0));
@@ -188,11 +194,11 @@ impl<'r, 'q> Request<'r, 'q> {
         Some((Script::TAKE_ALL, out.0))
     }
 
-    fn general(&self) -> (&'static Script, Vec<u8>) {
+    fn general_script(&self) -> (&'static Script, Vec<u8>) {
         let mut out = Writer::default();
         for (i, hit) in self.hits.iter().enumerate() {
             let (state, cost_on_state) = (self.state_of[i], self.cost_on_state(i));
-            Asked { hit, state, cost_on_state, log: self.log }.write(&mut out);
+            HitArgs { hit, state, cost_on_state, log: self.log }.write(&mut out);
         }
         (Script::DECIDE, out.0)
     }
@@ -214,38 +220,38 @@ impl<'r, 'q> Request<'r, 'q> {
     ///
     /// # Panics
     /// If `decisions` is not as long as the hits.
-    pub fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
+    pub fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
         let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into());
         let told = self.read(reply).ok_or_else(broken)?;
         let quotas = || told.raws.iter().zip(&told.quotas);
         let is_done =
             self.script == Script::DECIDE || quotas().all(|(raw, quota)| state_codec::is_plain(raw, quota, told.now));
         let Some(mut states) = self.states(&told) else {
-            return if is_done { Err(broken()) } else { Ok(self.ask_again()) };
+            return if is_done { Err(broken()) } else { Ok(self.call_again()) };
         };
         // Nothing was done, which is right where there was nothing to do, as for a refusal under another T.
         let before = (!is_done).then(|| states.clone());
         let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
         if before.is_some_and(|before| before != states) {
-            return Ok(self.ask_again());
+            return Ok(self.call_again());
         }
         if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
             return Err(StoreError::Unavailable("script and kernel do not agree".into()));
         }
-        Ok(Answer::Verdict(verdict))
+        Ok(Decoded::Verdict(verdict))
     }
 
-    fn ask_again(&mut self) -> Answer {
-        (self.script, self.arguments[1]) = self.general();
-        Answer::AskAgain
+    fn call_again(&mut self) -> Decoded {
+        (self.script, self.arguments[1]) = self.general_script();
+        Decoded::CallAgain
     }
 
     /// Tells anew what the reply of an allowed request means where another slot refuses the whole: what the kernel says
     /// of the same hits beside one that never fits.
     ///
     /// # Errors
-    /// As those of [`answer`](Request::answer).
-    pub(crate) fn answer_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
+    /// As those of [`answer`](ScriptCall::answer).
+    pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
         let Some((now, mut states)) = told else {
             return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into()));
@@ -267,17 +273,17 @@ impl<'r, 'q> Request<'r, 'q> {
     }
 
     /// The states that were told of.
-    fn states(&self, told: &Told<'_, '_>) -> Option<SmallVec<[State; 4]>> {
-        told.raws.iter().zip(&told.quotas).map(|(raw, quota)| state_codec::told(raw, quota, self.hits)).collect()
+    fn states(&self, told: &ReplyParts<'_, '_>) -> Option<SmallVec<[State; 4]>> {
+        told.raws.iter().zip(&told.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()
     }
 
     /// Takes a reply apart; `None` if it ends too early, or late.
-    fn read<'b>(&self, reply: &'b [u8]) -> Option<Told<'b, 'q>> {
+    fn read<'b>(&self, reply: &'b [u8]) -> Option<ReplyParts<'b, 'q>> {
         let mut reader = Reader(reply);
         let now = Time::from_nanos(reader.time()?);
         let general = self.script == Script::DECIDE;
         let allowed = if general { Some(reader.integer(1)? == 1) } else { None };
-        let mut told = Told { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
+        let mut told = ReplyParts { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
         for i in 0..self.keys.len() {
             let first = self.state_of.iter().position(|state| *state == i)?;
             told.quotas.push(self.hits[first].quota);
@@ -312,7 +318,7 @@ pub(crate) fn decide_refused(
 }
 
 /// A reply's parts.
-struct Told<'b, 'q> {
+struct ReplyParts<'b, 'q> {
     now: Time,
     /// What the general script says itself.
     allowed: Option<bool>,

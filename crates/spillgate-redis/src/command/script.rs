@@ -100,7 +100,7 @@ static DECIDE: Script = script!(
 
 /// The commands that the scripts call: beside EVALSHA and SCRIPT LOAD all that a server's user has to be allowed, on
 /// keys `sg:*`.
-pub const COMMANDS: [&str; 24] = [
+pub const SCRIPT_COMMANDS: [&str; 24] = [
     "DEL",
     "GET",
     "HDEL",

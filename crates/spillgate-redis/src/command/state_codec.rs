@@ -54,15 +54,15 @@ const fn counter(counts: usize, width: usize) -> usize {
 /// The state that a key's value is, under a quota of the state's [identity](Quota::identity); `None` if it is none.
 /// Logs and leases are no strings, and none.
 #[must_use]
-pub fn state(raw: &[u8], quota: &Quota) -> Option<State> {
+pub fn decode_state(raw: &[u8], quota: &Quota) -> Option<State> {
     match quota.algorithm() {
         Algorithm::SlidingWindowLog | Algorithm::Concurrency => None,
-        _ => told(raw, quota, &[]),
+        _ => decode(raw, quota, &[]),
     }
 }
 
 /// The state that a script told of, for those `hits`.
-pub(crate) fn told(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<State> {
+pub(crate) fn decode(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<State> {
     let mut words: SmallVec<[u64; 8]> = SmallVec::from_slice(&[0, 0, 0]);
     let mut reader = Reader(raw);
     if raw.len() > OLD_PENALTY {

@@ -19,14 +19,14 @@ use spillgate_core::{
 };
 use tokio::time::Instant;
 
-use crate::command::Forms;
+use crate::command::Encoder;
 use crate::command::bytes::Reader;
-use crate::command::key::Name;
-use crate::command::request::Answer;
+use crate::command::key::RedisKey;
+use crate::command::request::Decoded;
 use crate::command::request::KeyedStates;
 
 /// The commands that a store without scripts calls: all that its user has to be allowed, on keys `sg:*`.
-pub const PLAIN_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
+pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
 
 /// The commands that [`FixedWindow::Native`](crate::FixedWindow::Native) calls, to be allowed beside those of scripts, or
 /// of a store without.
@@ -89,7 +89,7 @@ impl ServerClock {
 /// The counter that a hit counts in.
 #[derive(Debug)]
 struct Counter {
-    name: Name,
+    name: RedisKey,
     /// What is added; 0 to look.
     cost: u64,
     /// Up to this, by INCREX.
@@ -101,39 +101,39 @@ struct Counter {
 
 /// A request as one transaction.
 #[derive(Debug)]
-pub(crate) struct Plain<'f, 'r, 'q> {
-    pub(crate) forms: &'f Forms,
+pub(crate) struct Transaction<'f, 'r, 'q> {
+    pub(crate) encoder: &'f Encoder,
     pub(crate) by_increx: bool,
     pub(crate) hits: &'r [Hit<'q>],
     /// Of each hit. None while the server has not told lately the time that they need: then it is asked for that alone.
     counters: SmallVec<[Counter; 2]>,
 }
 
-impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
+impl<'f, 'r, 'q> Transaction<'f, 'r, 'q> {
     /// # Errors
     /// [`StoreError::Malformed`] for a time that is passed, or what plain commands do not serve.
     pub(crate) fn new(
         now: Option<Time>,
         hits: &'r [Hit<'q>],
-        forms: &'f Forms,
+        encoder: &'f Encoder,
         by_increx: bool,
-    ) -> Result<Plain<'f, 'r, 'q>, StoreError> {
+    ) -> Result<Transaction<'f, 'r, 'q>, StoreError> {
         if now.is_some() {
             return Err(StoreError::Malformed("plain commands go by the server's clock"));
         }
         if !hits.iter().all(|hit| supports(hit.quota, hit.op.kind())) {
             return Err(StoreError::Malformed("a hit that plain commands cannot serve"));
         }
-        Ok(Plain { forms, by_increx, hits, counters: counters(hits, &forms.clock) })
+        Ok(Transaction { encoder, by_increx, hits, counters: counters(hits, &encoder.clock) })
     }
 
     /// The name of the first counter: all are in one slot.
-    pub(crate) fn key(&self) -> Option<Name> {
-        self.hits.first().map(Name::of)
+    pub(crate) fn key(&self) -> Option<RedisKey> {
+        self.hits.first().map(RedisKey::of)
     }
 
     /// The names of all counters that are asked.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = Name> {
+    pub(crate) fn counters(&self) -> impl Iterator<Item = RedisKey> {
         self.counters.iter().map(|counter| counter.name)
     }
 
@@ -166,15 +166,15 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
     ///
     /// # Errors
     /// The reply is none of these commands.
-    pub(crate) fn answer(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Answer, StoreError> {
+    pub(crate) fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
         let broken = || StoreError::Unavailable("the transaction did not answer with counters".into());
         // The time comes last.
         let (counts, time) = reply.split_at_checked(reply.len().saturating_sub(16)).ok_or_else(broken)?;
         let now = read_time(time).ok_or_else(broken)?;
-        self.forms.clock.told(now);
+        self.encoder.clock.told(now);
         if self.counters.len() < self.hits.len() {
-            self.counters = counters(self.hits, &self.forms.clock);
-            return Ok(Answer::AskAgain);
+            self.counters = counters(self.hits, &self.encoder.clock);
+            return Ok(Decoded::CallAgain);
         }
         let mut reader = Reader(counts);
         for ((hit, counter), decision) in self.hits.iter().zip(&self.counters).zip(&mut *decisions) {
@@ -183,10 +183,10 @@ impl<'f, 'r, 'q> Plain<'f, 'r, 'q> {
                 .and_then(|reading| reading.decide(hit))
                 .ok_or_else(broken)?;
         }
-        if reader.0.is_empty() { Ok(Answer::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
+        if reader.0.is_empty() { Ok(Decoded::Verdict(Verdict::of(self.hits, decisions, now))) } else { Err(broken()) }
     }
 
-    /// As of [`Request::states_after`](crate::Request).
+    /// As of [`ScriptCall::states_after`](crate::ScriptCall).
     pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
         let (counts, time) = reply.split_at_checked(reply.len().checked_sub(16)?)?;
         let (now, mut reader) = (read_time(time)?, Reader(counts));
@@ -236,11 +236,11 @@ impl Counter {
         };
         if quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit) {
             let life_ms = window_ns / MILLISECOND_NS;
-            return Some(Counter { name: Name::of_counter(hit, 0), cost, most, life_ms, start: None });
+            return Some(Counter { name: RedisKey::of_counter(hit, 0), cost, most, life_ms, start: None });
         }
         let number = clock.now()?.as_nanos() / window_ns;
         let life_ms = (window_ns + window_ns.min(LATE_NS)).div_ceil(MILLISECOND_NS);
-        let (name, start) = (Name::of_counter(hit, number), Some(number * window_ns));
+        let (name, start) = (RedisKey::of_counter(hit, number), Some(number * window_ns));
         Some(Counter { name, cost, most, life_ms, start })
     }
 

@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
-use crate::connect::tls::Secure;
+use crate::connect::tls::TlsClient;
 use crate::connection::Connection;
-use crate::error::{Failed, Failure};
+use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
 /// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
@@ -23,9 +23,9 @@ type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 const ANSWERS_BESIDE: usize = 1 << 16;
 
 /// How connections are made, and who asks on them.
-pub(crate) struct Access {
+pub(crate) struct Connector {
     pub(crate) user: RedisConnectionInfo,
-    pub(crate) tls: Option<Secure>,
+    pub(crate) tls: Option<TlsClient>,
     /// Who asks the sentinels; the other user is the servers'.
     pub(crate) sentinel_user: RedisConnectionInfo,
     /// Answers that a connection may await at once.
@@ -40,8 +40,8 @@ pub(crate) struct Access {
     pub(crate) circuit_opened: Arc<Notify>,
 }
 
-impl Access {
-    pub(crate) fn new(user: RedisConnectionInfo, tls: Option<Secure>, settings: &Settings) -> Access {
+impl Connector {
+    pub(crate) fn new(user: RedisConnectionInfo, tls: Option<TlsClient>, settings: &Settings) -> Connector {
         let mut sentinel_user = RedisConnectionInfo::default();
         if let Some(password) = &settings.sentinel_password {
             sentinel_user = sentinel_user.set_password(password);
@@ -49,7 +49,7 @@ impl Access {
         if let Some(name) = &settings.sentinel_user {
             sentinel_user = sentinel_user.set_username(name);
         }
-        Access {
+        Connector {
             user,
             tls,
             sentinel_user,
@@ -63,7 +63,11 @@ impl Access {
     }
 
     /// Connects and logs in.
-    pub(crate) async fn open(&self, address: &ConnectionAddr, user: &RedisConnectionInfo) -> Result<Connected, Failed> {
+    pub(crate) async fn open(
+        &self,
+        address: &ConnectionAddr,
+        user: &RedisConnectionInfo,
+    ) -> Result<OpenConnection, Error> {
         let mut connected = match (address, &self.tls) {
             (ConnectionAddr::Unix(path), _) => self.on(UnixStream::connect(path).await?, address),
             (ConnectionAddr::Tcp(host, port), tls) => {
@@ -74,59 +78,59 @@ impl Access {
                     None => self.on(stream, address),
                 }
             }
-            _ => return Err(Failed::new(Failure::Other, "an address of another kind")),
+            _ => return Err(Error::new(ErrorKind::Other, "an address of another kind")),
         };
         connected.log_in(user).await?;
         Ok(connected)
     }
 
-    fn on<S>(&self, stream: S, address: &ConnectionAddr) -> Connected
+    fn on<S>(&self, stream: S, address: &ConnectionAddr) -> OpenConnection
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (connection, driver) = Connection::new(stream, self.waiting_max);
-        Connected { connection, driver: Box::pin(driver), address: address.clone() }
+        OpenConnection { connection, driver: Box::pin(driver), address: address.clone() }
     }
 
     /// The answer to one command, on a connection of its own.
-    pub(crate) async fn ask_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Failed> {
-        self.open(address, &self.user).await?.ask(command).await
+    pub(crate) async fn query_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Error> {
+        self.open(address, &self.user).await?.query(command).await
     }
 }
 
 /// A connection, and to whom.
-pub(crate) struct Connected {
+pub(crate) struct OpenConnection {
     pub(crate) connection: Connection,
     pub(crate) driver: Driver,
     pub(crate) address: ConnectionAddr,
 }
 
-impl Connected {
+impl OpenConnection {
     /// A server that hangs up at once says why, as the answer to the first question.
-    async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Failed> {
+    async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
-        match driven(&mut self.driver, self.connection.ask(&cmd("PING"))).await {
+        match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
             // Nobody is logged in yet; to who never will be, a server may hang up in the middle of the scripts.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
             told => drop(told?),
         }
         if let Some(password) = user.password() {
-            self.ask(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|failed| match failed.class {
-                Failure::Other => Failed { class: Failure::Noperm, ..failed },
+            self.query(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|failed| match failed.kind {
+                ErrorKind::Other => Error { kind: ErrorKind::NoPermission, ..failed },
                 _ => failed,
             })?;
         }
         if user.db() != 0 {
-            self.ask(cmd("SELECT").arg(user.db())).await?;
+            self.query(cmd("SELECT").arg(user.db())).await?;
         }
         Ok(())
     }
 
-    pub(crate) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
-        Ok(driven(&mut self.driver, self.connection.ask(command)).await?)
+    pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
+        Ok(driven(&mut self.driver, self.connection.send(command)).await?)
     }
 
-    pub(crate) async fn ask_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Failed> {
+    pub(crate) async fn query_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Error> {
         Ok(driven(&mut self.driver, commands.query_async(&mut self.connection)).await?)
     }
 }

@@ -5,59 +5,59 @@ use std::sync::Arc;
 use redis::{ConnectionAddr, Pipeline, Value};
 
 use crate::command::script::Script;
-use crate::connect::connector::{Access, Connected};
+use crate::connect::connector::{Connector, OpenConnection};
 use crate::connect::sentinel::Sentinels;
-use crate::connect::url::shown;
-use crate::error::{Failed, Failure};
+use crate::connect::url::address_text;
+use crate::error::{Error, ErrorKind};
 
 /// A server, and how it is found.
-pub(crate) struct Target {
-    pub(crate) access: Arc<Access>,
+pub(crate) struct Endpoint {
+    pub(crate) connector: Arc<Connector>,
     pub(crate) location: Location,
 }
 
 pub(crate) enum Location {
-    At(ConnectionAddr),
+    Address(ConnectionAddr),
     /// At the primary that sentinels know.
-    ToldBy(Sentinels),
+    Sentinels(Sentinels),
 }
 
-impl Target {
+impl Endpoint {
     /// Finds the server, connects, logs in, and loads the scripts.
-    pub(crate) async fn connect(&self) -> Result<Connected, Failed> {
+    pub(crate) async fn connect(&self) -> Result<OpenConnection, Error> {
         let mut connected = self.reach().await?;
-        if self.access.scripts {
+        if self.connector.scripts {
             let mut all = Pipeline::new();
             for script in Script::ALL {
                 all.cmd("SCRIPT").arg("LOAD").arg(script.source).ignore();
             }
-            connected.ask_all::<()>(&all).await?;
+            connected.query_all::<()>(&all).await?;
         }
         Ok(connected)
     }
 
     /// The same without the scripts.
-    pub(crate) async fn reach(&self) -> Result<Connected, Failed> {
+    pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
-            Location::At(address) => self.access.open(address, &self.access.user).await,
-            Location::ToldBy(sentinels) => self.primary(sentinels).await,
+            Location::Address(address) => self.connector.open(address, &self.connector.user).await,
+            Location::Sentinels(sentinels) => self.primary(sentinels).await,
         }
     }
 
     /// A connection to the primary.
-    async fn primary(&self, sentinels: &Sentinels) -> Result<Connected, Failed> {
-        let access = &self.access;
-        let address = sentinels.address(access).await?;
-        let mut primary = access.open(&address, &access.user).await?;
-        let role = primary.ask(&redis::cmd("ROLE")).await?;
+    async fn primary(&self, sentinels: &Sentinels) -> Result<OpenConnection, Error> {
+        let connector = &self.connector;
+        let address = sentinels.address(connector).await?;
+        let mut primary = connector.open(&address, &connector.user).await?;
+        let role = primary.query(&redis::cmd("ROLE")).await?;
         // A primary that was frozen does not know what was done without it, and answers when it goes on.
-        let is_still_there = sentinels.address(access).await? == address;
+        let is_still_there = sentinels.address(connector).await? == address;
         match role {
             Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => {
                 sentinels.found(address);
                 Ok(primary)
             }
-            _ => Err(Failed::new(Failure::Readonly, format!("{} is no primary", shown(&address)))),
+            _ => Err(Error::new(ErrorKind::ReadOnly, format!("{} is no primary", address_text(&address)))),
         }
     }
 }

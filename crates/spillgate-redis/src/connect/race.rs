@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use crate::error::{Failed, Failure};
+use crate::error::{Error, ErrorKind};
 
 /// So long attempts go on before the next ones begin, at most.
 const HEAD_START: Duration = Duration::from_millis(50);
@@ -16,14 +16,14 @@ const ROUNDS: usize = 10;
 
 /// The first success. Attempts begin one after the other, or in rounds where there are many: the next ones when one has
 /// failed, or takes long; so one that hangs holds nobody up, and the last ones have half of the `time` that there is.
-pub(crate) async fn first_of<A, T>(attempts: Vec<A>, time: Duration) -> Result<T, Failed>
+pub(crate) async fn first_success<A, T>(attempts: Vec<A>, time: Duration) -> Result<T, Error>
 where
-    A: Future<Output = Result<T, Failed>>,
+    A: Future<Output = Result<T, Error>>,
 {
     let (at_once, head_start) = (attempts.len().div_ceil(ROUNDS), HEAD_START.min(time / (2 * ROUNDS as u32)));
     let mut attempts = attempts.into_iter();
     let mut begun = FuturesUnordered::new();
-    let mut last = Failed::new(Failure::Disconnected, "there is nobody to ask");
+    let mut last = Error::new(ErrorKind::Disconnected, "there is nobody to ask");
     loop {
         begun.extend(attempts.by_ref().take(at_once));
         match timeout(head_start, begun.next()).await {
@@ -43,22 +43,22 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::first_of;
-    use crate::error::{Failed, Failure};
+    use super::first_success;
+    use crate::error::{Error, ErrorKind};
 
     const TIME: Duration = Duration::from_secs(1);
 
-    type Attempt = Pin<Box<dyn Future<Output = Result<u32, Failed>>>>;
+    type Attempt = Pin<Box<dyn Future<Output = Result<u32, Error>>>>;
 
     fn fails(detail: &'static str) -> Attempt {
-        Box::pin(ready(Err(Failed::new(Failure::Other, detail))))
+        Box::pin(ready(Err(Error::new(ErrorKind::Other, detail))))
     }
 
     #[tokio::test]
     async fn one_that_fails_or_hangs_is_followed_by_the_next() {
         let attempts: Vec<Attempt> =
             vec![fails("one"), Box::pin(pending()), Box::pin(ready(Ok(7))), Box::pin(ready(Ok(8)))];
-        assert_eq!(first_of(attempts, TIME).await, Ok(7));
+        assert_eq!(first_success(attempts, TIME).await, Ok(7));
     }
 
     #[tokio::test]
@@ -66,14 +66,14 @@ mod tests {
         for hanging in [1, 20, 1000] {
             let mut attempts: Vec<Attempt> = (0..hanging).map(|_| Box::pin(pending()) as Attempt).collect();
             attempts.push(Box::pin(ready(Ok(7))));
-            let first = timeout(10 * TIME, first_of(attempts, TIME)).await;
+            let first = timeout(10 * TIME, first_success(attempts, TIME)).await;
             assert_eq!(first, Ok(Ok(7)), "after {hanging}");
         }
     }
 
     #[tokio::test]
     async fn if_all_fail_the_last_failure_is_told() {
-        assert_eq!(first_of(vec![fails("one"), fails("two")], TIME).await.expect_err("both fail").detail, "two");
-        assert!(first_of(Vec::<Attempt>::new(), TIME).await.is_err());
+        assert_eq!(first_success(vec![fails("one"), fails("two")], TIME).await.expect_err("both fail").detail, "two");
+        assert!(first_success(Vec::<Attempt>::new(), TIME).await.is_err());
     }
 }

@@ -12,9 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use redis::{ConnectionAddr, Pipeline};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::connect::connector::Access;
-use crate::connect::url::shown;
-use crate::error::{Failed, Failure};
+use crate::connect::connector::Connector;
+use crate::connect::url::address_text;
+use crate::error::{Error, ErrorKind};
 
 /// So long others are waited for when most have answered: one may have heard more.
 const LAG: Duration = Duration::from_millis(20);
@@ -40,17 +40,17 @@ impl Sentinels {
 
     /// The primary's address by the word of the sentinel that has heard of the latest failover; if no sentinel says
     /// anything, where it was last.
-    pub(crate) async fn address(&self, access: &Access) -> Result<ConnectionAddr, Failed> {
+    pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut asked: FuturesUnordered<_> = self
             .addresses
             .iter()
             .enumerate()
-            .map(async |(i, sentinel)| (i, self.told_by(sentinel, access).await))
+            .map(async |(i, sentinel)| (i, self.told_by(sentinel, connector).await))
             .collect();
-        let mut until = Instant::now() + access.sentinels_within;
+        let mut until = Instant::now() + connector.sentinels_within;
         let (mut newest, mut answers, mut was_refused) = (None, 0, false);
-        let mut failed = (0, Failed::new(Failure::Timeout, "no sentinel answered in time"));
+        let mut failed = (0, Error::new(ErrorKind::Timeout, "no sentinel answered in time"));
         while let Ok(Some((i, told))) = timeout_at(until, asked.next()).await {
             match told {
                 Ok((epoch, address)) => {
@@ -63,10 +63,10 @@ impl Sentinels {
                     }
                 }
                 Err(error) => {
-                    was_refused |= !matches!(error.class, Failure::Disconnected | Failure::Timeout);
+                    was_refused |= !matches!(error.kind, ErrorKind::Disconnected | ErrorKind::Timeout);
                     if i >= failed.0 {
-                        let detail = format!("the sentinel {}: {}", shown(&self.addresses[i]), error.detail);
-                        failed = (i, Failed::new(error.class, detail));
+                        let detail = format!("the sentinel {}: {}", address_text(&self.addresses[i]), error.detail);
+                        failed = (i, Error::new(error.kind, detail));
                     }
                 }
             }
@@ -78,7 +78,7 @@ impl Sentinels {
         if epoch < known {
             if answers < self.addresses.len() {
                 let detail = format!("{answers} of {} sentinels answer, and missed a failover", self.addresses.len());
-                return Err(Failed::new(Failure::Readonly, detail));
+                return Err(Error::new(ErrorKind::ReadOnly, detail));
             }
             // They were set up anew.
             self.epoch.store(epoch, Ordering::Relaxed);
@@ -89,24 +89,24 @@ impl Sentinels {
     /// What each of them says by itself: where the primary is.
     pub(crate) async fn each(
         &self,
-        access: &Access,
+        connector: &Connector,
         within: Duration,
-    ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Failed>)> {
-        let late = || Failed::new(Failure::Timeout, format!("no answer within {within:?}"));
+    ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Error>)> {
+        let late = || Error::new(ErrorKind::Timeout, format!("no answer within {within:?}"));
         let asked = self.addresses.iter().map(async |sentinel| {
-            let told = timeout(within, self.told_by(sentinel, access)).await.unwrap_or_else(|_| Err(late()));
+            let told = timeout(within, self.told_by(sentinel, connector)).await.unwrap_or_else(|_| Err(late()));
             (sentinel.clone(), told.map(|(_, address)| address))
         });
         join_all(asked).await
     }
 
     /// The epoch of the latest failover, and the primary's address since.
-    async fn told_by(&self, sentinel: &ConnectionAddr, access: &Access) -> Result<(u64, ConnectionAddr), Failed> {
+    async fn told_by(&self, sentinel: &ConnectionAddr, connector: &Connector) -> Result<(u64, ConnectionAddr), Error> {
         let mut commands = Pipeline::new();
         commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         // During a failover the other command does not know yet.
         commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let told = access.open(sentinel, &access.sentinel_user).await?.ask_all(&commands).await;
+        let told = connector.open(sentinel, &connector.sentinel_user).await?.query_all(&commands).await;
         let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
         let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
         Ok((epoch, ConnectionAddr::Tcp(host, port)))

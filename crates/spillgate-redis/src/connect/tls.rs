@@ -13,23 +13,23 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-use crate::error::{Failed, Failure};
+use crate::error::{Error, ErrorKind};
 use crate::settings::Tls;
 
 /// How connections are made secure.
-pub(crate) struct Secure {
+pub(crate) struct TlsClient {
     connector: TlsConnector,
     /// What a certificate has to name in place of the host.
     name: Option<ServerName<'static>>,
 }
 
-impl Secure {
+impl TlsClient {
     /// # Errors
     /// A certificate, a key or the name is invalid.
-    pub(crate) fn new(tls: &Tls) -> Result<Secure, Failed> {
+    pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Error> {
         // The program may have chosen another provider for its own connections.
         let provider = Arc::new(ring::default_provider());
         let versions = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -42,21 +42,21 @@ impl Secure {
             Some((chain, key)) => {
                 let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
                 let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
-                builder.with_client_auth_cert(chain.map_err(invalid)?, key).map_err(invalid::<Error>)?
+                builder.with_client_auth_cert(chain.map_err(invalid)?, key).map_err(invalid::<TlsError>)?
             }
         };
         let name = tls.server_name.as_deref().map(server_name).transpose()?;
-        Ok(Secure { connector: TlsConnector::from(Arc::new(config)), name })
+        Ok(TlsClient { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
-    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failed> {
+    pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
         Ok(self.connector.connect(name, stream).await?)
     }
 }
 
-fn server_name(name: &str) -> Result<ServerName<'static>, Failed> {
-    let wrong = |_| Failed::new(Failure::Other, format!("a certificate cannot name the host `{name}`"));
+fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
+    let wrong = |_| Error::new(ErrorKind::Other, format!("a certificate cannot name the host `{name}`"));
     ServerName::try_from(name.to_owned()).map_err(wrong)
 }
 
@@ -72,7 +72,7 @@ struct Verifier {
 }
 
 impl Verifier {
-    fn new(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Verifier, Failed> {
+    fn new(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Verifier, Error> {
         let (mut roots, mut named) = (RootCertStore::empty(), Vec::new());
         match &tls.ca {
             Some(pem) => {
@@ -108,13 +108,13 @@ impl ServerCertVerifier for Verifier {
         server_name: &ServerName<'_>,
         ocsp_response: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<ServerCertVerified, TlsError> {
         let Some(webpki) = &self.webpki else { return Err(CertificateError::UnknownIssuer.into()) };
         let checked = webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let checked = match checked {
             // After its dates were found to be right, a certificate that may sign others (`CA:TRUE`, as `openssl req
             // -x509` makes it) is refused as a server's. This one was named as the one to trust.
-            Err(Error::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
+            Err(TlsError::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, server_name).map(|()| ServerCertVerified::assertion())
             }
@@ -122,7 +122,7 @@ impl ServerCertVerifier for Verifier {
         };
         match checked {
             // The name is looked at last: all else was right.
-            Err(Error::InvalidCertificate(
+            Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.skips_names => Ok(ServerCertVerified::assertion()),
             checked => checked,
@@ -134,7 +134,7 @@ impl ServerCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> Result<HandshakeSignatureValid, TlsError> {
         let algorithms = &self.provider.signature_verification_algorithms;
         tokio_rustls::rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
     }
@@ -144,7 +144,7 @@ impl ServerCertVerifier for Verifier {
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> Result<HandshakeSignatureValid, TlsError> {
         let algorithms = &self.provider.signature_verification_algorithms;
         tokio_rustls::rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
     }
@@ -154,6 +154,6 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-fn invalid<E: fmt::Display>(error: E) -> Failed {
-    Failed::new(Failure::Other, error.to_string())
+fn invalid<E: fmt::Display>(error: E) -> Error {
+    Error::new(ErrorKind::Other, error.to_string())
 }

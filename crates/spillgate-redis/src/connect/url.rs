@@ -2,14 +2,14 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
 
-use crate::error::{Failed, Failure};
+use crate::error::{Error, ErrorKind};
 
 const SENTINEL_PORT: u16 = 26379;
 /// Each of them may be tried for one answer.
 const ADDRESSES_MAX: usize = 64;
 
 /// As a URL or a command would name it: an IPv6 address stands in brackets.
-pub(crate) fn shown(address: &ConnectionAddr) -> String {
+pub(crate) fn address_text(address: &ConnectionAddr) -> String {
     match address {
         ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
         address => address.to_string(),
@@ -36,7 +36,7 @@ pub(crate) enum Servers {
 impl Url {
     /// # Errors
     /// The text is no URL of a store.
-    pub(crate) fn parse(url: &str) -> Result<Url, Failed> {
+    pub(crate) fn parse(url: &str) -> Result<Url, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("no scheme in the URL of the store"))?;
         match scheme {
             "redis-cluster" | "rediss-cluster" => Url::cluster(rest, scheme.starts_with("rediss")),
@@ -47,7 +47,7 @@ impl Url {
         }
     }
 
-    fn one(url: &str, is_secure: bool) -> Result<Url, Failed> {
+    fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info()?;
         let user = info.redis_settings().clone();
@@ -57,7 +57,7 @@ impl Url {
         Ok(Url { servers: Servers::One(info.addr().clone()), user, is_secure })
     }
 
-    fn cluster(rest: &str, is_secure: bool) -> Result<Url, Failed> {
+    fn cluster(rest: &str, is_secure: bool) -> Result<Url, Error> {
         let Several { credentials, hosts, path } = Several::split(rest);
         let (addresses, url) = addresses(credentials, hosts, path, None, is_secure)?;
         if url.user.db() != 0 {
@@ -66,7 +66,7 @@ impl Url {
         Ok(Url { servers: Servers::Cluster(addresses), ..url })
     }
 
-    fn sentinels(rest: &str, is_secure: bool) -> Result<Url, Failed> {
+    fn sentinels(rest: &str, is_secure: bool) -> Result<Url, Error> {
         let Several { credentials, hosts, path } = Several::split(rest);
         let (name, database) = path.split_once('/').unwrap_or((path, ""));
         if name.is_empty() {
@@ -99,8 +99,8 @@ fn addresses(
     database: &str,
     port: Option<u16>,
     is_secure: bool,
-) -> Result<(Vec<ConnectionAddr>, Url), Failed> {
-    let urls: Result<Vec<Url>, Failed> = hosts
+) -> Result<(Vec<ConnectionAddr>, Url), Error> {
+    let urls: Result<Vec<Url>, Error> = hosts
         .split(',')
         .map(|host| {
             let port = port.filter(|_| !has_port(host)).map(|port| format!(":{port}")).unwrap_or_default();
@@ -124,7 +124,7 @@ fn has_port(host: &str) -> bool {
 }
 
 /// What the client library overlooks, or refuses without a reason.
-fn refuse_what_would_be_ignored(url: &str) -> Result<(), Failed> {
+fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
     if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
@@ -152,15 +152,15 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Failed> {
     }
 }
 
-fn invalid(what: &'static str) -> Failed {
-    Failed::new(Failure::Other, what)
+fn invalid(what: &'static str) -> Error {
+    Error::new(ErrorKind::Other, what)
 }
 
 #[cfg(test)]
 mod tests {
     use redis::ConnectionAddr;
 
-    use super::{Servers, Url, shown};
+    use super::{Servers, Url, address_text};
 
     /// The addresses, the name, and who asks.
     fn told(url: &str) -> Option<(Vec<String>, String, String)> {
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn an_address_is_shown_as_it_can_be_pasted() {
-        let tcp = |host: &str| shown(&ConnectionAddr::Tcp(host.to_owned(), 7000));
+        let tcp = |host: &str| address_text(&ConnectionAddr::Tcp(host.to_owned(), 7000));
         assert_eq!(["h", "127.0.0.1", "::1"].map(tcp), ["h:7000", "127.0.0.1:7000", "[::1]:7000"]);
-        assert_eq!(shown(&ConnectionAddr::Unix("/r.sock".into())), "/r.sock");
+        assert_eq!(address_text(&ConnectionAddr::Unix("/r.sock".into())), "/r.sock");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use redis::Value;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::command::request::Take;
+use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
 /// The most takes in a call, which is the time that others wait for: a tenth or two of a millisecond.
@@ -45,7 +45,7 @@ impl Batches {
         self.used == 0
     }
 
-    pub(crate) fn push(&mut self, take: &Take<'_>, taker: oneshot::Sender<Value>) {
+    pub(crate) fn push(&mut self, take: &EncodedTake<'_>, taker: oneshot::Sender<Value>) {
         let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
         if let Some(batch) = last.find(|batch| batch.has_room_for(take)) {
             return batch.push(take, taker);
@@ -90,16 +90,16 @@ struct Batch {
 }
 
 impl Batch {
-    fn of(take: &Take<'_>) -> Batch {
+    fn of(take: &EncodedTake<'_>) -> Batch {
         let time = SmallVec::new();
         Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), takers: Vec::new() }
     }
 
-    fn has_room_for(&self, take: &Take<'_>) -> bool {
+    fn has_room_for(&self, take: &EncodedTake<'_>) -> bool {
         self.takers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
     }
 
-    fn push(&mut self, take: &Take<'_>, taker: oneshot::Sender<Value>) {
+    fn push(&mut self, take: &EncodedTake<'_>, taker: oneshot::Sender<Value>) {
         write_bytes(take.key, &mut self.keys);
         self.arguments.extend_from_slice(take.argument);
         self.takers.push(taker);

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection::queue::{Shared, hung_up};
-use crate::connection::resp::{self, Scan};
+use crate::connection::queue::{Queue, hung_up};
+use crate::connection::resp::{self, LengthScanner};
 
 /// Room for the answers of a turn; it grows to that of the longest one.
 const READ_BYTES: usize = 16 << 10;
@@ -17,7 +17,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Goes on until the connection ends; dropped, it ends that.
 pub(crate) struct Driver<S> {
     stream: S,
-    shared: Arc<Shared>,
+    shared: Arc<Queue>,
     writing: Vec<u8>,
     written: usize,
     has_ended: bool,
@@ -27,11 +27,11 @@ pub(crate) struct Driver<S> {
     /// Of what is read the part that is not handed out yet.
     start: usize,
     end: usize,
-    scan: Scan,
+    scanner: LengthScanner,
 }
 
 impl<S> Driver<S> {
-    pub(crate) fn new(stream: S, shared: Arc<Shared>) -> Driver<S> {
+    pub(crate) fn new(stream: S, shared: Arc<Queue>) -> Driver<S> {
         let read = vec![0; READ_BYTES];
         Driver {
             stream,
@@ -43,7 +43,7 @@ impl<S> Driver<S> {
             read,
             start: 0,
             end: 0,
-            scan: Scan::default(),
+            scanner: LengthScanner::default(),
         }
     }
 }
@@ -99,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 0 => return Poll::Ready(Ok(())),
                 more => self.end += more,
             }
-            self.hand_out()?;
+            self.deliver()?;
         }
     }
 
@@ -116,11 +116,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 
     /// Hands out all answers that are here whole.
-    fn hand_out(&mut self) -> io::Result<()> {
+    fn deliver(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.read[self.start..self.end];
-            let Some(length) = self.scan.length(rest)? else { return Ok(()) };
-            self.shared.hand_out(resp::value(&rest[..length])?)?;
+            let Some(length) = self.scanner.length(rest)? else { return Ok(()) };
+            self.shared.deliver(resp::value(&rest[..length])?)?;
             self.start += length;
         }
     }

@@ -5,20 +5,20 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::task::AtomicWaker;
-use redis::{ErrorKind, RedisError, RedisResult, Value};
+use redis::{ErrorKind as RedisErrorKind, RedisError, RedisResult, Value};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::command::request::Take;
+use crate::command::request::EncodedTake;
 use crate::connection::batch::{Awaited, Batches};
 
 /// What a connection and its driver share.
-pub(crate) struct Shared {
-    queue: Mutex<Queue>,
+pub(crate) struct Queue {
+    queue: Mutex<QueueState>,
     pub(crate) driver: AtomicWaker,
 }
 
-pub(crate) struct Queue {
+pub(crate) struct QueueState {
     /// What is not written yet: commands, and after them takes.
     commands: Vec<u8>,
     batches: Batches,
@@ -31,8 +31,8 @@ pub(crate) struct Queue {
     ended: Option<RedisError>,
 }
 
-impl Queue {
-    pub(crate) fn ask(
+impl QueueState {
+    pub(crate) fn push_commands(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>),
         answers: usize,
@@ -46,7 +46,7 @@ impl Queue {
         receivers.collect()
     }
 
-    pub(crate) fn take(&mut self, take: &Take<'_>) -> oneshot::Receiver<Value> {
+    pub(crate) fn push_take(&mut self, take: &EncodedTake<'_>) -> oneshot::Receiver<Value> {
         let (sender, receiver) = oneshot::channel();
         self.batches.push(take, sender);
         receiver
@@ -57,9 +57,9 @@ impl Queue {
     }
 }
 
-impl Shared {
-    pub(crate) fn new(waiting_max: usize) -> Shared {
-        let queue = Queue {
+impl Queue {
+    pub(crate) fn new(waiting_max: usize) -> Queue {
+        let queue = QueueState {
             commands: Vec::new(),
             batches: Batches::default(),
             awaited: VecDeque::new(),
@@ -67,21 +67,21 @@ impl Shared {
             waiting_max,
             ended: None,
         };
-        Shared { queue: Mutex::new(queue), driver: AtomicWaker::new() }
+        Queue { queue: Mutex::new(queue), driver: AtomicWaker::new() }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, QueueState> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts what has so many answers.
-    pub(crate) fn put<T>(&self, answers: usize, put: impl FnOnce(&mut Queue) -> T) -> RedisResult<T> {
+    pub(crate) fn put<T>(&self, answers: usize, put: impl FnOnce(&mut QueueState) -> T) -> RedisResult<T> {
         let mut queue = self.queue();
         if let Some(why) = &queue.ended {
             return Err(why.clone());
         }
         if queue.waiting + answers > queue.waiting_max {
-            return Err((ErrorKind::Client, "as many answers as may be are awaited on the connection").into());
+            return Err((RedisErrorKind::Client, "as many answers as may be are awaited on the connection").into());
         }
         let is_first = queue.is_empty();
         queue.waiting += answers;
@@ -112,7 +112,7 @@ impl Shared {
     /// What is to be written, in place of what was.
     pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
         written.clear();
-        let Queue { commands, batches, awaited, waiting, .. } = &mut *self.queue();
+        let QueueState { commands, batches, awaited, waiting, .. } = &mut *self.queue();
         *waiting -= batches.write(commands, awaited);
         std::mem::swap(written, commands);
     }
@@ -121,7 +121,7 @@ impl Shared {
     ///
     /// # Errors
     /// Nobody asked, or not this.
-    pub(crate) fn hand_out(&self, value: Value) -> io::Result<()> {
+    pub(crate) fn deliver(&self, value: Value) -> io::Result<()> {
         let mut queue = self.queue();
         let awaited =
             queue.awaited.pop_front().ok_or_else(|| io::Error::other("the server answers what nobody asked"))?;

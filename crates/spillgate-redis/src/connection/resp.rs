@@ -17,7 +17,7 @@ const NUMBER_MAX: usize = 20;
 
 /// Looks for the end of an answer, and goes on where it has stopped when more of it has come.
 #[derive(Default)]
-pub(crate) struct Scan {
+pub(crate) struct LengthScanner {
     /// The parts before this are whole.
     end: usize,
     parts: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Scan {
     depth: usize,
 }
 
-impl Scan {
+impl LengthScanner {
     /// The length of the answer that `read` begins with; `None` if it is not all there yet. Then the next `read` has to begin
     /// with this one; else the next answer is looked for.
     ///
@@ -44,7 +44,7 @@ impl Scan {
                     Some(told) => told,
                     None => return Ok(None),
                 },
-                _ => return Err(none()),
+                _ => return Err(not_resp()),
             };
             let bytes = number.filter(|_| *kind == b'$').map_or(Some(0), |length| length.checked_add(2));
             let end = bytes.and_then(|bytes| bytes.checked_add(self.end + 1 + line)).ok_or_else(too_long)?;
@@ -53,7 +53,7 @@ impl Scan {
             }
             match read.get(..end) {
                 Some(part) if part.ends_with(b"\r\n") => self.end = end,
-                Some(_) => return Err(none()),
+                Some(_) => return Err(not_resp()),
                 None => return Ok(None),
             }
             if self.is_whole_with(number.filter(|_| *kind == b'*').unwrap_or(0))? {
@@ -69,7 +69,7 @@ impl Scan {
             return Err(too_long());
         }
         if parts > 0 {
-            *self.open.get_mut(self.depth).ok_or_else(none)? = parts;
+            *self.open.get_mut(self.depth).ok_or_else(not_resp)? = parts;
             self.depth += 1;
             return Ok(false);
         }
@@ -85,9 +85,9 @@ impl Scan {
     }
 }
 
-/// As of [`Scan::length`], of all that there is.
+/// As of [`LengthScanner::length`], of all that there is.
 pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
-    Scan::default().length(read)
+    LengthScanner::default().length(read)
 }
 
 /// A whole answer's value.
@@ -95,25 +95,25 @@ pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
 /// # Errors
 /// It is none.
 pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
-    let (kind, rest) = reply.split_first().ok_or_else(none)?;
+    let (kind, rest) = reply.split_first().ok_or_else(not_resp)?;
     if *kind == b':' {
         let digits = rest.strip_suffix(b"\r\n").and_then(|digits| std::str::from_utf8(digits).ok());
-        return digits.and_then(|digits| digits.parse().ok()).map(Value::Int).ok_or_else(none);
+        return digits.and_then(|digits| digits.parse().ok()).map(Value::Int).ok_or_else(not_resp);
     }
     match (kind, number(rest)) {
         (b'$', Ok(Some((Some(length), line)))) => {
-            rest.get(line..line + length).map(|bytes| Value::BulkString(bytes.to_vec())).ok_or_else(none)
+            rest.get(line..line + length).map(|bytes| Value::BulkString(bytes.to_vec())).ok_or_else(not_resp)
         }
         (b'*', Ok(Some((Some(parts), line)))) => {
             let (mut rest, mut values) = (&rest[line..], Vec::with_capacity(parts.min(rest.len())));
             for _ in 0..parts {
-                let (part, after) = rest.split_at(length(rest)?.ok_or_else(none)?);
+                let (part, after) = rest.split_at(length(rest)?.ok_or_else(not_resp)?);
                 values.push(value(part)?);
                 rest = after;
             }
             Ok(Value::Array(values))
         }
-        _ => parse_redis_value(reply).map_err(|_| none()),
+        _ => parse_redis_value(reply).map_err(|_| not_resp()),
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
 fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     match rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && rest[end - 1] == b'\r' => Ok(Some(end + 1)),
-        Some(_) => Err(none()),
+        Some(_) => Err(not_resp()),
         None if rest.len() >= LINE_MAX => Err(too_long()),
         None => Ok(None),
     }
@@ -130,7 +130,7 @@ fn line(rest: &[u8]) -> io::Result<Option<usize>> {
 /// A length, `None` for that of nothing; and the length of its line with its end.
 fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     let Some(end) = rest.iter().take(NUMBER_MAX + 1).position(|byte| *byte == b'\r') else {
-        return if rest.len() > NUMBER_MAX { Err(none()) } else { Ok(None) };
+        return if rest.len() > NUMBER_MAX { Err(not_resp()) } else { Ok(None) };
     };
     let number = match &rest[..end] {
         b"-1" => None,
@@ -140,17 +140,17 @@ fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
                 .try_fold(0_usize, |number, digit| number.checked_mul(10)?.checked_add(usize::from(digit - b'0')));
             Some(number.ok_or_else(too_long)?)
         }
-        _ => return Err(none()),
+        _ => return Err(not_resp()),
     };
     match rest.get(end + 1) {
         Some(b'\n') => Ok(Some((number, end + 2))),
-        Some(_) => Err(none()),
+        Some(_) => Err(not_resp()),
         None => Ok(None),
     }
 }
 
 /// What is no answer.
-fn none() -> io::Error {
+fn not_resp() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what answers there is no Redis")
 }
 
@@ -162,7 +162,7 @@ fn too_long() -> io::Error {
 mod tests {
     use redis::{Value, parse_redis_value};
 
-    use super::{DEPTH_MAX, LENGTH_MAX, LINE_MAX, PARTS_MAX, Scan, length, value};
+    use super::{DEPTH_MAX, LENGTH_MAX, LINE_MAX, LengthScanner, PARTS_MAX, length, value};
 
     const ANSWERS: [&[u8]; 14] = [
         b"+OK\r\n",
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_found_out_at_once() {
         let deep = [b"*1\r\n".repeat(DEPTH_MAX + 1), b":1\r\n".to_vec()].concat();
-        let none: [&[u8]; 17] = [
+        let not_resp: [&[u8]; 17] = [
             b"HTTP/1.1 400 Bad Request\r\n",
             b"\x15\x03\x03",
             b"\r\n",
@@ -216,8 +216,8 @@ mod tests {
             b"$111111111111111111111",
             &deep,
         ];
-        for none in none {
-            assert!(length(none).is_err(), "{:?}", String::from_utf8_lossy(none));
+        for not_resp in not_resp {
+            assert!(length(not_resp).is_err(), "{:?}", String::from_utf8_lossy(not_resp));
         }
         let long = format!("${LENGTH_MAX}\r\n");
         assert!(length(long.as_bytes()).is_err());
@@ -237,9 +237,9 @@ mod tests {
     fn a_scan_goes_on_where_it_has_stopped() {
         let all = ANSWERS.concat();
         for step in [1, 2, 3, 7, 50] {
-            let (mut scan, mut start, mut ends) = (Scan::default(), 0, Vec::new());
+            let (mut scanner, mut start, mut ends) = (LengthScanner::default(), 0, Vec::new());
             for end in (0..all.len()).step_by(step).chain([all.len()]) {
-                while let Some(length) = scan.length(&all[start..end]).expect("answers") {
+                while let Some(length) = scanner.length(&all[start..end]).expect("answers") {
                     start += length;
                     ends.push(length);
                 }
@@ -257,7 +257,7 @@ mod tests {
             (state >> 33) as usize % bound
         };
         let alphabet = b"*$:+-0123456789\r\nab";
-        let (mut whole, mut values, mut partial, mut none) = (0, 0, 0, 0);
+        let (mut whole, mut values, mut partial, mut not_resp) = (0, 0, 0, 0);
         for _ in 0..200_000 {
             let mut bytes = [ANSWERS[below(ANSWERS.len())], ANSWERS[below(ANSWERS.len())]].concat();
             for _ in 0..below(3) {
@@ -275,11 +275,14 @@ mod tests {
                     values += u32::from(read.is_some());
                 }
                 Ok(None) => partial += 1,
-                Err(_) => none += 1,
+                Err(_) => not_resp += 1,
             }
         }
         assert!(values > 9 * whole / 10, "{values} values of {whole}");
-        assert!(whole > 10_000 && partial > 10_000 && none > 10_000, "{whole} whole, {partial} partial, {none} none");
+        assert!(
+            whole > 10_000 && partial > 10_000 && not_resp > 10_000,
+            "{whole} whole, {partial} partial, {not_resp} not RESP"
+        );
         assert_eq!(value(b"").ok(), None::<Value>);
     }
 }

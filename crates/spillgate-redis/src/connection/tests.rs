@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Du
 use tokio::time::timeout;
 
 use super::Connection;
-use crate::command::request::Take;
+use crate::command::request::EncodedTake;
 use crate::command::script::Script;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,8 +28,8 @@ fn ping() -> Cmd {
     cmd("PING")
 }
 
-fn take<'t>(script: &'static Script, key: &'t [u8], argument: &'t [u8]) -> Take<'t> {
-    Take { script, time: b"", key, argument }
+fn take<'t>(script: &'static Script, key: &'t [u8], argument: &'t [u8]) -> EncodedTake<'t> {
+    EncodedTake { script, time: b"", key, argument }
 }
 
 /// What comes until there are so many bytes.
@@ -68,7 +68,7 @@ async fn takes_of_one_turn_are_one_call_and_each_has_its_answer() {
             .zip(&arguments)
             .map(|(key, argument)| take(Script::TAKE_BUCKET, key.as_bytes(), argument.as_bytes()))
             .collect();
-        let asked = join_all(takes.iter().map(|take| connection.take(take)));
+        let asked = join_all(takes.iter().map(|take| connection.send_take(take)));
         let answered = async {
             let names: Vec<&str> = keys.iter().map(String::as_str).collect();
             let expected = call(Script::TAKE_BUCKET, &names, &arguments.concat());
@@ -90,9 +90,9 @@ async fn takes_beyond_a_call_and_those_of_other_scripts_or_times_are_calls_of_th
     let (connection, mut server) = connected(100);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
-    let timed = Take { time: b"000000009", ..bucket };
+    let timed = EncodedTake { time: b"000000009", ..bucket };
     let takes: Vec<_> = [window, timed].into_iter().chain([bucket; 33]).collect();
-    let asked = join_all(takes.iter().map(|take| connection.take(take)));
+    let asked = join_all(takes.iter().map(|take| connection.send_take(take)));
     let answered = async {
         let mut at_a_time = cmd("EVALSHA");
         at_a_time.arg(Script::TAKE_BUCKET.sha()).arg(1).arg("b").arg("000000009").arg("1");
@@ -119,7 +119,7 @@ async fn an_error_is_that_of_one_take_or_of_all() {
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     for (answer, errors) in [("*3\r\n+a\r\n-NOPERM no\r\n+c\r\n", [false, true, false]), ("-NOPERM no\r\n", [true; 3])]
     {
-        let asked = join_all([(); 3].map(|()| connection.take(&bucket)));
+        let asked = join_all([(); 3].map(|()| connection.send_take(&bucket)));
         let answered = async {
             read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
             server.write_all(answer.as_bytes()).await.expect("it reads");
@@ -135,7 +135,7 @@ async fn an_answer_that_comes_byte_by_byte_is_one() {
     let (connection, mut server) = connected(100);
     let long = "x".repeat(100_000);
     let answers = format!("$3\r\nabc\r\n*1\r\n:5\r\n${}\r\n{long}\r\n", long.len());
-    let asked = join_all([(); 3].map(|()| async { connection.ask(&ping()).await.expect("an answer") }));
+    let asked = join_all([(); 3].map(|()| async { connection.send(&ping()).await.expect("an answer") }));
     let answered = async {
         let (slow, fast) = answers.split_at(30);
         for byte in slow.as_bytes() {
@@ -155,7 +155,7 @@ async fn commands_that_belong_together_stay_together() {
     commands.cmd("ASKING").ignore().cmd("GET").arg("a");
     let other = connection.clone();
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-    let asked = join(commands.query_async::<(i64,)>(&mut connection), other.take(&bucket));
+    let asked = join(commands.query_async::<(i64,)>(&mut connection), other.send_take(&bucket));
     let answered = async {
         let expected = [commands.get_packed_pipeline(), call(Script::TAKE_BUCKET, &["b"], "1")].concat();
         assert_eq!(read(&mut server, expected.len()).await, expected);
@@ -173,9 +173,9 @@ async fn an_answer_that_nobody_waits_for_is_passed_over() {
         let wait = Duration::from_millis(1);
         let asked = async {
             if late {
-                assert!(timeout(wait, connection.take(&bucket)).await.is_err(), "nobody answers yet");
+                assert!(timeout(wait, connection.send_take(&bucket)).await.is_err(), "nobody answers yet");
             }
-            connection.ask(&ping()).await
+            connection.send(&ping()).await
         };
         let answered = async {
             let takes = if late { call(Script::TAKE_BUCKET, &["b"], "1").len() } else { 0 };
@@ -191,7 +191,7 @@ async fn an_answer_that_nobody_waits_for_is_passed_over() {
 async fn so_many_answers_are_awaited_and_no_more() {
     let (connection, mut server) = connected(2);
     let ping = ping();
-    let asked = join_all([(); 3].map(|()| connection.ask(&ping)));
+    let asked = join_all([(); 3].map(|()| connection.send(&ping)));
     let answered = async {
         read(&mut server, 2 * ping.get_packed_command().len()).await;
         server.write_all(b":1\r\n:2\r\n").await.expect("it reads");
@@ -201,7 +201,7 @@ async fn so_many_answers_are_awaited_and_no_more() {
     assert_eq!(kinds, [None, None, Some(redis::ErrorKind::Client)]);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let answered = async { server.write_all(b":3\r\n").await.expect("it reads") };
-    let (answer, ()) = join(connection.take(&bucket), answered).await;
+    let (answer, ()) = join(connection.send_take(&bucket), answered).await;
     assert_eq!(answer.expect("there is room again"), Value::Int(3));
 }
 
@@ -220,10 +220,10 @@ async fn who_waits_when_it_ends_is_told_why() {
         let (connection, mut server) = connected(100);
         let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
         let asked = async {
-            let pinged = async { connection.ask(&ping()).await.map(drop) };
-            let took = async { connection.take(&bucket).await.map(drop) };
-            let took_too = async { connection.take(&bucket).await.map(drop) };
-            (join(pinged, join(took, took_too)).await, connection.ask(&ping()).await.map(drop))
+            let pinged = async { connection.send(&ping()).await.map(drop) };
+            let took = async { connection.send_take(&bucket).await.map(drop) };
+            let took_too = async { connection.send_take(&bucket).await.map(drop) };
+            (join(pinged, join(took, took_too)).await, connection.send(&ping()).await.map(drop))
         };
         let answered = async {
             read(&mut server, 20).await;
@@ -246,7 +246,7 @@ async fn a_server_that_has_hung_up_is_heard_all_the_same() {
     drop(theirs);
     let (connection, driver) = Connection::new(ours, 100);
     let ping = ping();
-    let (answer, ()) = join(connection.ask(&ping), driver).await;
+    let (answer, ()) = join(connection.send(&ping), driver).await;
     let error = answer.expect_err("an error");
     assert!(error.to_string().contains("max number of clients"), "{error}");
 }
@@ -256,9 +256,9 @@ async fn without_a_driver_nobody_waits() {
     let (ours, _theirs) = duplex(1 << 16);
     let (connection, driver) = Connection::new(ours, 100);
     let ping = ping();
-    let asked = join(connection.ask(&ping), async { drop(driver) });
+    let asked = join(connection.send(&ping), async { drop(driver) });
     let (answer, ()) = timeout(PATIENCE, asked).await.expect("nobody waits on");
-    assert!(answer.is_err() && connection.ask(&ping).await.is_err());
+    assert!(answer.is_err() && connection.send(&ping).await.is_err());
 }
 
 #[tokio::test]
@@ -267,10 +267,10 @@ async fn an_end_that_comes_with_an_answer_is_an_end() {
     let (connection, mut driver) = Connection::new(ours, 100);
     server.write_all(b"+PONG\r\n+more\r\n").await.expect("there is room");
     let ping = ping();
-    let (answer, ()) = join(connection.ask(&ping), &mut driver).await;
+    let (answer, ()) = join(connection.send(&ping), &mut driver).await;
     assert!(answer.is_ok(), "{answer:?}");
     timeout(PATIENCE, &mut driver).await.expect("it does not wait for more");
-    assert!(connection.ask(&ping).await.is_err());
+    assert!(connection.send(&ping).await.is_err());
 }
 
 #[tokio::test]
@@ -279,9 +279,9 @@ async fn takes_that_nobody_waits_for_any_more_are_not_written() {
     let (connection, driver) = Connection::new(ours, 3);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
-    let gone = join(connection.take(&bucket), connection.take(&bucket));
+    let gone = join(connection.send_take(&bucket), connection.send_take(&bucket));
     assert!(timeout(Duration::from_millis(1), gone).await.is_err(), "nobody drives");
-    let asked = join(connection.take(&window), async {
+    let asked = join(connection.send_take(&window), async {
         tokio::spawn(driver);
         let expected = call(Script::TAKE_WINDOW, &["w"], "2");
         assert_eq!(read(&mut server, expected.len()).await, expected);
@@ -289,7 +289,7 @@ async fn takes_that_nobody_waits_for_any_more_are_not_written() {
     });
     let (answer, ()) = asked.await;
     assert_eq!(answer.expect("an answer"), Value::Int(1));
-    let all = join_all([(); 4].map(|()| connection.take(&bucket)));
+    let all = join_all([(); 4].map(|()| connection.send_take(&bucket)));
     let answered = async {
         read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
         server.write_all(b"*3\r\n:1\r\n:2\r\n:3\r\n").await.expect("it reads");
@@ -331,9 +331,9 @@ async fn what_cannot_be_written_to_is_still_read() {
         tokio::time::sleep(Duration::from_millis(1)).await;
         server.write_all(b"-ERR too many\r\n").await.expect("it reads");
     };
-    let (answer, ()) = join(connection.ask(&ping), answered).await;
+    let (answer, ()) = join(connection.send(&ping), answered).await;
     assert!(answer.is_err_and(|error| error.to_string().contains("too many")));
     drop(server);
     timeout(PATIENCE, driver).await.expect("it ends").expect("no panic");
-    assert!(connection.ask(&ping).await.is_err());
+    assert!(connection.send(&ping).await.is_err());
 }

@@ -18,12 +18,12 @@ use spillgate_core::{
 };
 use tokio::time::Instant;
 
-use crate::command::Seen;
-use crate::command::args::room;
+use crate::command::ObservedStates;
+use crate::command::args::max_used;
 use crate::command::request::decide_refused;
 
 /// Places that a state may have an entry in.
-const PLACES_A_SET: usize = 4;
+const ENTRIES_PER_SET: usize = 4;
 /// In a cluster no refusal is repeated for longer, whatever the settings say: it may be due to what a request in several
 /// slots took here before another slot refused it, and is about to give back.
 pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
@@ -37,21 +37,21 @@ pub(crate) struct DenyCache {
     /// Whether all states are changed by one server's clock.
     has_one_clock: bool,
     sets: Box<[Set]>,
-    places_a_set: usize,
+    entries_per_set: usize,
     /// No entry refuses for longer: all that a request looks at while none does. In nanoseconds since `start`.
     refuses_until_ns: AtomicU64,
-    answered: AtomicU64,
+    refusals: AtomicU64,
 }
 
 /// The bit of a set's generation that says that it may have entries.
-const KEEPS: u64 = 1;
+const HAS_ENTRIES: u64 = 1;
 /// By this much a generation grows.
-const FORGOTTEN: u64 = 2;
+const GENERATION_STEP: u64 = 2;
 
 #[derive(Default)]
 struct Set {
     /// Grows with whatever is forgotten: answers to questions that were asked before come too late to be learnt.
-    /// [`KEEPS`] is in the same number, so that of two threads that forget and keep at the same time one sees the other.
+    /// [`HAS_ENTRIES`] is in the same number, so that of two threads that forget and keep at the same time one sees the other.
     generation: AtomicU64,
     /// One a state; allocated when it is first needed.
     entries: Mutex<Vec<Entry>>,
@@ -62,7 +62,7 @@ struct Entry {
     state_key: u128,
     state: State,
     /// Of a log, and of permits, the store shows only what tells of a take that fits beside this many units.
-    room: Option<u64>,
+    max_used: Option<u64>,
     /// The store's time of it.
     now: Time,
     /// When the store was asked, and when the answer came.
@@ -74,7 +74,7 @@ struct Entry {
 
 /// Hits that the store is asked about. When this is dropped, their states are forgotten, except those that have just been
 /// learnt: the question may have changed them, also if it failed.
-pub(crate) struct Question<'c, 'h, 'q> {
+pub(crate) struct RequestGuard<'c, 'h, 'q> {
     cache: &'c DenyCache,
     hits: &'h [Hit<'q>],
     sent_ns: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Question<'c, 'h, 'q> {
 }
 
 /// A state that an entry tells of, now.
-struct Known {
+struct KnownState {
     state_key: u128,
     state: State,
     /// The store's time, by the answer's way to here; and the latest that it may be.
@@ -96,21 +96,21 @@ struct Known {
 impl DenyCache {
     /// With at most this many entries, none of which is used for longer than `max_age`.
     pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
-        let places_a_set = entries.clamp(1, PLACES_A_SET);
+        let entries_per_set = entries.clamp(1, ENTRIES_PER_SET);
         DenyCache {
             start: Instant::now(),
             max_age_ns: nanos(max_age),
             has_one_clock,
-            sets: (0..entries / places_a_set).map(|_| Set::default()).collect(),
-            places_a_set,
+            sets: (0..entries / entries_per_set).map(|_| Set::default()).collect(),
+            entries_per_set,
             refuses_until_ns: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
         }
     }
 
     /// Requests that were answered.
-    pub(crate) fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
     }
 
     /// Whether it keeps anything.
@@ -122,13 +122,13 @@ impl DenyCache {
     ///
     /// Of each state that is known the kernel says what it would say of the request. Hits on the others pass, and are
     /// reported as not asked: nothing is known of their limits.
-    pub(crate) fn answer(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
+    pub(crate) fn refuse(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);
         if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
             return None;
         }
         let first_of_state = |i: &usize| hits[..*i].iter().all(|other| other.state_key() != hits[*i].state_key());
-        let known: SmallVec<[Known; 2]> =
+        let known: SmallVec<[KnownState; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
         // A cost that never fits is refused by its quota alone, which says so even if nothing is known of its state.
@@ -145,21 +145,21 @@ impl DenyCache {
         if !is_refused {
             return None;
         }
-        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.refusals.fetch_add(1, Ordering::Relaxed);
         Some(Verdict::of(hits, decisions, now).with_source(Source::DenyCache))
     }
 
     /// The state of one of `hits`.
-    fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<Known> {
+    fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<KnownState> {
         let state_key = hit.state_key();
         let set = self.set(state_key)?;
-        if set.generation.load(Ordering::Acquire) & KEEPS == 0 {
+        if set.generation.load(Ordering::Acquire) & HAS_ENTRIES == 0 {
             return None;
         }
         let entries = set.entries();
         let entry = entries.iter().find(|entry| entry.state_key == state_key)?;
         let age_ns = at_ns.saturating_sub(entry.sent_ns);
-        let tells = entry.room.is_none_or(|room| room_alone(hit, hits) == Some(room));
+        let tells = entry.max_used.is_none_or(|max_used| max_used_alone(hit, hits) == Some(max_used));
         if age_ns >= self.max_age_ns || !tells {
             return None;
         }
@@ -167,44 +167,45 @@ impl DenyCache {
         // It may have been shown as soon as the store was asked, and the clocks may differ by a thousandth.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
         let now = after(at_ns.saturating_sub(entry.answered_ns));
-        Some(Known { state_key, state: entry.state.clone(), now, latest })
+        Some(KnownState { state_key, state: entry.state.clone(), now, latest })
     }
 
     /// To be made before the store is asked, and held until it has answered.
-    pub(crate) fn question<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> Question<'c, 'h, 'q> {
-        let generation = |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !KEEPS);
+    pub(crate) fn guard<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> RequestGuard<'c, 'h, 'q> {
+        let generation =
+            |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !HAS_ENTRIES);
         let generations = hits.iter().filter_map(generation).collect();
-        Question { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
+        RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
     /// Locks nothing while the set keeps nothing. What is too old at that time goes too, so that a set does not keep
     /// for ever what is no longer asked about.
-    fn forget(&self, state_key: u128, at_ns: u64) {
+    fn remove(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set(state_key) else { return };
-        if set.generation.fetch_add(FORGOTTEN, Ordering::AcqRel) & KEEPS == 0 {
+        if set.generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
             return;
         }
         let mut entries = set.entries();
         let lasts = |entry: &Entry| at_ns.saturating_sub(entry.sent_ns) < self.max_age_ns;
         entries.retain(|entry| entry.state_key != state_key && lasts(entry));
         if entries.is_empty() {
-            set.generation.fetch_and(!KEEPS, Ordering::AcqRel);
+            set.generation.fetch_and(!HAS_ENTRIES, Ordering::AcqRel);
         }
     }
 
     /// Whether the entry is as true as before the store was asked; it is kept if there is a place.
-    fn keep(&self, entry: Entry, generation: u64) -> bool {
+    fn insert(&self, entry: Entry, generation: u64) -> bool {
         let Some(set) = self.set(entry.state_key) else { return false };
         let mut entries = set.entries();
         // In one step: whatever is forgotten after it waits for the lock, and whatever was before it is seen here. A bit
         // that stays beside no entry is cleared when something is forgotten next.
-        if set.generation.fetch_or(KEEPS, Ordering::AcqRel) & !KEEPS != generation {
+        if set.generation.fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
         self.refuses_until_ns.fetch_max(entry.refuses_until_ns, Ordering::Relaxed);
         let own = entries.iter().position(|other| other.state_key == entry.state_key);
-        if own.is_none() && entries.len() < self.places_a_set {
-            let missing = self.places_a_set - entries.len();
+        if own.is_none() && entries.len() < self.entries_per_set {
+            let missing = self.entries_per_set - entries.len();
             entries.reserve_exact(missing);
             entries.push(entry);
             return true;
@@ -237,7 +238,7 @@ impl Set {
     }
 }
 
-impl Known {
+impl KnownState {
     /// Decides the hits on this state, in a request that is refused. Whether they refuse it, also by the latest that it
     /// may be.
     fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
@@ -257,14 +258,14 @@ impl Known {
     }
 }
 
-impl Question<'_, '_, '_> {
+impl RequestGuard<'_, '_, '_> {
     /// Keeps the states that were `seen` as the request was refused.
-    pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<Seen>) {
-        for Seen { now, answered, states } in seen {
+    pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<ObservedStates>) {
+        for ObservedStates { now, answered, states } in seen {
             for (state_key, state) in states {
                 let answered_ns = self.cache.ns(answered);
                 let Some(entry) = self.entry(state_key, state, decisions, now, answered_ns) else { continue };
-                if self.generation(state_key).is_some_and(|generation| self.cache.keep(entry, generation)) {
+                if self.generation(state_key).is_some_and(|generation| self.cache.insert(entry, generation)) {
                     self.learnt.push(state_key);
                 }
             }
@@ -291,28 +292,28 @@ impl Question<'_, '_, '_> {
         // What else they do is not in the state that was shown, or shows again.
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
-        let room = match hit.quota.algorithm() {
+        let max_used = match hit.quota.algorithm() {
             // Permits are shown as one, which ends when the last one does.
             Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
-            Algorithm::Concurrency => Some(room_alone(hit, self.hits)?),
-            Algorithm::SlidingWindowLog => room_alone(hit, self.hits),
+            Algorithm::Concurrency => Some(max_used_alone(hit, self.hits)?),
+            Algorithm::SlidingWindowLog => max_used_alone(hit, self.hits),
             _ => None,
         };
         let refuses = waits().any(|wait| matches!(wait, Wait::After(1..)));
         let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
         let refuses_until_ns = self.sent_ns.saturating_add(lasts_ns.min(self.cache.max_age_ns));
         let fits = state.heap_bytes() <= STATE_BYTES_MAX;
-        let entry = Entry { state_key, state, room, now, sent_ns: self.sent_ns, answered_ns, refuses_until_ns };
+        let entry = Entry { state_key, state, max_used, now, sent_ns: self.sent_ns, answered_ns, refuses_until_ns };
         (is_free && fits).then_some(entry)
     }
 }
 
-impl Drop for Question<'_, '_, '_> {
+impl Drop for RequestGuard<'_, '_, '_> {
     fn drop(&mut self) {
         for hit in self.hits {
             let state_key = hit.state_key();
             if !self.learnt.contains(&state_key) {
-                self.cache.forget(state_key, self.sent_ns);
+                self.cache.remove(state_key, self.sent_ns);
             }
         }
     }
@@ -324,9 +325,9 @@ fn on_state<'h, 'q>(hits: &'h [Hit<'q>], state_key: u128) -> impl Iterator<Item 
 }
 
 /// The units beside which the hit fits, if no other is on its state.
-fn room_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
+fn max_used_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
     let cost = if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
-    (on_state(hits, hit.state_key()).count() == 1).then(|| room(hit, cost))
+    (on_state(hits, hit.state_key()).count() == 1).then(|| max_used(hit, cost))
 }
 
 /// Whether the hit does nothing in a request that is refused.

@@ -2,10 +2,10 @@
 
 use redis::{Cmd, cmd};
 
-use super::probe::{Patient, Questions, permitted};
-use crate::command::script::COMMANDS;
+use super::probe::{Probe, Samples, permitted};
+use crate::command::script::SCRIPT_COMMANDS;
 use crate::command::transaction::NATIVE_COMMANDS;
-use crate::error::{Failed, Failure};
+use crate::error::{Error, ErrorKind};
 use crate::settings::{FixedWindow, Settings};
 
 /// What the store asks the nodes of a cluster beside its requests: to be served during a migration, and who has which
@@ -41,11 +41,11 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
 
 /// The commands that the user may not use on keys of ours.
 pub(super) async fn forbidden(
-    server: &mut Patient,
-    asked: &Questions,
+    server: &mut Probe,
+    asked: &Samples,
     settings: &Settings,
     in_cluster: bool,
-) -> Result<Vec<&'static str>, Failed> {
+) -> Result<Vec<&'static str>, Error> {
     let mut forbidden = match settings.scripts {
         true => in_scripts(server, asked).await?,
         false => in_transaction(server, asked, &settings.commands()).await?,
@@ -67,10 +67,10 @@ pub(super) async fn forbidden(
 /// What is called outside of scripts: all is tried in a transaction that ends without effect, or finds nothing to do where
 /// MULTI is forbidden.
 async fn in_transaction(
-    server: &mut Patient,
-    asked: &Questions,
+    server: &mut Probe,
+    asked: &Samples,
     commands: &[&'static str],
-) -> Result<Vec<&'static str>, Failed> {
+) -> Result<Vec<&'static str>, Error> {
     // Without a beginning, that is its only mistake.
     let mut forbidden = if is_forbidden(server, &cmd("EXEC")).await? { vec!["EXEC"] } else { Vec::new() };
     if is_forbidden(server, &cmd("MULTI")).await? {
@@ -89,37 +89,37 @@ async fn in_transaction(
     }
     // With a mistake in it nothing is done, and an EXEC that is forbidden ends it as well.
     for call in ["GET", "EXEC"] {
-        let _ = server.ask(&cmd(call)).await;
+        let _ = server.query(&cmd(call)).await;
     }
     Ok(forbidden)
 }
 
 /// Whether the server keeps the user from it; another error comes after that. Of EXEC it says so in the words of one
 /// that aborts.
-async fn is_forbidden(server: &mut Patient, call: &Cmd) -> Result<bool, Failed> {
-    match server.ask(call).await {
-        Err(failed) if matches!(failed.class, Failure::Timeout | Failure::Disconnected) => Err(failed),
-        Err(failed) => Ok(failed.class == Failure::Noperm || failed.detail.contains("no permissions to run")),
+async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
+    match server.query(call).await {
+        Err(failed) if matches!(failed.kind, ErrorKind::Timeout | ErrorKind::Disconnected) => Err(failed),
+        Err(failed) => Ok(failed.kind == ErrorKind::NoPermission || failed.detail.contains("no permissions to run")),
         Ok(_) => Ok(false),
     }
 }
 
-async fn in_scripts(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+async fn in_scripts(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static str>, Error> {
     let key = server.scratch(asked);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
     let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
     // Who may not even call a script is told so in other words than one whose script may not do this.
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
-    let called = server.ask(&called).await;
-    if called.is_err_and(|failed| failed.class == Failure::Noperm && !failed.detail.contains("script")) {
+    let called = server.query(&called).await;
+    if called.is_err_and(|failed| failed.kind == ErrorKind::NoPermission && !failed.detail.contains("script")) {
         forbidden.push("EVALSHA");
     }
     let Some(sha) = sha.filter(|_| forbidden.is_empty()) else {
         forbidden.extend(by_itself(server, asked).await?);
         return Ok(forbidden);
     };
-    for command in COMMANDS {
+    for command in SCRIPT_COMMANDS {
         let Some(arguments) = arguments(command) else { continue };
         let mut call = cmd("EVALSHA");
         call.arg(&sha).arg(1).arg(key.as_bytes()).arg(command).arg(arguments);
@@ -131,11 +131,11 @@ async fn in_scripts(server: &mut Patient, asked: &Questions) -> Result<Vec<&'sta
 }
 
 /// Where no script may be called: each command by itself, so that it fails or finds nothing to do.
-async fn by_itself(server: &mut Patient, asked: &Questions) -> Result<Vec<&'static str>, Failed> {
+async fn by_itself(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static str>, Error> {
     let key = server.scratch(asked);
     let mut forbidden = Vec::new();
     let is_push = |command: &str| matches!(command, "LPUSH" | "RPUSH");
-    for command in COMMANDS.into_iter().filter(|command| !is_push(command)) {
+    for command in SCRIPT_COMMANDS.into_iter().filter(|command| !is_push(command)) {
         let mut call = cmd(command);
         if command != "TIME" {
             call.arg(key.as_bytes());
@@ -151,26 +151,26 @@ async fn by_itself(server: &mut Patient, asked: &Questions) -> Result<Vec<&'stat
         }
     }
     // A push does something, unless the key holds a text; otherwise that has to be removed.
-    let text = server.ask(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
-    for command in COMMANDS.into_iter().filter(|command| is_push(command)) {
+    let text = server.query(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
+    for command in SCRIPT_COMMANDS.into_iter().filter(|command| is_push(command)) {
         let is_tried = text || !forbidden.contains(&"DEL");
         if !is_tried || is_forbidden(server, cmd(command).arg(key.as_bytes()).arg("value")).await? {
             forbidden.push(command);
         }
     }
-    let _ = server.ask(cmd("DEL").arg(key.as_bytes())).await;
+    let _ = server.query(cmd("DEL").arg(key.as_bytes())).await;
     Ok(forbidden)
 }
 
 #[cfg(test)]
 mod tests {
     use super::arguments;
-    use crate::command::script::COMMANDS;
-    use crate::command::transaction::{NATIVE_COMMANDS, PLAIN_COMMANDS};
+    use crate::command::script::SCRIPT_COMMANDS;
+    use crate::command::transaction::{NATIVE_COMMANDS, TRANSACTION_COMMANDS};
 
     #[test]
     fn every_command_can_be_tried() {
-        for command in COMMANDS.into_iter().chain(PLAIN_COMMANDS).chain(NATIVE_COMMANDS) {
+        for command in SCRIPT_COMMANDS.into_iter().chain(TRANSACTION_COMMANDS).chain(NATIVE_COMMANDS) {
             assert!(arguments(command).is_some(), "{command}");
         }
     }

@@ -13,16 +13,16 @@ use std::time::Duration;
 use redis::{ConnectionAddr, cmd};
 use spillgate_core::{QuotaError, Time};
 
-use crate::connect::connector::Access;
-use crate::connect::endpoint::{Location, Target};
-use crate::connect::race::first_of;
+use crate::connect::connector::Connector;
+use crate::connect::endpoint::{Endpoint, Location};
+use crate::connect::race::first_success;
 use crate::connect::sentinel::Sentinels;
-use crate::connect::tls::Secure;
-use crate::connect::url::{Servers, Url, shown};
-use crate::error::{Failed, Failure};
+use crate::connect::tls::TlsClient;
+use crate::connect::url::{Servers, Url, address_text};
+use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-use probe::{Patient, permitted, within};
+use probe::{Probe, permitted, within};
 use shards::Shard;
 
 pub use acl::CLUSTER_COMMANDS;
@@ -45,7 +45,7 @@ pub struct SentinelReport {
     /// Its host and port.
     pub address: String,
     /// Where it says the primary is, or why it says nothing.
-    pub primary: Result<String, Failed>,
+    pub primary: Result<String, Error>,
 }
 
 /// One server. What the user may not ask is `None`.
@@ -56,14 +56,14 @@ pub struct ServerReport {
     /// What it says of itself.
     pub info: Option<Info>,
     /// Why it said nothing more.
-    pub failed: Option<Failed>,
-    /// Commands of [`COMMANDS`](crate::COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
-    /// [`PLAIN_COMMANDS`](crate::PLAIN_COMMANDS) without scripts; with native windows of
+    pub failed: Option<Error>,
+    /// Commands of [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
+    /// [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS) without scripts; with native windows of
     /// [`NATIVE_COMMANDS`](crate::NATIVE_COMMANDS) too, and on a cluster of [`CLUSTER_COMMANDS`]. Who may run no scripts,
     /// nor write nor remove anything, is taken for one who may not push either: that would leave a list.
     pub forbidden: Vec<&'static str>,
     /// Each script, and why it does not run; none without scripts, or if something is forbidden.
-    pub scripts: Vec<(&'static str, Option<Failed>)>,
+    pub scripts: Vec<(&'static str, Option<Error>)>,
     /// How far its clock is ahead of ours in nanoseconds, give or take half the way there and back.
     pub ahead_ns: Option<(i64, u64)>,
     /// How long [`CALLS`] calls took, one after the other, sorted; none if something is forbidden or does not run.
@@ -110,57 +110,58 @@ pub struct ClusterReport {
 ///
 /// # Errors
 /// The store cannot be reached, or the address is none.
-pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Failed> {
+pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Error> {
     let settings = &settings.within_bounds();
     let url = Url::parse(&settings.url)?;
-    let tls = if url.is_secure { Some(Secure::new(&settings.tls)?) } else { None };
-    let access = Arc::new(Access::new(url.user, tls, settings));
+    let tls = if url.is_secure { Some(TlsClient::new(&settings.tls)?) } else { None };
+    let connector = Arc::new(Connector::new(url.user, tls, settings));
     let location = match url.servers {
-        Servers::One(address) => Location::At(address),
-        Servers::Sentinels(sentinels, name) => Location::ToldBy(Sentinels::new(sentinels, name)),
+        Servers::One(address) => Location::Address(address),
+        Servers::Sentinels(sentinels, name) => Location::Sentinels(Sentinels::new(sentinels, name)),
         Servers::Cluster(seeds) => {
-            let open = seeds.iter().map(|seed| access.open(seed, &access.user));
-            let first = within(settings.connect_timeout, first_of(open.collect(), settings.connect_timeout)).await?;
-            return cluster(&access, Patient::new(first, settings.timeout), settings, now).await;
+            let open = seeds.iter().map(|seed| connector.open(seed, &connector.user));
+            let first =
+                within(settings.connect_timeout, first_success(open.collect(), settings.connect_timeout)).await?;
+            return cluster(&connector, Probe::new(first, settings.timeout), settings, now).await;
         }
     };
-    let target = Target { access, location };
-    let connected = within(settings.connect_timeout, target.reach()).await?;
-    let mut patient = Patient::new(connected, settings.timeout);
-    patient.is_let_in().await?;
-    let server = server(patient, settings, None, now).await;
-    let sentinels = match &target.location {
-        Location::ToldBy(sentinels) => sentinels.each(&target.access, settings.connect_timeout).await,
-        Location::At(_) => Vec::new(),
+    let endpoint = Endpoint { connector, location };
+    let connected = within(settings.connect_timeout, endpoint.reach()).await?;
+    let mut probe = Probe::new(connected, settings.timeout);
+    probe.check_login().await?;
+    let server = server(probe, settings, None, now).await;
+    let sentinels = match &endpoint.location {
+        Location::Sentinels(sentinels) => sentinels.each(&endpoint.connector, settings.connect_timeout).await,
+        Location::Address(_) => Vec::new(),
     };
-    let told = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Failed>)| SentinelReport {
-        address: shown(&address),
-        primary: primary.map(|primary| shown(&primary)),
+    let told = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Error>)| SentinelReport {
+        address: address_text(&address),
+        primary: primary.map(|primary| address_text(&primary)),
     };
     Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(told).collect() })
 }
 
 async fn cluster(
-    access: &Access,
-    mut first: Patient,
+    connector: &Connector,
+    mut first: Probe,
     settings: &Settings,
     now: &(dyn Fn() -> Time + Sync),
-) -> Result<Report, Failed> {
-    first.is_let_in().await?;
-    let told = first.ask(cmd("CLUSTER").arg("SLOTS")).await?;
+) -> Result<Report, Error> {
+    first.check_login().await?;
+    let told = first.query(cmd("CLUSTER").arg("SLOTS")).await?;
     let shards = shards::read(&told, first.address());
     let told = permitted(first.text(cmd("CLUSTER").arg("INFO")).await)?;
     let report = ClusterReport {
         state: told.and_then(|told| field(&told, "cluster_state")),
         slots: shards.iter().map(Shard::slots).sum(),
-        alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| shown(&shard.primary)).collect(),
+        alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| address_text(&shard.primary)).collect(),
     };
     let mut servers = Vec::new();
     for shard in &shards {
-        servers.push(match within(settings.connect_timeout, access.open(&shard.primary, &access.user)).await {
+        servers.push(match within(settings.connect_timeout, connector.open(&shard.primary, &connector.user)).await {
             Ok(connected) => {
-                let patient = Patient::new(connected, settings.timeout);
-                server(patient, settings, Some(shard), now).await
+                let probe = Probe::new(connected, settings.timeout);
+                server(probe, settings, Some(shard), now).await
             }
             Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
         });
@@ -170,32 +171,32 @@ async fn cluster(
 
 /// One server, of a cluster with what it has there.
 async fn server(
-    mut server: Patient,
+    mut server: Probe,
     settings: &Settings,
     shard: Option<&Shard>,
     now: &(dyn Fn() -> Time + Sync),
 ) -> ServerReport {
     let mut report = ServerReport::of(server.address());
     let looked = look(&mut server, settings, shard, now, &mut report).await;
-    server.forget().await;
+    server.clean_up().await;
     report.failed = looked.err();
     report
 }
 
 async fn look(
-    server: &mut Patient,
+    server: &mut Probe,
     settings: &Settings,
     shard: Option<&Shard>,
     now: &(dyn Fn() -> Time + Sync),
     report: &mut ServerReport,
-) -> Result<(), Failed> {
+) -> Result<(), Error> {
     report.info = permitted(server.text(&cmd("INFO")).await)?.map(|text| Info::read(&text));
     if report.info.as_ref().is_some_and(|info| info.is_sentinel) {
         return Ok(());
     }
-    let asked = probe::Questions::new().map_err(|error: QuotaError| Failed::new(Failure::Other, error.to_string()))?;
+    let asked = probe::Samples::new().map_err(|error: QuotaError| Error::new(ErrorKind::Other, error.to_string()))?;
     let key = asked.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
-    server.key = key.ok_or_else(|| Failed::new(Failure::Other, "the server has no slot"))?;
+    server.key = key.ok_or_else(|| Error::new(ErrorKind::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
     report.forbidden = acl::forbidden(server, &asked, settings, shard.is_some()).await?;
     // What lacks rights may stop in the middle, and leave what does not expire.
@@ -214,7 +215,7 @@ async fn look(
 impl ServerReport {
     fn of(address: &ConnectionAddr) -> ServerReport {
         ServerReport {
-            address: shown(address),
+            address: address_text(address),
             info: None,
             failed: None,
             forbidden: Vec::new(),

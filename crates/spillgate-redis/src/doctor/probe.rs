@@ -6,10 +6,10 @@ use redis::{Cmd, ConnectionAddr, Value, cmd, from_redis_value};
 use spillgate_core::{Anchor, Binding, Hit, Op, Quota, QuotaError, Time};
 use tokio::time::{Instant, timeout};
 
-use crate::command::key::Name;
-use crate::command::request::Request;
-use crate::connect::connector::Connected;
-use crate::error::{Failed, Failure};
+use crate::command::key::RedisKey;
+use crate::command::request::ScriptCall;
+use crate::connect::connector::OpenConnection;
+use crate::error::{Error, ErrorKind};
 use crate::node::send::command;
 use crate::settings::LogForm;
 
@@ -24,60 +24,60 @@ const KEYS_MAX: u128 = 1 << 18;
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
 
 /// A connection on which each answer has its time.
-pub(super) struct Patient {
-    connected: Connected,
+pub(super) struct Probe {
+    connected: OpenConnection,
     timeout: Duration,
     /// What the doctor counts under: in a slot of this server.
     pub(super) key: u128,
-    touched: Vec<Name>,
+    touched: Vec<RedisKey>,
     /// How the connection ended: it is not to be used any more.
-    lost: Option<Failed>,
+    lost: Option<Error>,
 }
 
-impl Patient {
-    pub(super) fn new(connected: Connected, timeout: Duration) -> Patient {
-        Patient { connected, timeout, key: OWN, touched: Vec::new(), lost: None }
+impl Probe {
+    pub(super) fn new(connected: OpenConnection, timeout: Duration) -> Probe {
+        Probe { connected, timeout, key: OWN, touched: Vec::new(), lost: None }
     }
 
     pub(super) fn address(&self) -> &ConnectionAddr {
         &self.connected.address
     }
 
-    pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, Failed> {
+    pub(super) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         if let Some(failed) = &self.lost {
             return Err(failed.clone());
         }
-        let asked = within(self.timeout, self.connected.ask(command)).await;
-        self.lost = asked.as_ref().err().filter(|failed| failed.class == Failure::Disconnected).cloned();
+        let asked = within(self.timeout, self.connected.query(command)).await;
+        self.lost = asked.as_ref().err().filter(|failed| failed.kind == ErrorKind::Disconnected).cloned();
         asked
     }
 
     /// Whether anybody is logged in, if somebody has to be.
-    pub(super) async fn is_let_in(&mut self) -> Result<(), Failed> {
-        match self.ask(&cmd("PING")).await {
-            Err(failed) if failed.class != Failure::Noperm || failed.detail.contains("NOAUTH") => Err(failed),
+    pub(super) async fn check_login(&mut self) -> Result<(), Error> {
+        match self.query(&cmd("PING")).await {
+            Err(failed) if failed.kind != ErrorKind::NoPermission || failed.detail.contains("NOAUTH") => Err(failed),
             _ => Ok(()),
         }
     }
 
-    pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Failed> {
-        let value = self.ask(command).await?;
-        from_redis_value(value).map_err(|error| Failed::new(Failure::Other, error.to_string()))
+    pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Error> {
+        let value = self.query(command).await?;
+        from_redis_value(value).map_err(|error| Error::new(ErrorKind::Other, error.to_string()))
     }
 
     /// A key that nothing is written to: the rights are tried on it.
-    pub(super) fn scratch(&self, asked: &Questions) -> Name {
-        Name::of(&Hit::new(self.key, &asked.scratch, Op::Peek, Binding::Enforce))
+    pub(super) fn scratch(&self, asked: &Samples) -> RedisKey {
+        RedisKey::of(&Hit::new(self.key, &asked.scratch, Op::Peek, Binding::Enforce))
     }
 
     /// How far its clock is ahead of ours, give or take; `None` if it may not be asked.
-    pub(super) async fn ahead_ns(&mut self, now: &(dyn Fn() -> Time + Sync)) -> Result<Option<(i64, u64)>, Failed> {
+    pub(super) async fn ahead_ns(&mut self, now: &(dyn Fn() -> Time + Sync)) -> Result<Option<(i64, u64)>, Error> {
         let mut best: Option<(i64, u64)> = None;
         for _ in 0..READINGS {
             let before_ns = now().as_nanos();
-            let Some(told) = permitted(self.ask(&cmd("TIME")).await)? else { return Ok(None) };
+            let Some(told) = permitted(self.query(&cmd("TIME")).await)? else { return Ok(None) };
             let after_ns = now().as_nanos();
-            let broken = |_| Failed::new(Failure::Other, "TIME told no time");
+            let broken = |_| Error::new(ErrorKind::Other, "TIME told no time");
             let (secs, micros): (u64, u64) = from_redis_value(told).map_err(broken)?;
             let half_ns = after_ns.saturating_sub(before_ns) / 2;
             let theirs_ns = i128::from(secs) * 1_000_000_000 + i128::from(micros) * 1000;
@@ -90,10 +90,10 @@ impl Patient {
     }
 
     /// Runs each script once.
-    pub(super) async fn scripts(&mut self, asked: &Questions) -> Vec<(&'static str, Option<Failed>)> {
+    pub(super) async fn scripts(&mut self, asked: &Samples) -> Vec<(&'static str, Option<Error>)> {
         let mut run = Vec::new();
         for (hits, log) in asked.requests(self.key) {
-            let Ok(request) = Request::with(None, &hits, log) else { continue };
+            let Ok(request) = ScriptCall::with(None, &hits, log) else { continue };
             let failed = self.run(&request).await.err();
             run.push((request.script().name, failed));
         }
@@ -101,23 +101,23 @@ impl Patient {
     }
 
     /// Runs the script of the request, which the server may not have yet.
-    async fn run(&mut self, request: &Request<'_, '_>) -> Result<(), Failed> {
+    async fn run(&mut self, request: &ScriptCall<'_, '_>) -> Result<(), Error> {
         self.touched.extend(request.keys());
-        self.ask(cmd("SCRIPT").arg("LOAD").arg(request.script().source)).await?;
-        self.ask(&command(request)).await.map(drop)
+        self.query(cmd("SCRIPT").arg("LOAD").arg(request.script().source)).await?;
+        self.query(&command(request)).await.map(drop)
     }
 
     /// How long calls take, one after the other; sorted. Of a script, or of a plain command where there are none.
-    pub(super) async fn calls(&mut self, asked: &Questions, scripts: bool) -> Result<Vec<Duration>, Failed> {
+    pub(super) async fn calls(&mut self, asked: &Samples, scripts: bool) -> Result<Vec<Duration>, Error> {
         let hits = asked.hits(self.key);
         let call = match scripts {
-            true => command(&Request::new(None, &hits[..1])?),
+            true => command(&ScriptCall::new(None, &hits[..1])?),
             false => cmd("GET").arg(self.scratch(asked).as_bytes()).clone(),
         };
         let mut times = Vec::with_capacity(CALLS);
         for _ in 0..CALLS {
             let begun = Instant::now();
-            self.ask(&call).await?;
+            self.query(&call).await?;
             times.push(begun.elapsed());
         }
         times.sort_unstable();
@@ -125,38 +125,38 @@ impl Patient {
     }
 
     /// Removes what the scripts counted; where it may not, that expires by itself in a minute or two.
-    pub(super) async fn forget(&mut self) {
+    pub(super) async fn clean_up(&mut self) {
         for name in std::mem::take(&mut self.touched) {
-            let _ = self.ask(cmd("DEL").arg(name.as_bytes())).await;
+            let _ = self.query(cmd("DEL").arg(name.as_bytes())).await;
         }
     }
 }
 
 /// The answer; `None` if the user may not ask.
-pub(super) fn permitted<T>(asked: Result<T, Failed>) -> Result<Option<T>, Failed> {
+pub(super) fn permitted<T>(asked: Result<T, Error>) -> Result<Option<T>, Error> {
     match asked {
-        Err(failed) if failed.class == Failure::Noperm => Ok(None),
+        Err(failed) if failed.kind == ErrorKind::NoPermission => Ok(None),
         asked => asked.map(Some),
     }
 }
 
 /// An answer in time.
-pub(super) async fn within<T>(time: Duration, asked: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-    let late = || Failed::new(Failure::Timeout, format!("no answer within {time:?}"));
+pub(super) async fn within<T>(time: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let late = || Error::new(ErrorKind::Timeout, format!("no answer within {time:?}"));
     timeout(time, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Limits of one minute, one for each of the short scripts.
-pub(super) struct Questions {
+pub(super) struct Samples {
     quotas: [Quota; 4],
     /// Of another name than all of them.
     scratch: Quota,
 }
 
-impl Questions {
-    pub(super) fn new() -> Result<Questions, QuotaError> {
+impl Samples {
+    pub(super) fn new() -> Result<Samples, QuotaError> {
         let (limit, minute) = (1000, Duration::from_secs(60));
-        Ok(Questions {
+        Ok(Samples {
             quotas: [
                 Quota::fixed_window(limit, minute).anchor(Anchor::FirstHit).build()?,
                 Quota::token_bucket(limit, minute).build()?,
@@ -185,7 +185,7 @@ impl Questions {
     /// A key of ours in one of the slots.
     pub(super) fn key_in(&self, has: impl Fn(u16) -> bool) -> Option<u128> {
         let mut keys = (0..KEYS_MAX).map(|number| number << Hit::SLOT_SHIFT | OWN);
-        keys.find(|key| has(Name::of(&self.hits(*key)[0]).slot()))
+        keys.find(|key| has(RedisKey::of(&self.hits(*key)[0]).slot()))
     }
 }
 
@@ -193,23 +193,23 @@ impl Questions {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::Questions;
-    use crate::command::request::Request;
+    use super::Samples;
+    use crate::command::request::ScriptCall;
     use crate::command::script::Script;
 
     #[test]
     fn every_script_is_run() {
-        let asked = Questions::new().expect("valid");
+        let asked = Samples::new().expect("valid");
         let requests = asked.requests(7);
         let run =
-            requests.iter().map(|(hits, log)| Request::with(None, hits, *log).expect("well formed").script().name);
+            requests.iter().map(|(hits, log)| ScriptCall::with(None, hits, *log).expect("well formed").script().name);
         let all: BTreeSet<_> = Script::ALL.iter().map(|script| script.name).collect();
         assert_eq!(run.collect::<BTreeSet<_>>(), all);
     }
 
     #[test]
     fn there_is_a_key_for_every_slot() {
-        let asked = Questions::new().expect("valid");
+        let asked = Samples::new().expect("valid");
         for slot in [0, 1, 8191, 16383] {
             assert!(asked.key_in(|other| other == slot).is_some(), "{slot}");
         }

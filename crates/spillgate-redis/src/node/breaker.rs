@@ -77,7 +77,7 @@ impl Breaker {
     }
 
     /// A request ended, and nobody knows more of the server: if it was the probe, the next one passes.
-    pub(crate) fn learnt_nothing(&self) {
+    pub(crate) fn inconclusive(&self) {
         let at = self.probe_at_ns.load(Ordering::Relaxed);
         if at & PROBING != 0 {
             let _ = self.probe_at_ns.compare_exchange(at, EARLIEST_NS, Ordering::AcqRel, Ordering::Relaxed);
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn a_probe_that_tells_nothing_is_followed_at_once() {
         let breaker = breaker();
-        breaker.learnt_nothing();
+        breaker.inconclusive();
         assert_eq!(breaker.circuit(), Circuit::Closed);
         breaker.open(1);
-        breaker.learnt_nothing();
+        breaker.inconclusive();
         assert!(!breaker.admits(2), "it was not the probe");
         for _ in 0..3 {
             assert!(breaker.admits(1 + PROBE_EVERY_NS));
             assert!(!breaker.admits(1 + PROBE_EVERY_NS), "one at a time");
-            breaker.learnt_nothing();
+            breaker.inconclusive();
             assert_eq!(breaker.circuit(), Circuit::Open);
         }
     }

@@ -12,11 +12,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::connect::connector::Connected;
-use crate::connect::endpoint::Target;
+use crate::connect::connector::OpenConnection;
+use crate::connect::endpoint::Endpoint;
 use crate::connection::Connection;
 use crate::deadline;
-use crate::error::{Failed, Failure};
+use crate::error::{Error, ErrorKind};
 use crate::node::breaker::{Breaker, Circuit};
 use crate::node::jitter::Jitter;
 use crate::settings::Settings;
@@ -27,7 +27,7 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection in use.
-pub(crate) struct Live {
+pub(crate) struct LiveConnection {
     pub(crate) connection: Connection,
     pub(crate) address: ConnectionAddr,
     /// Several states can be asked about in one call, as far as the server has said.
@@ -37,7 +37,7 @@ pub(crate) struct Live {
     given_up: Notify,
 }
 
-impl Live {
+impl LiveConnection {
     /// Has it tried. That a request had no answer proves nothing: its caller may have had no time.
     pub(crate) fn suspect(&self) {
         self.suspected.notify_one();
@@ -60,7 +60,7 @@ impl Live {
     async fn silence(&self, patience: Duration) {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
-            match timeout(patience, self.connection.ask(&redis::cmd("PING"))).await {
+            match timeout(patience, self.connection.send(&redis::cmd("PING"))).await {
                 Ok(Ok(_)) => {}
                 // That the user may not do it is an answer too.
                 Ok(Err(error)) if error.clone().into_server_errors().is_some() => {}
@@ -73,8 +73,8 @@ impl Live {
 
 /// A place for one connection, and the task that keeps it filled.
 #[derive(Default)]
-struct Link {
-    live: ArcSwapOption<Live>,
+struct PoolEntry {
+    live: ArcSwapOption<LiveConnection>,
     /// Requests of the thread whose first place this is.
     asked: AtomicUsize,
     is_kept: AtomicBool,
@@ -82,10 +82,10 @@ struct Link {
 }
 
 /// The links to one server: each thread has two, and may borrow the others.
-pub(crate) struct Links {
-    pub(crate) target: Target,
+pub(crate) struct Pool {
+    pub(crate) endpoint: Endpoint,
     pub(crate) breaker: Breaker,
-    links: Box<[Link]>,
+    links: Box<[PoolEntry]>,
     /// Wakes those who wait for a connection.
     filled: Notify,
     jitter: Jitter,
@@ -96,17 +96,17 @@ pub(crate) struct Links {
     /// When the clock of the breaker began.
     start: Instant,
     /// Why the server does not serve.
-    trouble: ArcSwapOption<Failed>,
+    trouble: ArcSwapOption<Error>,
     /// Where the server was found last: connections to another place end.
     found: watch::Sender<Option<ConnectionAddr>>,
 }
 
-impl Links {
-    pub(crate) fn new(target: Target, settings: &Settings) -> Links {
-        Links {
-            target,
+impl Pool {
+    pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Pool {
+        Pool {
+            endpoint,
             breaker: Breaker::new(settings.max_failures, settings.probe_every, Jitter::new()),
-            links: (0..settings.connections).map(|_| Link::default()).collect(),
+            links: (0..settings.connections).map(|_| PoolEntry::default()).collect(),
             filled: Notify::new(),
             jitter: Jitter::new(),
             usual_wait: settings.timeout - settings.timeout / 8,
@@ -124,7 +124,7 @@ impl Links {
     }
 
     /// The connection whose turn it is; any other while that is being made. Waits for one until the deadline.
-    pub(crate) async fn live(self: &Arc<Links>, deadline: Instant) -> Result<Arc<Live>, Failed> {
+    pub(crate) async fn live(self: &Arc<Pool>, deadline: Instant) -> Result<Arc<LiveConnection>, Error> {
         let own = self.turn();
         if let Some(live) = self.links[own].live.load_full() {
             return Ok(live);
@@ -137,11 +137,11 @@ impl Links {
             if let Some(live) = self.any_live() {
                 return Ok(live);
             }
-            if deadline::by(deadline, filled).await.is_none() {
+            if deadline::wait_until(deadline, filled).await.is_none() {
                 self.had_no_answer(begun);
                 // Nothing was asked, and that a user may not log in has a class of its own.
-                let why = self.trouble().filter(|trouble| !trouble.class.is_in_doubt());
-                let none = || Failed::new(Failure::Unasked, "no connection before the deadline");
+                let why = self.last_error().filter(|trouble| !trouble.kind.may_have_been_applied());
+                let none = || Error::new(ErrorKind::NotSent, "no connection before the deadline");
                 return Err(why.unwrap_or_else(none));
             }
         }
@@ -153,7 +153,7 @@ impl Links {
         (first + self.links[first].asked.fetch_add(1, Ordering::Relaxed) % 2) % self.links.len()
     }
 
-    fn any_live(&self) -> Option<Arc<Live>> {
+    fn any_live(&self) -> Option<Arc<LiveConnection>> {
         self.links.iter().find_map(|link| link.live.load_full())
     }
 
@@ -165,14 +165,14 @@ impl Links {
     pub(crate) fn had_no_answer(&self, since: Instant) {
         let now = Instant::now();
         if now.duration_since(since) < self.usual_wait {
-            return self.breaker.learnt_nothing();
+            return self.breaker.inconclusive();
         }
         self.tell_if(self.breaker.failed(self.at_ns(now)));
         if self.breaker.circuit() == Circuit::Closed {
             return;
         }
         if self.trouble.load().is_none() {
-            self.trouble.store(Some(Arc::new(Failed::new(Failure::Timeout, "no answer before the deadline"))));
+            self.trouble.store(Some(Arc::new(Error::new(ErrorKind::Timeout, "no answer before the deadline"))));
         }
         // An answer on another connection may have closed it meanwhile.
         if self.breaker.circuit() == Circuit::Closed {
@@ -181,7 +181,7 @@ impl Links {
     }
 
     /// By its own word the server serves nobody.
-    pub(crate) fn serves_nobody(&self, why: &Failed) {
+    pub(crate) fn is_down(&self, why: &Error) {
         self.trouble.store(Some(Arc::new(why.clone())));
         self.open();
     }
@@ -193,7 +193,7 @@ impl Links {
     /// Wakes whoever looks after the store.
     fn tell_if(&self, has_opened: bool) {
         if has_opened {
-            self.target.access.circuit_opened.notify_one();
+            self.endpoint.connector.circuit_opened.notify_one();
         }
     }
 
@@ -205,7 +205,7 @@ impl Links {
     }
 
     /// Waits for the connections that threads of this runtime will ask for; one is enough when the deadline comes.
-    pub(crate) async fn connected(self: &Arc<Links>, mut deadline: Instant) -> Result<(), Failed> {
+    pub(crate) async fn wait_connected(self: &Arc<Pool>, mut deadline: Instant) -> Result<(), Error> {
         while Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
             let filled = self.filled.notified();
             (0..self.links.len()).for_each(|place| self.keep(place));
@@ -222,18 +222,18 @@ impl Links {
 
     /// Has a task keep that connection, unless there is one: the first caller's runtime runs it, and if that ends, then
     /// that of the first caller after.
-    fn keep(self: &Arc<Links>, place: usize) {
+    fn keep(self: &Arc<Pool>, place: usize) {
         let link = &self.links[place];
         if link.is_kept.load(Ordering::Relaxed) || link.is_kept.swap(true, Ordering::AcqRel) {
             return;
         }
-        let kept = Kept { links: Arc::clone(self), place };
-        let task = Handle::current().spawn(kept.run());
+        let keeper = Keeper { links: Arc::clone(self), place };
+        let task = Handle::current().spawn(keeper.run());
         *link.keeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
     }
 
     /// Why the server does not serve, if so: the last attempt to connect failed, or the breaker is open.
-    pub(crate) fn trouble(&self) -> Option<Failed> {
+    pub(crate) fn last_error(&self) -> Option<Error> {
         self.trouble.load().as_deref().cloned()
     }
 
@@ -253,12 +253,12 @@ impl Links {
 }
 
 /// A link that is being kept; not any more, once this is dropped.
-struct Kept {
-    links: Arc<Links>,
+struct Keeper {
+    links: Arc<Pool>,
     place: usize,
 }
 
-impl Drop for Kept {
+impl Drop for Keeper {
     fn drop(&mut self) {
         self.link().live.store(None);
         self.link().is_kept.store(false, Ordering::Release);
@@ -267,8 +267,8 @@ impl Drop for Kept {
     }
 }
 
-impl Kept {
-    fn link(&self) -> &Link {
+impl Keeper {
+    fn link(&self) -> &PoolEntry {
         &self.links.links[self.place]
     }
 
@@ -276,8 +276,8 @@ impl Kept {
         let links = &self.links;
         let mut pause = FIRST_PAUSE;
         loop {
-            let connected = timeout(links.connect_timeout, links.target.connect()).await;
-            let late = || Failed::new(Failure::Timeout, "not connected in time");
+            let connected = timeout(links.connect_timeout, links.endpoint.connect()).await;
+            let late = || Error::new(ErrorKind::Timeout, "not connected in time");
             match connected.unwrap_or_else(|_| Err(late())) {
                 Ok(connected) => {
                     let since = Instant::now();
@@ -302,11 +302,11 @@ impl Kept {
     }
 
     /// Lends the connection until it ends, or is no good any more.
-    async fn use_up(&self, Connected { connection, driver, address }: Connected) {
+    async fn use_up(&self, OpenConnection { connection, driver, address }: OpenConnection) {
         let links = &self.links;
-        let has_all_slots = AtomicBool::new(links.target.access.has_all_slots);
+        let has_all_slots = AtomicBool::new(links.endpoint.connector.has_all_slots);
         let (suspected, given_up) = (Notify::new(), Notify::new());
-        let live = Arc::new(Live { connection, address, has_all_slots, suspected, given_up });
+        let live = Arc::new(LiveConnection { connection, address, has_all_slots, suspected, given_up });
         links.found.send_replace(Some(live.address.clone()));
         let mut found = links.found.subscribe();
         self.link().live.store(Some(Arc::clone(&live)));

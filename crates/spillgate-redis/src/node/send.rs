@@ -1,13 +1,13 @@
 //! Sends one command to a node, and reads what it replies.
 
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 
-use crate::command::Call;
-use crate::command::request::Request;
+use crate::command::Command;
+use crate::command::request::ScriptCall;
 use crate::command::script::Script;
-use crate::command::transaction::{Plain, numbers};
-use crate::error::{Failed, Failure};
-use crate::node::pool::Live;
+use crate::command::transaction::{Transaction, numbers};
+use crate::error::{Error, ErrorKind};
+use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
 
 /// How often a request gives the server its script before it fails: somebody may flush them all the time.
@@ -17,25 +17,25 @@ const LOADS_MAX: usize = 3;
 const COMMAND_BYTES: usize = 256;
 
 /// What a server answers to a request.
-pub(crate) enum Reply {
+pub(crate) enum NodeReply {
     /// What the script returned.
     Bytes(Vec<u8>),
     /// Nothing was done: the states are elsewhere.
     Elsewhere(Redirection),
 }
 
-pub(crate) async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) -> Result<Reply, Failed> {
+pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
     let told = match call {
-        Call::Script(request) => scripted(live, request, asking).await,
-        Call::Plain(plain) => plainly(live, plain, asking).await,
+        Command::Script(request) => scripted(live, request, asking).await,
+        Command::Transaction(transaction) => plainly(live, transaction, asking).await,
     };
     match told {
-        Ok(Some(bytes)) => Ok(Reply::Bytes(bytes)),
-        Ok(None) => Err(Failed::new(Failure::Garbled, "no answer to what was asked")),
+        Ok(Some(bytes)) => Ok(NodeReply::Bytes(bytes)),
+        Ok(None) => Err(Error::new(ErrorKind::Garbled, "no answer to what was asked")),
         Err(error) => match redirection(&error, &live.address) {
-            Some(redirection) => Ok(Reply::Elsewhere(redirection)),
-            None if matches!(call, Call::Plain(_)) && is_done_in_part(&error, asking) => {
-                Err(Failed { class: Failure::Garbled, ..error.into() })
+            Some(redirection) => Ok(NodeReply::Elsewhere(redirection)),
+            None if matches!(call, Command::Transaction(_)) && is_done_in_part(&error, asking) => {
+                Err(Error { kind: ErrorKind::Garbled, ..error.into() })
             }
             None => Err(error.into()),
         },
@@ -43,10 +43,10 @@ pub(crate) async fn reply(live: &Live, call: &Call<'_, '_, '_>, asking: bool) ->
 }
 
 /// What the script returns; `None` if it is none of ours.
-async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+async fn scripted(live: &LiveConnection, request: &ScriptCall<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
     let together = request.take().filter(|_| live.has_all_slots());
     let mut reply = match together {
-        Some(take) => live.connection.take(&take).await,
+        Some(take) => live.connection.send_take(&take).await,
         None => alone(live, &command(request), asking).await,
     };
     // Nothing was done: who answers there stands for the nodes of a cluster.
@@ -64,27 +64,31 @@ async fn scripted(live: &Live, request: &Request<'_, '_>, asking: bool) -> Redis
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
-async fn alone(live: &Live, command: &Cmd, asking: bool) -> RedisResult<Value> {
+async fn alone(live: &LiveConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if !asking {
-        return live.connection.ask(command).await;
+        return live.connection.send(command).await;
     }
     commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
 }
 
 fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
-    reply.as_ref().is_err_and(|error| error.kind() == ErrorKind::Server(kind))
+    reply.as_ref().is_err_and(|error| error.kind() == RedisErrorKind::Server(kind))
 }
 
 /// The numbers that the transaction answers with, none if the server has not INCREX; `None` if there are others.
-async fn plainly(live: &Live, plain: &Plain<'_, '_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
+async fn plainly(
+    live: &LiveConnection,
+    transaction: &Transaction<'_, '_, '_>,
+    asking: bool,
+) -> RedisResult<Option<Vec<u8>>> {
     let mut all = Pipeline::new();
     if asking {
         all.cmd("ASKING").ignore();
     }
-    plain.write(&mut all);
+    transaction.write(&mut all);
     match all.query_async(&mut live.connection.clone()).await {
         Ok((reply,)) => Ok(numbers(&reply)),
-        Err(error) if plain.by_increx && lacks_increx(&error) => Ok(Some(Vec::new())),
+        Err(error) if transaction.by_increx && lacks_increx(&error) => Ok(Some(Vec::new())),
         Err(error) => Err(error),
     }
 }
@@ -127,7 +131,7 @@ fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
     all
 }
 
-pub(crate) fn command(request: &Request<'_, '_>) -> Cmd {
+pub(crate) fn command(request: &ScriptCall<'_, '_>) -> Cmd {
     let mut command = Cmd::with_capacity(3 + request.keys().len() + 3, COMMAND_BYTES);
     command.arg("EVALSHA").arg(request.script().sha()).arg(request.keys().len());
     for key in request.keys() {

@@ -114,7 +114,7 @@ fn take(url: &str) {
     let patience = Duration::from_secs(30);
     let settings = Settings { timeout: patience, connect_timeout: patience, ..Settings::new(url) };
     let (runtime, store) = (Runtime::new().expect("a runtime"), RedisStore::new(&settings).expect("an address"));
-    runtime.block_on(store.connected()).expect("the server is up");
+    runtime.block_on(store.wait_connected()).expect("the server is up");
     for (key, quota) in (1..).zip(quotas()) {
         println!("{READY}");
         std::io::stdin().read_line(&mut String::new()).expect("the other process waits");

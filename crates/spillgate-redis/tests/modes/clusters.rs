@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, StoreError};
-use spillgate_redis::{Failure, FixedWindow, LogForm, Name, RedisStore, Settings};
+use spillgate_redis::{ErrorKind, FixedWindow, LogForm, RedisKey, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, key_on, slot, text};
@@ -110,10 +110,12 @@ async fn a_request_in_several_slots_is_decided_by_each() {
         // With scripts what the other slot took is given back.
         let last = if scripts { 7 } else { 6 };
         assert_eq!(told, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
-        assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
+        assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
     }
     let names: Vec<String> = redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("names");
-    let zset =
-        Name::with(&Hit::new(key_on(&cluster.nodes[0], 0, &many, 1), &log, Op::Peek, Binding::Enforce), LogForm::Zset);
+    let zset = RedisKey::with(
+        &Hit::new(key_on(&cluster.nodes[0], 0, &many, 1), &log, Op::Peek, Binding::Enforce),
+        LogForm::Zset,
+    );
     assert!(names.contains(&zset.to_string()), "{names:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Op, OpKind, Quota, Store};
-use spillgate_redis::{COMMANDS, Failure, FixedWindow, RedisStore, Settings};
+use spillgate_redis::{ErrorKind, FixedWindow, RedisStore, SCRIPT_COMMANDS, Settings};
 
 use crate::support::RedisServer;
 use crate::{ask, settings};
@@ -28,7 +28,7 @@ async fn a_server_without_the_command_is_asked_as_if_nothing_had_been_said() {
         for (key, left) in [(key, 0), (key + 10, 5)] {
             assert_eq!(ask(&looks, key, &quota, Op::Peek).await.1.remaining, left, "by one that has not taken");
         }
-        assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
+        assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
     }
 }
 
@@ -37,7 +37,7 @@ async fn without_the_command_nobody_needs_the_right_to_the_others() {
     let server = RedisServer::start();
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "reset", "on", ">secret", "~sg:*", "+evalsha", "+script|load"]);
-    user.arg(COMMANDS.map(|command| format!("+{}", command.to_lowercase())).to_vec());
+    user.arg(SCRIPT_COMMANDS.map(|command| format!("+{}", command.to_lowercase())).to_vec());
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
     let settings = Settings { url, fixed_window: FixedWindow::Native, ..settings(&server) };
@@ -48,5 +48,5 @@ async fn without_the_command_nobody_needs_the_right_to_the_others() {
         assert_eq!((verdict.allowed, decision.remaining), (true, left), "MULTI is refused, and INCREX not known");
     }
     assert!(!ask(&store, 1, &quota, Op::take(1)).await.0.allowed);
-    assert!(Failure::ALL.iter().all(|class| store.failures(*class) == 0));
+    assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
 }

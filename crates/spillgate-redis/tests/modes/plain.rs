@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spillgate::{Fallback, MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Wait};
-use spillgate_redis::{Failure, FixedWindow, PLAIN_COMMANDS, RedisStore, Settings};
+use spillgate_redis::{ErrorKind, FixedWindow, RedisStore, Settings, TRANSACTION_COMMANDS};
 use tokio::time::{Instant, sleep};
 
 use crate::server::free_port;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn store(server: &RedisServer) -> RedisStore {
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"]);
-    for command in PLAIN_COMMANDS {
+    for command in TRANSACTION_COMMANDS {
         user.arg(format!("+{}", command.to_lowercase()));
     }
     server.connect().ask_one(user);
@@ -39,7 +39,7 @@ fn epoch(limit: u64, window: Duration) -> Quota {
 async fn takes_and_looks_count_down_to_nothing() {
     let server = RedisServer::start();
     let store = store(&server);
-    store.connected().await.expect("no scripts are loaded");
+    store.wait_connected().await.expect("no scripts are loaded");
     for (key, quota) in (1u128..).zip([first_hit(5, DAY), epoch(5, DAY * 365)]) {
         let (_, look) = ask(&store, key, &quota, Op::Peek).await;
         assert_eq!((look.remaining, look.reset_after_ns), (5, 0));
@@ -219,6 +219,6 @@ async fn what_cannot_be_served_is_said_at_load_and_refused_when_asked() {
     for (quota, op) in [(&quotas[0], Op::take(1)), (&quotas[1], Op::Peek), (&quotas[2], Op::Reset)] {
         let hits = [Hit::new(1, quota, op, Binding::Enforce)];
         let failed = store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await;
-        assert_eq!(failed.map_err(|failed| failed.class), Err(Failure::Malformed), "{op:?} on {quota:?}");
+        assert_eq!(failed.map_err(|failed| failed.kind), Err(ErrorKind::Malformed), "{op:?} on {quota:?}");
     }
 }

@@ -2,15 +2,15 @@
 
 use spillgate_core::conformance::{TRACES, run};
 use spillgate_core::{Decision, Hit, Time, Verdict};
-use spillgate_redis::{Answer, LogForm, Request};
+use spillgate_redis::{Decoded, LogForm, ScriptCall};
 
 use crate::support::{Client, RedisServer, bytes, call};
 
 fn decide(client: &mut Client, log: LogForm, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
-    let mut request = Request::with(Some(now), hits, log).expect("well formed");
+    let mut request = ScriptCall::with(Some(now), hits, log).expect("well formed");
     loop {
         let reply = client.ask_one(call(&request));
-        if let Answer::Verdict(verdict) = request.answer(bytes(&reply), decisions).expect("scripts answer") {
+        if let Decoded::Verdict(verdict) = request.decode(bytes(&reply), decisions).expect("scripts answer") {
             return verdict;
         }
     }

@@ -6,7 +6,7 @@ use redis::Value;
 use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, QuotaBuilder, Time, Verdict,
 };
-use spillgate_redis::{Answer, LogForm, Name, Request, state};
+use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 
 use crate::support::{Client, RedisServer, bytes, call};
 
@@ -25,10 +25,10 @@ fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
 
 fn ask_with(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>], log: LogForm) -> Verdict {
     let mut decisions = vec![Decision::default(); hits.len()];
-    let mut request = Request::with(now, hits, log).expect("well formed");
+    let mut request = ScriptCall::with(now, hits, log).expect("well formed");
     loop {
         let reply = client.ask_one(call(&request));
-        if let Answer::Verdict(verdict) = request.answer(bytes(&reply), &mut decisions).expect("scripts answer") {
+        if let Decoded::Verdict(verdict) = request.decode(bytes(&reply), &mut decisions).expect("scripts answer") {
             return verdict;
         }
     }
@@ -50,7 +50,7 @@ fn about_with(command: &[&str], hit: &Hit<'_>, log: LogForm) -> redis::Cmd {
     for word in &command[1..] {
         cmd.arg(*word);
     }
-    cmd.arg(Name::with(hit, log).as_bytes());
+    cmd.arg(RedisKey::with(hit, log).as_bytes());
     cmd
 }
 
@@ -77,7 +77,8 @@ fn a_small_state_takes_20_bytes_and_a_key_180_all_in() {
                 )]
             })
             .collect();
-        let requests: Vec<Request<'_, '_>> = hits.iter().map(|hit| Request::new(None, hit).expect("fine")).collect();
+        let requests: Vec<ScriptCall<'_, '_>> =
+            hits.iter().map(|hit| ScriptCall::new(None, hit).expect("fine")).collect();
         client.ask(requests.iter().map(call));
         let sizes = client.ask(hits.iter().map(|[hit]| about(&["MEMORY", "USAGE"], hit)));
         let used: u64 = sizes.iter().map(integer).sum();
@@ -98,8 +99,8 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
     // 30 ms apart: the last thousand find the first thousand gone.
     let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
-    let requests: Vec<Request<'_, '_>> =
-        times.clone().map(|now| Request::new(Some(now), &hits).expect("fine")).collect();
+    let requests: Vec<ScriptCall<'_, '_>> =
+        times.clone().map(|now| ScriptCall::new(Some(now), &hits).expect("fine")).collect();
     let asked = requests.iter().flat_map(|request| {
         let usage = about(&["MEMORY", "USAGE"], &hits[0]).arg("SAMPLES").arg(0).clone();
         [call(request), about(&["LLEN"], &hits[0]), usage]
@@ -188,7 +189,7 @@ fn a_key_lives_until_its_state_ends_rounded_up_to_a_millisecond() {
         for op in ops {
             ask(&mut client, None, &hit(op));
             let found = client.ask([about(&["GET"], &hit(op)[0]), about(&["PEXPIRETIME"], &hit(op)[0])]);
-            let state = state(bytes(&found[0]), quota).expect("a state");
+            let state = decode_state(bytes(&found[0]), quota).expect("a state");
             let ends_ms = state.expires_at(quota).div_ceil(1_000_000);
             assert!(ends_ms > 0, "{quota:?} after {op:?} is no state");
             assert_eq!(integer(&found[1]), ends_ms, "{quota:?} after {op:?}");
@@ -255,7 +256,7 @@ fn the_server_tells_the_time() {
 fn names_tell_states_apart_and_share_their_slot() {
     let quotas = lives();
     let hit = |key, quota| Hit::new(key, quota, Op::take(1), Binding::Enforce);
-    let of = |key: u128, quota| Name::of(&hit(key, quota)).to_string();
+    let of = |key: u128, quota| RedisKey::of(&hit(key, quota)).to_string();
     let (a, b) = (of(1 << 127 | 5, &quotas[0]), of(1 << 127 | 5, &quotas[8]));
     assert_eq!((a.len(), &a[..11]), (29, &b[..11]), "{a} {b}");
     assert!(a.starts_with("sg:{") && &a[9..11] == "}:" && a != b, "{a} {b}");
@@ -269,7 +270,7 @@ fn names_tell_states_apart_and_share_their_slot() {
 fn a_log_of_the_other_form_has_another_name() {
     for quota in &lives() {
         let hit = Hit::new(9, quota, Op::take(1), Binding::Enforce);
-        let names = [LogForm::Packed, LogForm::Zset].map(|log| Name::with(&hit, log));
+        let names = [LogForm::Packed, LogForm::Zset].map(|log| RedisKey::with(&hit, log));
         let is_log = quota.algorithm() == Algorithm::SlidingWindowLog;
         assert_eq!(names[0] != names[1], is_log, "{names:?}");
     }

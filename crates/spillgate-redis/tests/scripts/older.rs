@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, State, Time, decide};
-use spillgate_redis::{Answer, LogForm, Name, Request, state};
+use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 
 use crate::support::{Client, RedisServer, bytes, call};
 
@@ -31,10 +31,10 @@ fn at(ms: u64) -> Time {
 
 fn ask(client: &mut Client, now: Time, hit: Hit<'_>, log: LogForm) -> Decision {
     let (hits, mut decisions) = ([hit], [Decision::default()]);
-    let mut request = Request::with(Some(now), &hits, log).expect("well formed");
+    let mut request = ScriptCall::with(Some(now), &hits, log).expect("well formed");
     loop {
         let reply = client.ask_one(call(&request));
-        if let Answer::Verdict(_) = request.answer(bytes(&reply), &mut decisions).expect("scripts answer") {
+        if let Decoded::Verdict(_) = request.decode(bytes(&reply), &mut decisions).expect("scripts answer") {
             return decisions[0];
         }
     }
@@ -42,15 +42,15 @@ fn ask(client: &mut Client, now: Time, hit: Hit<'_>, log: LogForm) -> Decision {
 
 fn stored(client: &mut Client, hit: &Hit<'_>) -> Vec<u8> {
     let mut get = redis::cmd("GET");
-    bytes(&client.ask_one(get.arg(Name::with(hit, LogForm::Packed).as_bytes()).clone())).to_vec()
+    bytes(&client.ask_one(get.arg(RedisKey::with(hit, LogForm::Packed).as_bytes()).clone())).to_vec()
 }
 
 /// Asks kernel and Redis the same from this state on.
 fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
-    let mut kernel = state(written, quota).expect("a state");
+    let mut kernel = decode_state(written, quota).expect("a state");
     let mut set = redis::cmd("SET");
-    client.ask_one(set.arg(Name::with(&hit(Op::Peek), LogForm::Packed).as_bytes()).arg(written).clone());
+    client.ask_one(set.arg(RedisKey::with(&hit(Op::Peek), LogForm::Packed).as_bytes()).arg(written).clone());
     let asked = [Op::Peek, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Peek];
     for (i, op) in (0..).zip(asked.into_iter().cycle().take(24)) {
         let now = at(i * 70);
@@ -58,7 +58,11 @@ fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
         decide(std::slice::from_mut(&mut kernel), &[0], &[hit(op)], now, &mut decisions);
         assert_eq!(ask(client, now, hit(op), LogForm::Packed), decisions[0], "{op:?}, step {i}, of {written:?}");
         let value = stored(client, &hit(op));
-        assert_eq!(words(&state(&value, quota).expect("a state")), words(&kernel), "{op:?}, step {i}, of {written:?}");
+        assert_eq!(
+            words(&decode_state(&value, quota).expect("a state")),
+            words(&kernel),
+            "{op:?}, step {i}, of {written:?}"
+        );
         if i == 0 {
             assert_eq!(value, written, "a look writes nothing");
         }
@@ -109,7 +113,7 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
     let log = build(Quota::sliding_window_log(5, SECOND).penalty(SECOND));
     let places = build(Quota::concurrency(5).penalty(SECOND));
     let hit = |quota| Hit::new(7, quota, Op::take(1), Binding::Enforce);
-    let name = |quota, log| Name::with(&hit(quota), log);
+    let name = |quota, log| RedisKey::with(&hit(quota), log);
     let (packed, sorted, hash) =
         (name(&log, LogForm::Packed), name(&log, LogForm::Zset), name(&places, LogForm::Packed));
     let until = format!("until {NOW_S:010}.300000000");
@@ -184,7 +188,11 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
                 let answer = ask(&mut client, at(ms), hit(op), LogForm::Packed);
                 assert_eq!(answer, decisions[0], "{segments} segments, limit {limit}, at {ms} ms: {op:?}");
                 let value = stored(&mut client, &hit(op));
-                assert_eq!(words(&state(&value, &quota).expect("a state")), words(&kernel), "{segments} segments");
+                assert_eq!(
+                    words(&decode_state(&value, &quota).expect("a state")),
+                    words(&kernel),
+                    "{segments} segments"
+                );
             }
             client.ask_one(redis::cmd("FLUSHALL"));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, Time};
-use spillgate_redis::{Answer, Request};
+use spillgate_redis::{Decoded, ScriptCall};
 
 use crate::support::{Random, RedisServer, bytes, call};
 
@@ -39,7 +39,7 @@ fn no_reply_makes_a_request_panic() {
                 Hit::new(key.into(), random.pick(&quotas), op, Binding::Enforce)
             })
             .collect();
-        let mut request = Request::new(None, &hits).expect("well formed");
+        let mut request = ScriptCall::new(None, &hits).expect("well formed");
         // Mostly as long as replies are, and often of small numbers.
         let length = *random.pick(&[0, 8, 9, 10, 14, 25, 27, 30, 31, 36, 40, 45, 60, 90]);
         let most = *random.pick(&[2, 256]);
@@ -49,9 +49,9 @@ fn no_reply_makes_a_request_panic() {
             reply[9..14].copy_from_slice(&[1, 0, 0, 0, length as u8 - 14]);
         }
         let mut decisions = vec![Decision::default(); hits.len()];
-        match request.answer(&reply, &mut decisions) {
-            Ok(Answer::Verdict(_)) => decided += 1,
-            Ok(Answer::AskAgain) => again += 1,
+        match request.decode(&reply, &mut decisions) {
+            Ok(Decoded::Verdict(_)) => decided += 1,
+            Ok(Decoded::CallAgain) => again += 1,
             Err(StoreError::Unavailable(_)) => refused += 1,
             Err(other) => panic!("{other}"),
         }
@@ -68,11 +68,11 @@ fn a_request_that_comes_after_its_latest_time_does_nothing() {
     for (key, quota) in (1u128..).zip(&quotas()) {
         let hits = [Hit::new(key, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)];
         let mut ask = |latest: u64| {
-            let mut request = Request::new(Some(now), &hits).expect("well formed");
-            request.until(Time::from_nanos(latest));
+            let mut request = ScriptCall::new(Some(now), &hits).expect("well formed");
+            request.not_after(Time::from_nanos(latest));
             let reply = client.ask_one(call(&request));
             let mut decisions = [Decision::default()];
-            request.answer(bytes(&reply), &mut decisions).map(|_| decisions[0].remaining)
+            request.decode(bytes(&reply), &mut decisions).map(|_| decisions[0].remaining)
         };
         let first = ask(now.as_nanos()).expect("in time");
         for late_ns in [1, 1_000_000_000] {
@@ -86,7 +86,7 @@ fn a_request_that_comes_after_its_latest_time_does_nothing() {
 #[test]
 fn what_scripts_cannot_serve_is_malformed() {
     let quota = |window| Quota::fixed_window(5, window).build().expect("valid");
-    let of = |quota: &Quota| Request::new(None, &[Hit::new(1, quota, Op::Peek, Binding::Enforce)]).map(|_| ());
+    let of = |quota: &Quota| ScriptCall::new(None, &[Hit::new(1, quota, Op::Peek, Binding::Enforce)]).map(|_| ());
     let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
     assert_eq!(of(&quota(Duration::from_micros(7))), Ok(()));
     assert_eq!(of(&quota(years(71))), Ok(()));
@@ -95,5 +95,5 @@ fn what_scripts_cannot_serve_is_malformed() {
     assert_eq!(of(&quota(years(72))), wrong);
     let plain = quota(years(1));
     let many = vec![Hit::new(1, &plain, Op::Peek, Binding::Enforce); 257];
-    assert!(matches!(Request::new(None, &many), Err(StoreError::Malformed("too many hits"))));
+    assert!(matches!(ScriptCall::new(None, &many), Err(StoreError::Malformed("too many hits"))));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time, Wait};
-use spillgate_redis::{Answer, COMMANDS, LogForm, RedisStore, Request, Script, Settings};
+use spillgate_redis::{Decoded, LogForm, RedisStore, SCRIPT_COMMANDS, Script, ScriptCall, Settings};
 
 use crate::support::{Client, RedisServer, bytes, call};
 
@@ -69,7 +69,7 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     let server = RedisServer::start();
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
-    for command in COMMANDS {
+    for command in SCRIPT_COMMANDS {
         user.arg(format!("+{}", command.to_lowercase()));
     }
     server.connect().ask_one(user);
@@ -78,8 +78,8 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     let sets = Settings { log: LogForm::Zset, ..lists.clone() };
     let stores = [RedisStore::new(&lists), RedisStore::new(&sets)];
     let [lists, sets] = stores.map(|store| store.expect("an address"));
-    lists.connected().await.expect("allowed");
-    sets.connected().await.expect("allowed");
+    lists.wait_connected().await.expect("allowed");
+    sets.wait_connected().await.expect("allowed");
     for (store, quota) in [&lists, &sets].into_iter().flat_map(|store| quotas().into_iter().map(move |q| (store, q))) {
         let mut receipt = None;
         for turn in 0..4 {
@@ -102,14 +102,14 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
 
 #[test]
 fn the_commands_are_those_of_the_scripts() {
-    for command in COMMANDS {
+    for command in SCRIPT_COMMANDS {
         let called = format!("'{command}'");
         assert!(Script::ALL.iter().any(|script| script.source.contains(&called)), "no script calls {command}");
     }
     let calls = Script::ALL.iter().flat_map(|script| script.source.split("redis.call('").skip(1));
     let called: BTreeSet<&str> = calls.filter_map(|rest| rest.split('\'').next()).collect();
     assert!(called.len() > 10, "{called:?}");
-    assert!(called.iter().all(|command| COMMANDS.contains(command)), "{called:?}");
+    assert!(called.iter().all(|command| SCRIPT_COMMANDS.contains(command)), "{called:?}");
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_key_of_another_type_is_an_error() {
     let store = RedisStore::connect(&format!("redis://127.0.0.1:{}/", server.port())).await.expect("up");
     let quota = Quota::per_day(10).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
-    let name = spillgate_redis::Name::of(&hits[0]);
+    let name = spillgate_redis::RedisKey::of(&hits[0]);
     server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
     let answer = store.within(PATIENCE).decide(None, &hits, &mut [Decision::default()]).await;
     assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("WRONGTYPE")), "{answer:?}");
@@ -140,14 +140,14 @@ async fn a_key_of_another_type_is_an_error() {
 
 /// What is answered to these hits: by how many calls, whether it is allowed, and the longest wait.
 fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait) {
-    let mut request = Request::new(Some(now), hits).expect("well formed");
+    let mut request = ScriptCall::new(Some(now), hits).expect("well formed");
     let (mut calls, mut decisions) = (0, vec![Decision::default(); hits.len()]);
     loop {
         calls += 1;
         let reply = client.ask_one(call(&request));
-        match request.answer(bytes(&reply), &mut decisions).expect("a reply") {
-            Answer::Verdict(verdict) => return (calls, verdict.allowed, verdict.retry_after),
-            Answer::AskAgain => {}
+        match request.decode(bytes(&reply), &mut decisions).expect("a reply") {
+            Decoded::Verdict(verdict) => return (calls, verdict.allowed, verdict.retry_after),
+            Decoded::CallAgain => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use redis::Value;
-use spillgate_redis::{Request, Script};
+use spillgate_redis::{Script, ScriptCall};
 
 use crate::port::free_port;
 
@@ -58,7 +58,7 @@ impl Drop for RedisServer {
 pub(crate) struct Client(redis::Connection);
 
 /// A request's command.
-pub(crate) fn call(request: &Request<'_, '_>) -> redis::Cmd {
+pub(crate) fn call(request: &ScriptCall<'_, '_>) -> redis::Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(request.script().sha()).arg(request.keys().len());
     for key in request.keys() {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::server::free_port;
 use spillgate::{Limiter, ManualClock};
-use spillgate_redis::Name;
+use spillgate_redis::RedisKey;
 
 /// `max_limit` in `window_ms`.
 fn options(window_ms: u64, max_limit: u64) -> Quota {
@@ -89,7 +89,7 @@ async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
     let store = redis(&server);
     for (key, quota) in (1u128..).zip(&quotas) {
         let hit = Hit::new(key << 100, quota, Op::take(1), Binding::Enforce);
-        let name = Name::of(&hit).to_string();
+        let name = RedisKey::of(&hit).to_string();
         let (verdict, decision) = take(&store, None, hit.key, quota, 1).await;
         assert_eq!((decision.allowed, decision.remaining), (true, 4));
         let ends_ms: i64 = told(&server, &["PEXPIRETIME", &name]);
@@ -152,7 +152,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     assert_eq!(keys(&server).len(), 100);
     let slots = (1..=50u128).map(|user| {
         let hit = Hit::new(user << 100 | user, &day, Op::Peek, Binding::Enforce);
-        told::<u64>(&server, &["CLUSTER", "KEYSLOT", &Name::of(&hit).to_string()])
+        told::<u64>(&server, &["CLUSTER", "KEYSLOT", &RedisKey::of(&hit).to_string()])
     });
     assert!(slots.collect::<std::collections::BTreeSet<u64>>().len() > 40, "users are spread");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use spillgate::{Fallback, FallbackStore, OnStoreFailure, Reason};
-use spillgate_redis::{LogForm, Name};
+use spillgate_redis::{LogForm, RedisKey};
 
 /// The write-up's example.
 fn hundred_in_ten_seconds() -> Quota {
@@ -75,7 +75,7 @@ async fn counting_and_adding_are_one_step() {
 async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let server = Server::start();
     let (store, quota) = (sorted_sets(&server), hundred_in_ten_seconds());
-    let name = Name::with(&Hit::new(7, &quota, Op::Peek, Binding::Enforce), LogForm::Zset).to_string();
+    let name = RedisKey::with(&Hit::new(7, &quota, Op::Peek, Binding::Enforce), LogForm::Zset).to_string();
     let mut times_us = Vec::new();
     for _ in 0..100 {
         times_us.push(take(&store, None, 7, &quota, 1).await.0.now.as_nanos() / 1000);

@@ -2,7 +2,7 @@
 
 use super::*;
 use spillgate::{Anchor, Limiter, ManualClock};
-use spillgate_redis::{Name, PLAIN_COMMANDS};
+use spillgate_redis::{RedisKey, TRANSACTION_COMMANDS};
 
 async fn the_window_starts_at_the_first_call(store: &impl Store) {
     let quota = build(Quota::fixed_window(3, SECOND).anchor(Anchor::FirstHit));
@@ -121,7 +121,7 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
         Quota::sliding_window_counter(1_000_000, SECOND * 86_400),
     ];
     for quota in builders.map(build) {
-        let name = Name::of(&Hit::new(7, &quota, Op::Peek, Binding::Enforce)).to_string();
+        let name = RedisKey::of(&Hit::new(7, &quota, Op::Peek, Binding::Enforce)).to_string();
         take(&store, None, 7, &quota, 1).await;
         let first: u64 = told(&server, &["STRLEN", &name]);
         for _ in 0..2000 {
@@ -136,7 +136,7 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
 #[tokio::test]
 async fn where_scripts_are_refused_the_window_is_counted_without() {
     let server = Server::start();
-    let allowed = PLAIN_COMMANDS.map(|command| format!("+{}", command.to_lowercase()));
+    let allowed = TRANSACTION_COMMANDS.map(|command| format!("+{}", command.to_lowercase()));
     let words = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"];
     server.run(&words.into_iter().chain(allowed.iter().map(String::as_str)).collect::<Vec<_>>());
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());

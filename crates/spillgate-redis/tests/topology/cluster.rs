@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 use spillgate_core::{Binding, Hit, Op, Quota};
-use spillgate_redis::{Name, RedisStore};
+use spillgate_redis::{RedisKey, RedisStore};
 
 use crate::server::{Server, free_port, run};
 use crate::{patient, until};
@@ -69,7 +69,7 @@ impl Cluster {
     /// A store with which nothing is late, once it is connected.
     pub(crate) async fn store(&self) -> RedisStore {
         let store = RedisStore::new(&patient(&self.url())).expect("valid");
-        store.connected().await.expect("the cluster serves");
+        store.wait_connected().await.expect("the cluster serves");
         store
     }
 }
@@ -104,7 +104,7 @@ pub(crate) fn role(node: &Server) -> String {
 
 /// The slot of a key, as a node says.
 pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
-    let name = Name::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string();
+    let name = RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string();
     redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("a slot")
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on, slot, text};
@@ -17,7 +17,7 @@ async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     until("the store decides", || load.decided() > 100).await;
     cluster.nodes[2].kill();
-    until("the others say that the cluster is down", || store.failures(Failure::Clusterdown) > 10).await;
+    until("the others say that the cluster is down", || store.failures(ErrorKind::ClusterDown) > 10).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     cluster.nodes[2].start_again(&[], "ready to accept connections");
     let mut failed = 0;
@@ -35,13 +35,13 @@ async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
 async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let keys = [0, 1, 2].map(|nth| key_on(&cluster.nodes[0], nth, &a_day(1), 15));
     assert_eq!(store.circuit(), Circuit::Closed);
     for (node, expected) in [(1, Circuit::HalfOpen), (0, Circuit::HalfOpen), (2, Circuit::Open)] {
         cluster.nodes[node].freeze();
-        let before = store.failures(Failure::Open);
-        while store.failures(Failure::Open) == before {
+        let before = store.failures(ErrorKind::CircuitOpen);
+        while store.failures(ErrorKind::CircuitOpen) == before {
             take(&store, keys[node], &a_day(1), WITHIN).await.expect_err("it says nothing");
         }
         assert_eq!(store.circuit(), expected, "without node {node}");
@@ -71,15 +71,15 @@ async fn a_store_is_there_before_its_cluster() {
         ..Settings::new(format!("redis-cluster://127.0.0.1:{}", free_port()))
     });
     let (store, quota) = (store.expect("valid"), a_day(1000));
-    assert_eq!((store.circuit(), store.trouble()), (Circuit::Closed, None));
+    assert_eq!((store.circuit(), store.last_error()), (Circuit::Closed, None));
     for _ in 0..100 {
         take(&store, 1, &quota, WITHIN).await.expect_err("nobody listens");
     }
-    assert!(store.failures(Failure::Open) > 50, "most are answered at once");
+    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
     assert_eq!(store.circuit(), Circuit::Open);
-    let trouble = store.trouble().expect("nobody listens");
-    assert!(trouble.class == Failure::Disconnected && trouble.detail.contains("refused"), "{trouble}");
-    assert!(store.connected().await.expect_err("nobody listens").detail.contains("refused"));
+    let trouble = store.last_error().expect("nobody listens");
+    assert!(trouble.kind == ErrorKind::Disconnected && trouble.detail.contains("refused"), "{trouble}");
+    assert!(store.wait_connected().await.expect_err("nobody listens").detail.contains("refused"));
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn any_node_tells_of_all() {
     let deadline = Instant::now() + PATIENCE;
     while store.nodes().is_empty() {
         let _ = take(&store, key, &quota, WITHIN).await;
-        assert!(Instant::now() < deadline, "{:?}", store.trouble());
+        assert!(Instant::now() < deadline, "{:?}", store.last_error());
     }
     let addresses: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
     let primaries: Vec<String> = (0..3).map(|i| format!("127.0.0.1:{}", port(i))).collect();
@@ -110,7 +110,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]).await;
     let settings = patient(&format!("redis-cluster://localhost:{}", cluster.nodes[0].port()));
     let store = RedisStore::new(&settings).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let mut addresses: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
     let mut told: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     addresses.sort();
@@ -133,7 +133,7 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
 async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
-    let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("it is no cluster");
+    let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it is no cluster");
     assert!(failed.detail.contains("cluster support disabled"), "{failed}");
 
     let quota = a_day(1000);
@@ -142,9 +142,9 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     take(&store, here, &quota, PATIENCE).await.expect("the slot is here");
     let elsewhere = key_on(&cluster.nodes[0], 1, &quota, 1);
     let failed = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("the slot is elsewhere");
-    assert_eq!(failed.class, Failure::Moved, "{failed}");
+    assert_eq!(failed.kind, ErrorKind::Moved, "{failed}");
     assert_eq!(store.circuit(), Circuit::Closed);
-    let failed = store.connected().await.expect_err("most requests would fail");
+    let failed = store.wait_connected().await.expect_err("most requests would fail");
     assert!(failed.detail.contains("redis-cluster://"), "{failed}");
 
     // It has all slots now.
@@ -153,12 +153,12 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
         cluster.nodes[0].run(words);
     }
     let deadline = Instant::now() + PATIENCE;
-    while let Err(failed) = store.connected().await {
+    while let Err(failed) = store.wait_connected().await {
         assert!(Instant::now() < deadline, "it never forgets: {failed}");
         sleep(Duration::from_millis(10)).await;
     }
     until_decided_on(&store, elsewhere).await;
-    store.connected().await.expect("nothing was sent elsewhere");
+    store.wait_connected().await.expect("nothing was sent elsewhere");
 }
 
 /// It may be about to get some, or to leave; requests fail by themselves if they need it.
@@ -168,7 +168,7 @@ async fn a_node_without_slots_is_not_waited_for() {
     cluster.join().await;
     let settings = Settings { connect_timeout: PATIENCE / 10, ..patient(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[3], a_day(1000));
     let key = key_on(from, 0, &quota, 17);
     let slot = slot(from, key, &quota).to_string();
@@ -180,6 +180,6 @@ async fn a_node_without_slots_is_not_waited_for() {
     assert_eq!((store.nodes().len(), connected()), (4, 4));
     cluster.nodes[3].kill();
     until("its connection ends", || connected() == 3).await;
-    store.connected().await.expect("all that have slots serve");
+    store.wait_connected().await.expect("all that have slots serve");
     assert_eq!(store.nodes().len(), 4);
 }

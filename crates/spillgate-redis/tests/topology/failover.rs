@@ -14,7 +14,7 @@ async fn a_primary_dies_and_its_replica_takes_over() {
     // It takes over when the test has seen what it knows.
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
     let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     let key = key_on(&cluster.nodes[1], 0, &a_day(LIMIT), 5);
     let takers = Takers::start(&store, key);

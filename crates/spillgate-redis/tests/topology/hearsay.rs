@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use spillgate_redis::{Failure, RedisStore, Settings};
+use spillgate_redis::{ErrorKind, RedisStore, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -88,10 +88,10 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     fakes[1].tell(Told::Gone);
     fakes[2].tell(Told::Primary(1, old.port()));
     new.kill();
-    let is_refused = |failed: spillgate_redis::Failed| {
-        failed.class == Failure::Readonly && failed.detail.contains("1 of 3 sentinels answer, and missed a failover")
+    let is_refused = |failed: spillgate_redis::Error| {
+        failed.kind == ErrorKind::ReadOnly && failed.detail.contains("1 of 3 sentinels answer, and missed a failover")
     };
-    until("it is not believed", || store.trouble().is_some_and(is_refused)).await;
+    until("it is not believed", || store.last_error().is_some_and(is_refused)).await;
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("nobody is asked");
     assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "a primary of the past was asked");
 
@@ -126,8 +126,8 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     // It was demoted, and none of them says what took its place.
     primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let is_left = |failed: spillgate_redis::Failed| failed.detail.contains("is no primary");
-    until("a replica is not asked", || store.trouble().is_some_and(is_left)).await;
+    let is_left = |failed: spillgate_redis::Error| failed.detail.contains("is no primary");
+    until("a replica is not asked", || store.last_error().is_some_and(is_left)).await;
 
     // What a sentinel says goes before what it said once.
     fakes[2].tell(Told::Primary(2, other.port()));
@@ -156,7 +156,7 @@ async fn a_sentinel_that_is_silent_is_not_waited_for() {
         silent.tell(Told::Nothing);
         let store = RedisStore::new(&patient(&url)).expect("valid");
         // One that waits has a quarter of its time for that, twice.
-        timeout(PATIENCE / 4, store.connected()).await.expect("most have answered").expect("and know");
+        timeout(PATIENCE / 4, store.wait_connected()).await.expect("most have answered").expect("and know");
         silent.tell(Told::Primary(1, server.port()));
     }
 }

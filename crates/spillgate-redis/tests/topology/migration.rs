@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
-use spillgate_redis::{Circuit, Failure, Name};
+use spillgate_redis::{Circuit, ErrorKind, RedisKey};
 
 use crate::cluster::{Cluster, key_on, slot, text};
 use crate::load::{Load, States};
@@ -87,7 +87,8 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     store.decide(None, &hits, &mut decisions).await.expect("it serves");
 
     let (slot, port) = (slot(from, key, &quotas[0]).to_string(), to.port().to_string());
-    let migrate = |hit: &Hit<'_>| from.run(&["MIGRATE", "127.0.0.1", &port, &Name::of(hit).to_string(), "0", "5000"]);
+    let migrate =
+        |hit: &Hit<'_>| from.run(&["MIGRATE", "127.0.0.1", &port, &RedisKey::of(hit).to_string(), "0", "5000"]);
     begin_move(&slot, from, to);
     migrate(&hits[0]);
     let asked = tokio::spawn({
@@ -104,7 +105,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     // Nobody waits longer than may be: the pause before the next question, or the question itself, would be too late.
     let within = Duration::from_millis(20);
     let late = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
-    assert!(matches!(late.class, Failure::Moved | Failure::Timeout | Failure::Unasked), "{late}");
+    assert!(matches!(late.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
     migrate(&hits[1]);
     let decisions = asked.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
@@ -128,7 +129,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     // However often it is tried.
     let within = Duration::from_millis(500);
     let failed = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
-    assert!(matches!(failed.class, Failure::Moved | Failure::Timeout | Failure::Unasked), "{failed}");
+    assert!(matches!(failed.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
     // One state is new at a time.
     store.decide(None, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
@@ -152,7 +153,7 @@ async fn a_request_is_not_sent_on_for_ever() {
     other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
     for asked in 1..=10 {
         let failed = take(&store, key, &quota, PATIENCE).await.expect_err("nobody has it");
-        assert_eq!(failed.class, Failure::Moved, "{failed}");
+        assert_eq!(failed.kind, ErrorKind::Moved, "{failed}");
         let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
         assert!((5 * asked..=6 * asked).contains(&sent_on), "{sent_on} times in {asked} requests");
     }

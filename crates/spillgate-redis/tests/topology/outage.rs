@@ -19,7 +19,7 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
     let probe_every = Duration::from_millis(20);
     let settings = Settings { timeout, probe_every, deny_cache_entries: 0, ..patient(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     store
 }
 
@@ -44,7 +44,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
     for down in [1, 2] {
         let (live, dead) = (a_day(1000), a_day(1_000_000));
         let keys = [key_on(&cluster.nodes[0], 0, &live, 7 + down as u128), key_on(&cluster.nodes[0], down, &dead, 7)];
-        let kept_before = store.give_backs_lost();
+        let kept_before = store.refunds_lost();
         if down == 1 {
             cluster.nodes[1].freeze()
         } else {
@@ -63,7 +63,7 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
         }
         tasks.join_all().await;
         until("all is given back", || store.in_flight() == 0).await;
-        let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.give_backs_lost() - kept_before);
+        let (lost, counted) = (1000 - left(&store, keys[0], &live).await, store.refunds_lost() - kept_before);
         let under_way = TASKS + u64::from(Settings::new(cluster.url()).max_failures);
         // They are given back, so that nearly always nothing is lost; but the live node may be late too.
         assert!(lost <= counted.min(under_way), "{lost} lost, {counted} counted, {TASKS} at once");

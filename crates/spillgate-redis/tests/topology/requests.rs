@@ -7,7 +7,7 @@ use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, State, Store as _, StoreError,
     Time, decide,
 };
-use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on};
@@ -134,7 +134,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
         world.receipts.extend(receipts);
     }
     assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&refused), "{refused} refused");
-    assert_eq!((store.give_backs_lost(), store.in_flight()), (0, 0));
+    assert_eq!((store.refunds_lost(), store.in_flight()), (0, 0));
     assert_eq!(store.circuit(), Circuit::Closed);
     let sent_on: u64 = cluster.nodes.iter().map(|node| node.info("errorstat_MOVED:count=")).sum();
     assert_eq!(sent_on, 0, "every slot was asked where it is");
@@ -193,7 +193,7 @@ async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
         }
         assert_eq!(*sum, 200 + 40 * i as u64, "limit {i}");
     }
-    assert_eq!((store.give_backs_lost(), store.in_flight()), (0, 0));
+    assert_eq!((store.refunds_lost(), store.in_flight()), (0, 0));
 }
 
 #[tokio::test]
@@ -226,18 +226,18 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let limited: Vec<(u128, Quota)> =
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
     cluster.nodes[1].freeze();
     let hits = takes(&limited, 0..3);
     let failed = store.decide(None, &hits, &mut [Decision::default(); 3]).await;
     assert!(failed.is_err(), "{failed:?}");
-    assert_eq!(store.failures(Failure::Timeout), 1);
+    assert_eq!(store.failures(ErrorKind::Timeout), 1);
     until("the others have given back", || store.in_flight() == 0).await;
     cluster.nodes[1].thaw();
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[2]).await], [500, 500]);
-    assert_eq!(store.give_backs_lost(), 1, "one may have taken");
+    assert_eq!(store.refunds_lost(), 1, "one may have taken");
 }
 
 /// Nothing was asked where there was no connection in time.
@@ -251,7 +251,7 @@ async fn a_slot_without_a_connection_keeps_nothing() {
     let failed = store.within(WITHIN).decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
     assert!(failed.is_err(), "{failed:?}");
     until("the other has given back", || store.in_flight() == 0).await;
-    assert_eq!((store.failures(Failure::Unasked), store.give_backs_lost()), (1, 0));
+    assert_eq!((store.failures(ErrorKind::NotSent), store.refunds_lost()), (1, 0));
     cluster.nodes[1].thaw();
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [500, 500]);
 }
@@ -263,7 +263,7 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     let probe_every = PATIENCE;
     let settings = Settings { max_failures: 1, probe_every, timeout: WITHIN, ..patient(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     cluster.nodes[1].freeze();
     store.decide(None, &takes(&limited, [1]), &mut [Decision::default()]).await.expect_err("it says nothing");
@@ -271,7 +271,7 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     for (turn, which) in (1..).zip([[0, 1], [1, 0], [1, 0]]) {
         let failed = patient.decide(None, &takes(&limited, which), &mut [Decision::default(); 2]).await;
         assert!(failed.is_err(), "{failed:?}");
-        assert_eq!((store.failures(Failure::Open), store.give_backs_lost()), (turn, 0));
+        assert_eq!((store.failures(ErrorKind::CircuitOpen), store.refunds_lost()), (turn, 0));
     }
     assert_eq!((scripts_run(&cluster.nodes[0]), left(&store, &limited[0]).await), (ran, 500));
     cluster.nodes[1].thaw();
@@ -292,7 +292,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
     asked.abort();
     assert!(asked.await.expect_err("it was given up").is_cancelled());
-    assert_eq!((store.in_flight(), store.give_backs_lost()), (0, 2));
+    assert_eq!((store.in_flight(), store.refunds_lost()), (0, 2));
     cluster.nodes[1].thaw();
     let kept = [left(&store, &limited[0]).await, left(&store, &limited[1]).await].map(|left| 500 - left);
     assert!(kept[0] == 1 && kept[1] <= 1, "{kept:?}");
@@ -300,7 +300,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     cluster.nodes[1].freeze();
     let looks = takes(&limited, 0..2).into_iter().map(|hit| hit.with_op(Op::Peek)).collect::<Vec<_>>();
     let late = store.within(WITHIN).decide(None, &looks, &mut [Decision::default(); 2]).await;
-    assert!(late.is_err() && store.give_backs_lost() == 2, "{late:?}");
+    assert!(late.is_err() && store.refunds_lost() == 2, "{late:?}");
     cluster.nodes[1].thaw();
 }
 
@@ -324,7 +324,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let settings = Settings { timeout, max_failures: u32::MAX, deny_cache_entries: 0, ..patient(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let day = Duration::from_secs(86_400);
     let bucket = Quota::token_bucket(10, day).build().expect("valid");
     let limited =
@@ -346,7 +346,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
         until("the give-back is dropped", || store.in_flight() == 0).await;
         cluster.nodes[0].thaw();
         if let Ok(verdict) = verdict {
-            assert!(!verdict.allowed && store.give_backs_lost() >= 1);
+            assert!(!verdict.allowed && store.refunds_lost() >= 1);
             until("the give-back is read", || scripts_run(&cluster.nodes[0]) > ran + 1).await;
             assert_eq!(left(&store, &limited[0]).await, before - 1, "what was dropped is kept");
             break;
@@ -362,7 +362,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
         Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]).await;
     let store = RedisStore::new(&Settings { timeout: WITHIN, max_failures: u32::MAX, ..patient(&cluster.url()) });
     let store = store.expect("valid");
-    store.connected().await.expect("the cluster serves");
+    store.wait_connected().await.expect("the cluster serves");
     let quotas = [a_day(1_000_000), a_day(1)];
     let limited: Vec<(u128, Quota)> =
         (0..2).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), quotas[i].clone())).collect();
@@ -371,7 +371,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     assert!(patient.decide(None, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
     // The first node takes part now and then; every request is refused by the second one, if it is decided at all.
     let deadline = Instant::now() + PATIENCE;
-    while store.give_backs_lost() == 0 {
+    while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "no give-back was ever late");
         let asked = tokio::spawn({
             let (store, limited) = (store.clone(), limited.clone());

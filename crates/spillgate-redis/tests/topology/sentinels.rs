@@ -1,6 +1,6 @@
 //! A primary that sentinels name: handed over, killed, frozen, and back again.
 
-use spillgate_redis::{Failed, Failure, RedisStore, Settings};
+use spillgate_redis::{Error, ErrorKind, RedisStore, Settings};
 
 use crate::cluster::{WITHIN, role, text};
 use crate::common::limiter;
@@ -71,7 +71,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     assert!((LIMIT.saturating_sub(in_doubt)..=LIMIT + lost).contains(&admitted), "{admitted} admitted, {lost} lost");
 
     let another = RedisStore::new(&patient(&trio.url())).expect("valid");
-    another.connected().await.expect("the sentinels know");
+    another.wait_connected().await.expect("the sentinels know");
     assert!(is_at(&another, &trio.servers[1]));
     until("the old one follows", || role(&trio.servers[0]) == "slave").await;
     assert_eq!(trio.servers[0].info("cmdstat_evalsha:calls="), 0, "it was asked");
@@ -113,16 +113,16 @@ async fn one_sentinel_that_knows_is_enough() {
     assert_eq!(decision.remaining, 999);
     assert!(is_at(&store, &trio.servers[0]));
 
-    let unknown = RedisStore::new(&Settings::new(url("other"))).expect("valid").connected().await;
+    let unknown = RedisStore::new(&Settings::new(url("other"))).expect("valid").wait_connected().await;
     assert!(unknown.expect_err("no such name").detail.contains("No such master"));
 
     // A sentinel that has not heard yet.
     let sentinel = trio.sentinels[1].port;
     trio.servers[0].run(&["REPLICAOF", "127.0.0.1", &stranger.port().to_string()]);
     let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));
-    let demoted = RedisStore::new(&settings).expect("valid").connected().await;
+    let demoted = RedisStore::new(&settings).expect("valid").wait_connected().await;
     let failed = demoted.expect_err("it is a replica");
-    assert!(failed.class == Failure::Readonly && failed.detail.contains("is no primary"), "{failed}");
+    assert!(failed.kind == ErrorKind::ReadOnly && failed.detail.contains("is no primary"), "{failed}");
 }
 
 #[tokio::test]
@@ -142,8 +142,8 @@ async fn sentinels_that_want_a_password_get_their_own() {
         for password in [None, Some("hash")] {
             let store = store(password);
             take(&store, 1, &a_day(1000), WITHIN).await.expect_err("nobody says where the primary is");
-            let is_refused = |failed: Failed| failed.class == Failure::Noperm;
-            until("it is not let in", || store.trouble().is_some_and(is_refused)).await;
+            let is_refused = |failed: Error| failed.kind == ErrorKind::NoPermission;
+            until("it is not let in", || store.last_error().is_some_and(is_refused)).await;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spillgate_core::{Binding, Hit, Op, Time, decide};
-use spillgate_redis::{Name, RedisStore};
+use spillgate_redis::{RedisKey, RedisStore};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -37,7 +37,7 @@ impl Takers {
                         Ok((verdict, _)) if verdict.allowed => admitted.fetch_add(1, Ordering::Relaxed),
                         Ok(_) => u64::from(is_used_up.swap(true, Ordering::Relaxed)),
                         Err(failure) => {
-                            in_doubt.fetch_add(u64::from(failure.class.is_in_doubt()), Ordering::Relaxed);
+                            in_doubt.fetch_add(u64::from(failure.kind.may_have_been_applied()), Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed)
                         }
                     };
@@ -73,9 +73,10 @@ pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     // Only a cluster's replicas know it.
     let _ = redis::cmd("READONLY").exec(&mut connection);
     let hit = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
-    let raw: Vec<u8> = redis::cmd("GET").arg(Name::of(&hit[0]).as_bytes()).query(&mut connection).expect("a string");
+    let raw: Vec<u8> =
+        redis::cmd("GET").arg(RedisKey::of(&hit[0]).as_bytes()).query(&mut connection).expect("a string");
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
-    let mut states = [spillgate_redis::state(&raw, quota).unwrap_or_default()];
+    let mut states = [spillgate_redis::decode_state(&raw, quota).unwrap_or_default()];
     let mut decisions = [Default::default()];
     decide(&mut states, &[0], &hit, Time::from_nanos(seconds * 1_000_000_000), &mut decisions);
     LIMIT - decisions[0].remaining

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota};
-use spillgate_redis::{COMMANDS, Circuit, Failure, LogForm, Name, RedisStore, Settings};
+use spillgate_redis::{Circuit, ErrorKind, LogForm, RedisKey, RedisStore, SCRIPT_COMMANDS, Settings};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -14,7 +14,7 @@ use crate::server::{Server, free_port};
 use crate::{PATIENCE, a_day, patient, take, until, until_decided};
 
 /// Asks until that failure has happened.
-async fn until_failed(store: &RedisStore, quota: &Quota, class: Failure) {
+async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
     let deadline = Instant::now() + PATIENCE;
     while store.failures(class) == 0 {
         assert!(Instant::now() < deadline, "it never failed as {}", class.name());
@@ -34,7 +34,7 @@ async fn a_key_of_another_type_concerns_nobody_else() {
     server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
         let failed = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
-        assert_eq!(failed.class, Failure::Wrongtype, "{failed}");
+        assert_eq!(failed.kind, ErrorKind::WrongType, "{failed}");
         assert!(failed.detail.ends_with(&format!("DEL {name}")) && !failed.detail.contains("script"), "{failed}");
         let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("another key");
         assert_eq!(decision.remaining, 1000 - taken);
@@ -46,7 +46,7 @@ async fn a_key_of_another_type_concerns_nobody_else() {
 
 /// The name of the key that `quota` counts `key` in.
 fn name(key: u128, quota: &Quota) -> String {
-    Name::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string()
+    RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string()
 }
 
 #[tokio::test]
@@ -73,8 +73,8 @@ async fn an_error_that_many_commands_have_is_told_once() {
     for (user, word) in [("", "NOAUTH"), ("limiter:secret@", "script|load")] {
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
-        let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("it may not load");
-        assert_eq!((failed.class, failed.detail.matches(word).count()), (Failure::Noperm, 1), "{failed}");
+        let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it may not load");
+        assert_eq!((failed.kind, failed.detail.matches(word).count()), (ErrorKind::NoPermission, 1), "{failed}");
         assert!(!failed.detail.contains("Pipeline"), "{failed}");
     }
 }
@@ -86,7 +86,7 @@ async fn a_user_who_may_not() {
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
     let (store, quota) = (RedisStore::new(&patient(&url)).expect("valid"), a_day(1000));
     let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
-    assert_eq!(failed.class, Failure::Noperm, "{failed}");
+    assert_eq!(failed.kind, ErrorKind::NoPermission, "{failed}");
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("it may, on the same connection");
     assert_eq!(decision.remaining, 999);
@@ -122,7 +122,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     let mut missed = BTreeSet::new();
     for log in [LogForm::Packed, LogForm::Zset] {
         let store = RedisStore::new(&Settings { log, deny_cache_entries: 0, ..patient(&url) }).expect("valid");
-        for command in COMMANDS.map(str::to_lowercase) {
+        for command in SCRIPT_COMMANDS.map(str::to_lowercase) {
             server.run(&["FLUSHALL"]);
             server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
             for hits in asked.iter().chain(&asked) {
@@ -132,7 +132,11 @@ async fn a_script_that_may_not_do_all_does_nothing() {
                 let after = held(&server);
                 assert!(after.values().all(|(_, ends)| *ends), "without {command} a state never ends: {hits:?}");
                 if let Err(failed) = decided {
-                    assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Noperm, false), "{failed}");
+                    assert_eq!(
+                        (failed.kind, failed.kind.may_have_been_applied()),
+                        (ErrorKind::NoPermission, false),
+                        "{failed}"
+                    );
                     assert!(after == before, "without {command} this was charged in part: {hits:?}");
                     missed.insert(command.clone());
                 }
@@ -153,7 +157,7 @@ async fn a_full_memory_refuses_what_would_be_written() {
     server.run(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..100 {
         let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("no room");
-        assert_eq!(failed.class, Failure::Oom, "{failed}");
+        assert_eq!(failed.kind, ErrorKind::OutOfMemory, "{failed}");
     }
     assert_eq!(store.circuit(), Circuit::Closed);
     server.run(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -176,7 +180,7 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     let before = ours(&server);
     assert_eq!(before.len(), 1, "{before:?}");
     server.run(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
-    until_failed(&store, &quota, Failure::Readonly).await;
+    until_failed(&store, &quota, ErrorKind::ReadOnly).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     until("the connection is dropped", || !ours(&server).contains(&before[0])).await;
     server.run(&["REPLICAOF", "NO", "ONE"]);
@@ -215,7 +219,7 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
                 Err(failed) => break failed,
             }
         };
-        assert!(failed.class == Failure::Readonly && failed.detail.contains(word), "{failed}");
+        assert!(failed.kind == ErrorKind::ReadOnly && failed.detail.contains(word), "{failed}");
         assert!(!failed.detail.contains("DEL"), "{failed}");
         assert_ne!(store.circuit(), Circuit::Closed);
         until("the connection is dropped", || ours(&server).iter().all(|it| !before.contains(it))).await;
@@ -234,14 +238,14 @@ async fn somebodys_slow_script() {
         let mut connection = redis::Client::open(url)?.get_connection()?;
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection)
     });
-    until_failed(&store, &quota, Failure::Busy).await;
+    until_failed(&store, &quota, ErrorKind::Busy).await;
     assert_ne!(store.circuit(), Circuit::Closed);
-    let why = store.trouble().expect("the circuit is open");
-    assert!(why.class == Failure::Busy && why.detail.contains("SCRIPT KILL"), "{why}");
+    let why = store.last_error().expect("the circuit is open");
+    assert!(why.kind == ErrorKind::Busy && why.detail.contains("SCRIPT KILL"), "{why}");
     server.run(&["SCRIPT", "KILL"]);
     assert!(slow.join().expect("it ends").is_err(), "it was killed");
     until_decided(&store, &quota).await;
-    assert_eq!((store.circuit(), store.trouble()), (Circuit::Closed, None));
+    assert_eq!((store.circuit(), store.last_error()), (Circuit::Closed, None));
 }
 
 #[tokio::test]
@@ -255,8 +259,10 @@ async fn a_server_that_loads_its_data() {
     // Ten milliseconds for each key, and a look at connections in between.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again(&slowly, "server initialized");
-    until("the server says that it loads", || store.trouble().is_some_and(|failed| failed.class == Failure::Loading))
-        .await;
+    until("the server says that it loads", || {
+        store.last_error().is_some_and(|failed| failed.kind == ErrorKind::Loading)
+    })
+    .await;
     assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
     let (_, decision) = until_decided(&store, &quota).await;
     assert!(decision.remaining >= 998, "{decision:?}");
@@ -267,7 +273,7 @@ async fn a_cluster_without_slots_serves_nobody() {
     let port = free_port().to_string();
     let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &port]);
     let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
-    until_failed(&store, &quota, Failure::Clusterdown).await;
+    until_failed(&store, &quota, ErrorKind::ClusterDown).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_decided(&store, &quota).await;
@@ -279,6 +285,6 @@ async fn a_wrong_password_is_told() {
     let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
     let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
     let store = RedisStore::new(&settings).expect("valid");
-    let failed = store.connected().await.expect_err("no such user");
-    assert_eq!(failed.class, Failure::Noperm, "{failed}");
+    let failed = store.wait_connected().await.expect_err("no such user");
+    assert_eq!(failed.kind, ErrorKind::NoPermission, "{failed}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Verdict};
-use spillgate_redis::{COMMANDS, Failed, RedisStore, Settings};
+use spillgate_redis::{Error, RedisStore, SCRIPT_COMMANDS, Settings};
 use tokio::time::{Instant, sleep};
 
 /// Longer than anything here lasts.
@@ -26,7 +26,7 @@ pub(crate) async fn take(
     key: u128,
     quota: &Quota,
     timeout: Duration,
-) -> Result<(Verdict, Decision), Failed> {
+) -> Result<(Verdict, Decision), Error> {
     let hits = [Hit::new(key, quota, Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default()];
     let verdict = store.decide_within(timeout, None, &hits, &mut decisions).await?;
@@ -58,5 +58,5 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
 pub(crate) fn limiter(more: &[&str]) -> Vec<String> {
     let usual = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"];
     let words = usual.iter().chain(more).map(|&word| word.to_owned());
-    words.chain(COMMANDS.map(|command| format!("+{}", command.to_lowercase()))).collect()
+    words.chain(SCRIPT_COMMANDS.map(|command| format!("+{}", command.to_lowercase()))).collect()
 }

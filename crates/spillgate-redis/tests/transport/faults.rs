@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
 use tokio::time::{sleep, timeout};
 
 use crate::load::{Load, States, Tally, counted};
@@ -40,9 +40,9 @@ async fn a_server_is_killed_and_comes_back() {
     let load = Load::start(&store, 32, WITHIN, States::MayBeLost);
     for _ in 0..3 {
         until_more_are_decided(&load).await;
-        let open = store.failures(Failure::Open);
+        let open = store.failures(ErrorKind::CircuitOpen);
         server.kill();
-        until("the server is not asked any more", || store.failures(Failure::Open) > open).await;
+        until("the server is not asked any more", || store.failures(ErrorKind::CircuitOpen) > open).await;
         assert_ne!(store.circuit(), Circuit::Closed);
         server.start_again(&[], "ready to accept connections");
     }
@@ -93,24 +93,24 @@ async fn a_server_freezes() {
     // For a moment: the answers that are late come on the connection that goes on being used.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
-        let late = store.failures(Failure::Timeout);
+        let late = store.failures(ErrorKind::Timeout);
         server.freeze();
-        until("requests are late", || store.failures(Failure::Timeout) > late).await;
+        until("requests are late", || store.failures(ErrorKind::Timeout) > late).await;
         server.thaw();
     }
     until_more_are_decided(&load).await;
     // For long: the connection is given up.
     server.freeze();
-    let says = |words: &str| store.trouble().is_some_and(|failed| failed.detail.contains(words));
+    let says = |words: &str| store.last_error().is_some_and(|failed| failed.detail.contains(words));
     until("the circuit is open, and it is known why", || says("no answer before the deadline")).await;
     until("the server is connected to in vain", || says("not connected in time")).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.thaw();
     until_more_are_decided(&load).await;
-    until("it is forgotten", || store.trouble().is_none()).await;
+    until("it is forgotten", || store.last_error().is_none()).await;
     let tally = load.end().await;
     assert_all_are_accounted_for(&store, &tally);
-    assert!(store.failures(Failure::Open) > 0, "{tally:?}");
+    assert!(store.failures(ErrorKind::CircuitOpen) > 0, "{tally:?}");
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
     let tally = load.end().await;
     assert_eq!(store.in_flight(), 0);
     // Who is not on the way when it happens waits for the next connection.
-    assert!(tally.failed > 0 && store.failures(Failure::Disconnected) == tally.failed, "{tally:?}");
+    assert!(tally.failed > 0 && store.failures(ErrorKind::Disconnected) == tally.failed, "{tally:?}");
     assert_eq!(counted(&store), tally.failed);
 }
 

@@ -1,7 +1,7 @@
 //! Answers that are none, and transactions of which only a part was done: something may have been charged.
 
 use spillgate_core::{Binding, Decision, Hit, Op};
-use spillgate_redis::{Failed, Failure, RedisStore, Settings};
+use spillgate_redis::{Error, ErrorKind, RedisStore, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -53,17 +53,17 @@ async fn answers_that_are_none_leave_doubt() {
         let failed =
             store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("no answer");
         assert_eq!(
-            (failed.class, failed.class.is_in_doubt()),
-            (Failure::Garbled, true),
+            (failed.kind, failed.kind.may_have_been_applied()),
+            (ErrorKind::Garbled, true),
             "{failed}, {:?}",
-            store.trouble()
+            store.last_error()
         );
-        assert_eq!(store.failures(Failure::Garbled), 1);
+        assert_eq!(store.failures(ErrorKind::Garbled), 1);
     }
 }
 
 /// Two takes without scripts, of which the second one's counter is somebody else's set.
-async fn half(server: &Server, url: &str) -> (Failed, u64) {
+async fn half(server: &Server, url: &str) -> (Error, u64) {
     let store = RedisStore::new(&Settings { scripts: false, ..patient(url) }).expect("valid");
     let quota = a_day(1000);
     let failed = {
@@ -87,15 +87,15 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     server.run(&["SADD", &names[0], "foreign"]);
 
     let (failed, charged) = half(&server, &url).await;
-    assert_eq!((failed.class, failed.class.is_in_doubt(), charged), (Failure::Garbled, true, 1), "{failed}");
+    assert_eq!((failed.kind, failed.kind.may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{failed}");
     assert!(failed.detail.contains("WRONGTYPE"), "{failed}");
 
     // Without MULTI each command is done by itself; without another one none is.
-    for (command, class, charges) in [("multi", Failure::Garbled, 1), ("incrby", Failure::Noperm, 0)] {
+    for (command, class, charges) in [("multi", ErrorKind::Garbled, 1), ("incrby", ErrorKind::NoPermission, 0)] {
         server.run(&["FLUSHALL"]);
         server.run(&["SADD", &names[0], "foreign"]);
         server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
         let (failed, charged) = half(&server, &url).await;
-        assert_eq!((failed.class, charged), (class, charges), "without {command}: {failed}");
+        assert_eq!((failed.kind, charged), (class, charges), "without {command}: {failed}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
 use tokio::time::timeout;
 
 use crate::proxy::delayed;
@@ -18,7 +18,7 @@ async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
         let server = Server::start_with(free_port(), &more);
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let store = RedisStore::new(&Settings { connections: 4, ..patient(&url) }).expect("valid");
-        store.connected().await.expect("the server is there");
+        store.wait_connected().await.expect("the server is there");
         // One connection does both, so that there is no room for another one afterwards.
         let mut last = redis::Client::open(url).and_then(|client| client.get_connection()).expect("it answers");
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut last).expect("text");
@@ -31,7 +31,7 @@ async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
         }
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
         // Three of four have no connection, and cannot have one.
-        let is_said = || store.trouble().is_some_and(|failed| failed.detail.contains("max number of clients"));
+        let is_said = || store.last_error().is_some_and(|failed| failed.detail.contains("max number of clients"));
         until("the server says why it hangs up", is_said).await;
         let takes = (0..64).map(|i| {
             let store = store.clone();
@@ -39,10 +39,10 @@ async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
         });
         for take in takes.collect::<Vec<_>>() {
             let taken = take.await.expect("it does not panic");
-            assert_eq!(taken, Ok(()), "{:?}", store.trouble());
+            assert_eq!(taken, Ok(()), "{:?}", store.last_error());
         }
-        assert_eq!((store.circuit(), store.failures(Failure::Open)), (Circuit::Closed, 0));
-        assert!(is_said(), "the cause was forgotten: {:?}", store.trouble());
+        assert_eq!((store.circuit(), store.failures(ErrorKind::CircuitOpen)), (Circuit::Closed, 0));
+        assert!(is_said(), "the cause was forgotten: {:?}", store.last_error());
     }
 }
 
@@ -75,7 +75,7 @@ async fn callers_without_time_harm_nobody_else() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/", delayed(server.port(), Duration::from_millis(20)).await);
     let store = RedisStore::new(&Settings { max_failures: 2, connections: 1, ..patient(&url) }).expect("valid");
-    store.connected().await.expect("the server is there");
+    store.wait_connected().await.expect("the server is there");
     let connections = server.info("total_connections_received:");
     let stop = Arc::new(AtomicBool::new(false));
     let hurried = |i| {
@@ -84,13 +84,13 @@ async fn callers_without_time_harm_nobody_else() {
             while !stop.load(Ordering::Relaxed) {
                 // On a busy machine the answer may be there first, or the deadline before the question.
                 if let Err(failed) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
-                    assert!(matches!(failed.class, Failure::Timeout | Failure::Unasked), "{failed}");
+                    assert!(matches!(failed.kind, ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
                 }
             }
         })
     };
     let hurried: Vec<_> = (1..=8).map(hurried).collect();
-    until("they were late", || store.failures(Failure::Timeout) > 1000).await;
+    until("they were late", || store.failures(ErrorKind::Timeout) > 1000).await;
     for left in (0..100).rev() {
         let (_, decision) = take(&store, 0, &a_day(100), PATIENCE).await.expect("there is time");
         assert_eq!((decision.remaining, store.circuit()), (left, Circuit::Closed));
@@ -116,7 +116,7 @@ async fn requests_that_had_their_time_open_the_breaker() {
         assert_eq!(store.circuit(), Circuit::Closed, "{late} were late");
         take(&store, 1, &a_day(1000), settings.timeout).await.expect_err("it is frozen");
     }
-    assert_eq!((store.circuit(), store.failures(Failure::Timeout)), (Circuit::Open, 4));
+    assert_eq!((store.circuit(), store.failures(ErrorKind::Timeout)), (Circuit::Open, 4));
     server.thaw();
     until_decided(&store, &a_day(1000)).await;
     assert_eq!(store.circuit(), Circuit::Closed);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use spillgate_redis::{Failure, RedisStore};
+use spillgate_redis::{ErrorKind, RedisStore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -117,7 +117,7 @@ async fn ask(
             }
             Err(failed) => {
                 tally.failed += 1;
-                tally.in_doubt += u64::from(failed.class.is_in_doubt());
+                tally.in_doubt += u64::from(failed.kind.may_have_been_applied());
                 sleep(Duration::from_millis(1)).await;
             }
         }
@@ -127,5 +127,5 @@ async fn ask(
 
 /// Failures that the store counted.
 pub(crate) fn counted(store: &RedisStore) -> u64 {
-    Failure::ALL.iter().map(|class| store.failures(*class)).sum()
+    ErrorKind::ALL.iter().map(|class| store.failures(*class)).sum()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Store as _, StoreError};
-use spillgate_redis::{Circuit, Failure, RedisStore, Settings};
+use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -24,15 +24,15 @@ async fn a_store_is_there_before_its_server() {
         assert!(matches!(&answer, Err(StoreError::Unavailable(_))), "{answer:?}");
     }
     assert_ne!(store.circuit(), Circuit::Closed);
-    assert_eq!(store.failures(Failure::Open) + store.failures(Failure::Unasked), 100);
-    assert!(store.failures(Failure::Open) > 50, "most are answered at once");
-    let trouble = store.trouble().expect("nobody listens");
-    assert!(trouble.class == Failure::Disconnected && trouble.detail.contains("refused"), "{trouble}");
+    assert_eq!(store.failures(ErrorKind::CircuitOpen) + store.failures(ErrorKind::NotSent), 100);
+    assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
+    let trouble = store.last_error().expect("nobody listens");
+    assert!(trouble.kind == ErrorKind::Disconnected && trouble.detail.contains("refused"), "{trouble}");
 
     let _server = Server::start_with(port, &[]);
     let (_, decision) = until_decided(&store, &quota).await;
     assert_eq!(decision.remaining, 999, "what failed was never asked");
-    assert_eq!((store.circuit(), store.trouble(), store.in_flight()), (Circuit::Closed, None, 0));
+    assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
 /// Neither without a connection nor without time: nothing is in doubt then.
@@ -43,13 +43,13 @@ async fn a_request_that_comes_too_late_is_not_asked() {
     server.freeze();
     for within in [Duration::ZERO, Duration::from_millis(20)] {
         let failed = take(&store, 1, &quota, within).await.expect_err("nobody greets");
-        assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Unasked, false), "{failed}");
+        assert_eq!((failed.kind, failed.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{failed}");
     }
     server.thaw();
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     for taken in 1..10 {
         let failed = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
-        assert_eq!((failed.class, failed.class.is_in_doubt()), (Failure::Unasked, false), "{failed}");
+        assert_eq!((failed.kind, failed.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{failed}");
         // What was written before it on the one connection is done before it.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
         assert_eq!(decision.remaining, 1000 - taken);
@@ -63,7 +63,7 @@ async fn to_connect_in_vain_says_why() {
         connect_timeout: Duration::from_millis(50),
         ..Settings::new(format!("redis://127.0.0.1:{}/", free_port()))
     };
-    let failed = RedisStore::new(&settings).expect("valid").connected().await.expect_err("nobody listens");
+    let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("nobody listens");
     assert!(failed.detail.contains("refused"), "{failed}");
 }
 
@@ -114,7 +114,7 @@ async fn settings_at_their_extremes() {
             }
             // A thousand connections are more than some systems give to a process.
             if settings.connections < 100 {
-                timeout(PATIENCE, store.connected()).await.expect("an end").expect("connected");
+                timeout(PATIENCE, store.wait_connected()).await.expect("an end").expect("connected");
             }
         }
         // What leaves no time to connect may fail, and does so at once.
@@ -124,7 +124,7 @@ async fn settings_at_their_extremes() {
         }
         let store = RedisStore::new(&Settings { max_in_flight: 0, ..patient(url) }).expect("valid");
         let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
-        assert_eq!((refused.class, store.failures(Failure::Overloaded)), (Failure::Overloaded, 1));
+        assert_eq!((refused.kind, store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
     }
 }
 
@@ -143,7 +143,7 @@ async fn one_request_of_many_parts_has_one_place() {
     until_serves(&server).await;
     let url = format!("redis-cluster://127.0.0.1:{}", server.port());
     let store = RedisStore::new(&Settings { max_in_flight: 1, ..patient(&url) }).expect("valid");
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     let quota = a_day(2);
     // The highest bits pick the slot.
     let hits: Vec<_> =
@@ -155,7 +155,7 @@ async fn one_request_of_many_parts_has_one_place() {
         assert!(verdict.allowed && decisions.iter().all(|decision| decision.remaining == left));
     }
     assert_eq!(server.info("cmdstat_evalsha:calls=") - before, 2 * MAX_HITS as u64, "each in a slot of its own");
-    assert_eq!((store.in_flight(), store.failures(Failure::Overloaded)), (0, 0));
+    assert_eq!((store.in_flight(), store.failures(ErrorKind::Overloaded)), (0, 0));
 }
 
 #[tokio::test]
@@ -163,14 +163,14 @@ async fn what_is_malformed_is_counted() {
     let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("valid"), a_day(1));
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let failed = store.decide_within(PATIENCE, None, &hits, &mut []).await.expect_err("one hit, no decision");
-    assert_eq!((failed.class, store.failures(Failure::Malformed)), (Failure::Malformed, 1));
+    assert_eq!((failed.kind, store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
 }
 
-type Takes = Vec<JoinHandle<Option<Failure>>>;
+type Takes = Vec<JoinHandle<Option<ErrorKind>>>;
 
 fn spawn_takes(store: &RedisStore, count: usize) -> Takes {
     let one = |store: RedisStore| async move {
-        take(&store, 1, &a_day(1000), PATIENCE).await.err().map(|failed| failed.class)
+        take(&store, 1, &a_day(1000), PATIENCE).await.err().map(|failed| failed.kind)
     };
     (0..count).map(|_| tokio::spawn(one(store.clone()))).collect()
 }
@@ -182,14 +182,14 @@ async fn beyond_the_bound_requests_fail_at_once() {
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
     server.freeze();
     let takes = spawn_takes(&store, 10);
-    until("the others fail", || store.failures(Failure::Overloaded) == 6).await;
+    until("the others fail", || store.failures(ErrorKind::Overloaded) == 6).await;
     assert_eq!((store.in_flight(), store.circuit()), (4, Circuit::Closed));
     server.thaw();
     let mut failed = Vec::new();
     for take in takes {
         failed.extend(take.await.expect("no task panics"));
     }
-    assert_eq!(failed, [Failure::Overloaded; 6]);
+    assert_eq!(failed, [ErrorKind::Overloaded; 6]);
     assert_eq!(store.in_flight(), 0);
     // They were not charged.
     let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("not overloaded");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
-use spillgate_redis::{Failure, Name, RedisStore, Settings};
+use spillgate_redis::{ErrorKind, RedisKey, RedisStore, Settings};
 
 use crate::server::{Server, free_port};
 use crate::start::until_serves;
@@ -17,9 +17,9 @@ fn one_connection(url: &str) -> RedisStore {
     RedisStore::new(&settings).expect("valid")
 }
 
-async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, Failure> {
+async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, ErrorKind> {
     let mut decisions = [Decision::default()];
-    let verdict = store.decide_within(PATIENCE, now, &[hit], &mut decisions).await.map_err(|failed| failed.class)?;
+    let verdict = store.decide_within(PATIENCE, now, &[hit], &mut decisions).await.map_err(|failed| failed.kind)?;
     assert_eq!(verdict.allowed, decisions[0].allowed);
     Ok(decisions[0])
 }
@@ -32,7 +32,7 @@ fn calls(server: &Server) -> u64 {
 async fn each_is_decided_as_by_the_kernel_after_those_before_it() {
     let server = Server::start();
     let (store, memory) = (one_connection(&server.url()), MemoryStore::new(MemoryOptions::default()));
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     let second = Duration::from_secs(1);
     let quotas = [
         Quota::token_bucket(70, second).burst(40),
@@ -73,14 +73,14 @@ async fn each_is_decided_as_by_the_kernel_after_those_before_it() {
 async fn one_that_fails_concerns_no_other() {
     let server = Server::start();
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     let hits: Vec<Hit<'_>> = (0..20).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
-    server.run(&["SADD", &Name::of(&hits[7]).to_string(), "foreign"]);
+    server.run(&["SADD", &RedisKey::of(&hits[7]).to_string(), "foreign"]);
     let before = calls(&server);
     let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
     for (key, decided) in decided.into_iter().enumerate() {
         match key {
-            7 => assert_eq!(decided, Err(Failure::Wrongtype)),
+            7 => assert_eq!(decided, Err(ErrorKind::WrongType)),
             key => assert_eq!(decided.map(|decision| decision.remaining), Ok(999), "{key}"),
         }
     }
@@ -91,9 +91,9 @@ async fn one_that_fails_concerns_no_other() {
 async fn without_memory_none_is_charged_and_each_says_so() {
     let server = Server::start();
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     let hits: Vec<Hit<'_>> = (0..20).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
-    for (most, expected) in [("1", Err(Failure::Oom)), ("0", Ok(999))] {
+    for (most, expected) in [("1", Err(ErrorKind::OutOfMemory)), ("0", Ok(999))] {
         server.run(&["CONFIG", "SET", "maxmemory", most]);
         let decided = join_all(hits.iter().map(|hit| decide(&store, None, *hit))).await;
         assert!(decided.into_iter().all(|decided| decided.map(|it| it.remaining) == expected), "{most}");
@@ -104,7 +104,7 @@ async fn without_memory_none_is_charged_and_each_says_so() {
 async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
     let server = Server::start();
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     let hit = Hit::new(1, &quota, Op::take(1), Binding::Enforce);
     for round in 1..=5 {
         server.run(&["SCRIPT", "FLUSH"]);
@@ -125,7 +125,7 @@ async fn what_stands_for_a_cluster_is_asked_about_each_by_itself() {
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&server).await;
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     // The highest bits pick the slot.
     let hits: Vec<Hit<'_>> =
         (0..20_u128).map(|key| Hit::new(key << 114, &quota, Op::take(1), Binding::Enforce)).collect();
@@ -135,5 +135,5 @@ async fn what_stands_for_a_cluster_is_asked_about_each_by_itself() {
         assert!(decided.into_iter().all(|decided| decided.map(|it| it.remaining) == Ok(left)), "{left}");
     }
     assert_eq!(calls(&server) - before, 60, "what is refused for its slots is no call");
-    assert_eq!(store.failures(Failure::Moved), 0);
+    assert_eq!(store.failures(ErrorKind::Moved), 0);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use spillgate_redis::{Failed, Failure, RedisStore, Settings, Tls};
+use spillgate_redis::{Error, ErrorKind, RedisStore, Settings, Tls};
 use tempfile::TempDir;
 
 use crate::common::limiter;
@@ -81,18 +81,18 @@ fn start_with_certificate(own: &Pem, ca: &str, port: u16, more: &[&str]) -> (Ser
     (Server::start_with(port, &[arguments.as_flattened(), more].concat()), tls_port, folder)
 }
 
-async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Failed> {
+async fn connected(port: u16, ca: &str, client: Option<&Pem>) -> Result<(), Error> {
     let client = client.map(|(chain, key)| (chain.clone().into_bytes(), key.clone().into_bytes()));
     connected_by(port, Tls { ca: Some(ca.to_owned().into_bytes()), client, ..Tls::default() }).await
 }
 
-async fn connected_by(port: u16, tls: Tls) -> Result<(), Failed> {
+async fn connected_by(port: u16, tls: Tls) -> Result<(), Error> {
     let settings = Settings {
         tls,
         connect_timeout: Duration::from_secs(1),
         ..Settings::new(format!("rediss://127.0.0.1:{port}/"))
     };
-    RedisStore::new(&settings)?.connected().await
+    RedisStore::new(&settings)?.wait_connected().await
 }
 
 #[tokio::test]
@@ -111,9 +111,9 @@ async fn with_certificates_on_both_sides() {
     let unknown = connected(port, &other.pem(), Some(&client)).await.expect_err("nobody vouches for the server");
     assert!(unknown.detail.contains("UnknownIssuer"), "{unknown}");
     let refused = connected(port, &authority.pem(), None).await.expect_err("the server wants a certificate");
-    assert_eq!(refused.class, Failure::Disconnected, "{refused}");
+    assert_eq!(refused.kind, ErrorKind::Disconnected, "{refused}");
     let refused = connected(port, &authority.pem(), Some(&signed_by(&other, "limiter"))).await;
-    assert_eq!(refused.expect_err("nobody vouches for the client").class, Failure::Disconnected);
+    assert_eq!(refused.expect_err("nobody vouches for the client").kind, ErrorKind::Disconnected);
 }
 
 /// As `openssl req -x509` makes it: nobody else has signed it, and it may sign others.
@@ -179,7 +179,7 @@ async fn with_certificates_and_users_in_a_cluster() {
     let url = format!("rediss-cluster://limiter:secret@127.0.0.1:{},127.0.0.1:{port}", free_port());
     let settings = Settings { tls, ..patient(&url) };
     let store = RedisStore::new(&settings).expect("valid");
-    store.connected().await.expect("it serves");
+    store.wait_connected().await.expect("it serves");
     assert_eq!(store.nodes().len(), 1);
     assert_eq!(store.nodes()[0].address, format!("127.0.0.1:{port}"));
     until_decided(&store, &a_day(1000)).await;

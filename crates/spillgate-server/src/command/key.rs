@@ -3,7 +3,7 @@
 use serde_json::json;
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Descriptor, Limit, Request, Rules};
-use spillgate_redis::{Name, Settings as Modes};
+use spillgate_redis::{RedisKey, Settings as Modes};
 
 use super::open::{rules, settings, store};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, limit_label, quota};
@@ -18,9 +18,9 @@ struct Named<'r> {
     descriptor: usize,
     limit: &'r Limit,
     label: String,
-    key: Name,
+    key: RedisKey,
     /// Of a native window, where it counts if the store has no INCREX.
-    without_increx: Option<Name>,
+    without_increx: Option<RedisKey>,
 }
 
 pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {

@@ -1,7 +1,7 @@
 //! What is counted of a shared store. Its own counters are read when metrics are.
 
 use spillgate::Source;
-use spillgate_redis::{Circuit, Failure, RedisStore};
+use spillgate_redis::{Circuit, ErrorKind, RedisStore};
 
 use super::registry::Registry;
 use super::{Counter, Gauge};
@@ -9,7 +9,7 @@ use super::{Counter, Gauge};
 /// Handles of what concerns a shared store; without one counters stay at zero, and gauges show on no page.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    failures: [Counter; Failure::ALL.len()],
+    failures: [Counter; ErrorKind::ALL.len()],
     circuit: Gauge,
     in_flight: Gauge,
     give_backs_lost: Counter,
@@ -37,7 +37,7 @@ impl StoreMetrics {
                 "store_failures",
                 "Requests that the shared store did not decide, by class; probes are not counted",
                 "class",
-                Failure::ALL.map(Failure::name),
+                ErrorKind::ALL.map(ErrorKind::name),
             ),
             circuit: registry.gauge(
                 "store_circuit",
@@ -70,11 +70,11 @@ impl StoreMetrics {
     }
 
     /// Brings up to date what the store counts itself.
-    pub fn read(&self, store: &RedisStore, failures: impl Fn(Failure) -> u64) {
-        for (counter, class) in self.failures.iter().zip(Failure::ALL) {
+    pub fn read(&self, store: &RedisStore, failures: impl Fn(ErrorKind) -> u64) {
+        for (counter, class) in self.failures.iter().zip(ErrorKind::ALL) {
             counter.inc_by(failures(class).saturating_sub(counter.get()));
         }
-        self.give_backs_lost.inc_by(store.give_backs_lost().saturating_sub(self.give_backs_lost.get()));
+        self.give_backs_lost.inc_by(store.refunds_lost().saturating_sub(self.give_backs_lost.get()));
         self.in_flight.set(i64::try_from(store.in_flight()).unwrap_or(i64::MAX));
         self.circuit.set(match store.circuit() {
             Circuit::Closed => 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use spillgate::{Binding, Decision, Fallback, Hit, MemoryStore, Op, OpKind, Quota, Store, StoreError, Time, Verdict};
-use spillgate_redis::{Failed, Failure, RedisStore};
+use spillgate_redis::{Error, ErrorKind, RedisStore};
 use tokio::time::Instant;
 
 /// The store that was picked at the start.
@@ -86,7 +86,7 @@ pub struct Shared {
     deadline: Duration,
     /// What every store has; its keys are gone at once.
     probe: Quota,
-    failures: [Failures; Failure::ALL.len()],
+    failures: [Failures; ErrorKind::ALL.len()],
 }
 
 /// Requests that failed in one way.
@@ -94,7 +94,7 @@ pub struct Shared {
 struct Failures {
     count: AtomicU64,
     /// The first since somebody looked.
-    detail: ArcSwapOption<Failed>,
+    detail: ArcSwapOption<Error>,
 }
 
 impl Shared {
@@ -123,13 +123,13 @@ impl Shared {
 
     /// Requests that the store did not decide, so; probes are none.
     #[must_use]
-    pub fn failures(&self, class: Failure) -> u64 {
+    pub fn failures(&self, class: ErrorKind) -> u64 {
         self.failures[class as usize].count.load(Ordering::Relaxed)
     }
 
     /// What was said at the first failure of this class since the last look.
     #[must_use]
-    pub fn take_detail(&self, class: Failure) -> Option<String> {
+    pub fn take_detail(&self, class: ErrorKind) -> Option<String> {
         self.failures[class as usize].detail.swap(None).map(|failed| failed.detail.to_string())
     }
 
@@ -138,7 +138,7 @@ impl Shared {
     ///
     /// # Errors
     /// The store does not decide.
-    pub async fn probe(&self, probe: u32, timeout: Duration) -> Result<Verdict, Failed> {
+    pub async fn probe(&self, probe: u32, timeout: Duration) -> Result<Verdict, Error> {
         let hits = [Hit::new(u128::from(probe) << Hit::SLOT_SHIFT, &self.probe, Op::take(1), Binding::Enforce)];
         let timeout = timeout.min(self.deadline);
         self.store.decide_within(timeout, None, &hits, &mut [Decision::default()]).await
@@ -188,7 +188,7 @@ impl Store for Timed<'_> {
     ) -> Result<Verdict, StoreError> {
         let decided = self.shared.store.decide_within(self.timeout, now, hits, decisions).await;
         decided.map_err(|failed| {
-            let class = failed.class;
+            let class = failed.kind;
             let Failures { count, detail } = &self.shared.failures[class as usize];
             count.fetch_add(1, Ordering::Relaxed);
             if detail.load().is_none() {
@@ -196,7 +196,7 @@ impl Store for Timed<'_> {
             }
             // What the store says is for the log: callers get what that means. One that the store cannot put as asked is
             // a failure like any other, since the service has seen to what is wrong with it: the policies answer.
-            StoreError::Unavailable(class.explained().into())
+            StoreError::Unavailable(class.explanation().into())
         })
     }
 }

@@ -29,7 +29,7 @@ use spillgate::rules::{Action, Descriptor, Plan, Planned, Request, Rules};
 use spillgate::{
     Binding, Clock, Decision, Hit, Limiter, MAX_HITS, Op, OpKind, Source, Store as _, SystemClock, Time, Verdict,
 };
-use spillgate_redis::Failure;
+use spillgate_redis::ErrorKind;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Level;
@@ -60,7 +60,7 @@ pub struct Service<C = SystemClock> {
     metrics: Arc<Metrics>,
     readiness: watch::Sender<Readiness>,
     /// Zero while it answers.
-    store_down: Mutex<Option<(Time, Failure)>>,
+    store_down: Mutex<Option<(Time, ErrorKind)>>,
     full: FullLog,
     log: RequestLog,
 }
@@ -98,7 +98,7 @@ impl<C: Clock> Service<C> {
             log: RequestLog::new(),
         };
         if service.limiter.store().shared().is_some() {
-            service.store_fails(Some(Failure::Disconnected));
+            service.store_fails(Some(ErrorKind::Disconnected));
         }
         service
     }

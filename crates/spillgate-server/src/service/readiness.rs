@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use spillgate::rules::Rules;
 use spillgate::{Clock, OnStoreFailure, Time};
-use spillgate_redis::{Circuit, Failure};
+use spillgate_redis::{Circuit, ErrorKind};
 use tokio::sync::watch;
 
 use super::Service;
@@ -78,7 +78,7 @@ impl<C: Clock> Service<C> {
     }
 
     /// Why the shared store does not decide, if so: to be told again and again.
-    pub fn store_fails(&self, why: Option<Failure>) {
+    pub fn store_fails(&self, why: Option<ErrorKind>) {
         {
             let mut down = self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
             // Who is down already stays so since then.
@@ -100,11 +100,11 @@ impl<C: Clock> Service<C> {
 
     /// Since when the shared store has not decided, and why. Requests may know it before a probe does: they are not asked
     /// any more.
-    fn store_down(&self) -> Option<(Time, Failure)> {
+    fn store_down(&self) -> Option<(Time, ErrorKind)> {
         let probed = *self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
         probed.or_else(|| {
             let store = self.limiter.store().shared()?.store();
-            let why = || store.trouble().map_or(Failure::Open, |trouble| trouble.class);
+            let why = || store.last_error().map_or(ErrorKind::CircuitOpen, |trouble| trouble.kind);
             store.is_down().then(|| (self.limiter.now(), why()))
         })
     }
@@ -114,7 +114,7 @@ impl<C: Clock> Service<C> {
         let readiness = self.readiness();
         let (now, policies) = (self.limiter.now(), self.loaded.load().policies);
         let store = self.store_down().map(|(since, why)| {
-            let (why, class, policies) = (why.explained(), why.name(), policies.text());
+            let (why, class, policies) = (why.explanation(), why.name(), policies.text());
             let secs = now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000;
             format!(
                 "the store has not answered for {secs} s: {why} ({class}); answered by on_store_failure: {policies}"

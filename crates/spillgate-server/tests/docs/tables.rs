@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use serde_json::{Map, Value};
-use spillgate_redis::Failure;
+use spillgate_redis::ErrorKind;
 use spillgate_server::cli;
 use spillgate_server::settings::{KEYS, Key};
 
@@ -173,6 +173,6 @@ fn exit_codes() -> String {
 }
 
 fn failures() -> String {
-    let row = |class: &Failure| [code(class.name()), sentence(class.explained())];
-    table(["class", "meaning"], Failure::ALL.iter().map(row))
+    let row = |class: &ErrorKind| [code(class.name()), sentence(class.explanation())];
+    table(["class", "meaning"], ErrorKind::ALL.iter().map(row))
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use spillgate_redis::doctor::CLUSTER_COMMANDS;
-use spillgate_redis::{COMMANDS, NATIVE_COMMANDS, PLAIN_COMMANDS};
+use spillgate_redis::{NATIVE_COMMANDS, SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
 
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
@@ -221,7 +221,7 @@ fn rights(commands: &[&str]) -> String {
 
 /// The rights of the book's line.
 fn least() -> String {
-    format!("+evalsha +script|load {}", rights(&COMMANDS))
+    format!("+evalsha +script|load {}", rights(&SCRIPT_COMMANDS))
 }
 
 fn assert_the_book_has(text: &str) {
@@ -274,7 +274,7 @@ fn the_least_rights_are_enough_and_one_less_is_told() {
     let told = doctor();
     assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
     assert!(grades(&told).contains(&("version".to_owned(), "note".to_owned())), "INFO is not for it: {told}");
-    for command in COMMANDS {
+    for command in SCRIPT_COMMANDS {
         user(&redis, &format!("{} -{}", least(), command.to_ascii_lowercase()));
         let told = doctor();
         let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
@@ -311,7 +311,7 @@ const LASTING: &str = "local lasting = {} for _, key in ipairs(redis.call('KEYS'
 
 #[test]
 fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
-    assert_the_book_has(&format!("`{}`", rights(&PLAIN_COMMANDS)));
+    assert_the_book_has(&format!("`{}`", rights(&TRANSACTION_COMMANDS)));
     let (redis, (folder, arguments)) = (Redis::start(), login());
     folder.write(
         "rules.yaml",
@@ -319,12 +319,12 @@ fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
     );
     folder.write("s.yaml", &format!("store: {{url: '{}', scripts: off}}", redis.url()));
     let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
-    let least = rights(&PLAIN_COMMANDS);
+    let least = rights(&TRANSACTION_COMMANDS);
     user(&redis, &least);
     let told = doctor();
     assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
     assert!(grades(&told).iter().any(|(what, _)| what == "latency"), "{told}");
-    for command in PLAIN_COMMANDS {
+    for command in TRANSACTION_COMMANDS {
         user(&redis, &format!("{least} -{}", command.to_ascii_lowercase()));
         let told = doctor();
         let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
@@ -344,7 +344,7 @@ fn the_least_rights_of_native_windows_are_told_with_scripts_and_without() {
     let (redis, (folder, arguments)) = (Redis::start(), login());
     // A server that does not know the command refuses the word as well.
     let known: Vec<_> = NATIVE_COMMANDS.into_iter().filter(|command| redis_knows(&redis, command)).collect();
-    for (scripts, others, count) in [("on", least(), 28), ("off", rights(&PLAIN_COMMANDS), 8)] {
+    for (scripts, others, count) in [("on", least(), 28), ("off", rights(&TRANSACTION_COMMANDS), 8)] {
         folder.write("s.yaml", &format!("store: {{url: '{}', scripts: {scripts}, fixed_window: native}}", redis.url()));
         let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
         let all = format!("{others} {}", rights(&known));

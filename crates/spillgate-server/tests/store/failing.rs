@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use prost::Message as _;
-use spillgate_redis::Failure;
+use spillgate_redis::ErrorKind;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
@@ -47,8 +47,8 @@ fn until_ready(server: &Spillgate, status: u16, text: &str) {
 /// Requests that the store did not decide.
 fn failures(server: &Spillgate) -> u64 {
     let count =
-        |class: Failure| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.name()));
-    Failure::ALL.map(count).iter().sum()
+        |class: ErrorKind| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.name()));
+    ErrorKind::ALL.map(count).iter().sum()
 }
 
 /// What grpc.health.v1 says.
@@ -413,11 +413,11 @@ fn callers_are_told_what_it_means_and_the_log_the_stores_own_words_too() {
     until_store(server.http(), "error", "a");
     assert_eq!(redis.run(&["acl", "setuser", "default", "-evalsha"]), "OK");
     let (status, problem) = check(server.http(), "error", "a");
-    let explained = "the store is unavailable: its user may not do this, or cannot log in";
-    assert_eq!((status, &problem["detail"]), (503, &explained.into()));
+    let explanation = "the store is unavailable: its user may not do this, or cannot log in";
+    assert_eq!((status, &problem["detail"]), (503, &explanation.into()));
     let asked = async { client(&server).await.should_rate_limit(request("error", &["a"])).await };
     let status = Runtime::new().expect("a runtime").block_on(asked).expect_err("no decision");
-    assert_eq!((status.code(), status.message()), (Code::Unavailable, explained));
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, explanation));
     let line = logged(&server.process, "class=\"noperm\"");
     assert!(line.contains("evalsha") && line.contains("did not decide: its user may not do this"), "{line}");
 }

@@ -9,7 +9,7 @@ use spillgate_core::{
 };
 use tokio::time::Instant;
 
-use crate::deny_cache::{DenyCache, Seen, is_free, room_alone};
+use crate::deny_cache::{DenyCache, ObservedStates, is_free, max_used_alone};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const LONG: Duration = Duration::from_secs(1000);
@@ -67,8 +67,8 @@ impl Model {
     }
 }
 
-/// A log as a script shows it to a take that fits beside `room` units: the unit that makes room, and the newest.
-fn digest(state: &State, room: u64, quota: &Quota, now: Time) -> State {
+/// A log as a script shows it to a take that fits beside `max_used` units: the unit that makes room, and the newest.
+fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
     // What comes before a state's own words comes alone where there is none.
@@ -77,20 +77,20 @@ fn digest(state: &State, room: u64, quota: &Quota, now: Time) -> State {
     let counts = |entry: &&[u64; 2]| entry[0] + quota.window_ns() > now.as_nanos();
     let entries: Vec<[u64; 2]> = entries.as_chunks::<2>().0.iter().filter(counts).copied().collect();
     let count: u64 = entries.iter().map(|[_, units]| units).sum();
-    let (mut shown, mut known, mut rank) = (head.to_vec(), 0, 0);
+    let (mut address_text, mut known, mut rank) = (head.to_vec(), 0, 0);
     for (i, [at, units]) in entries.iter().enumerate() {
         rank += units;
-        let frees = known < count.saturating_sub(room) && rank >= count.saturating_sub(room);
+        let frees = known < count.saturating_sub(max_used) && rank >= count.saturating_sub(max_used);
         if frees || i + 1 == entries.len() {
-            shown.extend([*at, rank - known]);
+            address_text.extend([*at, rank - known]);
             known = rank;
         }
     }
-    if count == 0 { State::default() } else { State::decode(&shown).expect("a state") }
+    if count == 0 { State::default() } else { State::decode(&address_text).expect("a state") }
 }
 
 /// A cache before a model, and both their clocks.
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) cache: Rc<DenyCache>,
     pub(super) model: Model,
     /// Ours, in nanoseconds.
@@ -101,10 +101,10 @@ pub(super) struct World {
     pub(super) unchanged: BTreeSet<u128>,
 }
 
-impl World {
-    pub(super) fn new(max_age: Duration) -> World {
+impl Fixture {
+    pub(super) fn new(max_age: Duration) -> Fixture {
         let (cache, model) = (Rc::new(DenyCache::new(1024, max_age, true)), Model::default());
-        World { cache, model, at_ns: 1, drift_ppm: 0, unchanged: BTreeSet::new() }
+        Fixture { cache, model, at_ns: 1, drift_ppm: 0, unchanged: BTreeSet::new() }
     }
 
     pub(super) fn at(&self) -> Instant {
@@ -119,40 +119,45 @@ impl World {
     /// What the cache says.
     pub(super) fn known(&self, hits: &[Hit<'_>]) -> Option<(Verdict, Vec<Decision>)> {
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = self.cache.answer(hits, &mut decisions, self.at())?;
+        let verdict = self.cache.refuse(hits, &mut decisions, self.at())?;
         Some((verdict, decisions))
     }
 
     /// Has the store decide.
-    pub(super) fn ask(&mut self, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
+    pub(super) fn request(&mut self, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
         let (verdict, decisions) = self.model.decide(self.now(), hits);
         let cache = Rc::clone(&self.cache);
-        let mut question = cache.question(hits, self.at());
+        let mut guard = cache.guard(hits, self.at());
         let seen = self.seen(hits, &verdict, self.at());
-        question.learn(&decisions, seen.into_iter().collect());
+        guard.learn(&decisions, seen.into_iter().collect());
         for hit in hits {
             self.unchanged.remove(&hit.state_key());
         }
-        self.unchanged.extend(&question.learnt);
+        self.unchanged.extend(&guard.learnt);
         (verdict, decisions)
     }
 
     /// What the store shows beside that verdict.
-    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, answered: Instant) -> Option<Seen> {
+    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, answered: Instant) -> Option<ObservedStates> {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];
-            let room = room_alone(hit, hits).filter(|_| is_free(hit) && is_log(hit));
-            let shown = room.map_or_else(|| state.clone(), |room| digest(state, room, hit.quota, verdict.now));
-            (hit.state_key(), shown)
+            let max_used = max_used_alone(hit, hits).filter(|_| is_free(hit) && is_log(hit));
+            let address_text =
+                max_used.map_or_else(|| state.clone(), |max_used| digest(state, max_used, hit.quota, verdict.now));
+            (hit.state_key(), address_text)
         };
-        (!verdict.allowed).then(|| Seen { now: verdict.now, answered, states: hits.iter().map(state).collect() })
+        (!verdict.allowed).then(|| ObservedStates {
+            now: verdict.now,
+            answered,
+            states: hits.iter().map(state).collect(),
+        })
     }
 
     /// Takes one unit after the other until they are refused.
     pub(super) fn exhaust(&mut self, key: u128, quota: &Quota) -> Decision {
         let hits = [take(key, quota, 1)];
         loop {
-            let (verdict, decisions) = self.ask(&hits);
+            let (verdict, decisions) = self.request(&hits);
             if !verdict.allowed {
                 return decisions[0];
             }

@@ -9,8 +9,8 @@ use smallvec::smallvec;
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
 
 use super::model::{LONG, Model, SECOND, build, take};
-use crate::command::Seen;
-use crate::deny_cache::{DenyCache, KEEPS};
+use crate::command::ObservedStates;
+use crate::deny_cache::{DenyCache, HAS_ENTRIES};
 
 /// How often each thread asks.
 const TURNS: u64 = 300_000;
@@ -31,22 +31,22 @@ fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     let keep = || {
         let mut kept = 0;
         for _ in 0..TURNS {
-            let mut question = cache.question(&hits, at);
+            let mut guard = cache.guard(&hits, at);
             let now = time(changes.load(Ordering::SeqCst));
             let states = smallvec![(hits[0].state_key(), model.0[&hits[0].state_key()].clone())];
-            question.learn(&refused, vec![Seen { now, answered: at, states }]);
-            kept += question.learnt.len();
+            guard.learn(&refused, vec![ObservedStates { now, answered: at, states }]);
+            kept += guard.learnt.len();
         }
         kept
     };
     let change = || {
         let change = [Hit::new(7, &quota, Op::Reset, Binding::Enforce)];
         for _ in 0..TURNS {
-            let question = cache.question(&change, at);
+            let guard = cache.guard(&change, at);
             let changed = time(changes.fetch_add(1, Ordering::SeqCst) + 1);
-            drop(question);
+            drop(guard);
             for _ in 0..5 {
-                let known = cache.answer(&hits, &mut [Decision::default()], at);
+                let known = cache.refuse(&hits, &mut [Decision::default()], at);
                 assert!(known.is_none_or(|verdict| verdict.now >= changed), "{known:?} is from before {changed:?}");
             }
         }
@@ -57,8 +57,8 @@ fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
         keepers.map(|keeper| keeper.join().expect("no panic"))
     });
     assert!(kept.iter().all(|kept| *kept > 0), "{kept:?}");
-    drop(cache.question(&hits, at));
-    assert_eq!(cache.sets[0].generation.load(Ordering::SeqCst) & KEEPS, 0, "nothing is kept any more");
+    drop(cache.guard(&hits, at));
+    assert_eq!(cache.sets[0].generation.load(Ordering::SeqCst) & HAS_ENTRIES, 0, "nothing is kept any more");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_question_of_which_nothing_is_kept_takes_no_lock() {
     // It stays behind if it waits for the lock.
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
-        drop(asker.question(&[take(7, &quota, 1)], asker.start));
+        drop(asker.guard(&[take(7, &quota, 1)], asker.start));
         asked.send(()).expect("the other thread receives it");
     });
     is_asked.recv_timeout(SECOND * 60).expect("it waits for the lock");

@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use spillgate_core::{Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Source, Verdict};
 
-use super::model::{LONG, Random, SECOND, World, build, is_log, timed};
-use crate::deny_cache::{Question, Seen};
+use super::model::{Fixture, LONG, Random, SECOND, build, is_log, timed};
+use crate::deny_cache::{ObservedStates, RequestGuard};
 
 /// What is under way in a world.
 struct InFlight<'w> {
-    question: Question<'w, 'w, 'w>,
-    decided: Option<(Verdict, Vec<Decision>, Option<Seen>)>,
+    guard: RequestGuard<'w, 'w, 'w>,
+    decided: Option<(Verdict, Vec<Decision>, Option<ObservedStates>)>,
     is_undone: bool,
 }
 
@@ -45,10 +45,10 @@ fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
 
 /// Holds what the cache says to what the kernel says of the same request: now, and at the answer's own time. `is_exact`
 /// where no other request has changed the states since they were shown.
-fn check(world: &World, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
-    let (kernels, exact) = world.model.clone().decide(world.now(), hits);
+fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
+    let (kernels, exact) = fixture.model.clone().decide(fixture.now(), hits);
     assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
-    let (kernels, exact) = world.model.clone().decide(verdict.now, hits);
+    let (kernels, exact) = fixture.model.clone().decide(verdict.now, hits);
     assert!(!kernels.allowed && verdict.retry_after <= kernels.retry_after, "{hits:?}: {decisions:?}, {exact:?}");
     let binding = verdict.binding.expect("one binds");
     assert_eq!((verdict.source, verdict.retry_after), (Source::DenyCache, decisions[binding].retry_after));
@@ -59,7 +59,7 @@ fn check(world: &World, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decisi
             assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
             is_whole = false;
             // Of a log what was shown tells of the same take alone.
-            assert!(!is_exact || !world.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
+            assert!(!is_exact || !fixture.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
         } else if is_exact {
             let remaining = if is_log(hit) { decision.remaining } else { exact.remaining };
             assert_eq!(*decision, exact.with_remaining(remaining), "{hit:?}");
@@ -76,8 +76,8 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
     let (mut answered, mut asked, mut reported, mut not_asked) = (0, 0, 0, 0);
     for i in 0..400 {
         let is_short = i % 4 == 0;
-        let mut world = World::new(if is_short { SECOND / 4 } else { LONG });
-        world.drift_ppm = [0, 900, -900][i % 3];
+        let mut fixture = Fixture::new(if is_short { SECOND / 4 } else { LONG });
+        fixture.drift_ppm = [0, 900, -900][i % 3];
         // Mostly one quota, some that share its states, and some that do not.
         let focus = &quotas[i % quotas.len()];
         let kin: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
@@ -92,7 +92,7 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
                     random_hit(&mut random, quota)
                 })
                 .collect();
-            match world.known(&hits) {
+            match fixture.known(&hits) {
                 Some((verdict, decisions)) => {
                     answered += 1;
                     let is_reported = |decision: &&Decision| decision.reason != Reason::NotAsked;
@@ -100,16 +100,16 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
                     not_asked += decisions.iter().filter(|decision| !is_reported(decision)).count();
                     if is_short {
                         // What is too old is not known.
-                        world.unchanged.clear();
+                        fixture.unchanged.clear();
                     }
-                    check(&world, &hits, &verdict, &decisions, true);
+                    check(&fixture, &hits, &verdict, &decisions, true);
                 }
                 None => {
                     asked += 1;
-                    world.ask(&hits);
+                    fixture.request(&hits);
                 }
             }
-            world.at_ns += *random.pick(&[0, 1, 1_000, 1_000_000, 30_000_000, 200_000_000]);
+            fixture.at_ns += *random.pick(&[0, 1, 1_000, 1_000_000, 30_000_000, 200_000_000]);
         }
     }
     assert!(answered > 10_000 && asked > 10_000, "{answered} answered, {asked} asked");
@@ -124,13 +124,13 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
     for i in 0..300 {
         let quota = &quotas[i % quotas.len()];
         let hits: Vec<[Hit<'_>; 1]> = (0..500).map(|_| [random_hit(&mut random, quota)]).collect();
-        let mut world = World::new(LONG);
-        let cache = Rc::clone(&world.cache);
+        let mut fixture = Fixture::new(LONG);
+        let cache = Rc::clone(&fixture.cache);
         let mut under_way: Vec<InFlight<'_>> = Vec::new();
         for hits in &hits {
             let mut decisions = [Decision::default()];
-            if let Some(verdict) = cache.answer(hits, &mut decisions, world.at()) {
-                let beside = || under_way.iter().filter(|other| other.question.hits[0].key == hits[0].key);
+            if let Some(verdict) = cache.refuse(hits, &mut decisions, fixture.at()) {
+                let beside = || under_way.iter().filter(|other| other.guard.hits[0].key == hits[0].key);
                 if beside().any(|other| other.is_undone) {
                     overtaken += 1;
                 } else {
@@ -138,11 +138,11 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                     let is_exact = beside().all(|other| other.decided.is_none());
                     answered += 1;
                     exactly += usize::from(is_exact);
-                    check(&world, hits, &verdict, &decisions, is_exact);
+                    check(&fixture, hits, &verdict, &decisions, is_exact);
                 }
             } else {
-                let question = cache.question(hits, world.at());
-                under_way.push(InFlight { question, decided: None, is_undone: false });
+                let guard = cache.guard(hits, fixture.at());
+                under_way.push(InFlight { guard, decided: None, is_undone: false });
             }
             // The store decides some, and some answers arrive.
             for _ in 0..random.below(5) {
@@ -150,21 +150,21 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                     break;
                 }
                 let place = random.below(under_way.len() as u64) as usize;
-                world.at_ns += random.below(3_000_000);
+                fixture.at_ns += random.below(3_000_000);
                 let one = &mut under_way[place];
                 if one.decided.is_none() {
-                    let (verdict, decisions) = world.model.decide(world.now(), one.question.hits);
-                    let seen = world.seen(one.question.hits, &verdict, world.at());
+                    let (verdict, decisions) = fixture.model.decide(fixture.now(), one.guard.hits);
+                    let seen = fixture.seen(one.guard.hits, &verdict, fixture.at());
                     one.decided = Some((verdict, decisions, seen));
-                    one.is_undone = matches!(one.question.hits[0].op.kind(), OpKind::Refund | OpKind::Reset);
+                    one.is_undone = matches!(one.guard.hits[0].op.kind(), OpKind::Refund | OpKind::Reset);
                 } else {
                     let mut one = under_way.swap_remove(place);
                     let (_, decisions, seen) = one.decided.expect("decided");
-                    let seen = seen.map(|seen| Seen { answered: world.at(), ..seen });
-                    one.question.learn(&decisions, seen.into_iter().collect());
+                    let seen = seen.map(|seen| ObservedStates { answered: fixture.at(), ..seen });
+                    one.guard.learn(&decisions, seen.into_iter().collect());
                 }
             }
-            world.at_ns += *random.pick(&[0, 1_000, 1_000_000, 20_000_000]);
+            fixture.at_ns += *random.pick(&[0, 1_000, 1_000_000, 20_000_000]);
         }
     }
     assert!(answered > 5_000 && overtaken > 100, "{answered} answered, {overtaken} beside what was under way");

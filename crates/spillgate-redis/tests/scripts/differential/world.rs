@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::Value;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
-use spillgate_redis::{Answer, LogForm, Name, Request, state};
+use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 
 use crate::support::{Client, Random, bytes, call};
 
@@ -180,7 +180,7 @@ fn words(state: &State) -> Vec<u64> {
 /// The commands that read the states of `hits`.
 pub(crate) fn reads(hits: &[Hit<'_>], log: LogForm) -> Vec<redis::Cmd> {
     let read = |hit: &Hit<'_>| {
-        let name = Name::with(hit, log);
+        let name = RedisKey::with(hit, log);
         match hit.quota.algorithm() {
             Algorithm::SlidingWindowLog if log == LogForm::Zset => {
                 redis::cmd("ZRANGE").arg(name.as_bytes()).arg(0).arg(-1).arg("WITHSCORES").clone()
@@ -202,7 +202,7 @@ pub(crate) fn stored_state(reply: &Value, quota: &Quota, log: LogForm) -> Option
             let pairs = parts.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone()));
             stored_leases(&pairs.collect::<Vec<_>>())
         }
-        _ => state(bytes(reply), quota),
+        _ => decode_state(bytes(reply), quota),
     }
 }
 
@@ -277,8 +277,8 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
     let requests = asked
         .iter()
         .zip(worlds.iter())
-        .map(|(asked, world)| Request::with(Some(asked.now), &asked.hits, world.log).expect("well formed"));
-    let mut requests: Vec<Request<'_, '_>> = requests.collect();
+        .map(|(asked, world)| ScriptCall::with(Some(asked.now), &asked.hits, world.log).expect("well formed"));
+    let mut requests: Vec<ScriptCall<'_, '_>> = requests.collect();
     let commands = requests.iter().zip(&asked).zip(worlds.iter()).flat_map(|((request, asked), world)| {
         let mut commands = vec![call(request)];
         commands.extend(reads(&asked.hits, world.log));
@@ -291,15 +291,15 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
         replies = rest;
         let mut mine = mine.to_vec();
         let mut decisions = vec![Decision::default(); asked.hits.len()];
-        let mut answer = request.answer(bytes(&mine[0]), &mut decisions);
-        if matches!(answer, Ok(Answer::AskAgain)) {
+        let mut answer = request.decode(bytes(&mine[0]), &mut decisions);
+        if matches!(answer, Ok(Decoded::CallAgain)) {
             world.again += 1;
             let mut commands = vec![call(request)];
             commands.extend(reads(&asked.hits, world.log));
             mine = client.ask(commands);
-            answer = request.answer(bytes(&mine[0]), &mut decisions);
+            answer = request.decode(bytes(&mine[0]), &mut decisions);
         }
-        let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
+        let Ok(Decoded::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
         world.check(asked, verdict, &decisions, &mine[1..]);
     }
 }
@@ -307,20 +307,20 @@ pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
 /// One request in each world, all at once, at the time that the server tells.
 pub(crate) fn step_by_the_server(worlds: &mut [World<'_>], client: &mut Client) {
     let hits: Vec<Vec<Hit<'_>>> = worlds.iter_mut().map(World::hits).collect();
-    let mut requests: Vec<Request<'_, '_>> = hits
+    let mut requests: Vec<ScriptCall<'_, '_>> = hits
         .iter()
         .zip(worlds.iter())
-        .map(|(hits, world)| Request::with(None, hits, world.log).expect("well formed"))
+        .map(|(hits, world)| ScriptCall::with(None, hits, world.log).expect("well formed"))
         .collect();
     let replies = client.ask(requests.iter().map(call));
     for (((world, hits), request), reply) in worlds.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
         let mut decisions = vec![Decision::default(); hits.len()];
-        let mut answer = request.answer(bytes(&reply), &mut decisions);
-        if matches!(answer, Ok(Answer::AskAgain)) {
+        let mut answer = request.decode(bytes(&reply), &mut decisions);
+        if matches!(answer, Ok(Decoded::CallAgain)) {
             world.again += 1;
-            answer = request.answer(bytes(&client.ask_one(call(request))), &mut decisions);
+            answer = request.decode(bytes(&client.ask_one(call(request))), &mut decisions);
         }
-        let Ok(Answer::Verdict(verdict)) = answer else { panic!("{answer:?} to {hits:?}") };
+        let Ok(Decoded::Verdict(verdict)) = answer else { panic!("{answer:?} to {hits:?}") };
         let asked = world.decide(verdict.now, hits.clone());
         world.check(&asked, verdict, &decisions, &[]);
     }

@@ -9,7 +9,7 @@ use spillgate::{
     Algorithm, Clock, Decision, Fallback, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock, Time,
     Verdict,
 };
-use spillgate_redis::Failure;
+use spillgate_redis::ErrorKind;
 
 mod asked;
 mod dry_run;
@@ -156,7 +156,7 @@ fn ask_all<'p, C: Clock>(
         if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
             shared
                 .store()
-                .connected()
+                .wait_connected()
                 .await
                 .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
         }
@@ -184,7 +184,7 @@ fn ask_all<'p, C: Clock>(
 
 /// What the store said, which its callers are not told.
 fn first_failure(shared: &Shared) -> Option<String> {
-    Failure::ALL.into_iter().find_map(|class| Some(format!("{}: {}", class.name(), shared.take_detail(class)?)))
+    ErrorKind::ALL.into_iter().find_map(|class| Some(format!("{}: {}", class.name(), shared.take_detail(class)?)))
 }
 
 /// What helps against a question that was not judged.

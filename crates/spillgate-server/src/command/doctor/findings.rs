@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use spillgate_redis::Failure;
+use spillgate_redis::ErrorKind;
 use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, SentinelReport, ServerReport};
 
 use crate::command::open::store;
@@ -307,30 +307,34 @@ fn scripts(server: &ServerReport) -> Finding {
             let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
             // Which script it was is said already.
             let found = found.split(" script: ").next().unwrap_or_default();
-            Finding::new("scripts", Grade::Fix, found, script_help(why.class))
+            Finding::new("scripts", Grade::Fix, found, script_help(why.kind))
         }
     }
 }
 
 /// What helps a script that fails so.
-fn script_help(class: Failure) -> &'static str {
+fn script_help(class: ErrorKind) -> &'static str {
     match class {
-        Failure::Oom => {
+        ErrorKind::OutOfMemory => {
             "memory is full, and limits are left to on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
              maxmemory-policy volatile-ttl, which forgets what is nearly over"
         }
-        Failure::Readonly => {
+        ErrorKind::ReadOnly => {
             "it refuses writes, and limits are left to on_store_failure: name the primary in place of a replica \
              (redis-sentinel:// always finds it), bring back the replicas that it waits for, or mend its disk"
         }
-        Failure::Moved => "other nodes have these keys: write redis-cluster:// (rediss-cluster:// with TLS) in the URL",
-        Failure::Clusterdown => "the cluster serves nobody until all slots have a node: CLUSTER INFO, CLUSTER NODES",
-        Failure::Noperm => {
+        ErrorKind::Moved => {
+            "other nodes have these keys: write redis-cluster:// (rediss-cluster:// with TLS) in the URL"
+        }
+        ErrorKind::ClusterDown => "the cluster serves nobody until all slots have a node: CLUSTER INFO, CLUSTER NODES",
+        ErrorKind::NoPermission => {
             "the user may not do all that scripts do: docs/src/operating/least-rights.md has the least rights"
         }
-        Failure::Loading => "it reads its data, or waits for its primary's: it serves when that is done",
-        Failure::Busy => "somebody's script runs there and does not end: SCRIPT KILL ends it",
-        Failure::Timeout | Failure::Disconnected => "it stopped answering: look whether it runs, and into its own log",
+        ErrorKind::Loading => "it reads its data, or waits for its primary's: it serves when that is done",
+        ErrorKind::Busy => "somebody's script runs there and does not end: SCRIPT KILL ends it",
+        ErrorKind::Timeout | ErrorKind::Disconnected => {
+            "it stopped answering: look whether it runs, and into its own log"
+        }
         _ => {
             "until scripts run, limits are left to on_store_failure; `store.scripts: off` serves plain fixed windows \
              without them"

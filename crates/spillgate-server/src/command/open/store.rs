@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use spillgate::KeyHasher;
-use spillgate_redis::{Failed, Failure, RedisStore, Tls};
+use spillgate_redis::{Error, ErrorKind, RedisStore, Tls};
 
 use super::secret_file;
 use crate::command::terminal::Problem;
@@ -28,7 +28,7 @@ pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as a server w
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a command that asks the store has no answer.
-pub(crate) fn unreachable(settings: &Settings, failed: &Failed) -> Problem {
+pub(crate) fn unreachable(settings: &Settings, failed: &Error) -> Problem {
     let url = &settings.store.url;
     let said = |words: &str| failed.detail.contains(words);
     let is_secure = ["rediss", "valkeys"].iter().any(|scheme| url.to_string().starts_with(scheme));
@@ -38,10 +38,10 @@ pub(crate) fn unreachable(settings: &Settings, failed: &Failed) -> Problem {
             "ACL SETUSER {} +{command}; the book has the least rights for each kind of store (docs/src/operating/least-rights.md)",
             login_user(settings)
         ),
-        None if failed.class == Failure::Noperm && failed.detail.starts_with("the sentinel") => {
+        None if failed.kind == ErrorKind::NoPermission && failed.detail.starts_with("the sentinel") => {
             "check who logs in there: `store.sentinel_user` and `store.sentinel_password_file`"
         }
-        None if failed.class == Failure::Noperm => "check who logs in: `store.user` and `store.password_file`",
+        None if failed.kind == ErrorKind::NoPermission => "check who logs in: `store.user` and `store.password_file`",
         None if said("not valid for name") => {
             "set `store.tls.server_name` to a name that the certificate has; if it has none, `store.tls.skip_name_check`"
         }
@@ -73,7 +73,7 @@ pub(crate) fn login_user(settings: &Settings) -> String {
 }
 
 /// The command that the store says this user may not run, as an ACL writes it.
-fn missing_command(failed: &Failed) -> Option<&str> {
+fn missing_command(failed: &Error) -> Option<&str> {
     failed.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
 }
 

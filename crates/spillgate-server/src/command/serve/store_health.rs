@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Failed, Failure};
+use spillgate_redis::{Circuit, Error, ErrorKind};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -45,7 +45,7 @@ struct Watch<'s> {
     shared: &'s Shared,
     changes: Changes,
     probes: u32,
-    told: [Told; Failure::ALL.len()],
+    told: [Told; ErrorKind::ALL.len()],
 }
 
 /// What the log knows of a class.
@@ -59,14 +59,14 @@ struct Told {
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, shared: &'s Shared) -> Watch<'s> {
-        let told = Failure::ALL.map(|_| Told::default());
+        let told = ErrorKind::ALL.map(|_| Told::default());
         Watch { service, shared, changes: Changes::default(), probes: 0, told }
     }
 
     async fn run(mut self) {
         loop {
             let probed = self.probe().await;
-            let why = probed.as_ref().err().map(|failed| failed.class);
+            let why = probed.as_ref().err().map(|failed| failed.kind);
             let recoveries = self.changes.recoveries;
             let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
             self.service.store_fails(why.filter(|_| !answers));
@@ -83,22 +83,24 @@ impl<'s> Watch<'s> {
     }
 
     /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
-    async fn probe(&mut self) -> Result<(), Failed> {
+    async fn probe(&mut self) -> Result<(), Error> {
         let store = self.shared.store();
         // While requests are not asked, somebody is connecting already.
         let patience = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
-        let connected = timeout(patience, store.connected()).await;
+        let connected = timeout(patience, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
         let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
         // One of a cluster decides some probes, and goes on being probed: it is one no longer when it sends none elsewhere.
         // Where there is no connection, or not to each node of a cluster, the probe says it.
         if let Ok(Err(failed)) = connected
-            && failed.class == Failure::Moved
+            && failed.kind == ErrorKind::Moved
         {
             return Err(failed);
         }
-        probed.map(drop).map_err(|failed| match failed.class {
-            Failure::Open | Failure::Disconnected | Failure::Unasked => store.trouble().unwrap_or(failed),
+        probed.map(drop).map_err(|failed| match failed.kind {
+            ErrorKind::CircuitOpen | ErrorKind::Disconnected | ErrorKind::NotSent => {
+                store.last_error().unwrap_or(failed)
+            }
             _ => failed,
         })
     }
@@ -115,9 +117,9 @@ impl<'s> Watch<'s> {
         }
     }
 
-    fn tell_change(&mut self, probed: Result<(), Failed>) {
+    fn tell_change(&mut self, probed: Result<(), Error>) {
         let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
-        let why = probed.err().map(|failed| format!("{} ({failed})", failed.class.explained())).unwrap_or_default();
+        let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind.explanation())).unwrap_or_default();
         // What came and went meanwhile had no line of its own.
         let more = if changes > 1 {
             format!(" (this has changed {changes} times since the last line)")
@@ -142,7 +144,7 @@ impl<'s> Watch<'s> {
     fn tell_failures(&mut self) {
         // A cause comes before what follows from it.
         let (consequences, causes): (Vec<_>, Vec<_>) =
-            self.told.iter_mut().zip(Failure::ALL).partition(|(_, class)| class.is_consequence());
+            self.told.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
         for (told, class) in causes.into_iter().chain(consequences) {
             let failures = self.shared.failures(class);
             told.detail = self.shared.take_detail(class).or(told.detail.take());
@@ -151,7 +153,7 @@ impl<'s> Watch<'s> {
             }
             let (requests, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
             *told = Told { failures, at: Some(Instant::now()), detail: None };
-            let why = class.explained();
+            let why = class.explanation();
             tracing::warn!(requests, class = class.name(), detail, "the store did not decide: {why}");
         }
     }
