@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
+scripts/features.sh
 # --no-fail-fast: one run names all failures.
 cargo test --workspace --locked --no-fail-fast
 scripts/valkey.sh

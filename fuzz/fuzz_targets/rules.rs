@@ -26,12 +26,12 @@ fuzz_target!(|data: &[u8]| {
                 assert!(!error.help().is_empty(), "no mend: {error}");
                 assert!(error.line() as usize <= lines + 1, "{error}");
             }
-            assert!(!errors.report().is_empty());
+            assert!(!errors.to_string().is_empty());
             return;
         }
     };
     for warning in rules.warnings() {
-        assert!(!warning.report().is_empty());
+        assert!(!warning.to_string().is_empty());
     }
     let domains: Vec<String> = rules.domains().map(|domain| domain.name.to_string()).collect();
     let words: Vec<&str> =

@@ -100,7 +100,7 @@ const LAYERS: [Layer; 10] = [
 
 /// Where bytes are turned into data or back: the only files that may name serde.
 const SERDE: [&str; 5] = [
-    "crates/spillgate/src/rules/yaml",
+    "crates/spillgate/src/text/yaml",
     "crates/spillgate-server/src/settings",
     "crates/spillgate-server/src/protocol/http",
     "crates/spillgate-server/src/admin",

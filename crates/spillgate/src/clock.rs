@@ -24,7 +24,7 @@ const SLEW_PPM: u64 = 500;
 /// The clock of a running program: monotonic time, slowly corrected toward wall time.
 ///
 /// The correction is at most 500 ppm. If the wall clock differs by more than a second, it was set, or the machine was
-/// suspended. The clock then logs that and follows the wall clock at once.
+/// suspended. The clock then follows the wall clock at once, and [`on_step`](SystemClock::on_step) reports it.
 ///
 /// A step changes what limits admit. After a step forward by J, a token bucket with depth B and one token per T admits at
 /// most min(B, J/T) tokens too many. After a step backward by J, a key may be refused for up to J too long.
@@ -47,6 +47,8 @@ pub struct SystemClock {
     offset_ns: AtomicI64,
     /// The time of the last reading of the wall clock, in nanoseconds since `origin`.
     synced_ns: AtomicU64,
+    /// Called with each step, in nanoseconds.
+    on_step: fn(i64),
 }
 
 impl SystemClock {
@@ -55,7 +57,29 @@ impl SystemClock {
     pub fn start() -> SystemClock {
         let counter = quanta::Clock::new();
         let origin = counter.raw();
-        SystemClock { counter, origin, offset_ns: AtomicI64::new(wall_ns()), synced_ns: AtomicU64::new(0) }
+        SystemClock {
+            counter,
+            origin,
+            offset_ns: AtomicI64::new(wall_ns()),
+            synced_ns: AtomicU64::new(0),
+            on_step: |_| {},
+        }
+    }
+
+    /// Calls `report` each time the clock follows a wall clock that was set.
+    ///
+    /// The argument is the step in nanoseconds. It is negative if the wall clock went back. Without a `report` the clock
+    /// follows silently.
+    ///
+    /// ```
+    /// use spillgate::SystemClock;
+    /// let clock = SystemClock::start().on_step(|step_ns| eprintln!("the wall clock moved by {} ms", step_ns / 1_000_000));
+    /// # drop(clock);
+    /// ```
+    #[must_use]
+    pub const fn on_step(mut self, report: fn(i64)) -> SystemClock {
+        self.on_step = report;
+        self
     }
 
     /// Corrects the offset toward wall time. If several threads call this at once, only one does it.
@@ -68,7 +92,7 @@ impl SystemClock {
         let drift = wall_ns() - (offset + i64::try_from(mono_ns).unwrap_or(i64::MAX));
         let step = correction_ns(drift, mono_ns - synced_ns);
         if step.abs() > STEP_NS {
-            tracing::warn!(step_ms = step / 1_000_000, "the wall clock was set; following it");
+            (self.on_step)(step);
         }
         // The offset is stored, not added to. A thread that was delayed here would otherwise follow a step that another
         // thread has followed already.

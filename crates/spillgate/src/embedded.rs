@@ -1,12 +1,13 @@
 //! A limiter over memory answers at once: the same calls without a future.
 
-use std::io;
-use std::path::Path;
-
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Quota, StoreError};
 
-use crate::{Clock, Limiter, MemoryOptions, MemoryStore, Restored, Saved, SnapshotError};
+use crate::{Clock, Limiter, MemoryStore};
+#[cfg(feature = "snapshot")]
+use crate::{MemoryOptions, Restored, Saved, SnapshotError};
+#[cfg(feature = "snapshot")]
+use std::{io, path::Path};
 
 /// Keys that are hashed before any is decided: few enough to stay on the stack.
 const BATCH: usize = 32;
@@ -55,7 +56,10 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         }
         Ok(())
     }
+}
 
+#[cfg(feature = "snapshot")]
+impl<C: Clock> Limiter<MemoryStore, C> {
     /// Writes all that was counted to `path`, so that [`restored`](Limiter::restored) finds it.
     ///
     /// See [`MemoryStore::save`] for what a snapshot is while decisions go on. Called when none do

@@ -30,7 +30,7 @@
 
 mod names;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use spillgate_core::{Algorithm, Decision, Quota, Wait};
@@ -83,9 +83,16 @@ impl FromStr for HeaderStyle {
 }
 
 /// No header style has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown header style; use draft-11, draft-06, x-ratelimit or off")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownStyle;
+
+impl fmt::Display for UnknownStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown header style; use draft-11, draft-06, x-ratelimit or off")
+    }
+}
+
+impl std::error::Error for UnknownStyle {}
 
 /// One limit of an answer, as a client is told of it.
 #[derive(Clone, Copy, Debug)]

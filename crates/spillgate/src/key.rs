@@ -44,6 +44,7 @@ impl KeyHasher {
         KeyHasher { secret }
     }
 
+    #[cfg(feature = "snapshot")]
     pub(crate) const fn secret(&self) -> [u8; 16] {
         self.secret
     }

@@ -1,9 +1,8 @@
 //! An exact, fast rate limiter to embed.
 //!
-//! The decision itself is in [`spillgate_core`], whose items are repeated here; this crate adds
-//! what a program needs around it: a [`Limiter`] that reads the clock once and asks a store once,
-//! the in-process [`MemoryStore`], a [`Fallback`] for stores that many share, [rules] read from YAML, and
-//! [header fields](headers) for the answer.
+//! The decision itself is in [`spillgate_core`], and all items of that crate are here too. This crate adds what a
+//! program needs around the decision: a [`Limiter`] that reads the clock once and asks a store once, the in-process
+//! [`MemoryStore`], and a [`Fallback`] for the time while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
@@ -17,6 +16,17 @@
 //! assert!(!refused.allowed && refused.retry_after.secs_ceil() > Some(0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Features
+//!
+//! By default there are the limiter and the memory store, with at most 17 crates in all (`scripts/features.sh`). The
+//! rest is switched on by name.
+//!
+//! | feature | what it adds | with it come |
+//! |---|---|---|
+//! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: their errors, with line and fix | `serde`, `serde-saphyr` |
+//! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
+//! | `snapshot` | `Limiter::save` and `Limiter::restored`: the memory store in a file | nothing |
 //!
 //! # Guarantees
 //!
@@ -91,18 +101,28 @@
 pub mod clock;
 mod embedded;
 mod fallback;
+#[cfg(feature = "headers")]
 pub mod headers;
 mod key;
 mod limiter;
+#[cfg_attr(
+    not(feature = "snapshot"),
+    allow(dead_code, reason = "snapshots alone move states out of the tables and back")
+)]
 mod memory;
+#[cfg(feature = "rules")]
 pub mod rules;
+#[cfg(feature = "rules")]
+pub mod text;
 pub mod units;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use fallback::{Fallback, FallbackStore};
 pub use key::{KeyBuilder, KeyHasher};
 pub use limiter::Limiter;
-pub use memory::{MemoryOptions, MemoryStore, OnFull, Restored, Saved, SnapshotError};
+pub use memory::{MemoryOptions, MemoryStore, OnFull};
+#[cfg(feature = "snapshot")]
+pub use memory::{Restored, Saved, SnapshotError};
 pub use spillgate_core::*;
 
 /// The Rust of the project's pages compiles and runs as it stands.

@@ -1,5 +1,6 @@
 //! Durations and counts as text: one grammar for rules, settings, flags and queries, and one way to print.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Units of time with their length in nanoseconds, the longest first.
@@ -15,15 +16,25 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Why a text is not a duration or a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum UnitError {
-    /// It says something else.
-    #[error("not a number with a unit")]
+    /// The text says something else.
     Malformed,
-    /// It is more than can be counted.
-    #[error("too large")]
+    /// The number is larger than the largest one that can be counted.
     TooLarge,
 }
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UnitError::Malformed => "not a number with a unit",
+            UnitError::TooLarge => "too large",
+        })
+    }
+}
+
+impl std::error::Error for UnitError {}
 
 /// Reads a duration: numbers, each with its unit, added up (`500ms`, `1.5s`, `1m30s`, `1d 12h`). The units are ns, us,
 /// ms, s, m, h, d and w; a number may have decimals, as long as the whole is a number of nanoseconds.

@@ -49,11 +49,11 @@ fn exercise(text: &str) {
             let plan = rules.plan(&KeyHasher::with_secret([1; 16]), &request, 1024);
             assert_eq!(plan.descriptors.len(), 2);
             for warning in rules.warnings() {
-                assert!(!warning.report().is_empty());
+                assert!(!warning.to_string().is_empty());
             }
         }
         Err(errors) => {
-            assert!(!errors.report().is_empty());
+            assert!(!errors.to_string().is_empty());
             for error in &errors {
                 assert!(!error.help().is_empty());
                 assert_ne!(error.message(), "the file cannot be parsed", "the parser panicked on {text:?}");
@@ -65,7 +65,7 @@ fn exercise(text: &str) {
 #[test]
 fn the_unbroken_text_loads() {
     let rules = Rules::parse(&[RulesFile { name: "f.yaml".into(), text: FULL.into() }]);
-    assert_eq!(rules.unwrap_or_else(|errors| panic!("{}", errors.report())).rules().count(), 3);
+    assert_eq!(rules.unwrap_or_else(|errors| panic!("{errors}")).rules().count(), 3);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn load(trees: &[Tree], compat: bool) -> Rules {
     }
     text.push_str("descriptors:\n");
     yaml(trees, 2, "", &mut text);
-    Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).unwrap_or_else(|errors| panic!("{}", errors.report()))
+    Rules::parse(&[RulesFile { name: "d.yaml".into(), text }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn entries() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
@@ -147,8 +147,7 @@ proptest! {
 }
 
 fn rules(text: &str) -> Rules {
-    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
-        .unwrap_or_else(|errors| panic!("{}", errors.report()))
+    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 #[test]

@@ -6,8 +6,7 @@ use spillgate::{
 };
 
 fn rules(text: &str) -> Rules {
-    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
-        .unwrap_or_else(|errors| panic!("{}", errors.report()))
+    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn asked<'p>(entries: &'p [(&'p str, &'p str)], action: Action) -> Descriptor<'p> {

@@ -1,12 +1,12 @@
 //! The reference server's features: its files load unchanged and match as they do there.
 
-use spillgate::rules::{Action, Descriptor, Limit, Metadata, Plan, Request, Rules, RulesFile, Unit};
+use spillgate::rules::{Action, Descriptor, Limit, Metadata, Plan, Request, Rules, RulesFile, Severity, Unit};
 use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, MemoryOptions, MemoryStore, Op, Time};
 
 fn rules(files: &[&str]) -> Rules {
     let file = |(number, text): (usize, &&str)| RulesFile { name: format!("{number}.yaml"), text: (*text).into() };
     let files: Vec<RulesFile> = files.iter().enumerate().map(file).collect();
-    Rules::parse(&files).unwrap_or_else(|errors| panic!("{}", errors.report()))
+    Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Descriptor<'p> {
@@ -56,7 +56,12 @@ fn the_worked_case() {
 
 /// Lines and messages of the warnings; the notes are left out.
 fn warned(rules: &Rules) -> Vec<(u32, &str)> {
-    rules.warnings().iter().filter(|warning| !warning.is_note()).map(|w| (w.line(), w.message())).collect()
+    rules
+        .warnings()
+        .iter()
+        .filter(|warning| warning.severity() != Severity::Note)
+        .map(|w| (w.line(), w.message()))
+        .collect()
 }
 
 #[test]

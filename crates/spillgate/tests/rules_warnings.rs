@@ -1,17 +1,16 @@
 //! What `validate` warns of, and what it does not.
 
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile, Unreleased};
+use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile, Severity, Unreleased};
 
 fn rules(text: &str) -> Rules {
-    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }])
-        .unwrap_or_else(|errors| panic!("{}", errors.report()))
+    Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// Lines and messages of the warnings; the notes are left out.
 fn warnings(text: &str) -> Vec<(u32, String)> {
     let rules = rules(text);
-    let real = rules.warnings().iter().filter(|warning| !warning.is_note());
+    let real = rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note);
     real.map(|warning| (warning.line(), warning.message().to_owned())).collect()
 }
 
@@ -95,7 +94,8 @@ descriptors:
         "b" => Unreleased::Sometimes,
         _ => Unreleased::Always,
     });
-    let told: Vec<_> = rules.warnings().iter().map(|warning| (warning.line(), warning.is_note())).collect();
+    let told: Vec<_> =
+        rules.warnings().iter().map(|warning| (warning.line(), warning.severity() == Severity::Note)).collect();
     assert_eq!(told, [(4, true), (5, false)]);
 }
 
@@ -116,7 +116,7 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
     let told = |value_bytes| {
         let mut rules = Rules::parse(std::slice::from_ref(&file)).expect("good rules");
         rules.warn_of_long_values(std::slice::from_ref(&file), value_bytes);
-        let real = rules.warnings().iter().filter(|warning| !warning.is_note());
+        let real = rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note);
         real.map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
     };
     assert_eq!(told(1_025), []);
@@ -157,7 +157,7 @@ descriptors:
 #[test]
 fn a_leaf_without_a_limit_is_noted() {
     let rules = rules("domain: d\ndescriptors:\n  - {key: a}\n  - {key: b, rate_limit: {unlimited: true}}");
-    let told: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.is_note())).collect();
+    let told: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.severity() == Severity::Note)).collect();
     assert_eq!(told, [(3, true)]);
 }
 
@@ -185,7 +185,7 @@ fn the_examples_have_no_warnings() {
 #[test]
 fn a_warning_shows_its_line() {
     let rules = rules("domain: d\ndescriptors:\n  - {key: a, shadow_mode: yes, rate_limit: {unit: second, limit: 5}}");
-    insta::assert_snapshot!("warning", rules.warnings()[0].report());
+    insta::assert_snapshot!("warning", rules.warnings()[0].to_string());
 }
 
 #[test]

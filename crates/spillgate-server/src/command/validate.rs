@@ -1,9 +1,9 @@
 //! `spillgate validate`: what is wrong in rules and settings files.
 
-use spillgate::rules::{Rules, Warning};
+use spillgate::rules::{Diagnostic, Rules, Severity};
 
 use super::open::{rule_checks, rules, settings, store};
-use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Terminal, Tone, count, diagnostic_json, one_line};
+use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Terminal, Tone, count, diagnostic_json};
 use crate::cli::Validate;
 use crate::settings::Resolved;
 
@@ -25,16 +25,17 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
             return EXIT_USAGE;
         }
     };
-    let (notes, warnings): (Vec<&Warning>, Vec<&Warning>) = rules.warnings().iter().partition(|w| w.is_note());
+    let (notes, warnings): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
+        rules.warnings().iter().partition(|warning| warning.severity() == Severity::Note);
     let code = if validate.deny_warnings && !warnings.is_empty() { EXIT_DENIED } else { EXIT_OK };
     if validate.json {
         terminal.json(&summary(&rules, &of_store, files, code));
         return code;
     }
     for warning in &warnings {
-        terminal.report(*warning);
+        terminal.report(warning);
     }
-    let notes: Vec<_> = notes.into_iter().map(|note| one_line(note)).chain(of_store).collect();
+    let notes: Vec<_> = notes.into_iter().map(Diagnostic::one_line).chain(of_store).collect();
     for note in &notes {
         terminal.complain(&format!("note: {note}"));
     }
@@ -55,8 +56,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
 
 fn summary(rules: &Rules, of_store: &[String], files: usize, code: u8) -> serde_json::Value {
     let note = |message| serde_json::json!({"severity": "note", "message": message});
-    let warnings: Vec<_> =
-        rules.warnings().iter().map(|warning| diagnostic_json(warning)).chain(of_store.iter().map(note)).collect();
+    let warnings: Vec<_> = rules.warnings().iter().map(diagnostic_json).chain(of_store.iter().map(note)).collect();
     let domains: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
     serde_json::json!({
         "ok": code == EXIT_OK,

@@ -24,7 +24,6 @@ use ipnet::IpNet;
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 
-pub use error::SettingsError;
 pub use keys::{KEYS, Key, Shape};
 pub(crate) use resolve::shows_secret;
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spillgate::headers::HeaderStyle;
+use spillgate::text::Diagnostic;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::{FixedWindow, LogForm};
 
-use super::error::{SettingsError, Source};
+use super::error::{Source, error_at};
 use super::keys::{KEYS, Key, Shape};
 use super::secret::{after_names, masked, sounds_secret};
 use super::store;
@@ -75,7 +76,7 @@ pub struct Resolved {
 ///
 /// # Errors
 /// Every setting that is wrong, each with its place and its mend.
-pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<SettingsError>> {
+pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
     let mut resolver = Resolver::new();
     if let Some(file) = &sources.file {
         resolver.file(file);
@@ -107,7 +108,7 @@ struct Set {
 struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
-    errors: Vec<SettingsError>,
+    errors: Vec<Diagnostic>,
     /// Groups of keys with a mistake in them: that they do not agree with other keys may be due to it.
     wrong_groups: BTreeSet<String>,
     /// Nobody knows which store is meant, so nobody can say what goes with it.
@@ -153,7 +154,7 @@ impl Resolver {
             ),
             Err(wrong) => wrong,
         };
-        self.errors.push(SettingsError::new(&source, wrong));
+        self.errors.push(error_at(&source, wrong));
     }
 
     fn group(&mut self, prefix: &str, members: &[(Name, Node)], source: &Source, text: &str, folder: &Path) {
@@ -181,7 +182,7 @@ impl Resolver {
                     Wrong::new(&node.span, format!("`{path}` is a group of keys, not a value"), help)
                 }
             };
-            self.errors.push(SettingsError::new(source, wrong));
+            self.errors.push(error_at(source, wrong));
         }
     }
 
@@ -201,7 +202,7 @@ impl Resolver {
                 // Its value may be a secret.
                 let source = Source::new("the environment", variable, Vec::new());
                 let wrong = Wrong::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
-                self.errors.push(SettingsError::new(&source, wrong.labelled("no such variable")));
+                self.errors.push(error_at(&source, wrong.labelled("no such variable")));
             }
         }
     }
@@ -227,7 +228,7 @@ impl Resolver {
                 Ok(node) => shifted(node.unwrap_or(Node { kind: Kind::Scalar(String::new()), span: 0..0 }), start),
                 Err(mut wrong) => {
                     wrong.span = wrong.span.start + start..wrong.span.end + start;
-                    self.errors.push(SettingsError::new(&Source::new(place, &text, Vec::new()), wrong));
+                    self.errors.push(error_at(&Source::new(place, &text, Vec::new()), wrong));
                     return;
                 }
             },
@@ -250,7 +251,7 @@ impl Resolver {
             Err(wrong) => {
                 self.is_url_wrong |= key.path == URL;
                 self.wrong_groups.extend(key.path.split_once('.').map(|(group, _)| group.to_owned()));
-                self.errors.push(SettingsError::new(source, wrong));
+                self.errors.push(error_at(source, wrong));
             }
         }
     }
@@ -292,8 +293,8 @@ impl Resolver {
     fn blame(&mut self, found: Vec<(&'static str, String, &'static str)>) {
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
-                Some((source, node)) => SettingsError::new(source, Wrong::new(&node.span, message, help)),
-                None => SettingsError::nowhere(message, help),
+                Some((source, node)) => error_at(source, Wrong::new(&node.span, message, help)),
+                None => Diagnostic::error(message, help),
             });
         }
     }

@@ -1,11 +1,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
-use miette::Diagnostic;
+use spillgate::text::Diagnostic;
 use spillgate_redis::{FixedWindow, LogForm};
 
 use super::*;
 
-fn from_file(text: &str) -> Result<Settings, Vec<SettingsError>> {
+fn from_file(text: &str) -> Result<Settings, Vec<Diagnostic>> {
     let file = SettingsFile { name: "conf/spillgate.yaml".to_owned(), text: text.to_owned() };
     resolve(&Sources { file: Some(file), ..Sources::default() }).map(|resolved| resolved.settings)
 }
@@ -17,13 +17,11 @@ fn key(path: &str) -> &'static Key {
 /// `line:column message; help` of each error.
 fn errors(text: &str) -> Vec<String> {
     let errors = from_file(text).expect_err(text);
-    let place = |error: &SettingsError| -> Option<String> {
-        let label = error.labels()?.next()?;
-        let found = error.source_code()?.read_span(label.inner(), 0, 0).ok()?;
-        Some(format!("{}:{}", found.line() + 1, found.column() + 1))
+    let shown = |error: &Diagnostic| match error.line() {
+        0 => format!(" {}; {}", error.message(), error.help()),
+        line => format!("{line}:{} {}; {}", error.column(), error.message(), error.help()),
     };
-    let help = |error: &SettingsError| error.help().map(|help| help.to_string()).unwrap_or_default();
-    errors.iter().map(|e| format!("{} {e}; {}", place(e).unwrap_or_default(), help(e))).collect()
+    errors.iter().map(shown).collect()
 }
 
 fn tcp(port: u16) -> Option<Listen> {
@@ -443,8 +441,8 @@ fn all_errors_of_a_file_are_told_at_once() {
 fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
     let with = |name: &str| resolve(&Sources { environment: vec![(name.into(), "x".into())], ..Sources::default() });
     let found = with("SPILLGATE_HTPP").expect_err("a slip");
-    assert_eq!(found[0].to_string(), "unknown variable `SPILLGATE_HTPP`");
-    assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some("did you mean `SPILLGATE_HTTP`?"));
+    assert_eq!(found[0].message(), "unknown variable `SPILLGATE_HTPP`");
+    assert_eq!(found[0].help(), "did you mean `SPILLGATE_HTTP`?");
     for (name, help) in [
         ("SPILLGATE_STORE_URL", "did you mean `SPILLGATE_STORE`?"),
         ("SPILLGATE_STORE_USR", "did you mean `SPILLGATE_STORE_USER`?"),
@@ -458,7 +456,7 @@ fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
         ),
     ] {
         let found = with(name).expect_err(name);
-        assert_eq!(found[0].help().map(|help| help.to_string()).as_deref(), Some(help), "{name}");
+        assert_eq!(found[0].help(), help, "{name}");
     }
     for name in ["SPILLGATE_SERVICE_HOST", "SPILLGATE_PORT_8080_TCP_ADDR", "SPILLGATE_PORT", "SPILLGATE_RELEASE"] {
         assert!(with(name).is_ok(), "{name}");

@@ -150,7 +150,7 @@ impl<'v> Value<'v> {
         let text = self.text()?;
         let value = parse(text).map_err(|error| match error {
             UnitError::TooLarge => self.wrong(format!("`{text}` is too large"), help),
-            UnitError::Malformed => self.wrong(format!("`{text}` is not a value of `{}`", self.path), help),
+            _ => self.wrong(format!("`{text}` is not a value of `{}`", self.path), help),
         })?;
         self.within(value, range)
     }
@@ -286,7 +286,7 @@ impl<'v> Value<'v> {
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     parse_duration(text).map_err(|error| match error {
         UnitError::TooLarge => "too long, at most 213503d",
-        UnitError::Malformed => "write a number and a unit (ns, us, ms, s, m, h, d, w): 10ms, 1.5s, 1m30s",
+        _ => "write a number and a unit (ns, us, ms, s, m, h, d, w): 10ms, 1.5s, 1m30s",
     })
 }
 

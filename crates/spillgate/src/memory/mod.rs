@@ -52,10 +52,12 @@ mod retry;
 mod several;
 mod shards;
 mod single;
+#[cfg(feature = "snapshot")]
 mod snapshot;
 mod store;
 
 pub use options::{MemoryOptions, OnFull};
+#[cfg(feature = "snapshot")]
 pub use snapshot::{Restored, Saved, SnapshotError};
 pub use store::MemoryStore;
 

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::report::{At, RulesError, Source, Words};
 use super::{MAX_FILE_BYTES, RulesFile};
+use crate::text::{At, Diagnostic, Source};
 
 /// The most files and folders that are looked at in a folder.
 const MAX_ENTRIES: usize = 10_000;
@@ -21,10 +21,10 @@ const MAX_FOLDERS_DEEP: usize = 8;
 /// # Errors
 /// A path that cannot be read or is no regular file, a folder without rules, a file above
 /// [`MAX_FILE_BYTES`] or one that is not UTF-8.
-pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, RulesError> {
+pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     if paths.is_empty() {
         let help = "name a rules file, or a folder of them";
-        return Err(RulesError::unreadable("", "no rules file was given".into(), help));
+        return Err(Diagnostic::error("no rules file was given", help));
     }
     let mut files = Vec::new();
     for path in paths {
@@ -40,7 +40,7 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, RulesError> {
 }
 
 /// The rules files in a folder and the folders inside it, each folder's own files before those inside.
-fn folder(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
+fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let (mut files, mut looked_at) = (Vec::new(), 0);
     let mut waiting = vec![(path.to_owned(), 0)];
     while let Some((at, depth)) = waiting.pop() {
@@ -68,24 +68,24 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, RulesError> {
     if files.is_empty() {
         let message = format!("{} has no rules file", path.display());
         let help = "rules files end in .yaml or .yml, and their names do not start with a dot";
-        return Err(RulesError::unreadable(&path.display().to_string(), message, help));
+        return Err(Diagnostic::unreadable(&path.display().to_string(), message, help));
     }
     Ok(files)
 }
 
-fn too_many(path: &Path) -> RulesError {
+fn too_many(path: &Path) -> Diagnostic {
     let message =
         format!("{} holds more than {MAX_ENTRIES} files, or folders {MAX_FOLDERS_DEEP} levels deep", path.display());
     let help = "name the folder of the rules itself; a link that leads back to its own folder has no end";
-    RulesError::unreadable(&path.display().to_string(), message, help)
+    Diagnostic::unreadable(&path.display().to_string(), message, help)
 }
 
-fn read_file(path: &Path) -> Result<RulesFile, RulesError> {
+fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
     // Asked before it is opened: to open a pipe is to wait for its other end.
     if !fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_file() {
         let help = "rules are read from regular files: write them into one, or take this out of the folder";
-        return Err(RulesError::unreadable(&name, format!("{name} is not a regular file"), help));
+        return Err(Diagnostic::unreadable(&name, format!("{name} is not a regular file"), help));
     }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let mut bytes = Vec::new();
@@ -99,29 +99,27 @@ fn read_file(path: &Path) -> Result<RulesFile, RulesError> {
     }
 }
 
-pub(super) fn too_large(name: &str) -> RulesError {
+pub(super) fn too_large(name: &str) -> Diagnostic {
     let message = format!("{name} is larger than {} MiB", MAX_FILE_BYTES >> 20);
-    RulesError::unreadable(name, message, "spread the rules over several domains, one file each")
+    Diagnostic::unreadable(name, message, "spread the rules over several domains, one file each")
 }
 
 /// Shows the line up to its first bad byte.
-fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> RulesError {
+fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     let text: String = String::from_utf8_lossy(bytes).into_owned();
-    let before = &text[..valid];
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let line = u32::try_from(before.matches('\n').count() + 1).unwrap_or(u32::MAX);
-    let column = u32::try_from(before[line_start..].chars().count() + 1).unwrap_or(u32::MAX);
-    let at = At { line, column, start: valid, len: char::REPLACEMENT_CHARACTER.len_utf8() };
-    let source = Source { name: name.into(), text: text.into() };
-    let words = Words::new(
-        format!("the file is not UTF-8 at byte {valid}"),
+    let at = At::of(&text, valid..valid + char::REPLACEMENT_CHARACTER.len_utf8());
+    let source = Source::new(name, &text);
+    let message = format!("the file is not UTF-8 at byte {valid}");
+    Diagnostic::error_at(
+        &source,
+        at,
+        message,
         "this byte is no character",
         "save the file as UTF-8 without compression",
-    );
-    RulesError::new(&source, at, words)
+    )
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> RulesError {
+fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
     let message = format!("{} cannot be read: {error}", path.display());
-    RulesError::unreadable(&path.display().to_string(), message, "check the path and its permissions")
+    Diagnostic::unreadable(&path.display().to_string(), message, "check the path and its permissions")
 }

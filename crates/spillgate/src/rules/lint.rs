@@ -9,8 +9,8 @@ use super::bound::never_binds;
 use super::index::SlotView;
 use super::model::{Limit, Origin, Rule, Unreleased};
 use super::pattern::Pattern;
-use super::report::{At, Source, Warning, Words};
 use super::{DomainEntry, Rules, RulesFile};
+use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
 /// The most warnings that are kept.
@@ -20,7 +20,7 @@ pub(super) const MAX_WARNINGS: usize = 1_000;
 const MAX_COMPARED: usize = 256;
 
 /// Looks at everything that was loaded.
-pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
+pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
         let source = Lines::new(&files[entry.file]);
@@ -34,7 +34,7 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Warning> {
 }
 
 /// Rules whose own value is longer than what is counted of a value.
-pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Warning> {
+pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
         let own = |rule: &Rule| {
@@ -57,7 +57,7 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
 }
 
 /// Concurrency limits whose permits can be taken where nobody can release them.
-pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Warning> {
+pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
         let is_leased = |limit: &Limit| limit.quota.algorithm() == Algorithm::Concurrency;
@@ -93,7 +93,7 @@ struct Lines {
 impl Lines {
     fn new(file: &RulesFile) -> Lines {
         let starts = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let source = Source { name: file.name.as_str().into(), text: file.text.as_str().into() };
+        let source = Source::new(&file.name, &file.text);
         Lines { source, starts }
     }
 
@@ -111,21 +111,21 @@ struct Linter<'r> {
     rules: &'r Rules,
     entry: &'r DomainEntry,
     source: Lines,
-    findings: Vec<Warning>,
+    findings: Vec<Diagnostic>,
 }
 
 impl<'r> Linter<'r> {
     fn warn(&mut self, line: u32, message: String, label: &str, help: impl Into<String>) {
         if self.findings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
-            self.findings.push(Warning::new(&self.source.source, self.source.at(line), words));
+            self.findings.push(Diagnostic::new(&self.source.source, self.source.at(line), Severity::Warning, words));
         }
     }
 
     fn note(&mut self, line: u32, message: String, label: &str, help: &str) {
         if self.findings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
-            self.findings.push(Warning::note(&self.source.source, self.source.at(line), words));
+            self.findings.push(Diagnostic::new(&self.source.source, self.source.at(line), Severity::Note, words));
         }
     }
 

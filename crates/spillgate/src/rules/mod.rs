@@ -15,7 +15,7 @@
 //! taken, and the search never goes back up.
 
 mod bound;
-mod excerpt;
+mod errors;
 mod file;
 mod index;
 mod lint;
@@ -23,25 +23,26 @@ mod model;
 mod pattern;
 mod plan;
 mod read;
-mod report;
 mod schema;
 mod work;
-mod yaml;
 
 use std::collections::HashMap;
 
+pub use errors::RulesErrors;
 pub use file::read_files;
 pub use model::{Domain, How, Limit, Metadata, Origin, Outcome, Rule, RuleStep, Step, Unit, Unreleased};
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
-pub use report::{RulesError, RulesErrors, Warning};
 pub use schema::SCHEMA;
+
+pub use crate::text::{Diagnostic, Severity};
 
 use spillgate_core::OnStoreFailure;
 
+use crate::text::yaml;
 use index::{Explained, Index};
 
 /// The largest rules file, in bytes.
-pub const MAX_FILE_BYTES: usize = 16 << 20;
+pub const MAX_FILE_BYTES: usize = yaml::MAX_BYTES;
 
 /// The deepest nesting of descriptors.
 pub const MAX_DEPTH: usize = 16;
@@ -81,7 +82,7 @@ pub struct Rules {
     by_name: HashMap<Box<str>, usize>,
     rules: Vec<Rule>,
     index: Index,
-    warnings: Vec<Warning>,
+    warnings: Vec<Diagnostic>,
 }
 
 #[derive(Clone, Debug)]
@@ -138,16 +139,19 @@ impl Rules {
         self.warn(files, found);
     }
 
-    fn warn(&mut self, files: &[RulesFile], found: Vec<Warning>) {
+    fn warn(&mut self, files: &[RulesFile], found: Vec<Diagnostic>) {
         let number: HashMap<&str, usize> = files.iter().enumerate().map(|(at, file)| (&*file.name, at)).collect();
         self.warnings.extend(found);
-        self.warnings.sort_by_key(|warning| (number.get(warning.file()).copied(), warning.place(), warning.is_note()));
+        self.warnings.sort_by_key(|warning| {
+            let is_note = warning.severity() == Severity::Note;
+            (number.get(warning.file()).copied(), warning.at(), is_note)
+        });
         self.warnings.truncate(lint::MAX_WARNINGS);
     }
 
     /// What is allowed but probably not meant, in order of files and lines; at most 1,000.
     #[must_use]
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 

@@ -4,11 +4,10 @@
 
 use std::path::PathBuf;
 
-use miette::Diagnostic;
-use spillgate::rules::{Defaults, Rules, RulesFile, read_files};
+use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, read_files};
 
 use super::rule_checks;
-use crate::command::terminal::{Problem, Problems, one_line};
+use crate::command::terminal::{Problem, Problems};
 use crate::settings::{Settings, masked, shows_secret};
 
 /// All rules that the settings name, and the number of files they are in.
@@ -24,10 +23,10 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems> {
         return Err(Problem::new("no rules were given", help).into());
     }
     read_files(paths).map_err(|error| {
-        if masked(&error.to_string()) == error.to_string() {
-            return Problems(vec![Box::new(error)]);
+        if masked(error.message()) == error.message() {
+            return Problems(vec![error]);
         }
-        Problem::new(error.to_string(), error.help()).into()
+        Problem::new(error.message(), error.help()).into()
     })
 }
 
@@ -47,14 +46,9 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
 /// The error without its excerpt if the excerpt may show a secret.
 ///
 /// This happens when a settings file is given as a rules file.
-fn without_secrets(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
-    let excerpt = || {
-        let label = error.labels()?.next()?;
-        let read = error.source_code()?.read_span(label.inner(), 1, 1).ok()?;
-        Some(String::from_utf8_lossy(read.data()).into_owned())
-    };
-    if excerpt().is_some_and(|text| shows_secret(&text)) {
-        return Box::new(Problem::new(one_line(&error), "its lines are not shown: they may hold a secret"));
+fn without_secrets(error: Diagnostic) -> Diagnostic {
+    if shows_secret(&error.lines()) {
+        return Problem::new(error.one_line(), "its lines are not shown: they may hold a secret").into();
     }
-    Box::new(error)
+    error
 }

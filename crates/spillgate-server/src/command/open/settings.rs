@@ -46,7 +46,7 @@ fn sources(
 }
 
 fn resolved(sources: Sources) -> Result<Resolved, Problems> {
-    resolve(&sources).map_err(|errors| Problems(errors.into_iter().map(|error| Box::new(error) as _).collect()))
+    resolve(&sources).map_err(Problems)
 }
 
 fn settings_file(path: &Path) -> Result<SettingsFile, Problem> {

@@ -1,6 +1,6 @@
 //! What `serve` tells on standard output.
 
-use spillgate::rules::Rules;
+use spillgate::rules::{Rules, Severity};
 
 use crate::command::terminal::{Table, Terminal, Tone, count, thousands};
 use crate::settings::{KEYS, Listen, Origin, Resolved, Settings, StoreUrl};
@@ -20,7 +20,7 @@ impl Loaded {
             files,
             domains: rules.domains().map(|domain| domain.name.to_string()).collect(),
             rules: rules.rules().count(),
-            warnings: rules.warnings().iter().filter(|warning| !warning.is_note()).count(),
+            warnings: rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note).count(),
         }
     }
 

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::thread;
 
-use spillgate::{Fallback, Limiter, MemoryOptions, MemoryStore, OnStoreFailure, SystemClock};
+use spillgate::{Fallback, Limiter, MemoryOptions, MemoryStore, OnStoreFailure};
 
-use super::snapshot;
 use super::snapshot_file::LockedFile;
+use super::{log, snapshot};
 use crate::command::open::store;
 use crate::command::terminal::Problem;
 use crate::service::{Backend, Shared};
@@ -48,5 +48,5 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
     }
     let fallback = Fallback::new(MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
     let shared = Shared::new(store, fallback, settings.store.deadline);
-    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), keys))
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), log::clock(), keys))
 }

@@ -3,6 +3,7 @@
 use std::io::stderr;
 use std::panic::{self, PanicHookInfo};
 
+use spillgate::SystemClock;
 use tracing_subscriber::EnvFilter;
 
 use crate::settings::{LogFormat, Settings};
@@ -30,6 +31,12 @@ fn filter(level: &str) -> String {
         "debug" | "trace" => format!("{QUIET},info,spillgate={level}"),
         _ => format!("{QUIET},{level}"),
     }
+}
+
+/// The system's clock, which logs when the wall clock was set.
+pub(super) fn clock() -> SystemClock {
+    SystemClock::start()
+        .on_step(|step_ns| tracing::warn!(step_ms = step_ns / 1_000_000, "the wall clock was set; following it"))
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {

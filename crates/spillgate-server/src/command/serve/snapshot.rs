@@ -11,8 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, SystemClock, Time};
+use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Saved, SnapshotError, Time};
 
+use super::log;
 use super::snapshot_file::{LockedFile, unreadable};
 use crate::command::terminal::Problem;
 use crate::service::{Backend, Service};
@@ -26,7 +27,7 @@ const MOST_ASIDE: usize = 3;
 /// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. One that
 /// cannot be read is left where it is, and there is no limiter: it may be whole.
 pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
-    let clock = SystemClock::start();
+    let clock = log::clock();
     let anew = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
     let Some(LockedFile { path, .. }) = file else { return Ok(anew(clock)) };
     let now = clock.now();
@@ -197,6 +198,6 @@ mod tests {
         assert!(saving.save(true));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 1));
         let options = MemoryOptions::default();
-        assert!(MemoryStore::restored(options, SystemClock::start().now(), &path).is_ok(), "the last is whole");
+        assert!(MemoryStore::restored(options, log::clock().now(), &path).is_ok(), "the last is whole");
     }
 }

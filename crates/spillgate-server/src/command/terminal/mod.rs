@@ -9,13 +9,12 @@ mod table;
 
 pub use exit::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE};
 pub(crate) use format::{count, duration, limit_label, quota, thousands};
-pub(crate) use problem::{Problem, Problems, diagnostic_json, one_line};
+pub(crate) use problem::{Problem, Problems, diagnostic_json};
 pub(crate) use table::Table;
 
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+use spillgate::rules::Diagnostic;
 
 /// What a piece of text is about; decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,14 +70,9 @@ impl Terminal {
         self.print(&format!("{value}\n"));
     }
 
-    /// Prints what is wrong, with its line and its mend, to standard error.
-    pub(crate) fn report(&mut self, diagnostic: &dyn Diagnostic) {
-        let theme = if self.err_colour { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
-        let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_width(110);
-        let mut text = String::new();
-        if handler.render_report(&mut text, diagnostic).is_err() {
-            let _ = write!(text, "{diagnostic}");
-        }
+    /// Prints what is wrong, with its line and its fix, to standard error.
+    pub(crate) fn report(&mut self, diagnostic: &Diagnostic) {
+        let text = if self.err_colour { diagnostic.coloured() } else { diagnostic.to_string() };
         self.complain(text.trim_end());
     }
 

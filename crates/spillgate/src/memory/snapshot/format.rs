@@ -11,6 +11,7 @@
 //!
 //! Any file may be given as a snapshot. The reader must end with an error for each that is not one, in bounded memory.
 
+use std::fmt;
 use std::hash::Hasher as _;
 use std::io::{self, ErrorKind, Read};
 
@@ -41,21 +42,45 @@ const MAX_STATE_WORDS: u64 = 4 * 65_536 + 8;
 /// Why a snapshot was rejected. Nothing of a rejected snapshot is used. See [`MemoryStore::restored`].
 ///
 /// [`MemoryStore::restored`]: crate::MemoryStore::restored
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// The system cannot read the file. The kind is [`NotFound`](io::ErrorKind::NotFound) if it does not exist.
-    #[error("the snapshot cannot be read: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The file is something else.
-    #[error("the file is not a snapshot")]
     NotASnapshot,
     /// Another version of this program wrote it, in the format of this number.
-    #[error("the snapshot has format {0}, and this version reads format {FORMAT}")]
     Format(u64),
     /// It was cut or altered.
-    #[error("the snapshot is damaged: {0}")]
     Damaged(&'static str),
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotError::Io(error) => write!(f, "the snapshot cannot be read: {error}"),
+            SnapshotError::NotASnapshot => f.write_str("the file is not a snapshot"),
+            SnapshotError::Format(format) => {
+                write!(f, "the snapshot has format {format}, and this version reads format {FORMAT}")
+            }
+            SnapshotError::Damaged(what) => write!(f, "the snapshot is damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SnapshotError::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for SnapshotError {
+    fn from(error: io::Error) -> SnapshotError {
+        SnapshotError::Io(error)
+    }
 }
 
 /// What the header of a snapshot has.

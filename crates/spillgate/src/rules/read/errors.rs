@@ -1,17 +1,18 @@
 //! Collects the errors of a load, with a bound.
 
+use super::super::RulesErrors;
 use super::super::lint::MAX_WARNINGS;
-use super::super::report::{At, RulesError, RulesErrors, Source, Warning, Words};
+use crate::text::{At, Diagnostic, Severity, Source, Words};
 
 #[derive(Debug, Default)]
 pub(in super::super) struct Errors {
-    errors: Vec<RulesError>,
+    errors: Vec<Diagnostic>,
     dropped: usize,
-    warnings: Vec<Warning>,
+    warnings: Vec<Diagnostic>,
 }
 
 impl Errors {
-    pub(super) fn push(&mut self, error: RulesError) {
+    pub(super) fn push(&mut self, error: Diagnostic) {
         if self.errors.len() < RulesErrors::MAX {
             self.errors.push(error);
         } else {
@@ -24,7 +25,7 @@ impl Errors {
     }
 
     /// The warnings if there are no errors.
-    pub(super) fn finish(mut self) -> Result<Vec<Warning>, RulesErrors> {
+    pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, RulesErrors> {
         // Files in the order given; within a file by line, whatever order the checks run in.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
@@ -32,7 +33,7 @@ impl Errors {
                 order.push(error.file().to_owned());
             }
         }
-        let file = |error: &RulesError| order.iter().position(|file| file == error.file());
+        let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
         // What is written once and used by an alias has its error once.
         self.errors.dedup_by(|a, b| {
@@ -57,13 +58,14 @@ impl Reporter<'_> {
         label: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.errors.push(RulesError::new(self.source, at, Words::new(message, label, help)));
+        self.errors.push(Diagnostic::error_at(self.source, at, message, label, help));
     }
 
     /// What is taken, but as something else than some readers expect.
     pub(super) fn warning(&mut self, at: At, message: String, label: &str, help: String) {
         if self.errors.warnings.len() < MAX_WARNINGS {
-            self.errors.warnings.push(Warning::new(self.source, at, Words::new(message, label, help)));
+            let words = Words::new(message, label, help);
+            self.errors.warnings.push(Diagnostic::new(self.source, at, Severity::Warning, words));
         }
     }
 

@@ -5,12 +5,11 @@ use std::time::Duration;
 use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, QuotaBuilder, QuotaError};
 
 use super::super::model::{Limit, Origin, RuleStep, Unit};
-use super::super::report::At;
-use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
-use super::nearest::nearest;
 use super::scalar::{boolean, choice, duration, integer, share_ppm, text};
 use super::section::{Fields, Section, found, is_empty, shown};
+use crate::text::yaml::{Node, Value};
+use crate::text::{At, nearest};
 
 /// What a `rate_limit` says.
 pub(super) enum Parsed {

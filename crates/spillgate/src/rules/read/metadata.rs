@@ -1,9 +1,9 @@
 //! Free-form data of a rule.
 
 use super::super::model::Metadata;
-use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
 use super::section::{found, shown};
+use crate::text::yaml::{Node, Value};
 
 /// Reads a `metadata` map.
 pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata> {

@@ -3,7 +3,6 @@
 mod errors;
 mod limit;
 mod metadata;
-mod nearest;
 mod scalar;
 mod section;
 
@@ -18,17 +17,26 @@ use self::section::{Fields, found, is_empty, settings_key, shown};
 use super::bound::never_binds;
 use super::model::{Domain, Limit, Origin, Rule, RuleStep};
 use super::pattern::Pattern;
-use super::report::{At, RulesErrors, Source};
-use super::yaml::{self, Node, Value};
 use super::{
-    Defaults, DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Rules, RulesFile, file,
+    Defaults, DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Rules, RulesErrors,
+    RulesFile, file,
 };
+use crate::text::yaml::{self, Node, Value};
+use crate::text::{At, Source};
 
 #[cfg(test)]
 pub(super) use self::section::Section;
 
 /// A file with more errors is of another kind: it is not read to its end.
 const MAX_COUNTED: usize = 10_000;
+
+/// How to fix what no rules file may be.
+const ADVICE: yaml::Advice = yaml::Advice {
+    empty: "start with `domain: NAME`",
+    documents: "one domain a file: move what follows `---` into a file of its own",
+    depth: "descriptors nest at most 16 levels",
+    size: "spread the rules over several domains, one file each",
+};
 
 /// Reads all files; all or none.
 pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, RulesErrors> {
@@ -39,8 +47,8 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
             errors.push(file::too_large(&file.name));
             continue;
         }
-        let source = Source { name: file.name.as_str().into(), text: file.text.as_str().into() };
-        match yaml::parse(&source) {
+        let source = Source::new(&file.name, &file.text);
+        match yaml::parse(&source, &ADVICE) {
             Ok(node) => {
                 let reporter = Reporter { source: &source, errors: &mut errors };
                 let reader = FileReader {

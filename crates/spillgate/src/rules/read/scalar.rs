@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
-use super::nearest::nearest;
 use super::section::{found, shown};
+use crate::text::nearest;
+use crate::text::yaml::{Node, Value};
 use crate::units::{UnitError, parse_count, parse_duration};
 
 /// The longest key, value or name, in bytes.

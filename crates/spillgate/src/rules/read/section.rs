@@ -1,10 +1,9 @@
 //! The keys of each part of a rules file: unknown, misplaced and repeated ones are errors.
 
 use super::super::model::Unit;
-use super::super::report::At;
-use super::super::yaml::{Node, Value};
 use super::errors::Reporter;
-use super::nearest::nearest;
+use crate::text::yaml::{Node, Value};
+use crate::text::{At, nearest};
 
 /// A part of the file with keys of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The known word that a wrong one was probably meant to be.
 
 /// The candidate closest to `word`, if it is close enough to be worth suggesting.
-pub(super) fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     let plain = |text: &str| text.trim().to_lowercase().replace(['-', ' '], "_");
     let word = plain(word);
     if word.is_empty() || word.len() > 64 {

@@ -1,7 +1,7 @@
-//! YAML text into plain data with places: the only file that knows serde.
+//! YAML text into a tree of nodes with positions: the only file that knows serde.
 //!
-//! The tree keeps what rules need and nothing more: scalars as written, lists, and maps in
-//! order, repeated keys included, so that later steps can report all that is wrong at once.
+//! Rules and settings need more than serde gives: where each value is, scalars as written (`007` is three
+//! characters), and repeated keys, so that later steps can report everything that is wrong at once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,66 +13,89 @@ use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPo
 use serde_saphyr::{Error, Location, Options, Spanned};
 
 use super::excerpt::boundary;
-use super::report::{At, RulesError, Source, Words};
+use super::{At, Diagnostic, Severity, Source, Words};
 
 /// One value of the file.
-#[derive(Debug)]
-pub(super) struct Node {
-    pub(super) at: At,
-    pub(super) value: Value,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Where it is. A list or a map has its start alone.
+    pub at: At,
+    /// What it is.
+    pub value: Value,
 }
 
-#[derive(Debug)]
-pub(super) enum Value {
+/// The value of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing, `~` or `null`.
     Null,
     /// A scalar as written, without its quotes.
     Text {
+        /// The characters.
         text: Box<str>,
+        /// Whether it was written in quotes or as a block.
         quoted: bool,
     },
+    /// A list.
     List(Vec<Node>),
-    /// In the order of the file; keys can repeat.
+    /// The keys and values in the order of the file; keys can repeat.
     Map(Vec<(Node, Node)>),
 }
 
-/// The most values of one file: far more than [`MAX_FILE_BYTES`](super::MAX_FILE_BYTES) of
-/// honest rules have, and a bound on what a dishonest file costs.
+/// The largest text, in bytes.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
+
+/// The most values of one file. [`MAX_BYTES`] of honest rules have far fewer; the bound limits what a hostile file
+/// costs.
 const MAX_NODES: usize = 4_000_000;
 
-/// What an alias stands for counts against all other bounds as if it were written out.
+/// The most aliases. What an alias stands for counts against all other bounds as if it were written out.
 const MAX_ALIASES: usize = 10_000;
 
 /// The most values that aliases stand for, in all.
 const MAX_REPLAYED: usize = 250_000;
 
-/// Sixteen levels of descriptors take thirty-two of YAML; metadata some more.
+/// The deepest nesting. Sixteen levels of descriptors take thirty-two levels of YAML, and metadata some more.
 const MAX_YAML_DEPTH: usize = 64;
 
-/// The parser recurses: a level takes up to 50 KiB in an unoptimised build. Its own thread makes
-/// the depth safe whatever thread loads the rules.
+/// The stack of the parser's thread. The parser recurses, and a level takes up to 50 KiB in an unoptimised build. With
+/// a thread of its own the depth is safe, whatever thread loads the file.
 const STACK_BYTES: usize = 16 << 20;
+
+/// How to fix a file of some kind that YAML allows and the kind does not.
+#[derive(Clone, Copy, Debug)]
+pub struct Advice {
+    /// The file is empty.
+    pub empty: &'static str,
+    /// The file has more than one document.
+    pub documents: &'static str,
+    /// The file is nested too deeply.
+    pub depth: &'static str,
+    /// The file is too large, with its aliases written out.
+    pub size: &'static str,
+}
 
 /// Parses one file of one YAML document.
 ///
 /// # Errors
-/// Text that is no YAML, tags, or too much of anything.
-pub(super) fn parse(source: &Source) -> Result<Node, RulesError> {
+/// The text is not YAML, has tags, or has too much of anything.
+pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let failed = || {
         let help = "this is a fault of the parser: please report the file";
-        RulesError::new(source, At::TOP, Words::new("the file cannot be parsed", "in this file", help))
+        Diagnostic::error_at(source, At::TOP, "the file cannot be parsed", "in this file", help)
     };
     std::thread::scope(|scope| {
-        let builder = std::thread::Builder::new().name("rules".into()).stack_size(STACK_BYTES);
-        let parser = builder.spawn_scoped(scope, || parse_here(source)).map_err(|_| failed())?;
+        let builder = std::thread::Builder::new().name("yaml".into()).stack_size(STACK_BYTES);
+        let parser = builder.spawn_scoped(scope, || parse_here(source, advice)).map_err(|_| failed())?;
         parser.join().map_err(|_| failed())?
     })
 }
 
-fn parse_here(source: &Source) -> Result<Node, RulesError> {
+fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options());
     match parsed {
         Ok(raw) => Ok(node(&source.text, raw)),
-        Err(error) => Err(yaml_error(source, &error)),
+        Err(error) => Err(yaml_error(source, advice, &error)),
     }
 }
 
@@ -85,8 +108,8 @@ fn options() -> Options {
             max_depth: MAX_YAML_DEPTH,
             max_documents: 1,
             max_nodes: MAX_NODES,
-            max_total_scalar_bytes: super::MAX_FILE_BYTES,
-            max_total_comment_bytes: super::MAX_FILE_BYTES,
+            max_total_scalar_bytes: MAX_BYTES,
+            max_total_comment_bytes: MAX_BYTES,
         },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPLAYED },
         duplicate_keys: DuplicateKeyPolicy::LastWins,
@@ -99,8 +122,8 @@ fn options() -> Options {
     }
 }
 
-/// A value as serde hands it over. Plain numbers and words are read back from the text, since a
-/// rule's `value: 007` means these three characters.
+/// A value as serde gives it. Plain numbers and words are read again from the text, since `value: 007` in a rule means
+/// these three characters.
 enum Raw {
     Null,
     Plain,
@@ -178,7 +201,7 @@ impl<'de> Visitor<'de> for RawVisitor {
 }
 
 fn node(text: &str, raw: Spanned<Raw>) -> Node {
-    // What an alias stands for is where it is written.
+    // The value of an alias is where its anchor is.
     let at = place(text, raw.defined);
     let written = text.get(at.start..at.start + at.len).unwrap_or_default();
     let value = match raw.value {
@@ -189,7 +212,7 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
         Raw::Map(map) => Value::Map(merged(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect())),
     };
     let at = match &value {
-        // A collection spans all of its lines: point at its start alone.
+        // A list or a map spans all of its lines: point at its start alone.
         Value::List(_) | Value::Map(_) => At { len: 0, ..at },
         Value::Null | Value::Text { .. } => {
             At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }
@@ -198,7 +221,7 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
     Node { at, value }
 }
 
-/// The entries with those that `<<` brings: what stands in the map itself goes first, then the earlier one.
+/// The entries of a map and those that `<<` adds. The map's own entry is taken first, then the earlier one.
 fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let name = |key: &Node| match &key.value {
         Value::Text { text, .. } => Some(text.clone()),
@@ -225,7 +248,7 @@ fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     own
 }
 
-/// The place that a location of the parser names, inside the text in any case.
+/// The position that a location of the parser names. It is inside the text, whatever the parser says.
 fn place(text: &str, location: Location) -> At {
     let span = location.span();
     let offset = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -235,17 +258,17 @@ fn place(text: &str, location: Location) -> At {
     At { line: number(location.line()), column: number(location.column()), start, len: end - start }
 }
 
-fn yaml_error(source: &Source, error: &Error) -> RulesError {
+fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     let error = error.without_snippet();
     let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
-    // What is wrong within an alias is wrapped in where that is used.
+    // An error inside an alias is wrapped in the place that uses the alias.
     let mut cause = error;
     while let Error::AliasError { error, .. } = cause {
         cause = error;
     }
     let words = match cause {
         Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } => {
-            let help = "aliases stand for too much here: spread the rules over several domains, one file each";
+            let help = format!("aliases stand for too much here: {}", advice.size);
             Words::new("the file is too large with its aliases written out", "the bound is passed here", help)
         }
         Error::UnknownAnchor { .. } => {
@@ -256,15 +279,15 @@ fn yaml_error(source: &Source, error: &Error) -> RulesError {
             let help = "write out what it stands for, without itself";
             Words::new("this alias (`*name`) stands for what it is a part of", "an alias", help)
         }
-        Error::Budget { breach, .. } => budget_words(breach),
-        Error::MultipleDocuments { .. } => two_documents(),
-        Error::Eof { .. } => Words::new("the file is empty", "here", "start with `domain: NAME`"),
+        Error::Budget { breach, .. } => budget_words(breach, advice),
+        Error::MultipleDocuments { .. } => two_documents(advice),
+        Error::Eof { .. } => Words::new("the file is empty", "here", advice.empty),
         other => syntax_words(&source.text, at, &other.to_string()),
     };
-    RulesError::new(source, at, words)
+    Diagnostic::new(source, at, Severity::Error, words)
 }
 
-/// The place of an error: syntax errors name line and column, but no offset.
+/// The position of an error. Syntax errors have a line and a column, but no offset.
 fn error_place(text: &str, location: Location) -> At {
     let at = place(text, location);
     if location.span().byte_offset().is_some() {
@@ -294,26 +317,18 @@ fn syntax_words(text: &str, at: At, message: &str) -> Words {
     Words::new(format!("this is not valid YAML: {what}"), "here", help)
 }
 
-fn two_documents() -> Words {
-    let help = "one domain a file: move what follows `---` into a file of its own";
-    Words::new("the file has more than one YAML document", "the next one starts here", help)
+fn two_documents(advice: &Advice) -> Words {
+    Words::new("the file has more than one YAML document", "the next one starts here", advice.documents)
 }
 
-fn budget_words(breach: &BudgetBreach) -> Words {
+fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
     match breach {
         BudgetBreach::Aliases { .. } => {
             let help = format!("use at most {MAX_ALIASES} in one file: write values out, or use fewer, larger anchors");
             Words::new("there are too many YAML aliases (`*name`)", "an alias", help)
         }
-        BudgetBreach::Depth { .. } => {
-            let help = format!("descriptors nest at most {} levels", super::MAX_DEPTH);
-            Words::new("the file is nested too deeply", "this is too deep", help)
-        }
-        BudgetBreach::Documents { .. } => two_documents(),
-        other => Words::new(
-            format!("the file is too large: {other:?}"),
-            "the bound is passed here",
-            "spread the rules over several domains, one file each",
-        ),
+        BudgetBreach::Depth { .. } => Words::new("the file is nested too deeply", "this is too deep", advice.depth),
+        BudgetBreach::Documents { .. } => two_documents(advice),
+        other => Words::new(format!("the file is too large: {other:?}"), "the bound is passed here", advice.size),
     }
 }

@@ -1,0 +1,299 @@
+//! What is wrong in a text, where it is, and how to fix it.
+//!
+//! A message without its line makes the reader search a file of thousands of lines. A diagnostic carries the line
+//! itself, and also gives all its parts as data, so that a program can show them in its own way.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::excerpt::{Excerpt, boundary};
+
+/// A position in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The column in characters, counted from 1.
+    pub column: u32,
+    /// The offset in bytes, counted from 0.
+    pub start: usize,
+    /// The length in bytes.
+    pub len: usize,
+}
+
+impl At {
+    /// The first character of a text.
+    pub const TOP: At = At { line: 1, column: 1, start: 0, len: 0 };
+
+    /// The position of a range of bytes. Counts the lines from the start of the text.
+    ///
+    /// ```
+    /// use spillgate::text::At;
+    /// let at = At::of("limits:\n  body: 1k\n", 10..14);
+    /// assert_eq!((at.line, at.column), (2, 3));
+    /// ```
+    #[must_use]
+    pub fn of(text: &str, bytes: Range<usize>) -> At {
+        let start = boundary(text, bytes.start);
+        let end = boundary(text, bytes.end.max(start));
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let number = |count: usize| u32::try_from(count + 1).unwrap_or(u32::MAX);
+        let line = number(before.matches('\n').count());
+        At { line, column: number(before[line_start..].chars().count()), start, len: end - start }
+    }
+
+    /// The range of bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
+}
+
+/// A text with its name, into which diagnostics point. Clones share the text.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The name in reports: a path, or `the command line`.
+    pub name: Arc<str>,
+    /// The text.
+    pub text: Arc<str>,
+}
+
+impl Source {
+    /// A text with its name.
+    #[must_use]
+    pub fn new(name: &str, text: &str) -> Source {
+        Source { name: name.into(), text: text.into() }
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Severity {
+    /// The text cannot be used.
+    Error,
+    /// The text can be used, but it probably does not say what its author meant.
+    Warning,
+    /// Worth knowing; nothing is wrong or useless.
+    Note,
+}
+
+impl Severity {
+    /// Its name in lower case: `error`, `warning` or `note`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Note => "note",
+        }
+    }
+}
+
+/// The longest part of a line that is underlined, in bytes.
+const MAX_LABEL_BYTES: usize = 120;
+
+/// One error, warning or note: what is wrong, where, and how to fix it.
+///
+/// [`Display`](fmt::Display) shows everything, with the line itself and the lines around it. The methods give the
+/// parts as data.
+///
+/// ```
+/// use spillgate::rules::{Rules, RulesFile};
+/// let text = "domain: api\ncompat: envoi\n";
+/// let errors = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }]).unwrap_err();
+/// let error = errors.iter().next().unwrap();
+/// assert_eq!((error.file(), error.line(), error.column()), ("api.yaml", 2, 9));
+/// assert_eq!((error.message(), error.help()), ("`compat` cannot be `envoi`", "did you mean `envoy`?"));
+/// let shown = "  x `compat` cannot be `envoi`
+///    ,-[api.yaml:2:9]
+///  1 | domain: api
+///  2 | compat: envoi
+///    :         ^^|^^
+///    :           `-- not known
+///    `----
+///   help: did you mean `envoy`?
+/// ";
+/// assert_eq!(error.to_string(), shown);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic(Box<Parts>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts {
+    severity: Severity,
+    message: String,
+    help: String,
+    file: Arc<str>,
+    at: At,
+    /// A few words below the line; the lines themselves. `None` without a text to show.
+    shown: Option<(String, Excerpt)>,
+}
+
+/// What a diagnostic says: what is wrong, a few words below the line, and the fix.
+pub(crate) struct Words {
+    pub(crate) message: String,
+    pub(crate) label: String,
+    pub(crate) help: String,
+}
+
+impl Words {
+    pub(crate) fn new(message: impl Into<String>, label: impl Into<String>, help: impl Into<String>) -> Words {
+        Words { message: message.into(), label: label.into(), help: help.into() }
+    }
+}
+
+impl Diagnostic {
+    /// An error at a position of `source`: what is wrong, a few words to print below the line, and how to fix it.
+    ///
+    /// Only the lines that are shown are copied, not the text.
+    #[must_use]
+    pub fn error_at(
+        source: &Source,
+        at: At,
+        message: impl Into<String>,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Diagnostic {
+        Diagnostic::new(source, at, Severity::Error, Words::new(message, label, help))
+    }
+
+    /// An error that has no position in a text.
+    ///
+    /// ```
+    /// use spillgate::text::Diagnostic;
+    /// let error = Diagnostic::error("no rules were given", "name a rules file");
+    /// assert_eq!(error.to_string(), "  x no rules were given\n  help: name a rules file\n");
+    /// assert_eq!((error.file(), error.line()), ("", 0));
+    /// ```
+    #[must_use]
+    pub fn error(message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+        Diagnostic::unreadable("", message, help)
+    }
+
+    /// An error about a file whose text cannot be shown.
+    pub(crate) fn unreadable(file: &str, message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+        Diagnostic(Box::new(Parts {
+            severity: Severity::Error,
+            message: message.into(),
+            help: help.into(),
+            file: file.into(),
+            at: At { line: 0, column: 0, ..At::TOP },
+            shown: None,
+        }))
+    }
+
+    pub(crate) fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
+        // The position is inside the text and on character boundaries, whatever the parser says.
+        let start = boundary(&source.text, at.start);
+        let end = boundary(&source.text, start + at.len.min(MAX_LABEL_BYTES));
+        let at = At { start, len: end - start, ..at };
+        let shown = Some((words.label, Excerpt::around(&source.text, at)));
+        let Words { message, help, .. } = words;
+        Diagnostic(Box::new(Parts { severity, message, help, file: source.name.clone(), at, shown }))
+    }
+
+    /// What is wrong, in one sentence.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// How to fix it.
+    #[must_use]
+    pub fn help(&self) -> &str {
+        &self.0.help
+    }
+
+    /// The name of the file; empty if it is about no file.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.0.file
+    }
+
+    /// The line, counted from 1; 0 if no text was read.
+    #[must_use]
+    pub fn line(&self) -> u32 {
+        self.0.at.line
+    }
+
+    /// The column in characters, counted from 1; 0 if no text was read.
+    #[must_use]
+    pub fn column(&self) -> u32 {
+        self.0.at.column
+    }
+
+    /// The position; that of the file's name has line 0.
+    pub(crate) fn at(&self) -> At {
+        self.0.at
+    }
+
+    /// How bad it is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.0.severity
+    }
+
+    /// The same error without the lines of the text, which may hold a secret.
+    #[must_use]
+    pub fn without_lines(mut self) -> Diagnostic {
+        self.0.shown = None;
+        self
+    }
+
+    /// The lines that are shown, joined by line breaks; empty if none are.
+    #[must_use]
+    pub fn lines(&self) -> String {
+        self.0.shown.as_ref().map(|(_, excerpt)| excerpt.text()).unwrap_or_default()
+    }
+
+    /// Everything on one line, for logs: `api.yaml:2:9: message (help)`.
+    #[must_use]
+    pub fn one_line(&self) -> String {
+        let Parts { file, at, message, help, .. } = &*self.0;
+        match at.line {
+            0 => format!("{message} ({help})"),
+            line => format!("{file}:{line}:{}: {message} ({help})", at.column),
+        }
+    }
+
+    /// What [`Display`](fmt::Display) shows, for a terminal that has colours.
+    #[must_use]
+    pub fn coloured(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text, true);
+        text
+    }
+
+    fn write(&self, out: &mut impl fmt::Write, coloured: bool) -> fmt::Result {
+        let (mark, colour) = match self.0.severity {
+            Severity::Error => ("x", "31"),
+            Severity::Warning => ("!", "33"),
+            Severity::Note => (">", "36"),
+        };
+        let paint = |code: &str, text: &str| match coloured {
+            true => format!("\x1b[{code}m{text}\x1b[0m"),
+            false => text.to_owned(),
+        };
+        writeln!(out, "  {} {}", paint(colour, mark), self.0.message)?;
+        if let Some((label, excerpt)) = &self.0.shown {
+            let place = format!("{}:{}:{}", self.0.file, self.0.at.line, self.0.at.column);
+            excerpt.write(out, &paint("2", &place), |mark| paint(colour, mark), label)?;
+        }
+        if !self.0.help.is_empty() {
+            writeln!(out, "  {} {}", paint("36", "help:"), self.0.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, false)
+    }
+}
+
+impl std::error::Error for Diagnostic {}
