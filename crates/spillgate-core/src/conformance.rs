@@ -339,15 +339,8 @@ fn fields(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 fn parse_quota(text: &str) -> Result<(&str, Quota), String> {
     let get = |name: &str| fields(text).find(|(n, _)| *n == name).map(|(_, value)| value);
-    let algorithm = match get("algorithm") {
-        Some("token_bucket") => Algorithm::TokenBucket,
-        Some("fixed_window") => Algorithm::FixedWindow(Anchor::Epoch),
-        Some("sliding_window_log") => Algorithm::SlidingWindowLog,
-        Some("sliding_window_counter") => Algorithm::SlidingWindowCounter { segments: 1 },
-        Some("leaky_bucket") => Algorithm::LeakyBucket,
-        Some("concurrency") => Algorithm::Concurrency,
-        other => return Err(format!("a quota needs an algorithm, not {other:?}")),
-    };
+    let name = get("algorithm").unwrap_or("");
+    let algorithm = Algorithm::parse(name).ok_or(format!("a quota needs an algorithm, not {name:?}"))?;
     let limit = parse_number(get("limit").ok_or("a quota needs a limit")?)?;
     let mut builder = QuotaBuilder::new(algorithm, limit, parse_duration(get("window").unwrap_or("0s"))?);
     for (name, value) in fields(text) {

@@ -139,8 +139,8 @@ fn cost_on_state(i: usize, state_of: &[usize], hits: &[Hit<'_>]) -> u64 {
     if hits.len() == 1 || hits[i].op.kind() != OpKind::Take {
         return hits[i].op.cost();
     }
-    let same = hits.iter().zip(state_of).filter(|(hit, state)| **state == state_of[i] && hit.op.kind() == OpKind::Take);
-    same.fold(0u64, |sum, (hit, _)| sum.saturating_add(hit.op.cost()))
+    let same = hits.iter().zip(state_of).filter(|(_, state)| **state == state_of[i]);
+    Hit::cost_of_takes(same.map(|(hit, _)| hit))
 }
 
 #[inline]

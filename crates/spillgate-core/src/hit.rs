@@ -97,6 +97,30 @@ impl<'q> Hit<'q> {
         self.key ^ self.quota.identity()
     }
 
+    /// The sum of the costs of all takes among `hits`; it saturates.
+    ///
+    /// A store that passes the hits on one state learns what the state has to hold if all of them are allowed.
+    ///
+    /// ```
+    /// use spillgate_core::{Binding, Hit, Op, Quota};
+    ///
+    /// let quota = Quota::per_minute(100).build()?;
+    /// let hits = [Op::take(2), Op::Force { cost: 9 }, Op::take(3)].map(|op| Hit::new(7, &quota, op, Binding::Enforce));
+    /// assert_eq!(Hit::cost_of_takes(&hits), 5);
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn cost_of_takes<'h>(hits: impl IntoIterator<Item = &'h Hit<'q>>) -> u64
+    where
+        'q: 'h,
+    {
+        hits.into_iter().fold(0, |sum, hit| match hit.op {
+            Op::Take { cost, .. } => sum.saturating_add(cost),
+            Op::Peek | Op::Force { .. } | Op::Refund { .. } | Op::Renew { .. } | Op::Reset => sum,
+        })
+    }
+
     /// One hit that replaces this hit and `other`, if they differ in their cost only.
     ///
     /// A caller merges hits before it passes them to a store. The merged hit is checked once, is charged once and has

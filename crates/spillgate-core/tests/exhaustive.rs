@@ -68,7 +68,7 @@ impl Node {
 
     /// A refusal that is free leaves the state as a look does.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
-        if !answer.allowed && quota.denied() == Denied::Free && quota.penalty_ns() == 0 {
+        if !answer.allowed && quota.refusal_is_free() {
             let mut looked = self.state.clone();
             ask(&mut looked, quota, Op::Peek, next.now);
             assert_eq!(looked, next.state);

@@ -8,7 +8,7 @@ mod support;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, OpKind, Quota, Receipt, State, Wait};
+use spillgate_core::{Algorithm, Anchor, Decision, Op, OpKind, Quota, Receipt, State, Wait};
 use support::model::Model;
 use support::{algorithms, ask, ask_copy, cases, take, tiny_quotas};
 
@@ -96,7 +96,7 @@ fn one_plain_quota() -> impl Strategy<Value = Quota> {
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
-    first.prop_filter("extras", |q| q.penalty_ns() == 0 && q.denied() == Denied::Free)
+    first.prop_filter("extras", |q| q.refusal_is_free())
 }
 
 proptest! {

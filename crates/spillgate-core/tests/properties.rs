@@ -123,7 +123,7 @@ proptest! {
     fn a_refusal_that_is_free_changes_nothing(
         quota in prop_oneof![
             5 => plain_quotas().boxed(),
-            5 => quotas_with_extras().prop_filter("free", |q| q.denied() == Denied::Free && q.penalty_ns() == 0).boxed(),
+            5 => quotas_with_extras().prop_filter("free", Quota::refusal_is_free).boxed(),
             1 => places().boxed(),
         ],
         start in starts_ns(),
@@ -228,7 +228,7 @@ proptest! {
     #[test]
     fn a_soft_limit_flags_and_the_hard_one_refuses(
         quota in quotas_with_extras().prop_filter("soft", |q| {
-            q.hard_capacity() > q.capacity() && q.denied() == Denied::Free && q.penalty_ns() == 0
+            q.hard_capacity() > q.capacity() && q.refusal_is_free()
         }),
         start in starts_ns(),
         steps in steps(),

@@ -3,7 +3,7 @@
 mod support;
 
 use proptest::prelude::*;
-use spillgate_core::{Algorithm, Decision, Denied, Op, Quota, Reason, State, Wait};
+use spillgate_core::{Algorithm, Decision, Op, Quota, Reason, State, Wait};
 use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
@@ -24,7 +24,7 @@ fn assert_exact(
             prop_assert!(wait_ns > 0, "a refused caller is never told to come back at once");
             prop_assert!(cost <= quota.hard_capacity());
             prop_assert!(ask_copy(state, quota, op, now + wait_ns).allowed, "allowed {wait_ns} ns later");
-            let changes_nothing = quota.denied() == Denied::Free && quota.penalty_ns() == 0;
+            let changes_nothing = quota.refusal_is_free();
             for ns in instants(wait_ns) {
                 let before = ask_copy(state, quota, op, now + ns);
                 prop_assert!(!before.allowed, "refused {ns} of {wait_ns} ns later");

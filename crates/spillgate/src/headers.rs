@@ -220,7 +220,12 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
         Algorithm::TokenBucket | Algorithm::LeakyBucket if missing > 1 => {
             all_ns.saturating_sub((missing - 1).saturating_mul(quota.interval_ns()))
         }
-        _ => all_ns,
+        Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindowLog
+        | Algorithm::SlidingWindowCounter { .. }
+        | Algorithm::Concurrency => all_ns,
     };
     (more_ns > 0).then_some(more_ns)
 }

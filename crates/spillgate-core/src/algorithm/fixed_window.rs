@@ -36,10 +36,8 @@ impl Window {
         if self.count > 0 && now < self.start + window_ns {
             return self.clone();
         }
-        let start = match quota.algorithm() {
-            Algorithm::FixedWindow(Anchor::FirstHit) => now,
-            _ => now - now % window_ns,
-        };
+        let from_first_hit = quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
+        let start = if from_first_hit { now } else { now - now % window_ns };
         Window { start, count: 0 }
     }
 

@@ -116,3 +116,17 @@ pub enum Anchor {
     /// At the key's first hit after its last window ended.
     FirstHit,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_gcra_is_a_second_name() {
+        for (name, algorithm) in Algorithm::NAMES {
+            assert!(name == algorithm.as_str() || (name, algorithm) == ("gcra", Algorithm::TokenBucket));
+            assert_eq!(Algorithm::parse(algorithm.as_str()), Some(algorithm));
+        }
+        assert_eq!(Algorithm::parse("Token_Bucket"), None);
+    }
+}

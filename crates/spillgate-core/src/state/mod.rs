@@ -57,14 +57,14 @@ impl Body {
 
     #[inline]
     fn belongs_to(&self, quota: &Quota) -> bool {
-        match (self, quota.algorithm()) {
-            (Body::Empty, _)
-            | (Body::Bucket(_), Algorithm::TokenBucket | Algorithm::LeakyBucket)
-            | (Body::Window(_), Algorithm::FixedWindow(_))
-            | (Body::Log(_), Algorithm::SlidingWindowLog)
-            | (Body::Leases(_), Algorithm::Concurrency) => true,
-            (Body::Segments(s), Algorithm::SlidingWindowCounter { segments }) => s.segments() == segments,
-            _ => false,
+        let algorithm = quota.algorithm();
+        match self {
+            Body::Empty => true,
+            Body::Bucket(_) => matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket),
+            Body::Window(_) => matches!(algorithm, Algorithm::FixedWindow(_)),
+            Body::Segments(it) => algorithm == Algorithm::SlidingWindowCounter { segments: it.segments() },
+            Body::Log(_) => algorithm == Algorithm::SlidingWindowLog,
+            Body::Leases(_) => algorithm == Algorithm::Concurrency,
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict,
-    decide,
+    Algorithm, Anchor, Binding, Decision, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
 };
 
 use crate::command::args::{HitArgs, algorithm, epoch_window_us};
@@ -29,7 +28,11 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
         Algorithm::FixedWindow(Anchor::Epoch) | Algorithm::SlidingWindowCounter { .. } => {
             quota.interval_ns().is_multiple_of(1000) && quota.window_ns() <= MAX_EPOCH_WINDOW_NS
         }
-        _ => true,
+        Algorithm::FixedWindow(Anchor::FirstHit)
+        | Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::SlidingWindowLog
+        | Algorithm::Concurrency => true,
     };
     representable && quota.supports(op)
 }
@@ -206,11 +209,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// What the takes on hit `i`'s state cost together.
     fn cost_on_state(&self, i: usize) -> u64 {
         let same = self.hits.iter().zip(&self.state_of).filter(|(_, state)| **state == self.state_of[i]);
-        let costs = same.filter_map(|(hit, _)| match hit.op {
-            Op::Take { cost, .. } => Some(cost),
-            _ => None,
-        });
-        costs.fold(0, u64::saturating_add)
+        Hit::cost_of_takes(same.map(|(hit, _)| hit))
     }
 
     /// Decides by the script's reply: the kernel works out what to tell the caller from the states before.
@@ -331,7 +330,7 @@ struct ReplyParts<'b, 'q> {
 fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static Script> {
     let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
     let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };
-    if cost > capacity || quota.denied() == Denied::Charged || quota.penalty_ns() > 0 {
+    if cost > capacity || !quota.refusal_is_free() {
         return None;
     }
     match quota.algorithm() {

@@ -57,7 +57,10 @@ const fn counter(counts: usize, width: usize) -> usize {
 pub fn decode_state(raw: &[u8], quota: &Quota) -> Option<State> {
     match quota.algorithm() {
         Algorithm::SlidingWindowLog | Algorithm::Concurrency => None,
-        _ => decode(raw, quota, &[]),
+        Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindowCounter { .. } => decode(raw, quota, &[]),
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 use smallvec::SmallVec;
 use spillgate_core::{
-    Algorithm, Anchor, Decision, Denied, Hit, MAX_UNITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
+    Algorithm, Anchor, Decision, Hit, MAX_UNITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
 };
 use tokio::time::Instant;
 
@@ -43,10 +43,13 @@ pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
     let counts = match quota.algorithm() {
         Algorithm::FixedWindow(Anchor::FirstHit) => quota.window_ns().is_multiple_of(MILLISECOND_NS),
         Algorithm::FixedWindow(Anchor::Epoch) => true,
-        _ => false,
+        Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::SlidingWindowLog
+        | Algorithm::SlidingWindowCounter { .. }
+        | Algorithm::Concurrency => false,
     };
-    let is_free = quota.denied() == Denied::Free && quota.penalty_ns() == 0;
-    counts && is_free && matches!(op, OpKind::Take | OpKind::Peek)
+    counts && quota.refusal_is_free() && matches!(op, OpKind::Take | OpKind::Peek)
 }
 
 /// A server's time, as near as its last answer. What was told too long ago counts as not told: clocks drift apart.

@@ -13,9 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use spillgate_core::{
-    Algorithm, Binding, Decision, Denied, Hit, Op, OpKind, Reason, Source, State, Time, Verdict, Wait,
-};
+use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, OpKind, Reason, Source, State, Time, Verdict, Wait};
 use tokio::time::Instant;
 
 use crate::command::ObservedStates;
@@ -297,7 +295,10 @@ impl RequestGuard<'_, '_, '_> {
             Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
             Algorithm::Concurrency => Some(max_used_alone(hit, self.hits)?),
             Algorithm::SlidingWindowLog => max_used_alone(hit, self.hits),
-            _ => None,
+            Algorithm::TokenBucket
+            | Algorithm::LeakyBucket
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindowCounter { .. } => None,
         };
         let refuses = waits().any(|wait| matches!(wait, Wait::After(1..)));
         let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
@@ -333,14 +334,12 @@ fn max_used_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
 /// Whether the hit does nothing in a request that is refused.
 fn is_free(hit: &Hit<'_>) -> bool {
     let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
-    takes_or_looks && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
+    takes_or_looks && hit.quota.refusal_is_free()
 }
 
 /// Whether the takes on the hit's state could fit on an empty one.
 fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
-    let cost = |(_, hit): (_, &Hit<'_>)| if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
-    let sum = on_state(hits, hit.state_key()).map(cost).fold(0, u64::saturating_add);
-    sum <= hit.quota.hard_capacity()
+    Hit::cost_of_takes(on_state(hits, hit.state_key()).map(|(_, hit)| hit)) <= hit.quota.hard_capacity()
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -125,7 +125,7 @@ impl<'q> Node<'q> {
     fn learn(&mut self, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision]) {
         let is_free = |hit: &Hit<'_>| {
             let is_asking = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
-            is_asking && hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0
+            is_asking && hit.quota.refusal_is_free()
         };
         for (hit, decision) in hits.iter().zip(decisions) {
             let mut on_state = hits.iter().filter(|other| other.state_key() == hit.state_key());

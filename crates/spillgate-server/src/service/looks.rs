@@ -2,7 +2,7 @@
 //! limit that is not `post_paid` then lets everything pass.
 
 use spillgate::rules::{Action, Descriptor, Limit};
-use spillgate::{Clock, Denied, OpKind};
+use spillgate::{Clock, OpKind};
 
 use super::{Answer, Loaded, Service};
 
@@ -12,8 +12,7 @@ const MAX_WARNINGS: usize = 100;
 /// Whether a look can never be refused, though it could be if the limit were `post_paid`.
 fn refuses_no_look(limit: &Limit) -> bool {
     let quota = &limit.quota;
-    let is_plain = quota.denied() == Denied::Free && quota.penalty_ns() == 0;
-    is_plain && !limit.post_paid && quota.supports(OpKind::Force)
+    quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)
 }
 
 impl<C: Clock> Service<C> {

@@ -51,11 +51,17 @@ impl<'p> Shown<'p> {
 #[cold]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     let (quota, window_ns) = (&limit.quota, limit.quota.window_ns());
-    match (decision.reset_after_ns, quota.algorithm()) {
-        (0, Algorithm::FixedWindow(Anchor::Epoch)) => window_ns - now.as_nanos() % window_ns,
-        (0, Algorithm::Concurrency) => quota.lease_ns(),
-        (0, _) => window_ns,
-        (ns, _) => ns,
+    if decision.reset_after_ns > 0 {
+        return decision.reset_after_ns;
+    }
+    match quota.algorithm() {
+        Algorithm::FixedWindow(Anchor::Epoch) => window_ns - now.as_nanos() % window_ns,
+        Algorithm::Concurrency => quota.lease_ns(),
+        Algorithm::FixedWindow(Anchor::FirstHit)
+        | Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::SlidingWindowLog
+        | Algorithm::SlidingWindowCounter { .. } => window_ns,
     }
 }
 

@@ -33,7 +33,10 @@ fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
         // A counter has all its segments from the start. It never grows.
         Algorithm::SlidingWindowCounter { segments: 2.. } => !in_slab,
         Algorithm::TokenBucket | Algorithm::LeakyBucket if !quota.packs() => !in_slab,
-        _ => quota.penalty_ns() > 0 && !in_slab,
+        Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindowCounter { .. } => quota.penalty_ns() > 0 && !in_slab,
     }
 }
 

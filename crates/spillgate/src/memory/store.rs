@@ -101,7 +101,12 @@ impl MemoryStore {
     fn shards(&self, quota: &Quota) -> &Shards {
         match quota.algorithm() {
             Algorithm::SlidingWindowCounter { segments: 1 } => &self.wide,
-            _ => &self.narrow,
+            Algorithm::TokenBucket
+            | Algorithm::LeakyBucket
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter { .. }
+            | Algorithm::Concurrency => &self.narrow,
         }
     }
 }

@@ -34,14 +34,18 @@ fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
 fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     let (room, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
     let capacity = u128::from(strict.hard_capacity());
+    if capacity == 0 {
+        return true;
+    }
     match strict.algorithm() {
-        _ if capacity == 0 => true,
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             capacity <= room && u128::from(strict.interval_ns()) >= interval_ns
         }
         Algorithm::Concurrency => false,
         // Any of the windows admits at most L * (s/W + 2).
-        _ => capacity * 2 <= room && u128::from(strict.window_ns()) >= interval_ns * capacity,
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
+            capacity * 2 <= room && u128::from(strict.window_ns()) >= interval_ns * capacity
+        }
     }
 }
 

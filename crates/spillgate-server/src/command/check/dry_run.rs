@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate::{
-    Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Store as _, Wait,
-};
+use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Hit, Op, OpKind, Quota, Reason, Store as _, Wait};
 
 use super::asked::{After, decided};
 use crate::service::{Service, ServiceError};
@@ -22,10 +20,9 @@ pub(super) async fn decisions<C: Clock>(
     let nothing = nothing.expect("invariant: a limit of nothing is valid");
     let mut decisions = Vec::new();
     for (hit, look) in hits.iter().zip(before) {
-        let is_free = hit.quota.denied() == Denied::Free && hit.quota.penalty_ns() == 0;
         // What is counted without scripts is asked about alone, and charges its refusals.
         let by_script = service.limiter().store().supports(hit.quota, OpKind::Force);
-        if hit.op.kind() != OpKind::Take || !is_free || !by_script {
+        if hit.op.kind() != OpKind::Take || !hit.quota.refusal_is_free() || !by_script {
             decisions.push(by_look(hit, look));
             continue;
         }

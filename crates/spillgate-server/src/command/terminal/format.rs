@@ -48,7 +48,13 @@ pub(crate) fn quota(limit: &Limit) -> String {
     let quota = &limit.quota;
     let mut text = match quota.algorithm() {
         Algorithm::Concurrency => format!("{} at once", quota.limit()),
-        _ => format!("{} per {}", quota.limit(), window(quota.window_ns())),
+        Algorithm::TokenBucket
+        | Algorithm::LeakyBucket
+        | Algorithm::FixedWindow(_)
+        | Algorithm::SlidingWindowLog
+        | Algorithm::SlidingWindowCounter { .. } => {
+            format!("{} per {}", quota.limit(), window(quota.window_ns()))
+        }
     };
     text.push_str(&format!(", {}", quota.algorithm().as_str()));
     let more = match quota.algorithm() {
@@ -57,7 +63,9 @@ pub(crate) fn quota(limit: &Limit) -> String {
         Algorithm::LeakyBucket => format!(", queue {}", quota.capacity().saturating_sub(1)),
         Algorithm::SlidingWindowCounter { segments } if segments > 1 => format!(", {segments} segments"),
         Algorithm::Concurrency => format!(", lease {}", window(quota.lease_ns())),
-        _ => String::new(),
+        Algorithm::FixedWindow(Anchor::Epoch)
+        | Algorithm::SlidingWindowLog
+        | Algorithm::SlidingWindowCounter { .. } => String::new(),
     };
     text.push_str(&more);
     if quota.hard_capacity() > quota.capacity() {

@@ -160,7 +160,10 @@ impl<'a> Told<'a> {
         match quota.algorithm() {
             Algorithm::TokenBucket => member(out, r#","burst":"#, quota.capacity()),
             Algorithm::LeakyBucket => member(out, r#","queue":"#, quota.capacity().saturating_sub(1)),
-            _ => {}
+            Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindowLog
+            | Algorithm::SlidingWindowCounter { .. }
+            | Algorithm::Concurrency => {}
         }
         out.put_u8(b'}');
     }

@@ -84,13 +84,13 @@ impl<'a> WireHit<'a> {
             AlgorithmName::Concurrency => Algorithm::Concurrency,
         };
         let help = "a limit is so many units each window_ms; concurrency has no window";
-        let window = match (self.window_ms, algorithm) {
-            (None, Algorithm::Concurrency) => Duration::ZERO,
-            (Some(_), Algorithm::Concurrency) => {
+        let window = match (self.window_ms, algorithm == Algorithm::Concurrency) {
+            (None, true) => Duration::ZERO,
+            (Some(_), true) => {
                 return Err(Problem::bad_request("window_ms is no option of concurrency", help));
             }
-            (None, _) => return Err(Problem::bad_request("missing field `window_ms`", help)),
-            (Some(ms), _) => Duration::from_millis(ms),
+            (None, false) => return Err(Problem::bad_request("missing field `window_ms`", help)),
+            (Some(ms), false) => Duration::from_millis(ms),
         };
         let mut builder = QuotaBuilder::new(algorithm, self.limit, window);
         if let Some(burst) = self.burst {
@@ -252,5 +252,20 @@ impl<C: Clock> HttpState<C> {
     /// What releases and renews the places that were taken, if any were.
     pub(super) fn lease_id(&self, told: &Told<'_>) -> Option<String> {
         (!told.leases.is_empty()).then(|| self.0.lease_key.sign(&told.leases))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_an_algorithm_is_accepted() {
+        for (name, algorithm) in Algorithm::NAMES {
+            let window = if algorithm == Algorithm::Concurrency { "" } else { r#","window_ms":1000"# };
+            let body = format!(r#"{{"bucket":"b","key":"k","limit":5,"algorithm":"{name}"{window}}}"#);
+            let quota = WireHit::parse(body.as_bytes()).and_then(|hit| hit.quota()).expect(name);
+            assert_eq!(quota.algorithm(), algorithm);
+        }
     }
 }

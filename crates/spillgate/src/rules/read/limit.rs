@@ -31,16 +31,6 @@ pub(super) struct Around<'a> {
     pub(super) on_store_failure: OnStoreFailure,
 }
 
-const ALGORITHMS: [(&str, Algorithm); 7] = [
-    ("fixed_window", Algorithm::FixedWindow(Anchor::Epoch)),
-    ("token_bucket", Algorithm::TokenBucket),
-    ("gcra", Algorithm::TokenBucket),
-    ("sliding_window_log", Algorithm::SlidingWindowLog),
-    ("sliding_window_counter", Algorithm::SlidingWindowCounter { segments: 1 }),
-    ("leaky_bucket", Algorithm::LeakyBucket),
-    ("concurrency", Algorithm::Concurrency),
-];
-
 /// The fields that mean something beside `unlimited: true`.
 const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 
@@ -60,7 +50,7 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
         return (reporter.count() == before).then_some(Parsed::Unlimited { name, replaces });
     }
     let algorithm = match fields.get("algorithm") {
-        Some(node) => choice(node, "algorithm", &ALGORITHMS, reporter)?,
+        Some(node) => choice(node, "algorithm", &Algorithm::NAMES, reporter)?,
         None => Algorithm::FixedWindow(Anchor::Epoch),
     };
     not_built_yet(&fields, reporter);
