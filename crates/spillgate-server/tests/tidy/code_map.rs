@@ -1,17 +1,18 @@
-//! Holds ARCHITECTURE.md to the tree: every path that it names exists, and its code map misses no part of a crate.
+//! Holds the pages for contributors to the tree: every path that they name exists, and the code map of ARCHITECTURE.md
+//! misses no part of a crate.
 //!
-//! A reader starts from that page. A path that was moved sends him to a file that does not exist.
+//! A newcomer starts from these pages. Without this test, a moved file would leave a path that leads nowhere.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{assert_none, files, is_shipped, root};
 
-/// The page's text and the part of it that is the code map.
-fn page() -> (String, String) {
+/// ARCHITECTURE.md's section "Code map".
+fn code_map() -> String {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let map = page.split("\n## ").find(|section| section.starts_with("Code map")).expect("the page has a code map");
-    (page.clone(), map.to_owned())
+    map.to_owned()
 }
 
 /// The code spans of a line, with `a/{b,c}` as `a/b` and `a/c`.
@@ -47,31 +48,39 @@ fn mapped_paths(map: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_path_of_the_architecture_page_exists() {
-    let (page, map) = page();
-    let mapped = mapped_paths(&map);
+fn every_path_of_the_code_map_exists() {
+    let mapped = mapped_paths(&code_map());
     assert!(mapped.len() > 20, "only {} paths were found", mapped.len());
-    let missing = mapped.into_iter().filter(|path| !root().join(path).exists());
-    let mut problems: Vec<_> = missing.map(|path| format!("code map: {path}")).collect();
+    let missing: Vec<_> = mapped.into_iter().filter(|path| !root().join(path).exists()).collect();
+    assert_none(&missing, "a path of ARCHITECTURE.md's code map exists");
+}
+
+#[test]
+fn every_path_in_pages_for_contributors_exists() {
+    let endings = [".rs", ".lua", ".sh", ".py", ".yaml", ".json", ".md", ".toml", "/"];
     let files: Vec<String> = files().into_iter().map(|(path, _)| format!("/{path}")).collect();
-    for (line, text) in (1..).zip(page.lines()) {
-        let of_source = |span: &String| span.ends_with(".rs") || span.ends_with(".lua") || span.ends_with('/');
-        for path in code_spans(text).into_iter().filter(of_source) {
-            let suffix = format!("/{path}");
-            let found =
-                |file: &String| if path.ends_with('/') { file.contains(&suffix) } else { file.ends_with(&suffix) };
-            if !files.iter().any(found) {
-                problems.push(format!("ARCHITECTURE.md:{line}: {path}"));
+    let mut problems = Vec::new();
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for (line, text) in (1..).zip(text.lines()) {
+            // NAME is for the reader to fill in.
+            let is_path = |span: &String| endings.iter().any(|ending| span.ends_with(ending)) && !span.contains("NAME");
+            for path in code_spans(text).into_iter().filter(is_path) {
+                let suffix = format!("/{path}");
+                let is_it =
+                    |file: &String| if path.ends_with('/') { file.contains(&suffix) } else { file.ends_with(&suffix) };
+                if !files.iter().any(is_it) {
+                    problems.push(format!("{page}:{line}: {path}"));
+                }
             }
         }
     }
-    assert_none(&problems, "a path that the page names exists");
+    assert_none(&problems, "a path that a page names exists");
 }
 
 #[test]
 fn the_code_map_misses_no_part_of_a_crate() {
-    let (_, map) = page();
-    let mapped = mapped_paths(&map);
+    let mapped = mapped_paths(&code_map());
     let mut parts = BTreeSet::new();
     for (path, _) in files().into_iter().filter(|(path, _)| is_shipped(path)) {
         let (before, inside) = path.split_once("/src/").expect("a shipped file is in src");

@@ -12,7 +12,6 @@ const SENTENCE_WORDS_MAX: usize = 40;
 const UNREAD: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
     "bench/README.md",
     "bench/RESULTS.md",
     "bench/allocations/",
