@@ -12,7 +12,7 @@ cargo test --workspace --locked --no-fail-fast
 scripts/valkey.sh
 # loom runs the memory store's locks under every order of events with up to three preemptions.
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile.dev.package.loom.opt-level=3' \
-    --package spillgate --lib --locked memory::shards::model
+    --package spillgate --lib --locked memory::shards::tests::model
 RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
 # Links, snippets and tables of the book are tests of the server's crate. Here the book has to build.

@@ -39,12 +39,12 @@
 //! * Any number of threads admit what one thread would.
 //!   `src/memory/tests.rs`: `threads_on_one_key_admit_exactly_the_limit`;
 //!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`; and in every order of events
-//!   with up to three preemptions, `src/memory/shards/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
+//!   with up to three preemptions, `src/memory/shards/tests/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
 //!   `no_unit_is_lost_or_counted_twice_while_the_table_is_replaced`,
 //!   `a_request_of_two_keys_is_charged_once_while_its_table_is_replaced`.
 //! * Requests over the same keys in any order do not deadlock.
 //!   `src/memory/tests.rs`: `requests_that_lock_the_same_shards_in_any_order_do_not_deadlock`;
-//!   `src/memory/shards/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
+//!   `src/memory/shards/tests/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
 //!   `a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock`.
 //! * A batch decides as its hits would one by one.
 //!   `src/memory/tests/compared.rs`: `a_batch_decides_as_single_calls_do`.
@@ -61,7 +61,7 @@
 //! * A state is forgotten once it has expired, and none before.
 //!   `src/memory/tests.rs`: `expired_states_are_swept_as_new_keys_come`;
 //!   `src/memory/tests/threads.rs`: `live_keys_admit_no_more_while_other_keys_come_and_expire`;
-//!   `src/memory/shards/model.rs`: `an_expired_entry_is_swept_or_reused_but_never_both`.
+//!   `src/memory/shards/tests/model.rs`: `an_expired_entry_is_swept_or_reused_but_never_both`.
 //! * What is restored from a snapshot decides as if it had never been saved.
 //!   `tests/snapshot.rs`: `a_restored_store_decides_as_if_it_had_never_been_saved`, `a_limiter_finds_its_keys_again`,
 //!   `expired_states_are_dropped`.

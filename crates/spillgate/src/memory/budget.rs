@@ -9,16 +9,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Budget {
     max_keys: usize,
     max_heap_bytes: usize,
+    /// The entries in all shards.
     keys: AtomicUsize,
+    /// The bytes of the states in all slabs.
     heap_bytes: AtomicUsize,
 }
 
 impl Budget {
+    /// A budget of which nothing is in use.
     pub(super) fn new(max_keys: usize, max_heap_bytes: usize) -> Budget {
         Budget { max_keys, max_heap_bytes, keys: AtomicUsize::new(0), heap_bytes: AtomicUsize::new(0) }
     }
 
     /// Counts one more key, and returns false if there are `max_keys` already.
+    ///
+    /// The count may exceed the bound for an instant, but no caller gets a key above it.
     pub(super) fn add_key(&self) -> bool {
         let fits = self.keys.fetch_add(1, Ordering::Relaxed) < self.max_keys;
         if !fits {
@@ -32,7 +37,7 @@ impl Budget {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether a state in a slab may grow.
+    /// Whether a state in a slab may grow. Several threads may see the last free bytes and grow one state each.
     pub(super) fn has_bytes(&self) -> bool {
         self.heap_bytes.load(Ordering::Relaxed) < self.max_heap_bytes
     }

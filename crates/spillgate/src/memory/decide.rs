@@ -10,6 +10,21 @@ use super::store::MemoryStore;
 impl MemoryStore {
     /// Decides all `hits` of one request at `now`. The answer to `hits[i]` is written to `decisions[i]`.
     ///
+    /// ```
+    /// use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
+    ///
+    /// let store = MemoryStore::new(MemoryOptions::default());
+    /// let (per_second, per_day) = (Quota::per_second(5).build()?, Quota::per_day(1).build()?);
+    /// let hits = [&per_second, &per_day].map(|quota| Hit::new(7, quota, Op::take(1), Binding::Enforce));
+    /// let mut decisions = [Decision::default(); 2];
+    /// let now = Time::from_nanos(1_000_000_000);
+    /// assert!(store.decide_now(now, &hits, &mut decisions)?.allowed);
+    /// // The second limit refuses, so neither is charged.
+    /// assert!(!store.decide_now(now, &hits, &mut decisions)?.allowed);
+    /// assert_eq!(decisions.map(|decision| decision.remaining), [4, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`StoreError::Malformed`] if the lengths differ or there are more than [`MAX_HITS`] hits.
     pub fn decide_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
@@ -41,6 +56,18 @@ impl MemoryStore {
     /// The result is the same as with [`hit_now`](MemoryStore::hit_now) for each. It is faster if there are many
     /// different keys, because the memory of several keys is fetched at once.
     ///
+    /// ```
+    /// use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
+    ///
+    /// let store = MemoryStore::new(MemoryOptions::default());
+    /// let quota = Quota::per_second(2).build()?;
+    /// let hits = [1, 1, 1, 2].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
+    /// let mut decisions = [Decision::default(); 4];
+    /// store.hit_batch_now(Time::from_nanos(1_000_000_000), &hits, &mut decisions)?;
+    /// assert_eq!(decisions.map(|decision| decision.allowed), [true, true, false, true]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`StoreError::Malformed`] if the lengths differ.
     pub fn hit_batch_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<(), StoreError> {
@@ -53,10 +80,12 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    /// Every quota supports the same operations in memory as in the kernel.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         quota.supports(op)
     }
 
+    /// See [`decide_now`](MemoryStore::decide_now). The caller must pass `now`.
     async fn decide(
         &self,
         now: Option<Time>,

@@ -2,6 +2,14 @@
 //!
 //! A decision needs the state as the kernel's type. A table stores it packed in a slot, or in the slab. All code that
 //! converts one into the other, and that keeps slot, slab and budget consistent, is here.
+//!
+//! The order of calls under the locks of a request:
+//!
+//! ```text
+//! find_or_claim  -->  load_state  -->  decision  -->  store_state
+//!        \
+//!         obstacle  -->  undo_claim for the other entries of the request, and another attempt
+//! ```
 
 use spillgate_core::{Algorithm, Decision, Hit, Packed, Quota, State, Time};
 
@@ -15,7 +23,7 @@ const LEAST_TOKEN_BUCKET: u64 = 1 << 32;
 /// Where a request finds the state of a key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
-    /// `None` if the key is unknown and gets no slot.
+    /// Where its slot is. `None` if the key is unknown and gets no slot.
     pub(super) position: Option<Position>,
     /// The index of the state, if it is in the slab.
     slab_index: Option<u32>,
@@ -25,7 +33,7 @@ pub(super) struct Entry {
     pub(super) over_budget: bool,
 }
 
-/// Whether a charge under `quota` may need more bytes in the slab.
+/// Whether a charge under `quota` may need more bytes in the slab. `in_slab` says that the state is there already.
 #[inline]
 fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
     match quota.algorithm() {
@@ -97,6 +105,7 @@ impl MemoryStore {
         }
     }
 
+    /// Frees the slot of an entry whose state is not in the slab, and its share of the budget.
     fn remove(&self, shard: ShardRef<'_>, locked: &LockedBuckets<'_>, key: Fingerprint, position: Position) {
         locked.remove(key, position);
         shard.shards.uncount_entry(shard.index);
@@ -157,6 +166,7 @@ impl MemoryStore {
         }
     }
 
+    /// Loads a state from the slab. Its bytes do not count until it is stored again.
     fn load_from_slab(&self, shard: ShardRef<'_>, entry: &Entry, index: u32) -> State {
         let mut slab = shard.shards.slab(shard.index).lock();
         if entry.over_budget {
@@ -217,6 +227,7 @@ impl MemoryStore {
         self.store_in_slab(shard, locked, (key, position, slab_index), state, expires_at);
     }
 
+    /// Stores a state in the slab, and its index in the slot.
     pub(super) fn store_in_slab(
         &self,
         shard: ShardRef<'_>,

@@ -1,7 +1,7 @@
 //! The decision of a request that needs more capacity than the store has.
 //!
-//! The store is then either strict or lenient, as [`OnFull`] says. In both cases the states that lack capacity are
-//! decided on copies.
+//! The store may neither drop a live state nor exceed its bounds. It then refuses the request or leaves it uncounted, as
+//! [`OnFull`] says. In both cases the states that lack capacity are decided on copies.
 
 use std::sync::atomic::Ordering;
 
@@ -13,6 +13,9 @@ use super::store::MemoryStore;
 
 impl MemoryStore {
     /// Decides a request some of whose states are `over_budget`. The caller does not store those.
+    ///
+    /// `state_of[i]` is the index of the state of `hits[i]`, and `over_budget` has an item for each state. `newest` is as
+    /// in [`decide_late`].
     #[cold]
     pub(super) fn decide_over_budget(
         &self,

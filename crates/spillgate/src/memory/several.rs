@@ -1,6 +1,7 @@
 //! A request of several hits: locks the buckets of all hits, decides, and stores the states.
 //!
-//! Such a request charges all its limits or none, so no other request may see its states between two charges.
+//! Such a request charges all its limits or none, so no other request may see its states between two charges. It keeps
+//! the locks of all its buckets from the first check to the last charge.
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use super::store::{MemoryStore, ShardRef};
 struct Target<'s, 'q> {
     key: Fingerprint,
     shard: ShardRef<'s>,
+    /// The quota of the first hit on the state. Other hits may have another limit, but the same [identity](Quota::identity).
     quota: &'q Quota,
     /// The quota of a hit that may need capacity, if there is one.
     charging: Option<&'q Quota>,
@@ -35,6 +37,7 @@ struct MultiHit<'r, 's, 'q> {
 }
 
 impl<'r, 's, 'q> MultiHit<'r, 's, 'q> {
+    /// Finds the targets of the hits. Two hits have one target if they count in the same state.
     fn new(store: &'s MemoryStore, now: Time, hits: &'r [Hit<'q>]) -> MultiHit<'r, 's, 'q> {
         let mut targets: SmallVec<[Target<'s, 'q>; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
@@ -86,6 +89,7 @@ impl MemoryStore {
         }
     }
 
+    /// One attempt: everything from the locks to the stored states, or the first obstacle.
     fn try_all(
         &self,
         request: &MultiHit<'_, '_, '_>,

@@ -1,6 +1,7 @@
 //! A request of one hit.
 //!
-//! Most requests have one hit, so this path has no lists and no allocation.
+//! Most requests have one hit, so this path has no lists and no allocation. The usual take on a known key does not leave
+//! [`try_one`](MemoryStore::try_one): it is decided on the packed state, in the slot.
 
 use std::slice;
 
@@ -37,6 +38,8 @@ impl MemoryStore {
     }
 
     /// One attempt. Returns whether the key is new, or the obstacle.
+    ///
+    /// The locks are given up when it returns, so that a sweep may follow.
     #[inline]
     pub(super) fn try_one(
         &self,

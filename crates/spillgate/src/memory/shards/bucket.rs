@@ -2,6 +2,16 @@
 //!
 //! Lock, fingerprints and states share these lines on purpose. A decision waits for memory once, and two threads
 //! disturb each other only if they need the same bucket.
+//!
+//! ```text
+//! words 0 to 14    five narrow or three wide slots
+//! word 15          bit 63         a thread has the lock
+//!                  bit 62         the entries are in a newer table
+//!                  bits 20 to 61  the newest time at which a token bucket in these slots was charged
+//!                  bits 0 to 19   the overflow count
+//! ```
+//!
+//! The time in word 15 is for requests that are late: see [`decide_late`](spillgate_core::decide_late).
 
 use spillgate_core::{MAX_LATE_NS, Packed};
 
@@ -11,7 +21,7 @@ use super::sync::{AtomicU64, Ordering, relax};
 
 /// The number of words in a bucket.
 const WORDS: usize = 16;
-/// The index of the last word. From its highest bit down it has: locked, moved, the newest time, the overflow count.
+/// The index of the word with everything except the slots.
 const META: usize = WORDS - 1;
 /// A thread has the lock.
 const LOCKED: u64 = 1 << 63;
@@ -19,15 +29,19 @@ const LOCKED: u64 = 1 << 63;
 const MOVED: u64 = 1 << 62;
 /// The number of bits of the overflow count. A chain has fewer than a thousand entries.
 const OVERFLOW_BITS: u32 = 20;
+/// The bits of the overflow count.
 const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
 /// The low bits of the newest time, in nanoseconds, at which a token bucket in these slots was charged.
 ///
 /// These bits repeat every 73 minutes, so an older time may seem to be ahead of a request, by a second at most. That
 /// happens to one request in 4000. A charge under another T then leaves up to a second of the debt at the old T.
 const NEWEST: u64 = (1 << 42) - 1;
+/// A shift by this many bits moves the newest time to the top of a word.
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();
 
 /// The slots of a bucket, and the word with its lock.
+///
+/// All words are atomic, because the lock is one of them and a sweep reads times without the lock.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Bucket {
@@ -247,12 +261,15 @@ impl Bucket {
         self.get(0) ^ self.get(META)
     }
 
-    // Relaxed order is enough: a thread that reads or writes slots has the lock, and the lock orders all of it.
+    /// Reads a word.
+    ///
+    /// Relaxed order is enough: a thread that reads or writes slots has the lock, and the lock orders all of it.
     #[inline]
     fn get(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Relaxed)
     }
 
+    /// Writes a word. See [`get`](Bucket::get) for the order.
     #[inline]
     fn set(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);

@@ -2,6 +2,9 @@
 //!
 //! An entry may be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by bucket,
 //! in ascending order. All threads use this order, so no two requests can wait for each other.
+//!
+//! A search keeps the locks of all buckets that it has read. Otherwise two requests could claim a slot for the same new
+//! key, in two buckets of its chain. A lock is one bit of its bucket, so it costs no other cache line.
 
 use super::bucket::{Bucket, Moved};
 use super::fingerprint::Fingerprint;
@@ -28,10 +31,12 @@ impl From<Moved> for Obstacle {
     }
 }
 
-/// Where an entry is in a table.
+/// Where an entry is in a table. It is valid as long as the bucket is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
+    /// The index of the bucket in the table.
     pub(crate) bucket: usize,
+    /// The index of the slot in the bucket.
     pub(crate) slot: usize,
 }
 
@@ -39,7 +44,9 @@ pub(crate) struct Position {
 #[derive(Debug)]
 pub(crate) struct LockedBuckets<'t> {
     table: &'t Table,
+    /// The index of the first locked bucket.
     from: usize,
+    /// The index after the last locked bucket.
     to: usize,
 }
 
@@ -63,6 +70,7 @@ impl<'t> LockedBuckets<'t> {
         std::ptr::eq(self.table, table) && (self.from..self.to).contains(&bucket)
     }
 
+    /// Locks all buckets up to this index, and returns the bucket with this index.
     // Always inlined: most decisions lock one bucket, and a call would cost a tenth of their time outside memory.
     #[inline(always)]
     fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {

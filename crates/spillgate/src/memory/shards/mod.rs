@@ -2,6 +2,15 @@
 //!
 //! One large table would stop every request while it grows. A shard is small enough to be copied in a short time, and
 //! only requests for its keys wait. Nothing here knows quotas or decisions.
+//!
+//! A table is replaced in these steps:
+//!
+//! 1. A thread gets the lock of the sweep cursor, so it is the only one that replaces this table.
+//! 2. It locks one bucket at a time, copies its live entries to the new table, and marks the bucket as moved.
+//! 3. A request that meets a moved bucket gives its locks up and waits for the lock of the sweep cursor.
+//! 4. The thread stores the pointer to the new table and gives the lock up. The requests start again with that table.
+//!
+//! The models in `tests/model.rs` check these steps in every order of events.
 
 mod bucket;
 mod fingerprint;
@@ -43,6 +52,7 @@ const MIN_HOME_BUCKETS: usize = 56;
 #[derive(Debug)]
 pub(super) struct Shards {
     width: Width,
+    /// There are 2 to this power shards.
     bits: u32,
     /// The tables are apart from the rest of the shards: every decision reads them, and they seldom change.
     tables: Box<[ArcSwap<Table>]>,
@@ -53,9 +63,11 @@ pub(super) struct Shards {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard {
+    /// The number of entries, expired ones included.
     entries: AtomicUsize,
     /// The home bucket that is swept next. The thread that replaces the table has this lock.
     sweep_cursor: Mutex<usize>,
+    /// The states that do not fit a slot. Its lock is taken under the lock of a bucket, never the other way round.
     slab: Mutex<Slab>,
 }
 
@@ -83,6 +95,7 @@ impl Shards {
         key.shard(self.bits)
     }
 
+    /// The slab of a shard.
     pub(super) fn slab(&self, shard: usize) -> &Mutex<Slab> {
         &self.shards[shard].slab
     }
@@ -108,6 +121,7 @@ impl Shards {
         self.tables.iter().map(|table| table.load().home_slots()).sum()
     }
 
+    /// The width of the slots of all tables.
     pub(super) fn width(&self) -> Width {
         self.width
     }
@@ -233,7 +247,5 @@ impl Shards {
     }
 }
 
-#[cfg(all(test, loom))]
-mod model;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

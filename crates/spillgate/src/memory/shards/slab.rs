@@ -11,11 +11,13 @@ const BLOCK: usize = u64::BITS as usize;
 /// The states of one shard that are not in slots, each with an index.
 #[derive(Debug, Default)]
 pub(crate) struct Slab {
+    /// The state of index i is in block i / 64.
     blocks: Vec<Block>,
     /// No block before this one has a free index.
     first_free: usize,
 }
 
+/// The states of 64 neighbouring indices.
 #[derive(Debug)]
 struct Block {
     /// The states that were ever used. The capacity is enough for all, so that none is moved.
@@ -69,6 +71,7 @@ impl Slab {
         &self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }
 
+    /// The state of an allocated index, to be changed.
     fn state(&mut self, index: u32) -> &mut State {
         &mut self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }

@@ -1,6 +1,14 @@
 //! One slot: its width, its contents, and how a large number fits 40 bits.
 //!
 //! A bucket must fit two cache lines, so each slot is packed by hand. A state that does not fit goes to the slab.
+//!
+//! ```text
+//!             word 0            word 1                           word 2      word 3    word 4
+//! narrow      fingerprint 64    fingerprint 24 | payload 40      time 64
+//! wide        fingerprint 64    fingerprint 64                   time 64     payload   payload
+//! ```
+//!
+//! Word 0 is 0 in a free slot. The highest bit of the time says that the payload is an index in the slab.
 
 use spillgate_core::Time;
 

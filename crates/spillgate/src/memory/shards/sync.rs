@@ -1,6 +1,6 @@
 //! The atomics of the table.
 //!
-//! They are imported here only, so that loom can replace them when it checks the locks (`model.rs`).
+//! They are imported here only, so that loom can replace them when it checks the locks (`tests/model.rs`).
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};

@@ -2,6 +2,16 @@
 //!
 //! An entry is in its home bucket or in one of the next buckets. Each bucket counts the entries that went past it, so
 //! that a search knows where to end.
+//!
+//! ```text
+//! bucket            0      1      2      3   ...   last home   spill   spill
+//! overflow count    0      2      1      0
+//! entries                  full   full   a
+//! ```
+//!
+//! Here bucket 1 is the home bucket of the entry `a`. Buckets 1 and 2 were full, so `a` is in bucket 3, and both buckets
+//! count it. Another entry of bucket 1 is in bucket 2, so bucket 1 counts two. A search for a key of bucket 1 ends in
+//! bucket 3 at the latest, because the count there is 0.
 
 use super::bucket::Bucket;
 use super::fingerprint::Fingerprint;
@@ -45,6 +55,7 @@ impl Table {
         (home_buckets + spill).next_multiple_of(BLOCK) - spill
     }
 
+    /// The number of spill buckets behind this many home buckets.
     fn spill(home_buckets: usize) -> usize {
         SPILL + home_buckets / SPILL_SHARE
     }
@@ -68,6 +79,7 @@ impl Table {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
 
+    /// The bucket with this index.
     #[inline]
     pub(super) fn bucket(&self, index: usize) -> &Bucket {
         &self.blocks[index / BLOCK][index % BLOCK]

@@ -14,11 +14,14 @@ pub(super) struct Writer<'f> {
     file: &'f File,
     /// The bytes to write next.
     pub(super) buffer: Vec<u8>,
+    /// Over all bytes that were written.
     checksum: SipHasher13,
+    /// How many bytes were written.
     bytes: u64,
 }
 
 impl<'f> Writer<'f> {
+    /// A writer at the beginning of `file`.
     pub(super) fn new(file: &'f File) -> Writer<'f> {
         Writer { file, buffer: Vec::new(), checksum: SipHasher13::new(), bytes: 0 }
     }
@@ -43,12 +46,15 @@ impl<'f> Writer<'f> {
 
 /// A file with a temporary name, beside its final path. It is removed unless it is published.
 pub(super) struct Draft<'p> {
+    /// The final path.
     path: &'p Path,
     file: File,
+    /// The temporary path: the final path with `.draft` at its end, in the same folder, so that a rename is possible.
     draft: PathBuf,
 }
 
 impl<'p> Draft<'p> {
+    /// Creates an empty file, which only its owner may read, beside `path`.
     pub(super) fn new(path: &'p Path) -> io::Result<Draft<'p>> {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(".draft");
@@ -65,6 +71,7 @@ impl<'p> Draft<'p> {
         Ok(Draft { path, file: options.open(&draft)?, draft })
     }
 
+    /// The file, to be written.
     pub(super) fn file(&self) -> &File {
         &self.file
     }

@@ -85,7 +85,9 @@ impl From<io::Error> for SnapshotError {
 
 /// What the header of a snapshot has.
 pub(super) struct Header {
+    /// The time when the snapshot was begun.
     pub(super) taken_at: Time,
+    /// The secret of the hasher whose keys are in the snapshot.
     pub(super) secret: [u8; 16],
     /// About how many narrow and wide entries there are. With these numbers a reader allocates the tables at once.
     pub(super) entries: [u64; 2],
@@ -126,6 +128,7 @@ pub(super) fn write_end(buffer: &mut Vec<u8>, records: u64) {
     write_words(buffer, &[records]);
 }
 
+/// Appends numbers.
 fn write_words(buffer: &mut Vec<u8>, words: &[u64]) {
     buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }
@@ -147,6 +150,7 @@ pub(super) struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
+    /// A reader at the beginning of a snapshot.
     pub(super) fn new(source: R) -> Reader<R> {
         Reader { source, checksum: SipHasher13::new(), words: Vec::new() }
     }
@@ -165,6 +169,7 @@ impl<R: Read> Reader<R> {
         Ok(Header { taken_at, secret, entries: [self.word()?, self.word()?] })
     }
 
+    /// Reads `N` bytes.
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N], SnapshotError> {
         let mut bytes = [0; N];
         self.source.read_exact(&mut bytes).map_err(read_error)?;
@@ -172,6 +177,7 @@ impl<R: Read> Reader<R> {
         Ok(bytes)
     }
 
+    /// Reads a number.
     fn word(&mut self) -> Result<u64, SnapshotError> {
         self.bytes().map(u64::from_le_bytes)
     }
@@ -202,6 +208,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(Record { width, key, state }))
     }
 
+    /// Reads a state that was in the slab: the number of its words, and the words.
     fn state(&mut self) -> Result<State, SnapshotError> {
         let len = self.word()?;
         if len > MAX_STATE_WORDS {
@@ -242,6 +249,7 @@ impl Fingerprint {
     }
 }
 
+/// The error of a file that cannot be read to its end.
 fn read_error(error: io::Error) -> SnapshotError {
     match error.kind() {
         ErrorKind::UnexpectedEof => SnapshotError::Damaged("it ends too early"),

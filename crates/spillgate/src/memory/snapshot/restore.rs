@@ -12,7 +12,9 @@ use crate::memory::store::{MemoryStore, ShardRef};
 /// A state as a record has it: packed for a slot, or not.
 #[derive(Clone, Debug)]
 pub(super) enum SavedState {
+    /// A state that was in its slot.
     Inline(Packed),
+    /// A state that was in the slab.
     InSlab { expires_at: u64, state: State },
 }
 
@@ -29,6 +31,7 @@ impl SavedState {
 /// What happened to a state that was to be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
+    /// It is in the store.
     Restored,
     /// The bounds of the store have no capacity for it.
     NoCapacity,
@@ -39,6 +42,8 @@ pub(super) enum Outcome {
 
 impl MemoryStore {
     /// Stores a saved state. No other thread uses the store yet.
+    ///
+    /// A full store is no reason to sweep: expired states were dropped before, so a sweep would free nothing.
     pub(super) fn restore_state(&self, shards: &Shards, key: Fingerprint, state: &SavedState, now: Time) -> Outcome {
         let shard = ShardRef { shards, index: shards.shard_of(key) };
         loop {
@@ -60,6 +65,7 @@ impl MemoryStore {
         }
     }
 
+    /// One attempt. An obstacle is a table that must grow first, or a budget that is used up.
     fn try_restore(
         &self,
         shard: ShardRef<'_>,

@@ -10,10 +10,7 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 
-use super::fingerprint::Fingerprint;
-use super::locked::{LockedBuckets, Obstacle};
-use super::slot::{Content, Width};
-use super::table::Table;
+use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Table, Width};
 
 const WIDTH: Width = Width::Wide;
 /// The time in the models, and a later time at which most entries expire.
