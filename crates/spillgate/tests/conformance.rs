@@ -1,5 +1,6 @@
-//! The memory store decides as the kernel does: on every trace, and on random requests of several
-//! hits over all algorithms and operations.
+//! The memory store decides as the kernel does.
+//!
+//! Both get every trace, and random requests of several hits over all algorithms and operations.
 
 mod support;
 
@@ -25,7 +26,7 @@ fn the_memory_store_passes_every_trace() {
     }
 }
 
-/// Every algorithm twice: the second has another limit on the same state, charged refusals or a penalty.
+/// Two quotas for each algorithm. The second one has another limit on the same state, charged refusals or a penalty.
 fn quotas() -> Vec<Quota> {
     let second = Duration::from_secs(1);
     let builders: [(QuotaBuilder, QuotaBuilder); 7] = [
@@ -63,5 +64,5 @@ fn random_requests_are_decided_as_by_the_kernel() {
         receipts.extend(by_store.iter().filter_map(|decision| decision.receipt));
         receipts.drain(..receipts.len().saturating_sub(20));
     }
-    assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&allowed), "both answers are common: {allowed} allowed");
+    assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&allowed), "both answers must be common: {allowed} allowed");
 }

@@ -1,4 +1,7 @@
-//! Several quotas on one key of the memory store: reloads, requests that are late, tables that grow meanwhile.
+//! Several quotas on one key of the memory store.
+//!
+//! This happens when rules are reloaded, and when the servers of a fleet have different limits. Requests may be late, and
+//! tables may grow at the same time.
 
 mod support;
 
@@ -21,73 +24,75 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, cost: u64, now: u64) -> D
     decisions[0]
 }
 
-/// The same through each way into the store: by itself, among others, in a batch.
-fn take_by(store: &MemoryStore, way: usize, key: u128, quota: &Quota, now: u64) -> bool {
+/// Takes one unit by one of three paths: a request of one hit (0), a request of several hits (1), or a batch (2).
+fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64) -> bool {
     let other = bucket(1_000_000, SECOND_NS, 1_000_000);
     let hits = [
         Hit::new(key, quota, Op::take(1), Binding::Enforce),
         Hit::new(key ^ 1 << 100, &other, Op::take(1), Binding::Enforce),
     ];
     let (hits, mut decisions) =
-        if way == 1 { (&hits[..], vec![Decision::default(); 2]) } else { (&hits[..1], vec![Decision::default()]) };
+        if path == 1 { (&hits[..], vec![Decision::default(); 2]) } else { (&hits[..1], vec![Decision::default()]) };
     let now = Time::from_nanos(now);
-    match way {
+    match path {
         2 => store.hit_batch_now(now, hits, &mut decisions).expect("well formed"),
         _ => drop(store.decide_now(now, hits, &mut decisions).expect("well formed")),
     }
     decisions[0].allowed
 }
 
-/// Two quotas take turns at one instant, the faster one always late; each time it would forgive what drains in between.
+/// Two quotas take turns at one instant, and requests of the faster one are late. The debt that drains between both times
+/// must not be forgiven at each turn.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
-    for way in 0..3 {
+    for path in 0..3 {
         for late_ns in [0, 1, 5_000, 9_000] {
             let store = MemoryStore::new(MemoryOptions::default());
             let mut admitted = 0;
             for i in 0..2000 {
                 let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
-                admitted += u64::from(take_by(&store, way, 7, quota, at));
+                admitted += u64::from(take_by(&store, path, 7, quota, at));
             }
-            assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late by way {way}");
+            assert!((9..=10).contains(&admitted), "{admitted} admitted, {late_ns} ns late, path {path}");
         }
     }
 }
 
-/// A key with all its bits spread, so that it is in a bucket of slots of its own.
-fn spread(key: u64) -> u128 {
+/// A hashed key: it is likely to be in another bucket of the table than other keys.
+fn hashed(key: u64) -> u128 {
     u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-/// A store of 2000 keys: two keys that are spread are then likely to be in different buckets of slots.
+/// A store of 2000 keys. Its table is so large that two hashed keys are likely to be in different buckets.
 fn filled() -> MemoryStore {
     let (store, wide) = (MemoryStore::new(MemoryOptions::default()), bucket(1, 3600 * SECOND_NS, 10));
     for key in 1000..3000 {
-        take(&store, spread(key), &wide, 1, NOW - 60 * SECOND_NS);
+        take(&store, hashed(key), &wide, 1, NOW - 60 * SECOND_NS);
     }
     store
 }
 
-/// A request is late for one of its two states only. What it leaves unconverted in the other one must stay so.
+/// A request is late for only one of its two states. The debt that it does not convert in the other state must stay
+/// unconverted.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
     let (store, wide) = (filled(), bucket(1000, SECOND_NS, 10_000));
-    let mut admitted = u64::from(take(&store, spread(7), &fast, 1000, NOW).allowed) * 1000;
-    assert!(take(&store, spread(8), &wide, 1, NOW + SECOND_NS - 1).allowed);
+    let mut admitted = u64::from(take(&store, hashed(7), &fast, 1000, NOW).allowed) * 1000;
+    assert!(take(&store, hashed(8), &wide, 1, NOW + SECOND_NS - 1).allowed);
     for _ in 0..20 {
         let hits =
-            [(7, &slow), (8, &wide)].map(|(key, quota)| Hit::new(spread(key), quota, Op::take(1), Binding::Enforce));
+            [(7, &slow), (8, &wide)].map(|(key, quota)| Hit::new(hashed(key), quota, Op::take(1), Binding::Enforce));
         let verdict = store.decide_now(Time::from_nanos(NOW), &hits, &mut [Decision::default(); 2]);
         admitted += u64::from(verdict.expect("well formed").allowed);
-        admitted += u64::from(take(&store, spread(7), &fast, 980, NOW).allowed) * 980;
+        admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
-    // The larger burst, and twice what comes in the second that requests are late.
+    // The bound is the larger burst, and twice the tokens of the second that requests are late.
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} admitted");
 }
 
-/// A request is late for a bucket; the queue beside it tells its turn as of the request's own time.
+/// A request is late for a token bucket. The queue in the same request must compute its turn for the request's own time.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {
     let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
@@ -104,12 +109,12 @@ fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {
     }
 }
 
-/// What a table knows of the newest time moves with its entries.
+/// The newest time of a bucket must move to the new table with its entries.
 #[test]
-fn a_table_that_grows_knows_the_newest_time_still() {
-    // So deep that each is admitted: what is forgiven shows in what is left.
+fn a_table_that_grows_keeps_the_newest_time() {
+    // These token buckets are so deep that each request is admitted. Forgiven debt shows in the remaining tokens.
     let (slow, fast) = (bucket(1, 1_000_000, 1000), bucket(1000, 1_000_000, 1000));
-    // Neighbours that were charged long before, and some that note no time.
+    // Neighbours in the same buckets: some were charged long before, and some note no time.
     let old = bucket(1, 10 * SECOND_NS, 10);
     let window = Quota::fixed_window(10, Duration::from_secs(3600)).build().expect("a quota");
     let (store, mut random, mut admitted, mut keys) = (MemoryStore::new(MemoryOptions::default()), Random(3), 0, 0u32);
@@ -127,17 +132,17 @@ fn a_table_that_grows_knows_the_newest_time_still() {
     }
     assert_eq!((store.len(), keys), (100_001, 100_000), "the table has grown");
     let hits = [Hit::new(7, &slow, Op::Peek, Binding::Enforce)];
-    let mut looks = [Decision::default()];
-    store.decide_now(Time::from_nanos(NOW), &hits, &mut looks).expect("well formed");
+    let mut peeked = [Decision::default()];
+    store.decide_now(Time::from_nanos(NOW), &hits, &mut peeked).expect("well formed");
     assert!(
-        admitted == 400 && 1000 - looks[0].remaining >= admitted,
+        admitted == 400 && 1000 - peeked[0].remaining >= admitted,
         "{admitted} admitted, {} left",
-        looks[0].remaining
+        peeked[0].remaining
     );
 }
 
-/// Random requests that are late by up to d, under three quotas of one key: in any interval at most the largest depth and
-/// (its length and 2d) times the largest rate.
+/// Random requests under three quotas of one key, each late by up to d. An interval may admit at most the largest depth,
+/// plus (its length + 2d) times the largest rate.
 #[test]
 fn late_requests_under_several_quotas_keep_the_bound() {
     let mut random = Random(11);
@@ -161,13 +166,14 @@ fn late_requests_under_several_quotas_keep_the_bound() {
                 depth = depth.max(quota.capacity());
                 interval_ns = interval_ns.min(quota.interval_ns());
                 let most = depth + (at - first + 2 * late_most_ns) / interval_ns;
-                assert!((j as u64) < most, "{} of {most} in round {round}", j + 1);
+                assert!((j as u64) < most, "{} admitted, at most {most} expected, in round {round}", j + 1);
             }
         }
     }
 }
 
-/// One server of a fleet has another limit, and a reload cuts a limit and restores it: by threads, in one store.
+/// Threads use two limits in one store. This is like a fleet in which one server has another limit, or a reload that lowers
+/// a limit and raises it again.
 #[test]
 fn threads_of_two_limits_admit_the_larger_one() {
     let (large, small) = (bucket(1000, 3600 * SECOND_NS, 1000), bucket(10, 3600 * SECOND_NS, 10));
@@ -187,10 +193,10 @@ fn threads_of_two_limits_admit_the_larger_one() {
     assert_eq!(admitted, 1000);
 }
 
-/// All quotas lie in their slots, also those with a long T that is no whole number of microseconds, and states of one are
-/// read under the other.
+/// All these token buckets fit a slot, even if T is long and not a whole number of microseconds. The state of each quota is
+/// read under another one.
 #[test]
-fn buckets_of_any_limit_are_read_under_any_other() {
+fn token_buckets_of_any_limit_are_read_under_any_other() {
     let limits: Vec<u64> = (1..60).chain([70, 100, 101, 997, 3600, 10_007, 86_400, 100_003]).collect();
     for window_ns in [60, 3600, 86_400, 30 * 86_400].map(|seconds| seconds * SECOND_NS) {
         let quotas: Vec<Quota> = limits.iter().map(|limit| bucket(*limit, window_ns, 100)).collect();

@@ -1,4 +1,4 @@
-//! What the tests of stores share: random requests, the same in every run.
+//! Random requests for the tests of stores. They are the same in every run, so that a failure can be repeated.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use spillgate_core::{Binding, Hit, Op, Quota, Receipt};
@@ -19,12 +19,12 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Time from one request to the next: often none.
+    /// The time from one request to the next. It is often 0.
     pub(crate) fn step_ns(&mut self) -> u64 {
         self.one_of(&[0, 1, 50_000_000, 400_000_000]) * self.below(3)
     }
 
-    /// A request of one to four hits on a few keys; `key` makes the key of each number.
+    /// A request of one to four hits on five keys. `key` makes a key from a number.
     pub(crate) fn hits<'q>(&mut self, quotas: &'q [Quota], receipts: &[Receipt], key: fn(u64) -> u128) -> Vec<Hit<'q>> {
         let bindings = [Binding::Enforce, Binding::Enforce, Binding::Shadow, Binding::Quota];
         let hits = 0..=self.below(4);
@@ -35,7 +35,7 @@ impl Random {
         .collect()
     }
 
-    /// Mostly a take, and now and then everything else that can be asked.
+    /// Usually a take, and sometimes each of the other operations.
     fn op(&mut self, receipts: &[Receipt]) -> Op {
         let cost = self.below(4);
         let receipt = if receipts.is_empty() { None } else { Some(self.one_of(receipts)) };

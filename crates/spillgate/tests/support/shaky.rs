@@ -1,4 +1,4 @@
-//! A shared store that fails at will.
+//! A shared store that fails when a test wants it to.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::future::Future;
@@ -12,20 +12,21 @@ use spillgate::{Decision, Fallback, Hit, MemoryOptions, MemoryStore, OpKind, Quo
 /// How a store fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
+    /// It does not fail.
     #[default]
     Works,
-    /// Nothing gets there.
+    /// The request is lost.
     Lost,
-    /// The request gets there, and is charged; its answer is lost.
+    /// The request arrives and is charged, but its answer is lost.
     AnswerLost,
 }
 
-/// One node's way to a store that several share.
+/// The connection of one node to a store that several nodes share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shaky {
     pub(crate) shared: Arc<MemoryStore>,
     link: Arc<Mutex<Link>>,
-    /// A time of the store's own.
+    /// The time of the store, if it has a clock of its own.
     pub(crate) clock: Option<Time>,
 }
 
@@ -34,7 +35,7 @@ impl Shaky {
         Shaky { shared: Arc::new(memory()), link: Arc::default(), clock: None }
     }
 
-    /// The way of another node to the same store.
+    /// The connection of another node to the same store.
     pub(crate) fn other_node(&self) -> Shaky {
         Shaky { link: Arc::default(), ..self.clone() }
     }
@@ -82,7 +83,7 @@ pub(crate) fn fallback(expected_nodes: u32) -> Fallback {
     Fallback::new(memory(), nodes(expected_nodes))
 }
 
-/// What a future gives that never waits.
+/// The output of a future that never waits.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
