@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a page that meets the edge of a minute is read again")]
 
+#[path = "docs/diagrams.rs"]
+mod diagrams;
 #[path = "docs/links.rs"]
 mod links;
 #[path = "docs/loose.rs"]
@@ -13,9 +15,13 @@ mod loose;
 mod metrics;
 #[path = "docs/page.rs"]
 mod page;
+#[path = "docs/pictures.rs"]
+mod pictures;
 #[path = "docs/session.rs"]
 mod session;
 mod support;
+#[path = "docs/svg.rs"]
+mod svg;
 #[path = "docs/tables.rs"]
 mod tables;
 
@@ -53,6 +59,7 @@ macro_rules! pages {
 
 pages! {
     readme: "README.md",
+    how_it_works_kernel: "docs/src/how-it-works/kernel.md",
     how_to_embed: "docs/src/how-to/embed.md",
     how_to_envoy: "docs/src/how-to/envoy.md",
     how_to_expensive: "docs/src/how-to/expensive.md",

@@ -130,6 +130,6 @@ pub use spillgate_core::*;
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
-    #[doc = include_str!("../../../docs/src/how-to/embed.md")]
+    #[cfg_attr(feature = "snapshot", doc = include_str!("../../../docs/src/how-to/embed.md"))]
     struct Embed;
 }

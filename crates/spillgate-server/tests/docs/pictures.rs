@@ -1,0 +1,171 @@
+//! The pictures of the book. Those of decisions are drawn from decisions that the library makes, on a clock of their own.
+//!
+//! The test fails if a committed picture is another one, and writes it instead if `WRITE_DOCS` is set.
+
+use std::fs;
+use std::time::Duration;
+
+use spillgate::{Anchor, Limiter, ManualClock, MemoryOptions, MemoryStore, Quota, Time};
+
+use super::svg::{BLUE, DARK, GREY, RED, Svg};
+use super::{diagrams, page};
+use crate::support::root;
+
+type Draw = fn() -> String;
+
+const PICTURES: [(&str, Draw); 8] = [
+    ("algorithms", algorithms),
+    ("window-or-bucket", window_or_bucket),
+    ("bound", bound),
+    ("cut-limit", cut_limit),
+    ("memory-bucket", diagrams::memory_bucket),
+    ("script", diagrams::script),
+    ("one-call", diagrams::one_call),
+    ("server", diagrams::server),
+];
+
+#[test]
+fn generated_pictures_are_what_the_code_draws() {
+    for (name, draw) in PICTURES {
+        let path = format!("docs/src/pictures/{name}.svg");
+        let drawn = draw();
+        if std::env::var_os("WRITE_DOCS").is_some() {
+            fs::write(root().join(&path), drawn).expect("the picture can be written");
+        } else {
+            assert!(page::read(&path) == drawn, "{path} is not what the code draws: run `make docs-tables`");
+        }
+    }
+}
+
+/// A question, and whether it was allowed.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at_ms: u64,
+    allowed: bool,
+}
+
+/// Asks for one unit each `every_ms`, from `from_ms` to `to_ms`; `quota` may change on the way.
+fn ask<'q>(quota: impl Fn(u64) -> &'q Quota, (from_ms, to_ms): (u64, u64), every_ms: u64) -> Vec<Asked> {
+    let clock = ManualClock::at(Time::from_nanos(0));
+    let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
+    let times = (from_ms..to_ms).step_by(usize::try_from(every_ms).expect("a short time"));
+    let ask = |at_ms| {
+        // The clock begins at an edge of every window.
+        limiter.clock().set(Time::from_nanos(0).after(Duration::from_millis(at_ms)));
+        Asked { at_ms, allowed: limiter.hit_now("picture", "key", quota(at_ms), 1).allowed }
+    };
+    times.map(ask).collect()
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+const LEFT: f64 = 190.0;
+
+fn x(at_ms: u64) -> f64 {
+    LEFT + at_ms as f64 * 0.02
+}
+
+/// One row of questions: blue is allowed, grey refused.
+fn row(svg: &mut Svg, y: f64, name: &str, asked: &[Asked]) {
+    svg.end((LEFT - 12.0, y + 4.0), name);
+    for Asked { at_ms, allowed } in asked {
+        match allowed {
+            true => svg.bar((x(*at_ms), y - 10.0), (3.0, 20.0), BLUE),
+            false => svg.bar((x(*at_ms), y - 3.0), (3.0, 6.0), GREY),
+        }
+    }
+}
+
+/// Edges of windows of ten seconds, below them the time.
+fn edges(svg: &mut Svg, height: f64, until_s: u64) {
+    for second in (0..=until_s).step_by(10) {
+        svg.dashes((x(second * 1000), 30.0), (x(second * 1000), height), GREY);
+        svg.middle((x(second * 1000), height + 16.0), &format!("{second} s"));
+    }
+}
+
+fn legend(svg: &mut Svg, text: &str) {
+    svg.bar((LEFT, 8.0), (3.0, 14.0), BLUE);
+    svg.text((LEFT + 8.0, 20.0), "allowed");
+    svg.bar((LEFT + 70.0, 12.0), (3.0, 6.0), GREY);
+    svg.text((LEFT + 78.0, 20.0), "refused");
+    svg.text((LEFT + 160.0, 20.0), text);
+}
+
+fn algorithms() -> String {
+    let window = seconds(10);
+    let quotas = [
+        ("fixed_window", Quota::fixed_window(10, window)),
+        ("... from the first hit", Quota::fixed_window(10, window).anchor(Anchor::FirstHit)),
+        ("token_bucket", Quota::token_bucket(10, window)),
+        ("token_bucket, burst 3", Quota::token_bucket(10, window).burst(3)),
+        ("sliding_window_counter", Quota::sliding_window_counter(10, window)),
+        ("sliding_window_log", Quota::sliding_window_log(10, window)),
+    ];
+    let mut svg = Svg::new(880, 300);
+    legend(&mut svg, "a client asks three times a second from 4 s on; the limit is 10 in 10 s");
+    edges(&mut svg, 270.0, 30);
+    for (number, (name, quota)) in quotas.into_iter().enumerate() {
+        let quota = quota.build().expect("a quota");
+        row(&mut svg, 54.0 + 38.0 * number as f64, name, &ask(|_| &quota, (4_000, 32_000), 333));
+    }
+    svg.finish()
+}
+
+fn window_or_bucket() -> String {
+    let window = Quota::fixed_window(5, seconds(10)).build().expect("a quota");
+    let bucket = Quota::token_bucket(5, seconds(10)).build().expect("a quota");
+    let mut svg = Svg::new(880, 160);
+    legend(&mut svg, "a client asks five times a second from 9 s on; the limit is 5 in 10 s");
+    edges(&mut svg, 128.0, 30);
+    row(&mut svg, 58.0, "fixed_window", &ask(|_| &window, (9_000, 32_000), 200));
+    row(&mut svg, 102.0, "token_bucket", &ask(|_| &bucket, (9_000, 32_000), 200));
+    svg.finish()
+}
+
+/// What a greedy client of a token bucket gets, beside the bound B + s/T.
+fn bound() -> String {
+    let quota = Quota::token_bucket(10, seconds(10)).burst(5).build().expect("a quota");
+    let asked = ask(|_| &quota, (0, 30_000), 100);
+    let y = |units: f64| 260.0 - units * 6.0;
+    let mut svg = Svg::new(880, 300);
+    svg.text((LEFT, 20.0), "token_bucket of 10 in 10 s with burst 5: T is 1 s, and a client asks ten times a second");
+    for second in (0..=30).step_by(10) {
+        svg.line((x(second * 1000), 260.0), (x(second * 1000), 264.0), DARK);
+        svg.middle((x(second * 1000), 280.0), &format!("{second} s"));
+    }
+    for units in (0..=35).step_by(5) {
+        svg.line((LEFT - 4.0, y(f64::from(units))), (LEFT, y(f64::from(units))), DARK);
+        svg.end((LEFT - 8.0, y(f64::from(units)) + 4.0), &units.to_string());
+    }
+    svg.line((LEFT, 260.0), (x(30_000), 260.0), DARK);
+    svg.line((LEFT, 40.0), (LEFT, 260.0), DARK);
+    svg.dashes((x(0), y(5.0)), (x(30_000), y(35.0)), RED);
+    svg.end((x(12_000), y(19.0)), "the bound: 5 + s / 1 s");
+    let mut admitted = 0.0;
+    for asked in asked.iter().filter(|asked| asked.allowed) {
+        admitted += 1.0;
+        svg.dot((x(asked.at_ms), y(admitted)), 3.0, BLUE);
+    }
+    svg.text((x(17_000), y(17.0)), "admitted so far");
+    svg.finish()
+}
+
+/// A limit that is cut for a while and restored: what was used stays used.
+fn cut_limit() -> String {
+    let large = Quota::token_bucket(20, seconds(10)).build().expect("a quota");
+    let small = Quota::token_bucket(2, seconds(10)).build().expect("a quota");
+    let quota = |at_ms| if (8_000..16_000).contains(&at_ms) { &small } else { &large };
+    let mut svg = Svg::new(880, 120);
+    legend(&mut svg, "a client asks four times a second; a token bucket");
+    edges(&mut svg, 88.0, 30);
+    svg.dashes((x(8_000), 34.0), (x(8_000), 86.0), RED);
+    svg.dashes((x(16_000), 34.0), (x(16_000), 86.0), RED);
+    svg.middle((x(4_000), 44.0), "20 in 10 s");
+    svg.middle((x(12_000), 44.0), "2 in 10 s");
+    svg.middle((x(23_000), 44.0), "20 in 10 s again");
+    row(&mut svg, 68.0, "one key", &ask(quota, (0, 32_000), 250));
+    svg.finish()
+}
