@@ -204,10 +204,7 @@ fn serve_command() -> Command {
 
 fn setting(key: &'static Key) -> Arg {
     let default = if key.default.is_empty() { String::new() } else { format!(" [default: {}]", key.default) };
-    let help = match key.built {
-        true => format!("{}{default} [env: {}] [key: {}]", key.help, key.variable(), key.path),
-        false => format!("This version has {} [env: {}] [key: {}]", key.help, key.variable(), key.path),
-    };
+    let help = format!("{}{default} [env: {}] [key: {}]", key.help, key.variable(), key.path);
     let arg = Arg::new(key.path).long(key.flag()).value_name(key.value).help(help).help_heading(heading(key));
     match key.shape {
         Shape::One | Shape::Yaml => arg.action(ArgAction::Set),
@@ -225,7 +222,6 @@ fn setting(key: &'static Key) -> Arg {
 
 fn heading(key: &Key) -> &'static str {
     match key.path.split_once('.') {
-        _ if !key.built => "Not in this version (an error if set)",
         Some(("store" | "memory", _)) => "Store",
         Some(("forward_auth", _)) => "Forward-auth",
         Some(("allow", _)) => "Who may mint quota",

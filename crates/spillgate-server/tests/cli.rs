@@ -70,7 +70,7 @@ fn the_help_of_serve_names_every_key_that_the_settings_have() {
         let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&format!("[key: {key}]")), "{key}");
     }
-    for flag in ["--memory-max-keys <COUNT>", "--limits-body <SIZE>", "--store <URL>", "--tls-cert <VALUE>"] {
+    for flag in ["--memory-max-keys <COUNT>", "--limits-body <SIZE>", "--store <URL>", "--store-tls-cert <FILE>"] {
         assert!(help.contains(flag), "{flag}");
     }
 }

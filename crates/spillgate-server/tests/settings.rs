@@ -82,20 +82,6 @@ fn a_wrong_value_shows_the_flag_or_variable_that_brought_it() {
 }
 
 #[test]
-fn what_this_version_has_not_is_said_plainly() {
-    let folder = Folder::new(&[RULES]);
-    for (arguments, expected) in [
-        ("--resp 0.0.0.0:6379", "this version has no Redis protocol (RESP)"),
-        ("--tls-cert cert.pem", "this version has no TLS"),
-        ("--memory-on-full sketch", "this version has no sketch"),
-    ] {
-        let said = folder.run(&format!("serve rules.yaml {arguments}"));
-        assert_eq!(said.code, 2, "{arguments}: {said:?}");
-        assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
-    }
-}
-
-#[test]
 fn settings_files_that_cannot_be_read_are_named() {
     let folder = Folder::new(&[RULES, ("broken.yaml", "http: [\n"), ("large.yaml", &"#".repeat(2 << 20))]);
     for (file, expected) in [

@@ -39,21 +39,20 @@ struct Layer {
 
 const LIBRARY: &str = "crates/spillgate/src/";
 const SERVER: &str = "crates/spillgate-server/src/";
-const STORES: [&str; 3] = ["crates/spillgate/src/memory", "crates/spillgate/src/sketch", "crates/spillgate-redis/src"];
+const STORES: [&str; 2] = ["crates/spillgate/src/memory", "crates/spillgate-redis/src"];
 
-const LAYERS: [Layer; 10] = [
+const LAYERS: [Layer; 9] = [
     Layer { folders: &["crates/spillgate-core/src"], never: &["std", "tokio", "serde", "tracing", "log", "spillgate"] },
     Layer {
         folders: &STORES,
         never: &["crate::rules", "crate::headers", "crate::SystemClock", "crate::ManualClock", "serde"],
     },
     Layer { folders: &STORES, never: &["http", "hyper", "axum", "tonic"] },
-    Layer { folders: &["crates/spillgate/src/memory"], never: &["crate::sketch", "redis", "spillgate_redis", "tokio"] },
+    Layer { folders: &["crates/spillgate/src/memory"], never: &["redis", "spillgate_redis", "tokio"] },
     Layer {
         folders: &["crates/spillgate/src/rules"],
         never: &[
             "crate::memory",
-            "crate::sketch",
             "crate::MemoryStore",
             "crate::Store",
             "crate::StoreError",
@@ -71,11 +70,7 @@ const LAYERS: [Layer; 10] = [
     },
     Layer {
         folders: &["crates/spillgate/src/limiter", "crates/spillgate/src/headers"],
-        never: &["crate::memory", "crate::sketch", "crate::MemoryStore", "crate::rules", "tokio", "redis"],
-    },
-    Layer {
-        folders: &["crates/spillgate/src/tower", "crates/spillgate/src/pace"],
-        never: &["crate::rules", "crate::memory", "crate::sketch", "crate::MemoryStore", "redis", "tonic", "axum"],
+        never: &["crate::memory", "crate::MemoryStore", "crate::rules", "tokio", "redis"],
     },
     Layer {
         folders: &["crates/spillgate-server/src/protocol"],

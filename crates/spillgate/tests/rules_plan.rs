@@ -140,8 +140,7 @@ descriptors:
   - {key: counter, rate_limit: {algorithm: sliding_window_counter, unit: minute, limit: 10, segments: 6}}
   - {key: queue, rate_limit: {algorithm: leaky_bucket, unit: second, limit: 10, queue: 50}}
   - {key: places, rate_limit: {algorithm: concurrency, limit: 4, lease: 45s}}
-  - {key: first, rate_limit: {unit: minute, limit: 5, anchor: first_hit, on_store_failure: error, slot_by: first,
-      consistency: strict, representation: exact}}",
+  - {key: first, rate_limit: {unit: minute, limit: 5, anchor: first_hit, on_store_failure: error, slot_by: first}}",
     );
     let limit = |key| &rules.find("d", &[(key, "")]).unwrap().limits[0];
     let quota = |key| &limit(key).quota;

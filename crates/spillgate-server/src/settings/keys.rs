@@ -34,8 +34,6 @@ pub struct Key {
     /// As one would write it; empty where there is none.
     pub default: &'static str,
     pub help: &'static str,
-    /// False for what this version does not have: setting it is an error.
-    pub built: bool,
     pub(super) apply: fn(&mut Settings, &Value<'_>) -> Result<(), Wrong>,
 }
 
@@ -64,22 +62,10 @@ macro_rules! key {
             value: $value,
             default: $default,
             help: $help,
-            built: true,
             apply: |$s, $v| {
                 $apply;
                 Ok(())
             },
-        }
-    };
-    ($path:literal, not yet: $what:literal) => {
-        Key {
-            path: $path,
-            shape: Shape::One,
-            value: "VALUE",
-            default: "",
-            help: $what,
-            built: false,
-            apply: |_, value| Err(not_yet(value, $what)),
         }
     };
 }
@@ -200,13 +186,8 @@ pub const KEYS: &[Key] = &[
         "The most bytes that logs, segments and leases may take together",
         |s, v| s.memory.max_heap = v.size(1 << 16..=1 << 50)?),
     key!("memory.on_full", One "ANSWER", "deny",
-    "What a new key is told while the store is full: deny or allow",
-    |s, v| {
-        if v.text()? == "sketch" {
-            return Err(not_yet(v, "no sketch that counts on when the memory store is full (deny or allow)"));
-        }
-        s.memory.on_full = v.word(&[("deny", OnFull::Deny), ("allow", OnFull::Allow)])?;
-    }),
+        "What a new key is told while the store is full: deny or allow",
+        |s, v| s.memory.on_full = v.word(&[("deny", OnFull::Deny), ("allow", OnFull::Allow)])?),
     key!("memory.snapshot.path", One "FILE", "",
         "File that keeps what was counted over a restart, written at intervals and at the end; without one \
          counts start anew with the process",
@@ -279,19 +260,7 @@ pub const KEYS: &[Key] = &[
     key!("limits.drain", One "DURATION", "30s",
         "Requests in flight have this long to end after SIGTERM or SIGINT",
         |s, v| s.limits.drain = v.duration()?),
-    key!("resp", One "ADDRESS", "off",
-        "The Redis protocol; this version has none, so off is the only value",
-        |_s, v| if v.listen()?.is_some() { return Err(not_yet(v, "no Redis protocol (RESP)")) }),
-    key!("tls.cert", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
-    key!("tls.key", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
-    key!("tls.client_ca", not yet: "no TLS: put a proxy in front, or keep to loopback and Unix sockets"),
 ];
-
-fn not_yet(value: &Value<'_>, what: &str) -> Wrong {
-    let message = format!("`{}`: this version has {what}", value.path);
-    Wrong::new(&value.node.span, message, format!("take `{}` out of the settings", value.path))
-        .labelled("not in this version")
-}
 
 fn as_usize(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)

@@ -30,7 +30,6 @@ pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
 pub use values::duration;
-pub(crate) use values::nearest;
 
 /// Everything that can be set, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spillgate::headers::HeaderStyle;
-use spillgate::text::Diagnostic;
+use spillgate::text::{Diagnostic, nearest};
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::{FixedWindow, LogForm};
 
@@ -14,7 +14,7 @@ use super::error::{Source, error_at};
 use super::keys::{KEYS, Key, Shape};
 use super::secret::{after_names, masked, sounds_secret};
 use super::store;
-use super::values::{Value, nearest};
+use super::values::Value;
 use super::yaml::{self, Kind, Name, Node, Wrong};
 use super::{
     Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl,

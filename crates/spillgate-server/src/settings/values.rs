@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use spillgate::text::nearest;
 use spillgate::units::{UnitError, format_duration, parse_count, parse_duration, parse_with_units};
 
 use super::yaml::{Kind, Node, Wrong};
@@ -292,37 +293,4 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 
 fn is_header_name(name: &str) -> bool {
     http::HeaderName::from_bytes(name.as_bytes()).is_ok()
-}
-
-/// The word among `words` that was most likely meant, if any is near.
-pub(crate) fn nearest<'w>(text: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
-    // A bound on the length keeps the quadratic distance cheap for hostile input.
-    if text.len() > 64 {
-        return None;
-    }
-    let fold = |word: &str| word.to_ascii_lowercase().replace('-', "_");
-    let text = fold(text);
-    let ranked = words.map(|word| (distance(&text, &fold(word)), word));
-    let (best, word) = ranked.min_by_key(|(distance, _)| *distance)?;
-    (best <= (word.len().max(text.len()) / 3).clamp(1, 3)).then_some(word)
-}
-
-/// Edits (insert, delete, replace, swap of neighbours) between two words.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before_last = vec![0; b.len() + 1];
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before_last[j - 2] + 1);
-            }
-        }
-        before_last = last;
-        last = row;
-    }
-    last[b.len()]
 }

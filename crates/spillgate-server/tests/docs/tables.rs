@@ -16,7 +16,7 @@ use super::page::read;
 use crate::support::root;
 
 /// Settings and keys that this version reads and does nothing with.
-const UNUSED: [&str; 4] = ["resp", "store.fixed_window", "representation", "consistency"];
+const UNUSED: [&str; 1] = ["store.fixed_window"];
 
 /// Makes the text of a table.
 type Make = fn() -> String;
@@ -71,7 +71,7 @@ fn sentence(text: &str) -> String {
 }
 
 fn settings() -> String {
-    let is_used = |key: &&Key| key.built && !UNUSED.contains(&key.path);
+    let is_used = |key: &&Key| !UNUSED.contains(&key.path);
     let row = |key: &Key| [code(key.path), code(key.default), key.help.to_owned()];
     table(["key", "default", "meaning"], KEYS.iter().filter(is_used).map(row))
 }

@@ -10,6 +10,7 @@ mod tests {
     use std::path::Path;
 
     use serde_json::Value;
+    use spillgate_core::Algorithm;
 
     use super::super::read::Section;
     use super::super::{Rules, RulesFile};
@@ -132,6 +133,13 @@ mod tests {
             }
         }
         assert!(tried > 25, "{tried} words");
+    }
+
+    #[test]
+    fn the_schema_has_every_name_of_an_algorithm() {
+        let names: Vec<&str> = Algorithm::NAMES.iter().map(|(name, _)| *name).collect();
+        let schema = schema();
+        assert_eq!(section(&schema, Section::Limit)["properties"]["algorithm"]["enum"], Value::from(names));
     }
 
     #[test]

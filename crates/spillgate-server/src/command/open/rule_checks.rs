@@ -4,12 +4,13 @@
 //! forward-auth request that no rule limits. Without these checks that would show only while requests are served.
 
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
+use spillgate::text::nearest;
 use spillgate::{OnStoreFailure, OpKind};
 use spillgate_redis::FixedWindow;
 
 use super::store;
 use crate::command::terminal::{Problem, Problems};
-use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource, nearest};
+use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource};
 
 /// What an error lists of what there is.
 const LISTED: usize = 5;

@@ -53,7 +53,6 @@ pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>
         Some(node) => choice(node, "algorithm", &Algorithm::NAMES, reporter)?,
         None => Algorithm::FixedWindow(Anchor::Epoch),
     };
-    not_built_yet(&fields, reporter);
     let requests_per_unit = requests_per_unit(&fields, around, reporter);
     let window = window(&fields, algorithm, around, reporter);
     let policy = Policy::read(&fields, algorithm, around, reporter);
@@ -160,24 +159,6 @@ fn window(
             let help = "add `unit: second`, minute, hour, day, week, month or year, or `window: 10s`";
             fields.missing(around.at, "the limit has no `unit`", "in this limit", help, reporter);
             None
-        }
-    }
-}
-
-/// Choices that have a name already but are not built.
-fn not_built_yet(fields: &Fields<'_>, reporter: &mut Reporter<'_>) {
-    let later = [
-        ("representation", &[("exact", true), ("sketch", false)][..], "remove the line: each key is counted exactly"),
-        (
-            "consistency",
-            &[("strict", true), ("leased", false), ("eventual", false)][..],
-            "remove the line: every decision is made in the store",
-        ),
-    ];
-    for (key, choices, help) in later {
-        let Some(node) = fields.get(key) else { continue };
-        if choice(node, key, choices, reporter) == Some(false) {
-            reporter.error(node.at, format!("this `{key}` is not built yet"), "not available", help);
         }
     }
 }

@@ -44,7 +44,6 @@ impl Section {
                 "replaces",
                 "window",
                 "algorithm",
-                "representation",
                 "burst",
                 "queue",
                 "segments",
@@ -56,7 +55,6 @@ impl Section {
                 "slot_by",
                 "post_paid",
                 "expose",
-                "consistency",
                 "on_store_failure",
             ],
             Section::Replaces => &["name"],
@@ -105,8 +103,6 @@ const SETTINGS: &[&str] = &[
     "forward_auth",
     "allow",
     "limits",
-    "resp",
-    "tls",
 ];
 
 /// Where the first key of settings stands, if that is what the file holds: one error says more
