@@ -107,3 +107,22 @@ fn every_page_with_rust_is_a_doc_test() {
         assert!(!has_rust || included, "{page} has Rust: include it in a crate's lib.rs under cfg(doctest)");
     }
 }
+
+#[test]
+fn the_readme_is_short() {
+    let text = page::read("README.md");
+    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+    assert!(lines <= 170 && words <= 1500, "{lines} lines, {words} words: move something to the book");
+}
+
+#[test]
+fn the_readme_has_only_figures_that_were_measured() {
+    let (readme, results) = (page::read("README.md"), page::read("bench/RESULTS.md"));
+    let section = readme.split("## How fast").nth(1).and_then(|text| text.split("\n## ").next()).expect("a section");
+    let is_number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let figures: Vec<_> = section.split_whitespace().map(|word| word.trim_end_matches('.')).filter(is_number).collect();
+    assert!(figures.len() >= 5, "{figures:?}");
+    for figure in figures {
+        assert!(results.contains(figure), "bench/RESULTS.md has no {figure}");
+    }
+}

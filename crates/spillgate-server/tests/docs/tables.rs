@@ -70,16 +70,37 @@ fn sentence(text: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
+/// The groups of settings, as a file has them, with a heading each.
+const GROUPS: [(&str, &str); 6] = [
+    ("", "General"),
+    ("store", "The shared store"),
+    ("memory", "The memory store"),
+    ("forward_auth", "Forward-auth"),
+    ("allow", "What callers may do"),
+    ("limits", "Bounds on clients"),
+];
+
 fn settings() -> String {
+    let group = |key: &Key| key.path.split_once('.').map_or("", |(group, _)| group);
     let is_used = |key: &&Key| !UNUSED.contains(&key.path);
-    let row = |key: &Key| [code(key.path), code(key.default), key.help.to_owned()];
-    table(["key", "default", "meaning"], KEYS.iter().filter(is_used).map(row))
+    assert!(KEYS.iter().all(|key| GROUPS.iter().any(|(name, _)| *name == group(key))), "a group has no heading");
+    let part = |(name, heading): (&str, &str)| {
+        let keys = KEYS.iter().filter(is_used).filter(|key| group(key) == name);
+        let rows = keys.map(|key| [code(key.path), code(key.default), sentence(key.help)]);
+        format!("### {heading}\n\n{}", table(["key", "default", "meaning"], rows))
+    };
+    GROUPS.map(part).join("\n")
 }
 
 fn properties(pointer: &str) -> String {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
     let properties = schema.pointer(pointer).and_then(Value::as_object).expect("properties");
-    let rows = properties.iter().filter(|(name, _)| !UNUSED.contains(&&***name)).map(|(name, property)| {
+    // In the order of the schema: reading it as JSON sorts the names.
+    let section = pointer.trim_end_matches("/properties").rsplit('/').next().unwrap_or_default();
+    let begin = spillgate::rules::SCHEMA.find(&format!("\n    \"{section}\": {{")).map_or(0, |at| at + section.len());
+    let mut properties: Vec<_> = properties.iter().filter(|(name, _)| !UNUSED.contains(&&***name)).collect();
+    properties.sort_by_key(|(name, _)| spillgate::rules::SCHEMA[begin..].find(&format!("  \"{name}\": {{")));
+    let rows = properties.into_iter().map(|(name, property)| {
         let property = property.as_object().expect("a property");
         let description = property.get("description").and_then(Value::as_str).unwrap_or("The rules below.");
         [code(name), values(property), description.to_owned()]
