@@ -1,4 +1,6 @@
-//! The server `spillgate`, as a library so that its tests can start it in their own process.
+//! The server `spillgate` as a library.
+//!
+//! It is a library so that its tests can start the server in their own process. It is not an API for programs.
 
 pub mod admin;
 pub mod cli;

@@ -1,4 +1,6 @@
-//! The program `spillgate`: parse, dispatch, exit code.
+//! The program `spillgate`: it parses the command line, runs the command and returns its exit code.
+//!
+//! Everything else is in the library, where tests can reach it.
 
 use std::process::ExitCode;
 
@@ -10,7 +12,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     if std::env::args_os().len() <= 1 {
-        // Help that was not asked for is no failure either: there was nothing to do.
+        // Without arguments the program prints its help. That is not an error.
         return match cli::command().print_help() {
             Ok(()) => ExitCode::from(command::EXIT_OK),
             Err(_) => ExitCode::from(command::EXIT_UNAVAILABLE),

@@ -1,14 +1,17 @@
-//! The commands that are about a shared store, and what they and `check` take of its settings.
+//! The command lines of `key` and `doctor`, and the flags that `check` has for a shared store.
+//!
+//! These commands have only the settings that change which store is reached, which keys are used, or the answer.
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::{
-    Check, Doctor, EXIT_CODES, KeyNames, Setting, config_argument, descriptor_argument, domain_argument, given,
-    json_argument, paths, rules_argument, setting,
+use super::arguments::{
+    EXIT_CODES, config_argument, descriptor_argument, domain_argument, given, json_argument, paths, rules_argument,
+    setting,
 };
+use super::verb::{Check, Doctor, KeyNames, Setting};
 use crate::settings::KEYS;
 
-/// The flags of a shared store that are about what is asked and how it is reached.
+/// The settings that say how to reach a shared store, and with which commands.
 const REACHING: [&str; 13] = [
     "store.url",
     "store.user",
@@ -24,13 +27,13 @@ const REACHING: [&str; 13] = [
     "store.log",
     "store.fixed_window",
 ];
-/// And about which keys.
+/// The settings that change the names of keys.
 const NAMING: [&str; 4] = ["store.key_secret_file", "store.log", "store.scripts", "store.fixed_window"];
-/// What the doctor compares as well.
+/// The doctor compares the latency with this one.
 const DEADLINE: [&str; 1] = ["store.deadline"];
 
-/// All flags of a command that asks about keys.
-fn asking() -> Vec<&'static str> {
+/// The settings of a command that reads keys in a store.
+fn for_keys() -> Vec<&'static str> {
     [&REACHING[..], &["store.key_secret_file"]].concat()
 }
 
@@ -42,33 +45,33 @@ fn settings(matches: &ArgMatches, paths: &[&str]) -> Vec<Setting> {
     given(matches, KEYS.iter().filter(|key| paths.contains(&key.path)))
 }
 
-/// What `check` takes to ask a real store.
+/// Adds the flags with which `check` asks a shared store.
 pub(super) fn check_arguments(command: Command) -> Command {
     let take = Arg::new("take").long("take").action(ArgAction::SetTrue);
-    let take =
-        take.help("Of a shared store: really take the units; without it the store is looked at, and nothing changes");
-    with(command, &asking()).arg(take.help_heading("Store"))
+    let take = take.help("Really take the units from a shared store; without --take the store is only read");
+    with(command, &for_keys()).arg(take.help_heading("Store"))
 }
 
+/// Adds the values of these flags to `check`.
 pub(super) fn check_settings(matches: &ArgMatches, check: Check) -> Check {
-    Check { flags: settings(matches, &asking()), takes: matches.get_flag("take"), ..check }
+    Check { flags: settings(matches, &for_keys()), takes: matches.get_flag("take"), ..check }
 }
 
 pub(super) fn key_command() -> Command {
     let command = Command::new("key")
-        .about("Print what the keys of descriptors are called in a shared store")
+        .about("Print the names of keys in a shared store for some descriptors")
         .long_about(
-            "Print what the keys of descriptors are called in a shared store.\n\n\
-             Names are hashes: nobody can tell from a name what it counts, and with another key secret it is another \
-             name. The store is not asked.",
+            "Print the names of keys in a shared store for some descriptors.\n\n\
+             Names are hashes: a name does not show what it counts, and another key secret gives other names. The \
+             command does not connect to the store.",
         )
         .after_help(format!(
             "Examples:\n  spillgate key rules.yaml --domain api --descriptor user_id=7\n  \
              spillgate key --config redis.yaml rules.yaml --domain api --descriptor user_id=7 --json\n  \
-             redis-cli --scan --pattern 'sg:*'      all that is counted\n\n{EXIT_CODES}"
+             redis-cli --scan --pattern 'sg:*'      all keys of spillgate\n\n{EXIT_CODES}"
         ))
         .arg(rules_argument())
-        .arg(config_argument("Settings file; its rules are read if none are given, and its key secret is used"))
+        .arg(config_argument("Settings file; its key secret is used, and its rules if no RULES are given"))
         .arg(domain_argument())
         .arg(descriptor_argument());
     with(command, &NAMING).arg(json_argument("Print one line of JSON"))
@@ -87,12 +90,12 @@ pub(super) fn key(matches: &ArgMatches) -> KeyNames {
 
 pub(super) fn doctor_command() -> Command {
     let command = Command::new("doctor")
-        .about("Find what is wrong with a shared store, and say what helps")
+        .about("Find faults of a shared store and how to fix them")
         .long_about(
-            "Find what is wrong with a shared store, and say what helps.\n\n\
-             Looks at the version, the role, the eviction policy, what the user may do, the clock, the scripts, the \
-             latency and, of a cluster, its slots and replicas, or whether all sentinels answer. It runs the scripts on keys of its own, \
-             which it removes, and changes nothing else.",
+            "Find faults of a shared store and how to fix them.\n\n\
+             It examines the version, the role, the eviction policy, the rights of the user, the clock, the scripts and \
+             the latency. It also examines the slots and replicas of a cluster, and whether all sentinels answer. It runs \
+             the scripts on its own keys and removes them. It changes nothing else.",
         )
         .after_help(format!(
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \

@@ -27,8 +27,6 @@ const UNREAD: &[&str] = &[
     "crates/spillgate-redis/tests/",
     "crates/spillgate-server/proto/",
     "crates/spillgate-server/src/admin/",
-    "crates/spillgate-server/src/cli.rs",
-    "crates/spillgate-server/src/cli/",
     "crates/spillgate-server/src/command/",
     "crates/spillgate-server/src/metrics/",
     "crates/spillgate-server/src/protocol/",

@@ -1,0 +1,136 @@
+//! The command line: its parser, its help and its errors.
+//!
+//! [`parse`] turns the arguments into a [`Verb`], which is plain data. Errors never show a password that was written in
+//! a URL.
+
+mod arguments;
+mod check;
+mod serve;
+mod store;
+mod verb;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::settings::{KEYS, Key, masked};
+use arguments::{EXIT_CODES, config_argument, json_argument, paths, rules_argument};
+pub use verb::{Check, Doctor, Entries, KeyNames, Serve, Setting, Validate, Verb};
+
+/// Reads the command line.
+///
+/// # Errors
+/// The message of clap, which can also be the help that was asked for. It knows its exit code.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap::Error> {
+    let matches = command().try_get_matches_from(arguments).map_err(with_suggestion)?;
+    match matches.subcommand() {
+        Some(("serve", m)) => Ok(Verb::Serve(serve::read(m))),
+        Some(("validate", m)) => Ok(Verb::Validate(validate(m))),
+        Some(("check", m)) => check::read(m).map(Verb::Check),
+        Some(("key", m)) => Ok(Verb::Key(store::key(m))),
+        Some(("doctor", m)) => Ok(Verb::Doctor(store::doctor(m))),
+        _ => Ok(Verb::Schema),
+    }
+}
+
+/// The error with a better suggestion: if the wrong flag is written as a key is, the flag of that key.
+///
+/// clap suggests the most similar flag, which may belong to another key.
+fn with_suggestion(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
+    let is_key = |key: &&Key| written.strip_prefix("--") == Some(&*key.path.replace(['.', '_'], "-"));
+    if let Some(key) = KEYS.iter().find(is_key) {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{}", key.flag())));
+    }
+    error
+}
+
+/// Prints an error of [`parse`], without passwords.
+pub fn print(error: &clap::Error) {
+    let text = error.render().to_string();
+    let shown = masked(&text);
+    // The reader of the output may be gone. That is not an error.
+    if error.use_stderr() && shown != text {
+        drop(io::stderr().write_all(shown.as_bytes()));
+    } else {
+        drop(error.print());
+    }
+}
+
+/// The whole command line, for parsing and for help.
+#[must_use]
+pub fn command() -> Command {
+    Command::new("spillgate")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Rate limiter: decides for each request whether it may pass now")
+        .after_help(format!(
+            "Start here:\n  spillgate serve rules.yaml        serve the limits of a rules file\n  \
+             spillgate validate rules.yaml     find errors in it\n  \
+             spillgate check rules.yaml --domain api --descriptor user_id=7   try it without a server\n  \
+             spillgate doctor --store redis://127.0.0.1:6379                  find faults of a store\n\n\
+             `spillgate COMMAND --help` has examples.\n\n{EXIT_CODES}"
+        ))
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(serve::command())
+        .subcommand(validate_command())
+        .subcommand(check::command())
+        .subcommand(store::key_command())
+        .subcommand(store::doctor_command())
+        .subcommand(Command::new("schema").about("Print the JSON Schema of rules files, for editors").after_help(
+            "Examples:\n  spillgate schema > rules.schema.json\n  \
+                 and at the top of a rules file: # yaml-language-server: $schema=./rules.schema.json",
+        ))
+}
+
+fn validate_command() -> Command {
+    Command::new("validate")
+        .about("Find errors in rules and settings files")
+        .after_help(format!(
+            "Examples:\n  spillgate validate rules.yaml\n  spillgate validate rules/ --deny-warnings\n  \
+             spillgate validate --config spillgate.yaml --json\n\n{EXIT_CODES}"
+        ))
+        .arg(rules_argument())
+        .arg(config_argument(
+            "Settings file: it is validated too, and the files that it names. Its rules are used if no RULES are given",
+        ))
+        .arg(
+            Arg::new("deny-warnings")
+                .long("deny-warnings")
+                .action(ArgAction::SetTrue)
+                .help("Exit with code 1 if there are warnings"),
+        )
+        .arg(json_argument("Print one line of JSON: errors and warnings with file, line and column"))
+}
+
+fn validate(matches: &ArgMatches) -> Validate {
+    Validate {
+        config: matches.get_one("config").cloned(),
+        rules: paths(matches),
+        deny_warnings: matches.get_flag("deny-warnings"),
+        json: matches.get_flag("json"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn serve_help_documents_every_key() {
+        let help = serve::command().render_long_help().to_string();
+        for key in KEYS {
+            let flag = |after| help.contains(&format!("--{}{after}", key.flag()));
+            assert!(flag(" <") || flag("[="), "{}", key.flag());
+            let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains(&format!("[env: {}] [key: {}]", key.variable(), key.path)), "{}", key.path);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The command line of `spillgate serve`.
+//!
+//! Every setting is a flag here. The other commands have only the settings that they need.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::arguments::{EXIT_CODES, config_argument, given, json_argument, paths, rules_argument, setting};
+use super::verb::Serve;
+use crate::settings::KEYS;
+
+pub(super) fn command() -> Command {
+    let command = Command::new("serve")
+        .about("Serve decisions over gRPC (Envoy RLS v3) and HTTP")
+        .long_about(
+            "Serve decisions over gRPC (Envoy RLS v3) and HTTP.\n\n\
+             Each setting has a flag, an environment variable and a key in the settings file. The flag wins over the \
+             variable, and the variable over the file. Both names are shown in brackets after each flag. \
+             Relative paths in a settings file start at its folder.",
+        )
+        .after_help(format!(
+            "Examples:\n  spillgate serve rules.yaml\n  spillgate serve --config spillgate.yaml\n  \
+             spillgate serve rules/ --http unix:/run/spillgate.sock --grpc off\n  \
+             SPILLGATE_GRPC=0.0.0.0:9081 spillgate serve rules.yaml --memory-max-keys 1M\n  \
+             spillgate serve rules.yaml --store redis://127.0.0.1:6379 --store-key-secret-file key.secret\n\n\
+             Signals:\n  SIGTERM, SIGINT  stop listening, answer requests in flight, exit; a second signal exits at once\n  \
+             SIGHUP           read the rules again, all files or none; changed settings need a restart\n\n{EXIT_CODES}"
+        ))
+        .arg(rules_argument())
+        .arg(config_argument("Settings file (YAML)"))
+        .arg(json_argument("Print one line of JSON instead of the start-up text"))
+        .arg(
+            Arg::new("show-settings")
+                .long("show-settings")
+                .action(ArgAction::SetTrue)
+                .help("Print every setting and where it comes from, then exit"),
+        );
+    KEYS.iter().fold(command, |command, key| command.arg(setting(key)))
+}
+
+pub(super) fn read(matches: &ArgMatches) -> Serve {
+    Serve {
+        config: matches.get_one("config").cloned(),
+        rules: paths(matches),
+        flags: given(matches, KEYS.iter()),
+        show_settings: matches.get_flag("show-settings"),
+        json: matches.get_flag("json"),
+    }
+}

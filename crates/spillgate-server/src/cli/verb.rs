@@ -1,0 +1,96 @@
+//! The commands and their arguments as plain data.
+//!
+//! The rest of the program sees only this, so that it does not depend on the parser of the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::settings::Key;
+
+/// A command with its arguments.
+#[derive(Debug)]
+pub enum Verb {
+    /// Runs the server.
+    Serve(Serve),
+    /// Checks rules and settings files.
+    Validate(Validate),
+    /// Asks rules or a store for decisions.
+    Check(Check),
+    /// Prints the names of keys in a shared store.
+    Key(KeyNames),
+    /// Examines a shared store.
+    Doctor(Doctor),
+    /// Prints the JSON Schema of rules files.
+    Schema,
+}
+
+/// A setting that a flag gives, with its values.
+pub type Setting = (&'static Key, Vec<String>);
+
+/// `spillgate serve`
+#[derive(Clone, Debug)]
+pub struct Serve {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub flags: Vec<Setting>,
+    pub show_settings: bool,
+    pub json: bool,
+}
+
+/// `spillgate validate`
+#[derive(Debug)]
+pub struct Validate {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub deny_warnings: bool,
+    pub json: bool,
+}
+
+/// `spillgate check`
+#[derive(Debug)]
+pub struct Check {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub domain: String,
+    pub descriptors: Vec<Entries>,
+    /// The units of the questions of one round, in order.
+    pub costs: Vec<u64>,
+    /// The rounds of questions at each time of `at`.
+    pub times: u32,
+    /// Whether permits are released before the next question.
+    pub releases: bool,
+    /// The times of the questions since the start of the virtual clock, in rising order.
+    pub at: Vec<Duration>,
+    /// Whether `at` was given on the command line.
+    pub sets_clock: bool,
+    /// The longest delay that the caller accepts.
+    pub wait: Duration,
+    /// The settings of the store.
+    pub flags: Vec<Setting>,
+    /// Whether units are really taken from the shared store. Otherwise it is only read.
+    pub takes: bool,
+    pub json: bool,
+}
+
+/// `spillgate key`
+#[derive(Debug)]
+pub struct KeyNames {
+    pub config: Option<PathBuf>,
+    pub rules: Vec<PathBuf>,
+    pub flags: Vec<Setting>,
+    pub domain: String,
+    pub descriptors: Vec<Entries>,
+    pub json: bool,
+}
+
+/// `spillgate doctor`
+#[derive(Debug)]
+pub struct Doctor {
+    pub config: Option<PathBuf>,
+    pub flags: Vec<Setting>,
+    pub json: bool,
+}
+
+/// The entries of one descriptor, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entries(pub Vec<(String, String)>);
