@@ -83,7 +83,7 @@ fn a_wrong_command_line_ends_with_2_and_names_what_was_meant() {
         ("check rules.yaml --descriptor a=1", "--domain <NAME>"),
         ("check rules.yaml -d api -e a", "`a` has no value: write KEY=VALUE"),
         ("check rules.yaml -d api -e a=1 --at 1s,soon", "write a number and a unit"),
-        ("check rules.yaml -d api -e a=1 --at 1s,0s", "--at goes back in time"),
+        ("check rules.yaml -d api -e a=1 --at 1s,0s", "the times of --at go back"),
         ("check rules.yaml -d api -e a=1 --at 0s,1s --times 9999", "make more than 10000 questions"),
         ("check rules.yaml -d api -e a=1 --times 0", "0 is not in 1..=10000"),
         ("check rules.yaml -d api -e a=1 --cost -1", "write a whole number from 0"),

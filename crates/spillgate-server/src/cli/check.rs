@@ -42,7 +42,14 @@ pub(super) fn command() -> Command {
         .arg(rules_argument())
         .arg(config_argument("Settings file; its rules are used if no RULES are given"))
         .arg(domain_argument())
-        .arg(descriptor_argument())
+        .arg(descriptor_argument());
+    let command = question_arguments(command);
+    store::check_arguments(command).arg(json_argument("Print one line of JSON"))
+}
+
+/// The arguments that say what to ask, when, and how often.
+fn question_arguments(command: Command) -> Command {
+    command
         .arg(
             Arg::new("cost")
                 .long("cost")
@@ -84,8 +91,7 @@ pub(super) fn command() -> Command {
                 .default_value("0s")
                 .value_parser(instant)
                 .help("The longest delay that the caller accepts (algorithm leaky_bucket)"),
-        );
-    store::check_arguments(command).arg(json_argument("Print one line of JSON"))
+        )
 }
 
 pub(super) fn read(matches: &ArgMatches) -> Result<Check, clap::Error> {

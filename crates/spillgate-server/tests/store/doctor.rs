@@ -1,4 +1,6 @@
-//! `doctor`, and the rights that it looks for.
+//! `spillgate doctor` on real stores: what it finds, and the rights that it checks.
+//!
+//! Operators follow its help to the letter, so the tests run the commands that it prints.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -15,73 +17,73 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis, free_port};
 
-/// The grade of each thing that doctor looked at.
-fn grades(told: &Value) -> Vec<(String, String)> {
+/// What the doctor examined, and the grade of each.
+fn grades(report: &Value) -> Vec<(String, String)> {
     let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
-    let findings = told["findings"].as_array().expect("findings").iter();
+    let findings = report["findings"].as_array().expect("findings").iter();
     findings.map(|finding| (text(finding, "what"), text(finding, "grade"))).collect()
 }
 
-fn mends(told: &Value) -> Vec<String> {
-    grades(told).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
+fn to_fix(report: &Value) -> Vec<String> {
+    grades(report).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
 }
 
-/// What helps, of the first thing of that name.
-fn help(told: &Value, what: &str) -> String {
-    let mut findings = told["findings"].as_array().expect("findings").iter();
-    let found = findings.find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}: {told}"));
+/// The help of the first finding with that name.
+fn help(report: &Value, what: &str) -> String {
+    let mut findings = report["findings"].as_array().expect("findings").iter();
+    let found = findings.find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}: {report}"));
     found["help"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn doctor_finds_nothing_wrong_with_a_store_that_is_right() {
+fn doctor_finds_nothing_to_fix_in_a_good_store() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
-    let said = folder.run(&format!("doctor --json --store {} --store-deadline 1s", redis.url()));
-    assert!(said.code == 0 && said.stdout.contains("store.deadline is 1s"), "{said:?}");
+    let output = folder.run(&format!("doctor --json --store {} --store-deadline 1s", redis.url()));
+    assert!(output.code == 0 && output.stdout.contains("store.deadline is 1s"), "{output:?}");
     folder.write("s.yaml", &format!("store: {{url: '{}', deadline: 5s}}", redis.url()));
-    let said = folder.run("doctor --json -c s.yaml");
-    let told = json(&said);
-    assert_eq!((said.code, mends(&told)), (0, vec![]), "{told}");
-    let looked: Vec<_> = grades(&told).into_iter().map(|(what, _)| what).collect();
-    assert_eq!(looked, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
+    let output = folder.run("doctor --json -c s.yaml");
+    let report = json(&output);
+    assert_eq!((output.code, to_fix(&report)), (0, vec![]), "{report}");
+    let examined: Vec<_> = grades(&report).into_iter().map(|(what, _)| what).collect();
+    assert_eq!(examined, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
     assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
-    let said = folder.run("doctor -c s.yaml");
-    assert!(said.code == 0 && said.stdout.contains("all is well"), "{said:?}");
+    let output = folder.run("doctor -c s.yaml");
+    assert!(output.code == 0 && output.stdout.contains("all is well"), "{output:?}");
 }
 
 #[test]
-fn doctor_says_what_to_mend() {
+fn doctor_says_what_to_fix() {
     let folder = rules(LIMITS);
     let redis = Redis::start_at(free_port(), &["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let run = |url: &str| folder.run(&format!("doctor --json --store {url}"));
-    let said = run(&redis.url());
-    let (code, told) = (said.code, json(&said));
-    assert!(code == 1 && mends(&told).contains(&"eviction".to_owned()), "{told}");
+    let output = run(&redis.url());
+    let (code, report) = (output.code, json(&output));
+    assert!(code == 1 && to_fix(&report).contains(&"eviction".to_owned()), "{report}");
     assert!(
-        help(&told, "eviction").contains("leaves all limits to"),
-        "full, Redis raises no old counters either: {told}"
+        help(&report, "eviction").contains("limits are answered by on_store_failure"),
+        "a full Redis with noeviction does not raise existing counters either: {report}"
     );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
-    assert!(!mends(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
-    // Nearly full, and full: no script runs.
+    assert!(!to_fix(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
+    // First nearly full, then full: a full Redis runs no script.
     let used = redis.run(&["info", "memory"]);
     let used: u64 =
         used.split("used_memory:").nth(1).and_then(|it| it.lines().next()?.trim().parse().ok()).expect("used");
     redis.run(&["config", "set", "maxmemory", &(used + used / 20).to_string()]);
     for (policy, grade) in [("volatile-ttl", "note"), ("noeviction", "mend")] {
         redis.run(&["config", "set", "maxmemory-policy", policy]);
-        let told = json(&run(&redis.url()));
-        assert!(grades(&told).contains(&("eviction".to_owned(), grade.to_owned())), "{told}");
+        let report = json(&run(&redis.url()));
+        assert!(grades(&report).contains(&("eviction".to_owned(), grade.to_owned())), "{report}");
     }
     redis.run(&["config", "set", "maxmemory", "1"]);
-    let told = json(&run(&redis.url()));
-    let helps = ["eviction", "scripts"].map(|what| help(&told, what));
-    assert!(helps.iter().all(|help| help.contains("CONFIG SET maxmemory")), "{told}");
-    assert!(told.to_string().contains(" of 0.0 MiB used"), "{told}");
+    let report = json(&run(&redis.url()));
+    let helps = ["eviction", "scripts"].map(|what| help(&report, what));
+    assert!(helps.iter().all(|help| help.contains("CONFIG SET maxmemory")), "{report}");
+    assert!(report.to_string().contains(" of 0.0 MiB used"), "{report}");
     let replica =
         Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", redis.url().rsplit(':').next().expect("a port")]);
-    let told = json(&run(&replica.url()));
-    assert!(mends(&told).contains(&"role".to_owned()) && help(&told, "scripts").contains("a replica"), "{told}");
+    let report = json(&run(&replica.url()));
+    assert!(to_fix(&report).contains(&"role".to_owned()) && help(&report, "scripts").contains("a replica"), "{report}");
     let gone = run(&format!("redis://127.0.0.1:{}", free_port()));
     assert_eq!(gone.code, 3, "{gone:?}");
     assert_eq!(run("memory").code, 2);
@@ -89,7 +91,7 @@ fn doctor_says_what_to_mend() {
 }
 
 #[test]
-fn doctor_guesses_why_a_store_is_none() {
+fn doctor_guesses_why_a_store_cannot_be_used() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     let of_redis = redis.url().replace("redis://", "");
     let web = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -110,41 +112,43 @@ fn doctor_guesses_why_a_store_is_none() {
         (format!("redis-sentinel://{of_sentinel}/nobody"), "SENTINEL MASTERS"),
     ];
     for (url, helps) in rows {
-        let said = folder.run(&format!("doctor --store {url}"));
-        assert!(said.code == 3 && said.stderr.contains(helps), "{url}: {said:?}");
+        let output = folder.run(&format!("doctor --store {url}"));
+        assert!(output.code == 3 && output.stderr.contains(helps), "{url}: {output:?}");
     }
-    let told = json(&folder.run(&format!("doctor --json --store redis://{of_sentinel}")));
-    assert_eq!(grades(&told), [("role".to_owned(), "mend".to_owned())], "{told}");
-    assert!(help(&told, "role").contains("redis-sentinel://127.0.0.1:"), "{told}");
+    let report = json(&folder.run(&format!("doctor --json --store redis://{of_sentinel}")));
+    assert_eq!(grades(&report), [("role".to_owned(), "mend".to_owned())], "{report}");
+    assert!(help(&report, "role").contains("redis-sentinel://127.0.0.1:"), "{report}");
 }
 
 #[test]
-fn doctor_looks_at_every_sentinel_and_at_what_a_cut_off_primary_does() {
+fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
     let (primary, folder) = (Redis::start(), rules(LIMITS));
     let port = primary.url().rsplit(':').next().expect("a port").to_owned();
     let (_sentinel, live) = sentinel(&folder, &format!("sentinel monitor main 127.0.0.1 {port} 1\n"));
     let gone = format!("127.0.0.1:{}", free_port());
     let doctor = |sentinels: &str| {
-        let said = folder.run(&format!("doctor --json --store redis-sentinel://{sentinels}/main --store-deadline 5s"));
-        (said.code, json(&said))
+        let output =
+            folder.run(&format!("doctor --json --store redis-sentinel://{sentinels}/main --store-deadline 5s"));
+        (output.code, json(&output))
     };
-    let grade = |told: &Value, what: &str| grades(told).into_iter().find(|(it, _)| it == what).expect("looked at").1;
-    let (_, told) = doctor(&live);
-    assert_eq!(["sentinels", "failover"].map(|what| grade(&told, what)), ["ok", "note"], "no replica: {told}");
+    let grade =
+        |report: &Value, what: &str| grades(report).into_iter().find(|(it, _)| it == what).expect("looked at").1;
+    let (_, report) = doctor(&live);
+    assert_eq!(["sentinels", "failover"].map(|what| grade(&report, what)), ["ok", "note"], "no replica: {report}");
 
     let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", &port]);
     eventually("the replica follows", || primary.run(&["info", "replication"]).contains("state=online").then_some(()));
-    let (code, told) = doctor(&format!("{gone},{live}"));
+    let (code, report) = doctor(&format!("{gone},{live}"));
     assert_eq!(
-        (code, ["sentinels", "failover"].map(|what| grade(&told, what))),
+        (code, ["sentinels", "failover"].map(|what| grade(&report, what))),
         (1, ["mend", "mend"].map(str::to_owned))
     );
-    assert!(told.to_string().contains(&format!("1 of 2 say where the primary is; {gone}")), "{told}");
-    assert!(help(&told, "failover").contains("CONFIG SET min-replicas-to-write 1"), "{told}");
+    assert!(report.to_string().contains(&format!("1 of 2 say where the primary is; {gone}")), "{report}");
+    assert!(help(&report, "failover").contains("CONFIG SET min-replicas-to-write 1"), "{report}");
 
     assert_eq!(primary.run(&["config", "set", "min-replicas-to-write", "1"]), "OK");
-    let (code, told) = doctor(&live);
-    assert_eq!((code, mends(&told)), (0, vec![]), "{told}");
+    let (code, report) = doctor(&live);
+    assert_eq!((code, to_fix(&report)), (0, vec![]), "{report}");
 }
 
 /// A sentinel and its address.
@@ -159,16 +163,16 @@ fn sentinel(folder: &Folder, settings: &str) -> (Process, String) {
 }
 
 #[test]
-fn doctor_has_a_cluster_created_that_is_none_yet() {
+fn doctor_says_how_to_create_a_cluster_of_nodes_without_one() {
     let (node, _) = Redis::start_node();
     let folder = rules(LIMITS);
     let url = node.url().replace("redis://", "redis-cluster://");
-    let told = json(&folder.run(&format!("doctor --json --store {url}")));
-    assert!(help(&told, "slots").contains("--cluster create"), "{told}");
-    assert!(grades(&told).iter().all(|(what, _)| what != "replicas"), "{told}");
+    let report = json(&folder.run(&format!("doctor --json --store {url}")));
+    assert!(help(&report, "slots").contains("--cluster create"), "{report}");
+    assert!(grades(&report).iter().all(|(what, _)| what != "replicas"), "{report}");
 }
 
-/// As it is with a cluster that was just made: a primary knows its replica, and the others have not heard of it.
+/// A new cluster is in this state: a primary knows its replica, and the other nodes do not know it yet.
 #[test]
 fn a_replica_that_the_cluster_does_not_list_yet_is_not_missing() {
     let (cluster, folder) = (Cluster::start(), rules(LIMITS));
@@ -177,14 +181,14 @@ fn a_replica_that_the_cluster_does_not_list_yet_is_not_missing() {
     let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", port]);
     let follows = || cluster.nodes[0].run(&["info", "replication"]).contains("state=online");
     eventually("the replica follows", || follows().then_some(()));
-    let told = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
+    let report = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
     let findings =
-        told["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "replicas");
+        report["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "replicas");
     let found: Vec<_> = findings.map(|finding| finding["found"].as_str().unwrap_or_default()).collect();
-    let [none, unlisted] = found[..] else { panic!("{told}") };
-    assert!(none.starts_with("none of ") && !none.contains(&addresses[0]), "{told}");
-    assert!(addresses[1..].iter().all(|address| none.contains(address)), "{told}");
-    assert_eq!(unlisted, format!("the cluster does not list that of {} yet", addresses[0]), "{told}");
+    let [without, unlisted] = found[..] else { panic!("{report}") };
+    assert!(without.starts_with("none of ") && !without.contains(&addresses[0]), "{report}");
+    assert!(addresses[1..].iter().all(|address| without.contains(address)), "{report}");
+    assert_eq!(unlisted, format!("the cluster does not list the replica of {} yet", addresses[0]), "{report}");
 }
 
 #[test]
@@ -193,13 +197,13 @@ fn doctor_shows_ipv6_nodes_as_they_can_be_pasted() {
     let folder = rules(LIMITS);
     assert_eq!(node.run(&["cluster", "addslotsrange", "0", "16383"]), "OK");
     assert_eq!(node.run(&["config", "set", "cluster-announce-ip", "::1"]), "OK");
-    eventually("it tells of itself so", || node.run(&["cluster", "slots"]).contains("::1").then_some(()));
-    // Whether it can be reached there does not matter.
+    eventually("the node announces this address", || node.run(&["cluster", "slots"]).contains("::1").then_some(()));
+    // The address need not be reachable for this test.
     let url = node.url().replace("redis://", "redis-cluster://");
     let address = url.replace("redis-cluster://127.0.0.1", "[::1]");
-    let told = json(&folder.run(&format!("doctor --json --store {url}"))).to_string();
-    assert!(told.contains(&format!("\"server\":\"{address}\"")), "{told}");
-    assert!(told.contains(&format!("none of {address}")) && !told.contains("\"::1"), "{told}");
+    let report = json(&folder.run(&format!("doctor --json --store {url}"))).to_string();
+    assert!(report.contains(&format!("\"server\":\"{address}\"")), "{report}");
+    assert!(report.contains(&format!("none of {address}")) && !report.contains("\"::1"), "{report}");
 }
 
 #[test]
@@ -207,9 +211,9 @@ fn doctor_without_a_password_says_that_it_needs_one() {
     let (redis, folder) = (Redis::start_at(free_port(), &["--requirepass", "hush"]), rules(LIMITS));
     folder.write("wrong", "hash");
     for login in ["", "--store-password-file wrong"] {
-        let said = folder.run(&format!("doctor --store {} {login}", redis.url()));
-        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{said:?}");
-        assert!(said.stderr.contains("check who logs in"), "{said:?}");
+        let output = folder.run(&format!("doctor --store {} {login}", redis.url()));
+        assert_eq!((output.code, output.stdout.as_str()), (3, ""), "{output:?}");
+        assert!(output.stderr.contains("check who logs in"), "{output:?}");
     }
 }
 
@@ -219,7 +223,7 @@ fn rights(commands: &[&str]) -> String {
     rights.collect::<Vec<_>>().join(" ")
 }
 
-/// The rights of the book's line.
+/// The least rights, as the book has them.
 fn least() -> String {
     format!("+evalsha +script|load {}", rights(&SCRIPT_COMMANDS))
 }
@@ -227,15 +231,15 @@ fn least() -> String {
 fn assert_the_book_has(text: &str) {
     let page = crate::support::root().join("docs/src/operating/least-rights.md");
     let page = std::fs::read_to_string(page).expect("a page");
-    // As the shell would read it, and without what Markdown escapes in a table.
+    // The text as the shell reads it, without the escapes of Markdown tables.
     let one_line = page.replace("\\\n", " ").replace("\\|", "|").replace('\'', "");
     let one_line = one_line.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(one_line.contains(text), "least-rights.md has not: {text}");
+    assert!(one_line.contains(text), "least-rights.md does not have: {text}");
 }
 
 const LOGIN: &str = "--store-user limiter --store-password-file password";
 
-/// Makes the user of `LOGIN`, who may do just that.
+/// Creates the user of `LOGIN` with exactly these rights.
 fn user(redis: &Redis, rights: &str) {
     let words = format!("acl setuser limiter reset on >hush ~sg:* resetchannels {rights}");
     assert_eq!(redis.run(&words.split(' ').collect::<Vec<_>>()), "OK");
@@ -251,9 +255,10 @@ fn login() -> (Folder, Vec<String>) {
     (folder, arguments)
 }
 
-/// Grade and help for each server's rights.
-fn told_of_rights(told: &Value) -> Vec<(&str, &str)> {
-    let findings = told["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "rights");
+/// Grade and help of the rights on each server.
+fn rights_findings(report: &Value) -> Vec<(&str, &str)> {
+    let findings =
+        report["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "rights");
     findings.map(|it| (it["grade"].as_str().unwrap_or_default(), it["help"].as_str().unwrap_or_default())).collect()
 }
 
@@ -266,19 +271,19 @@ fn assert_all_is_served(folder: &Folder, url: &str, arguments: &[String]) {
 }
 
 #[test]
-fn the_least_rights_are_enough_and_one_less_is_told() {
+fn the_least_rights_are_enough_and_a_missing_one_is_reported() {
     assert_the_book_has(&format!("~sg:* resetchannels {}", least()));
     let (redis, (folder, arguments)) = (Redis::start(), login());
     let doctor = || json(&folder.run(&format!("doctor --json --store {} {LOGIN}", redis.url())));
     user(&redis, &least());
-    let told = doctor();
-    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
-    assert!(grades(&told).contains(&("version".to_owned(), "note".to_owned())), "INFO is not for it: {told}");
+    let report = doctor();
+    assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
+    assert!(grades(&report).contains(&("version".to_owned(), "note".to_owned())), "the user lacks INFO: {report}");
     for command in SCRIPT_COMMANDS {
         user(&redis, &format!("{} -{}", least(), command.to_ascii_lowercase()));
-        let told = doctor();
-        let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
-        assert_eq!(grade, "mend", "{command}: {told}");
+        let report = doctor();
+        let [(grade, help)] = rights_findings(&report)[..] else { panic!("{report}") };
+        assert_eq!(grade, "mend", "{command}: {report}");
         assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
     }
     for missing in ["evalsha", "script|load"] {
@@ -286,22 +291,22 @@ fn the_least_rights_are_enough_and_one_less_is_told() {
         assert_eq!(help(&doctor(), "rights"), format!("ACL SETUSER limiter ~sg:* +{missing}"));
         assert_eq!(redis.run(&["keys", "*"]), "", "it leaves nothing behind");
     }
-    // From nothing to all in one run.
+    // The help of one run gives all missing rights.
     user(&redis, "+ping");
-    let told = doctor();
-    assert!(help(&told, "clock").contains("+time"), "{told}");
-    let words = help(&told, "rights");
+    let report = doctor();
+    assert!(help(&report, "clock").contains("+time"), "{report}");
+    let words = help(&report, "rights");
     redis.run(&words.split(' ').collect::<Vec<_>>());
     assert_eq!(help(&doctor(), "rights"), "", "{words}");
-    // Not even where nothing can be removed.
+    // The doctor leaves no lasting keys, even if it may not remove keys.
     user(&redis, &format!("{} -set -del -pexpire -pexpireat", least()));
     redis.run(&["flushall"]);
     doctor();
     let left = redis.run(&["eval", LASTING, "0"]);
     assert_eq!(left, "", "the doctor leaves keys that stay");
     user(&redis, &least());
-    let said = folder.run(&format!("doctor --store {}/1 {LOGIN}", redis.url()));
-    assert!(said.code == 3 && said.stderr.contains("+select"), "{said:?}");
+    let output = folder.run(&format!("doctor --store {}/1 {LOGIN}", redis.url()));
+    assert!(output.code == 3 && output.stderr.contains("+select"), "{output:?}");
     assert_all_is_served(&folder, &redis.url(), &arguments);
 }
 
@@ -310,7 +315,7 @@ const LASTING: &str = "local lasting = {} for _, key in ipairs(redis.call('KEYS'
                        if redis.call('PTTL', key) < 0 then lasting[#lasting + 1] = key end end return lasting";
 
 #[test]
-fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
+fn the_least_rights_without_scripts_are_enough_and_a_missing_one_is_reported() {
     assert_the_book_has(&format!("`{}`", rights(&TRANSACTION_COMMANDS)));
     let (redis, (folder, arguments)) = (Redis::start(), login());
     folder.write(
@@ -321,14 +326,14 @@ fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
     let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
     let least = rights(&TRANSACTION_COMMANDS);
     user(&redis, &least);
-    let told = doctor();
-    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
-    assert!(grades(&told).iter().any(|(what, _)| what == "latency"), "{told}");
+    let report = doctor();
+    assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
+    assert!(grades(&report).iter().any(|(what, _)| what == "latency"), "{report}");
     for command in TRANSACTION_COMMANDS {
         user(&redis, &format!("{least} -{}", command.to_ascii_lowercase()));
-        let told = doctor();
-        let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
-        assert_eq!(grade, "mend", "{command}: {told}");
+        let report = doctor();
+        let [(grade, help)] = rights_findings(&report)[..] else { panic!("{report}") };
+        assert_eq!(grade, "mend", "{command}: {report}");
         assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
     }
     assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
@@ -340,26 +345,26 @@ fn the_least_rights_without_scripts_are_enough_and_one_less_is_told() {
 }
 
 #[test]
-fn the_least_rights_of_native_windows_are_told_with_scripts_and_without() {
+fn the_least_rights_of_native_windows_are_reported_with_scripts_and_without() {
     let (redis, (folder, arguments)) = (Redis::start(), login());
-    // A server that does not know the command refuses the word as well.
+    // A server that does not know the command refuses it in an ACL too.
     let known: Vec<_> = NATIVE_COMMANDS.into_iter().filter(|command| redis_knows(&redis, command)).collect();
     for (scripts, others, count) in [("on", least(), 28), ("off", rights(&TRANSACTION_COMMANDS), 8)] {
         folder.write("s.yaml", &format!("store: {{url: '{}', scripts: {scripts}, fixed_window: native}}", redis.url()));
         let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
         let all = format!("{others} {}", rights(&known));
         user(&redis, &all);
-        let told = doctor();
-        assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
-        assert!(told.to_string().contains(&format!("{count} commands on sg:*")), "{told}");
+        let report = doctor();
+        assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
+        assert!(report.to_string().contains(&format!("{count} commands on sg:*")), "{report}");
         for command in &known {
             user(&redis, &format!("{all} -{}", command.to_ascii_lowercase()));
-            let told = doctor();
-            let [(grade, help)] = told_of_rights(&told)[..] else { panic!("{told}") };
-            assert_eq!(grade, "mend", "{command}: {told}");
+            let report = doctor();
+            let [(grade, help)] = rights_findings(&report)[..] else { panic!("{report}") };
+            assert_eq!(grade, "mend", "{command}: {report}");
             assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
         }
-        // From nothing to all in one run, and nothing stays.
+        // The help of one run gives all missing rights, and no key stays.
         user(&redis, "+ping");
         let words = help(&doctor(), "rights");
         redis.run(&words.split(' ').collect::<Vec<_>>());
@@ -376,42 +381,42 @@ fn redis_knows(redis: &Redis, command: &str) -> bool {
 }
 
 #[test]
-fn the_least_rights_on_a_cluster_are_enough_and_one_less_is_told() {
+fn the_least_rights_on_a_cluster_are_enough_and_a_missing_one_is_reported() {
     let more = rights(&CLUSTER_COMMANDS);
     assert_the_book_has(&format!("| a cluster | `{more}`"));
     let (cluster, (folder, arguments)) = (Cluster::start(), login());
     let doctor = || folder.run(&format!("doctor --json --store {} {LOGIN}", cluster.url()));
     let all = |rights: &str| cluster.nodes.iter().for_each(|node| user(node, rights));
     all(&format!("{} {more}", least()));
-    let told = json(&doctor());
-    assert!(mends(&told).iter().all(|what| what == "latency"), "{told}");
-    assert_eq!(told_of_rights(&told), [("ok", ""); 3], "{told}");
-    // On one node: a redirection there would fail.
+    let report = json(&doctor());
+    assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
+    assert_eq!(rights_findings(&report), [("ok", ""); 3], "{report}");
+    // ASKING is missing on one node: a redirection to it would fail.
     user(&cluster.nodes[1], &format!("{} {more} -asking", least()));
-    let told = json(&doctor());
-    let wrong: Vec<_> = told_of_rights(&told).into_iter().filter(|(grade, _)| *grade == "mend").collect();
-    assert!(matches!(wrong[..], [(_, help)] if help.ends_with(" +asking")), "{told}");
+    let report = json(&doctor());
+    let wrong: Vec<_> = rights_findings(&report).into_iter().filter(|(grade, _)| *grade == "mend").collect();
+    assert!(matches!(wrong[..], [(_, help)] if help.ends_with(" +asking")), "{report}");
     all(&format!("{} {more} -cluster|slots", least()));
-    let said = doctor();
-    assert!(said.code == 3 && said.stdout.contains("ACL SETUSER limiter +cluster|slots"), "{said:?}");
+    let output = doctor();
+    assert!(output.code == 3 && output.stdout.contains("ACL SETUSER limiter +cluster|slots"), "{output:?}");
     all(&format!("{} {more}", least()));
     assert_all_is_served(&folder, &cluster.url(), &arguments);
 }
 
 #[test]
-fn doctor_says_of_a_dead_node_that_it_does_not_answer_and_no_more() {
+fn doctor_reports_a_dead_node_once_as_not_answering() {
     let (mut cluster, folder) = (Cluster::start(), rules(LIMITS));
     cluster.nodes[2].kill();
     let dead = cluster.nodes[2].url().replace("redis://", "");
-    let told = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
-    let findings = told["findings"].as_array().expect("findings").iter().filter(|finding| finding["server"] == *dead);
-    let said: Vec<_> = findings.map(|finding| (finding["what"].clone(), finding["grade"].clone())).collect();
-    assert_eq!(said, [(Value::from("answers"), Value::from("mend"))], "{told}");
-    assert!(!told.to_string().contains("may not ask"), "{told}");
+    let report = json(&folder.run(&format!("doctor --json --store {}", cluster.url())));
+    let findings = report["findings"].as_array().expect("findings").iter().filter(|finding| finding["server"] == *dead);
+    let output: Vec<_> = findings.map(|finding| (finding["what"].clone(), finding["grade"].clone())).collect();
+    assert_eq!(output, [(Value::from("answers"), Value::from("mend"))], "{report}");
+    assert!(!report.to_string().contains("lacks the right"), "{report}");
 }
 
 #[test]
-fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_looked_at() {
+fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_asked() {
     let (primary, _) = Redis::start_node();
     let (replica, bus) = Redis::start_node();
     let folder = rules(LIMITS);
@@ -425,19 +430,20 @@ fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_looked_a
     eventually("all know of it", || (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(()));
     let url = primary.url().replace("redis://", "redis-cluster://");
     let doctor = |login: &str| json(&folder.run(&format!("doctor --json --store {url} {login}")));
-    let grade = |told: &Value, what: &str| grades(told).into_iter().find(|(it, _)| it == what).map(|(_, grade)| grade);
+    let grade =
+        |report: &Value, what: &str| grades(report).into_iter().find(|(it, _)| it == what).map(|(_, grade)| grade);
     for hosts in ["ip", "hostname"] {
         assert_eq!(run(&format!("config set cluster-preferred-endpoint-type {hosts}")), "OK");
-        let told = doctor("");
+        let report = doctor("");
         for what in ["slots", "replicas", "scripts"] {
-            assert_eq!(grade(&told, what).as_deref(), Some("ok"), "{hosts}, {what}: {told}");
+            assert_eq!(grade(&report, what).as_deref(), Some("ok"), "{hosts}, {what}: {report}");
         }
     }
     user(&primary, &format!("{} {}", least(), rights(&CLUSTER_COMMANDS)));
-    let told = doctor(LOGIN);
-    assert_eq!(told_of_rights(&told), [("ok", "")], "the replica has no such user: {told}");
-    assert_eq!(grade(&told, "replicas").as_deref(), Some("note"), "{told}");
-    assert!(help(&told, "replicas").contains("the user limiter too"), "{told}");
+    let report = doctor(LOGIN);
+    assert_eq!(rights_findings(&report), [("ok", "")], "the replica has no such user: {report}");
+    assert_eq!(grade(&report, "replicas").as_deref(), Some("note"), "{report}");
+    assert!(help(&report, "replicas").contains("the user limiter too"), "{report}");
 }
 
 fn is_ok(node: &Redis) -> bool {

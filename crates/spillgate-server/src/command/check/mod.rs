@@ -94,7 +94,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
 fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     let mut settings = settings.clone();
     settings.store.deny_cache = 0;
-    settings.store.deadline = settings.store.deadline.max(store::PATIENCE);
+    settings.store.deadline = settings.store.deadline.max(store::ANSWER_TIMEOUT);
     let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
     let shared = Shared::new(store::redis_store(&settings, 1)?, fallback, settings.store.deadline);
     Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), store::key_hasher(&settings)?))

@@ -1,6 +1,6 @@
-//! What the doctor finds in a report: good, worth knowing, or to fix, each with its help.
+//! Judges a report about a store: what is good, what is worth knowing and what to fix, each with its help.
 //!
-//! It only judges: the report is made by `spillgate-redis`, and the output by `render`.
+//! `spillgate-redis` makes the report without judging it, so that a program can use it too.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
 use crate::settings::{Settings, masked};
 
-/// More of a difference between clocks is worth a word: people and the stand-in for the store go by ours.
+/// A larger difference between the clocks is reported: logs and the fallback store use the clock of this machine.
 const SKEW: Duration = Duration::from_millis(500);
-/// What helps where a replica is asked.
-const OF_REPLICA: &str = "a replica takes no writes: name the primary, or redis-sentinel:// so that it is always found";
-/// All slots of a cluster.
+/// How to fix a URL that names a replica.
+const REPLICA_HELP: &str =
+    "a replica takes no writes: name the primary in the URL, or use redis-sentinel://, which finds it";
+/// The number of slots of a cluster.
 const SLOTS: usize = 16384;
 
 /// How serious a finding is.
@@ -78,9 +79,8 @@ impl Finding {
     }
 
     fn unknown(what: &'static str) -> Finding {
-        let help =
-            "log in as somebody who may ask (INFO, CLUSTER INFO) to have it looked at; limits need no such right";
-        Finding::new(what, Grade::Note, "this user may not ask", help)
+        let help = "this needs the rights to INFO and CLUSTER INFO: log in as a user that has them. Limits work without these rights";
+        Finding::new(what, Grade::Note, "not known: the user lacks the right", help)
     }
 
     pub(super) fn is_to_fix(&self) -> bool {
@@ -109,7 +109,8 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
         None => Finding::unknown("cluster"),
         Some("ok") => Finding::good("cluster", "ok"),
         Some(state) => {
-            let help = "look for nodes that are down: CLUSTER NODES; until then the cluster serves nobody";
+            let help =
+                "find the nodes that are down with CLUSTER NODES. The cluster serves no requests until they are back";
             Finding::new("cluster", Grade::Fix, format!("cluster_state is {state}"), help)
         }
     };
@@ -117,8 +118,8 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
         SLOTS => Finding::good("slots", format!("all {SLOTS} have a node")),
         slots => {
             let help = match slots {
-                0 => "nobody made a cluster of the nodes yet: redis-cli --cluster create HOST:PORT HOST:PORT ...",
-                _ => "give the others to a node: redis-cli --cluster fix HOST:PORT",
+                0 => "the nodes are not a cluster yet: redis-cli --cluster create HOST:PORT HOST:PORT ...",
+                _ => "assign the other slots to a node: redis-cli --cluster fix HOST:PORT",
             };
             Finding::new("slots", Grade::Fix, format!("{slots} of {SLOTS} have a node"), help)
         }
@@ -126,15 +127,15 @@ fn cluster(cluster: &ClusterReport, servers: &[ServerReport], user: &str) -> Vec
     if cluster.slots == 0 {
         return vec![state, slots];
     }
-    // A primary knows its own replicas before the cluster does.
+    // A primary knows its replicas before the other nodes do.
     let has_one = |address: &&String| servers.iter().any(|it| it.address == **address && has_replicas(it));
     let (unlisted, alone): (Vec<_>, Vec<_>) = cluster.alone.iter().partition(has_one);
     let mut found = vec![state, slots, replicas(&alone, user)];
     if !unlisted.is_empty() {
         let unlisted: Vec<_> = unlisted.into_iter().map(String::as_str).collect();
-        let help = "a replica is listed when it has its data and the nodes have heard of it: look again in a few seconds. \
-                    What stays away is no node of the cluster, and does not take over";
-        let text = format!("the cluster does not list that of {} yet", unlisted.join(", "));
+        let help = "the cluster lists a replica once it has its data and the nodes know it: run the doctor again in a few seconds. \
+                    A replica that stays missing is not a node of the cluster and cannot take over";
+        let text = format!("the cluster does not list the replica of {} yet", unlisted.join(", "));
         found.push(Finding::new("replicas", Grade::Note, text, help));
     }
     found
@@ -144,57 +145,55 @@ fn has_replicas(server: &ServerReport) -> bool {
     server.info.as_ref().is_some_and(|info| info.replicas > 0)
 }
 
-/// `alone` are the primaries that have none.
+/// `alone` are the primaries without a replica.
 fn replicas(alone: &[&String], user: &str) -> Finding {
     match alone {
         [] if user == "default" => Finding::good("replicas", "each primary has one"),
         [] => {
             let help = format!(
-                "make sure that each has the user {user} too, or limits are left to on_store_failure when it takes over: \
-                 Redis does not replicate users, and replicas were not asked"
+                "make sure that each replica has the user {user} too: Redis does not replicate users, and the doctor does not \
+                 ask replicas. After a failover to one without that user, limits are answered by on_store_failure"
             );
             Finding::new("replicas", Grade::Note, "each primary has one", help)
         }
         alone => {
-            let help =
-                "when such a node is gone, its limits are left to on_store_failure until it is back: add replicas";
+            let help = "while such a node is down, its limits are answered by on_store_failure: add replicas";
             let alone: Vec<_> = alone.iter().map(|address| address.as_str()).collect();
             Finding::new("replicas", Grade::Note, format!("none of {}", alone.join(", ")), help)
         }
     }
 }
 
-/// Whether all sentinels of the URL say where the primary is.
+/// Whether all sentinels of the URL answer, and name the same primary.
 fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding {
     let count = |of: usize| format!("{of} of {}", sentinels.len());
     let silent: Vec<_> = sentinels.iter().filter_map(|it| Some((&it.address, it.primary.as_ref().err()?))).collect();
     if let Some((address, why)) = silent.first() {
         let found = format!("{} say where the primary is; {address}: {why}", count(sentinels.len() - silent.len()));
-        let help =
-            "start it again, or name those that run in `store.url`: while most of them are gone no replica takes over";
+        let help = "start it again, or change `store.url` to the sentinels that run. While most of them are down, no replica can take over";
         return Finding::new("sentinels", Grade::Fix, masked(&found), help);
     }
-    let is_other = |told: &&SentinelReport| !servers.iter().any(|it| told.primary.as_ref() == Ok(&it.address));
+    let is_other = |sentinel: &&SentinelReport| !servers.iter().any(|it| sentinel.primary.as_ref() == Ok(&it.address));
     if let Some(SentinelReport { address, primary: Ok(primary) }) = sentinels.iter().find(is_other) {
-        let help = "it has missed a failover: see that it runs and reaches the others, or take it out of `store.url`";
+        let help = "it has missed a failover: check that it runs and reaches the others, or remove it from `store.url`";
         return Finding::new("sentinels", Grade::Fix, format!("{address} says that the primary is {primary}"), help);
     }
     Finding::good("sentinels", format!("{} say where the primary is", count(sentinels.len())))
 }
 
-/// What becomes of counts when a primary that sentinels watch is cut off.
+/// What happens to counts when the primary of sentinels is cut off.
 fn failover(info: Option<&Info>) -> Finding {
     match info {
         None => Finding::unknown("failover"),
         Some(info) if info.replicas == 0 => {
-            let help = "when the primary is gone, limits are left to on_store_failure until it is back: add a replica";
-            Finding::new("failover", Grade::Note, "the primary has no replica that could take over", help)
+            let help = "while the primary is down, limits are answered by on_store_failure: add a replica";
+            Finding::new("failover", Grade::Note, "the primary has no replica", help)
         }
         Some(info) if info.waits_for_replicas => Finding::good("failover", "min-replicas-to-write is set"),
         Some(_) => {
-            let help = "a primary that is cut off, and that servers still reach, counts beside the one that took over for \
-                        as long as the cut lasts: CONFIG SET min-replicas-to-write 1, on the replicas too, and it does \
-                        for min-replicas-max-lag at most (without a replica limits are then left to on_store_failure)";
+            let help = "after a failover, an old primary that is cut off but still reached by servers goes on counting. Then both \
+                        primaries count. CONFIG SET min-replicas-to-write 1, on the replicas too, ends this after \
+                        min-replicas-max-lag. While there is no replica, limits are then answered by on_store_failure";
             Finding::new("failover", Grade::Fix, "min-replicas-to-write is 0", help)
         }
     }
@@ -202,16 +201,16 @@ fn failover(info: Option<&Info>) -> Finding {
 
 fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Vec<Finding> {
     if server.info.as_ref().is_some_and(|info| info.is_sentinel) {
-        let help = format!("it keeps no keys, and tells who does: write redis-sentinel://{}/NAME", server.address);
+        let help = format!("a sentinel keeps no keys: write redis-sentinel://{}/NAME in the URL", server.address);
         return vec![Finding::new("role", Grade::Fix, "this is a sentinel", help)];
     }
-    let told = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
+    let from_info = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
     if let Some(failed) = &server.failed {
-        let help = "is it running, and can its address be reached from here? If so, its own log says more";
+        let help = "check that it runs and that this machine reaches its address; then see its log";
         let answers = Finding::new("answers", Grade::Fix, masked(&failed.to_string()), help);
-        return told.into_iter().flatten().chain([answers]).collect();
+        return from_info.into_iter().flatten().chain([answers]).collect();
     }
-    let mut found = told.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);
+    let mut found = from_info.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);
     found.push(rights(settings, server, in_cluster));
     if settings.store.scripts && server.forbidden.is_empty() {
         found.push(scripts(server));
@@ -226,7 +225,7 @@ fn version(info: &Info) -> Finding {
     let major = info.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
     match (&*info.product, major) {
         ("redis", Some(0..7) | None) => {
-            let help = "7.0 is the oldest that is tested; upgrade, to Redis 7.0 or later or to Valkey";
+            let help = "upgrade to Redis 7.0 or later, or to Valkey: older versions are not tested";
             Finding::new("version", Grade::Fix, found, help)
         }
         _ => Finding::good("version", found),
@@ -235,11 +234,11 @@ fn version(info: &Info) -> Finding {
 
 fn role(info: &Info, in_cluster: bool) -> Finding {
     if info.role != "master" {
-        return Finding::new("role", Grade::Fix, format!("a replica ({})", info.role), OF_REPLICA);
+        return Finding::new("role", Grade::Fix, format!("a replica ({})", info.role), REPLICA_HELP);
     }
     if info.in_cluster && !in_cluster {
         let help = "write redis-cluster:// (rediss-cluster:// with TLS) in the URL";
-        return Finding::new("role", Grade::Fix, "a node of a cluster, asked as if it were alone", help);
+        return Finding::new("role", Grade::Fix, "a node of a cluster, but the URL names a single server", help);
     }
     Finding::good(
         "role",
@@ -251,33 +250,32 @@ fn eviction(info: &Info) -> Finding {
     let policy = &info.maxmemory_policy;
     let (used, most) = (info.used_memory_bytes, info.maxmemory_bytes);
     let found = match most {
-        0 => format!("{policy}, and no bound on memory"),
+        0 => format!("{policy}, no memory limit"),
         _ => format!("{policy}, {} of {} MiB used", mib(used), mib(most)),
     };
     match policy.as_str() {
         "noeviction" if most > 0 && used >= most / 10 * 9 => {
-            let help = "nearly full, and nothing is forgotten: when it is full, limits are left to on_store_failure. CONFIG SET \
-                        maxmemory to more, or CONFIG SET maxmemory-policy volatile-ttl, which forgets what is nearly over";
+            let help = "memory is nearly full. When it is full, limits are answered by on_store_failure. CONFIG SET maxmemory to \
+                        more, or CONFIG SET maxmemory-policy volatile-ttl, which evicts the keys that expire soonest";
             Finding::new("eviction", Grade::Fix, found, help)
         }
         "volatile-ttl" if most > 0 && used >= most / 10 * 9 => {
-            let help =
-                "nearly full: when it is full, counts that are nearly over are forgotten. CONFIG SET maxmemory to more";
+            let help = "memory is nearly full. When it is full, the keys that expire soonest are evicted. CONFIG SET maxmemory to more";
             Finding::new("eviction", Grade::Note, found, help)
         }
         "noeviction" | "volatile-ttl" => Finding::good("eviction", found),
         _ => {
-            let help = "when memory is full this forgets counts that still matter, so that who makes many keys is \
-                        admitted anew: CONFIG SET maxmemory-policy volatile-ttl forgets what is nearly over first; \
-                        noeviction forgets nothing, and while memory is full leaves all limits to on_store_failure";
-            // Without a bound it cannot happen yet.
+            let help = "when memory is full, this policy evicts counts that still matter: a client that makes many keys can clear \
+                        its own limits. CONFIG SET maxmemory-policy volatile-ttl evicts the keys that expire soonest. \
+                        noeviction evicts nothing: while memory is full, limits are answered by on_store_failure";
+            // Without a memory limit, nothing is evicted yet.
             let grade = if info.maxmemory_bytes == 0 { Grade::Note } else { Grade::Fix };
             Finding::new("eviction", grade, found, help)
         }
     }
 }
 
-/// With one digit after the point.
+/// Mebibytes with one digit after the point.
 fn mib(bytes: u64) -> String {
     let tenths = (u128::from(bytes) * 10) >> 20;
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -294,7 +292,7 @@ fn rights(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Findi
     Finding::new("rights", Grade::Fix, format!("not allowed: {}", server.forbidden.join(", ")), help)
 }
 
-/// As an ACL writes it.
+/// The right to run a command, as an ACL writes it.
 fn right(command: &str) -> String {
     format!("+{}", command.to_ascii_lowercase().replace(' ', "|"))
 }
@@ -305,53 +303,58 @@ fn scripts(server: &ServerReport) -> Finding {
         None => Finding::good("scripts", format!("{} run", server.scripts.len())),
         Some((name, why)) => {
             let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
-            // Which script it was is said already.
+            // The name of the script is in the text already.
             let found = found.split(" script: ").next().unwrap_or_default();
             Finding::new("scripts", Grade::Fix, found, script_help(why.kind))
         }
     }
 }
 
-/// What helps a script that fails so.
+/// How to fix a script that fails with this kind of error.
 fn script_help(class: ErrorKind) -> &'static str {
     match class {
         ErrorKind::OutOfMemory => {
-            "memory is full, and limits are left to on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
-             maxmemory-policy volatile-ttl, which forgets what is nearly over"
+            "memory is full, and limits are answered by on_store_failure: CONFIG SET maxmemory to more, or CONFIG SET \
+             maxmemory-policy volatile-ttl, which evicts the keys that expire soonest"
         }
         ErrorKind::ReadOnly => {
-            "it refuses writes, and limits are left to on_store_failure: name the primary in place of a replica \
-             (redis-sentinel:// always finds it), bring back the replicas that it waits for, or mend its disk"
+            "it refuses writes, and limits are answered by on_store_failure. If it is a replica, name the primary (or use \
+             redis-sentinel://, which finds it). Otherwise bring back the replicas that it waits for, or repair its disk"
         }
         ErrorKind::Moved => {
             "other nodes have these keys: write redis-cluster:// (rediss-cluster:// with TLS) in the URL"
         }
-        ErrorKind::ClusterDown => "the cluster serves nobody until all slots have a node: CLUSTER INFO, CLUSTER NODES",
+        ErrorKind::ClusterDown => {
+            "the cluster serves no requests until all slots have a node: see CLUSTER INFO and CLUSTER NODES"
+        }
         ErrorKind::NoPermission => {
             "the user may not do all that scripts do: docs/src/operating/least-rights.md has the least rights"
         }
-        ErrorKind::Loading => "it reads its data, or waits for its primary's: it serves when that is done",
-        ErrorKind::Busy => "somebody's script runs there and does not end: SCRIPT KILL ends it",
+        ErrorKind::Loading => {
+            "it loads its data, or waits for its primary's. It serves when that is done: try again later"
+        }
+        ErrorKind::Busy => "a script runs there and does not end: SCRIPT KILL ends it",
         ErrorKind::Timeout | ErrorKind::Disconnected => {
-            "it stopped answering: look whether it runs, and into its own log"
+            "it does not answer any more: check that it runs, and see its log"
         }
         _ => {
-            "until scripts run, limits are left to on_store_failure; `store.scripts: off` serves plain fixed windows \
-             without them"
+            "until scripts run, limits are answered by on_store_failure. `store.scripts: off` serves plain fixed windows \
+             without scripts"
         }
     }
 }
 
 fn clock(server: &ServerReport) -> Finding {
     let Some((ahead_ns, give_ns)) = server.ahead_ns else {
-        let help = "limits go by the store's clock: the user needs +time too";
-        return Finding::new("clock", Grade::Note, "this user may not ask", help);
+        let help = "limits use the store's clock: the user needs +time too";
+        return Finding::new("clock", Grade::Note, "not known: the user lacks the right", help);
     };
     let (off, give) = (Duration::from_nanos(ahead_ns.unsigned_abs()), Duration::from_nanos(give_ns));
     let direction = if ahead_ns < 0 { "behind" } else { "ahead of" };
     let found = format!("{} {direction} this machine's, give or take {}", duration(off), duration(give));
     if off > SKEW + give {
-        let help = "the store's clock decides; let both machines keep time (NTP), or resets and logs do not agree";
+        let help =
+            "limits use the store's clock. Synchronize both machines (NTP), or reset times and logs do not agree";
         return Finding::new("clock", Grade::Fix, found, help);
     }
     Finding::good("clock", found)
@@ -363,8 +366,8 @@ fn latency(settings: &Settings, server: &ServerReport) -> Option<Finding> {
     let (p50, p99, calls) = (duration(middle), duration(slow), server.calls.len());
     let found = format!("p50 {p50}, p99 {p99} of {calls} calls one by one; store.deadline is {}", duration(deadline));
     if slow > deadline {
-        let help = "more than one in a hundred comes too late: bring the store nearer, or raise store.deadline (and what \
-                    your proxy waits for us)";
+        let help = "more than 1 in 100 answers come after the deadline: move the store nearer, or raise store.deadline (and the \
+                    timeout of your proxy)";
         return Some(Finding::new("latency", Grade::Fix, found, help));
     }
     Some(Finding::good("latency", found))

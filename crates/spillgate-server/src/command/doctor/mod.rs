@@ -1,4 +1,6 @@
-//! `spillgate doctor`: what is wrong with a shared store, and what helps.
+//! `spillgate doctor`: finds faults of a shared store and says how to fix them.
+//!
+//! A store can work and still lose counts: by eviction, a failover or a missing right. This shows it before that happens.
 
 mod findings;
 mod render;
@@ -29,14 +31,14 @@ pub(super) fn run(doctor: &Doctor, terminal: &mut Terminal) -> u8 {
 fn examined(doctor: &Doctor) -> Result<(Settings, Report), (Problems, u8)> {
     let wrong = |problems| (problems, EXIT_USAGE);
     let settings = settings::load(doctor.config.as_deref(), &[], &doctor.flags).map_err(wrong)?.settings;
-    let mut reached = store::redis_settings(&settings, 1).map_err(|problem| wrong(problem.into()))?;
-    // What is wrong with the settings is no fault of the store's.
-    store::redis_store_with(&settings, &reached).map_err(|problem| wrong(problem.into()))?;
-    reached.timeout = store::PATIENCE;
+    let mut redis = store::redis_settings(&settings, 1).map_err(|problem| wrong(problem.into()))?;
+    // Errors of the settings are reported before the store is asked.
+    store::redis_store_with(&settings, &redis).map_err(|problem| wrong(problem.into()))?;
+    redis.timeout = store::ANSWER_TIMEOUT;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| wrong(Problem::new(format!("no runtime: {error}"), "free some memory").into());
     let clock = SystemClock::start();
-    let report = runtime.map_err(no_runtime)?.block_on(examine(&reached, &|| clock.now()));
+    let report = runtime.map_err(no_runtime)?.block_on(examine(&redis, &|| clock.now()));
     match report {
         Ok(report) => Ok((settings, report)),
         Err(failed) => Err((store::unreachable(&settings, &failed).into(), EXIT_UNAVAILABLE)),

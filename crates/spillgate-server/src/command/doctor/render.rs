@@ -1,4 +1,6 @@
-//! Prints what the doctor found, for people or as JSON.
+//! Prints the findings of the doctor, for people or as JSON.
+//!
+//! It is apart from the findings so that both forms show the same ones.
 
 use serde_json::json;
 
@@ -57,7 +59,7 @@ fn text(settings: &Settings, findings: &[Finding], to_fix: usize, terminal: &Ter
     text + &format!("\n{summary}\n")
 }
 
-/// The text in lines that a terminal has room for.
+/// Breaks the text into lines that fit a terminal.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -25,7 +25,7 @@ pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as a server w
 
 /// How long a command waits for an answer of the store, which is no request of anybody. To connect it has as long as a
 /// server, for which the doctor is to speak.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a command that asks the store has no answer.
 pub(crate) fn unreachable(settings: &Settings, failed: &Error) -> Problem {
