@@ -8,9 +8,9 @@ use spillgate_core::{Hit, OpKind, Quota};
 use crate::command::Encoder;
 use crate::command::key::RedisKey;
 use crate::command::script::SCRIPT_COMMANDS;
-use crate::command::transaction::{NATIVE_COMMANDS, TRANSACTION_COMMANDS};
+use crate::command::transaction::TRANSACTION_COMMANDS;
 use crate::connect::url::Url;
-use crate::settings::{FixedWindow, Settings};
+use crate::settings::Settings;
 
 impl Settings {
     /// Who logs in, as an ACL names the user: `default` where the URL names nobody.
@@ -20,24 +20,17 @@ impl Settings {
         named.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned())
     }
 
-    /// The commands that the user has to be allowed on keys `sg:*`, beside those that run scripts.
+    /// The commands that the user must be allowed on keys `sg:*`, beside those that run scripts.
     #[must_use]
     pub fn commands(&self) -> Vec<&'static str> {
-        let mut commands = if self.scripts { SCRIPT_COMMANDS.to_vec() } else { TRANSACTION_COMMANDS.to_vec() };
-        if self.fixed_window == FixedWindow::Native {
-            commands.extend(NATIVE_COMMANDS);
-            commands.sort_unstable();
-            commands.dedup();
-        }
-        commands
+        if self.scripts { SCRIPT_COMMANDS.to_vec() } else { TRANSACTION_COMMANDS.to_vec() }
     }
 
-    /// The name of the key that `hit` counts in. A window that is taken from natively has another one, which is the second,
-    /// where the server has no INCREX. Not for a store without scripts, whose counters have the time in their names.
+    /// The key of the state that `hit` counts in. This does not apply to a store without scripts, whose keys contain the
+    /// number of the window.
     #[must_use]
-    pub fn names(&self, hit: &Hit<'_>) -> (RedisKey, Option<RedisKey>) {
-        let name = RedisKey::with(hit, self.log);
-        if Encoder::new(self).is_native(hit.quota) { (RedisKey::of_counter(hit, 0), Some(name)) } else { (name, None) }
+    pub fn key(&self, hit: &Hit<'_>) -> RedisKey {
+        RedisKey::with(hit, self.log)
     }
 
     /// Whether a store with these settings serves `op` on `quota`, in a request of its own.

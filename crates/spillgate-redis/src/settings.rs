@@ -86,8 +86,6 @@ pub struct Settings {
     /// in the last second; a request that comes later asks for the time first, in a round trip of its own. Their bound
     /// is f(s + 2d), where d is the longest timeout of a request, and how much the clocks of a cluster's nodes differ.
     pub scripts: bool,
-    /// How a `fixed_window` is taken from.
-    pub fixed_window: FixedWindow,
 }
 
 impl Settings {
@@ -108,7 +106,6 @@ impl Settings {
             deny_cache_max_age: Duration::from_secs(1),
             log: LogForm::Packed,
             scripts: true,
-            fixed_window: FixedWindow::Script,
         }
     }
 
@@ -137,20 +134,6 @@ pub enum LogForm {
     /// `1790000000.123456789-0000000000`. At most 120 bytes and 60 for each hit up to 128 of them, then 160 for each.
     /// After a penalty the first member, with the score `-inf`, is `until` and a time.
     Zset,
-}
-
-/// How a `fixed_window` is taken from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FixedWindow {
-    /// As every other quota.
-    #[default]
-    Script,
-    /// `first_hit` windows of whole milliseconds, whose refusals are free and start no penalty, by INCREX where the
-    /// server has it (Redis 8.8, Valkey 9.2), else as before. They know takes and looks alone, and with scripts a
-    /// request that hits one hits nothing else. They start and end on the server's clock of milliseconds, so that their
-    /// decisions are not bit for bit the kernel's. Without scripts, epoch windows are taken from so as well; and then
-    /// what is refused counts nothing. This has not been run against a server that has the command.
-    Native,
 }
 
 /// The secret parts stay out of logs.

@@ -26,7 +26,7 @@ use crate::node::breaker::Circuit;
 use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
-use crate::settings::{FixedWindow, Settings};
+use crate::settings::Settings;
 
 /// So long after it has sent a request elsewhere a server is one of a cluster: somebody may have mended that.
 const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
@@ -273,14 +273,14 @@ impl RedisStore {
                 Ok((verdict?, seen))
             }
             topology => {
-                let mut call = self.inner.encoder.call(now, hits)?;
+                let mut call = self.inner.encoder.encode(now, hits)?;
                 // The general script is not asked again.
                 loop {
-                    let reply = topology.send(&call, deadline).await.map_err(|failed| call.failed(failed))?;
-                    let answer = call.decode(&reply, decisions).map_err(|error| call.failed(error.into()))?;
+                    let reply = topology.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
+                    let answer = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
                     if let Decoded::Verdict(verdict) = answer {
                         let is_refused = !verdict.allowed && self.inner.deny_cache.is_on();
-                        let seen = if is_refused { call.seen(&reply, Instant::now()) } else { None };
+                        let seen = if is_refused { call.observed(&reply, Instant::now()) } else { None };
                         return Ok((verdict, seen.into_iter().collect()));
                     }
                 }
@@ -342,12 +342,6 @@ impl RedisStore {
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.inner.deny_cache.refusals()
-    }
-
-    /// How fixed windows are taken from: as [`Settings::fixed_window`] says, until a server has no INCREX.
-    #[must_use]
-    pub fn fixed_window(&self) -> FixedWindow {
-        self.inner.encoder.fixed_window()
     }
 
     /// Requests that failed so.

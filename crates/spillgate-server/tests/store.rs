@@ -16,8 +16,6 @@ mod failing;
 mod faults;
 #[path = "store/fleet.rs"]
 mod fleet;
-#[path = "store/native.rs"]
-mod native;
 #[path = "store/settings.rs"]
 mod settings;
 #[path = "store/several_limits.rs"]

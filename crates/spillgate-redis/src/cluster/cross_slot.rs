@@ -93,8 +93,8 @@ async fn send_part<'f, 'r, 'q>(
     let mut decisions = vec![Decision::default(); hits];
     // The general script is not asked again.
     loop {
-        let reply = cluster.send(&call, deadline).await.map_err(|failed| call.failed(failed))?;
-        let answer = call.decode(&reply, &mut decisions).map_err(|error| call.failed(error.into()))?;
+        let reply = cluster.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
+        let answer = call.decode(&reply, &mut decisions).map_err(|error| call.name_keys(error.into()))?;
         if let Decoded::Verdict(verdict) = answer {
             return Ok(PartReply { call, reply, verdict, decisions, told: Instant::now() });
         }
@@ -126,9 +126,9 @@ pub(crate) async fn decide(
     deadline: Instant,
 ) -> Result<Decided, Error> {
     // All is checked before anybody is asked.
-    encoder.check(hits)?;
+    Encoder::check(hits)?;
     let parts = split(hits);
-    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.call(now, &part.hits)).collect();
+    let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.encode(now, &part.hits)).collect();
     let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
     let (sound, doubtful): (Vec<_>, Vec<_>) = calls.partition(|(serves, ..)| *serves);
     let (mut answers, mut failed) = (Vec::with_capacity(parts.len()), None);
@@ -165,13 +165,13 @@ pub(crate) async fn decide(
                 refunds.parts.extend(ChargedPart::of(part, answer));
                 answer.call.decode_refused(&answer.reply, &mut answer.decisions)?;
             } else if deny_cache.is_on() {
-                seen.extend(answer.call.seen(&answer.reply, answer.told));
+                seen.extend(answer.call.observed(&answer.reply, answer.told));
             }
         }
     }
     for AnsweredPart { answer, unsettled, .. } in &mut answers {
         // Without scripts nothing is given back.
-        if failed.is_none() || answer.call.gives_back() {
+        if failed.is_none() || answer.call.is_refundable() {
             unsettled.settle();
         }
     }
@@ -243,7 +243,7 @@ impl Refunds {
             let hits: Vec<Hit<'_>> = hits.collect();
             // What was refused because of them is so no longer.
             let _guard = deny_cache.guard(&hits, Instant::now());
-            let mut call = encoder.call(self.now, &hits)?;
+            let mut call = encoder.encode(self.now, &hits)?;
             // By the slot's clock, which was there already when it was told.
             call.not_after(part.now.after(deadline.saturating_duration_since(part.told)));
             send_part(cluster, call, hits.len(), deadline).await.map(drop)

@@ -1,224 +1,166 @@
-//! What a server is asked: a script, or plain commands.
+//! A request as what is sent to Redis: a call of a script, or a transaction of plain commands.
+//!
+//! This is the only part of the store that knows both forms. The parts that send a command only ask for its key and
+//! decode its reply.
 
 pub(crate) mod args;
 pub(crate) mod bytes;
 pub(crate) mod key;
 pub(crate) mod request;
 pub(crate) mod script;
+pub(crate) mod server_clock;
 pub(crate) mod state_codec;
 pub(crate) mod transaction;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use spillgate_core::{Algorithm, Anchor, Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, Time};
+use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, StoreError, Time};
 use tokio::time::Instant;
 
 use crate::command::key::RedisKey;
 use crate::command::request::{Decoded, KeyedStates, ScriptCall};
-use crate::command::transaction::{ServerClock, Transaction};
+use crate::command::server_clock::ServerClock;
+use crate::command::transaction::Transaction;
 use crate::error::{Error, ErrorKind};
-use crate::settings::{FixedWindow, LogForm, Settings};
+use crate::settings::{LogForm, Settings};
 
-/// Keys that a failure names.
-const NAMES_MAX: usize = 3;
+/// The most keys that an error names.
+const NAMED_KEYS_MAX: usize = 3;
 
-/// How requests are put, by the settings.
+/// Turns requests into commands, as the settings say.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     log: LogForm,
     scripts: bool,
-    fixed_window: FixedWindow,
-    /// No server has said that it knows no INCREX.
-    has_increx: AtomicBool,
-    /// A server has taken by INCREX.
-    took_by_increx: AtomicBool,
+    /// The server's time, for transactions. Scripts read it themselves.
     pub(crate) clock: ServerClock,
 }
 
-/// A request as it is put.
+/// One request, ready to be sent.
 #[derive(Debug)]
-pub(crate) enum Command<'f, 'r, 'q> {
+pub(crate) enum Command<'e, 'r, 'q> {
     Script(ScriptCall<'r, 'q>),
-    Transaction(Transaction<'f, 'r, 'q>),
+    Transaction(Transaction<'e, 'r, 'q>),
 }
 
-/// The states that a store showed when it refused a request.
+/// The states that a reply showed when the request was refused.
 pub(crate) struct ObservedStates {
-    /// The store's time of it, and when the answer came.
+    /// The server's time of the decision.
     pub(crate) now: Time,
+    /// When the reply came, by the local clock.
     pub(crate) answered: Instant,
     pub(crate) states: KeyedStates,
 }
 
 impl Encoder {
     pub(crate) fn new(settings: &Settings) -> Encoder {
-        Encoder {
-            log: settings.log,
-            scripts: settings.scripts,
-            fixed_window: settings.fixed_window,
-            has_increx: AtomicBool::new(true),
-            took_by_increx: AtomicBool::new(false),
-            clock: ServerClock::new(),
-        }
+        Encoder { log: settings.log, scripts: settings.scripts, clock: ServerClock::new() }
     }
 
-    /// Whether `op` on `quota` can be put.
+    /// Whether `op` on `quota` can be sent with these settings.
     pub(crate) fn support(&self, quota: &Quota, op: OpKind) -> bool {
-        if !self.scripts || self.is_native(quota) {
-            transaction::supports(quota, op)
-        } else {
-            request::supports(quota, op)
-        }
+        if self.scripts { request::supports(quota, op) } else { transaction::supports(quota, op) }
     }
 
-    /// Whether windows of this quota are counted by INCREX, where a server has it. What may be asked of them does not
-    /// depend on that, or it would change with the server. A limit of nothing keeps no state, and may stand beside others.
-    pub(crate) fn is_native(&self, quota: &Quota) -> bool {
-        let first_hit = quota.algorithm() == Algorithm::FixedWindow(Anchor::FirstHit);
-        let counts = quota.hard_capacity() > 0 && transaction::supports(quota, OpKind::Take);
-        self.fixed_window == FixedWindow::Native && first_hit && counts
-    }
-
-    /// How windows are taken from, as far as servers have said.
-    pub(crate) fn fixed_window(&self) -> FixedWindow {
-        if self.has_increx.load(Ordering::Relaxed) { self.fixed_window } else { FixedWindow::Script }
-    }
-
-    /// What holds of a request as a whole, and so has to be checked before it is split.
+    /// Checks what must hold for the request as a whole. A request over several slots is checked before it is split.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] for too many hits, or for a native window that is not alone.
-    pub(crate) fn check(&self, hits: &[Hit<'_>]) -> Result<(), StoreError> {
-        if hits.len() > MAX_HITS {
-            return Err(StoreError::Malformed("too many hits"));
-        }
-        if self.scripts && hits.len() > 1 && hits.iter().any(|hit| self.is_native(hit.quota)) {
-            return Err(StoreError::Malformed("a native window has to be asked about alone"));
-        }
-        Ok(())
+    /// [`StoreError::Malformed`] for too many hits.
+    pub(crate) fn check(hits: &[Hit<'_>]) -> Result<(), StoreError> {
+        if hits.len() > MAX_HITS { Err(StoreError::Malformed("too many hits")) } else { Ok(()) }
     }
 
+    /// The command for `hits`, whose states are all in one slot.
+    ///
     /// # Errors
-    /// Those of [`check`](Encoder::check), and [`StoreError::Malformed`] for what cannot be put.
-    pub(crate) fn call<'f, 'r, 'q>(
-        &'f self,
+    /// [`StoreError::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
+    pub(crate) fn encode<'e, 'r, 'q>(
+        &'e self,
         now: Option<Time>,
         hits: &'r [Hit<'q>],
-    ) -> Result<Command<'f, 'r, 'q>, StoreError> {
-        self.check(hits)?;
-        let by_increx = self.fixed_window() == FixedWindow::Native;
-        let is_native = hits.iter().any(|hit| self.is_native(hit.quota));
-        if !self.scripts || is_native && by_increx {
-            return Transaction::new(now, hits, self, by_increx).map(Command::Transaction);
+    ) -> Result<Command<'e, 'r, 'q>, StoreError> {
+        Encoder::check(hits)?;
+        if self.scripts {
+            ScriptCall::with(now, hits, self.log).map(Command::Script)
+        } else {
+            Transaction::new(now, hits, &self.clock).map(Command::Transaction)
         }
-        if hits.iter().any(|hit| self.is_native(hit.quota) && !transaction::supports(hit.quota, hit.op.kind())) {
-            return Err(StoreError::Malformed("a native window knows takes and looks alone"));
-        }
-        ScriptCall::with(now, hits, self.log).map(Command::Script)
-    }
-
-    /// The call that tells more than `transaction`, which was answered so, if there is one: a look does not tell whether the
-    /// server has INCREX, and a window that looks untouched may be counted by scripts.
-    fn unproved<'r, 'q>(
-        &self,
-        transaction: &Transaction<'_, 'r, 'q>,
-        decisions: &[Decision],
-    ) -> Option<Result<Command<'_, 'r, 'q>, StoreError>> {
-        if !transaction.by_increx || self.took_by_increx.load(Ordering::Relaxed) {
-            return None;
-        }
-        if transaction.takes() {
-            self.took_by_increx.store(true, Ordering::Relaxed);
-            return None;
-        }
-        let untouched = decisions.iter().all(|decision| decision.remaining == decision.limit);
-        (self.scripts && untouched).then(|| ScriptCall::with(None, transaction.hits, self.log).map(Command::Script))
     }
 }
 
 impl Command<'_, '_, '_> {
-    /// The name of one of the keys: all are in one slot.
+    /// One of the keys. All are in one slot, so it names the slot.
     pub(crate) fn key(&self) -> Option<RedisKey> {
         match self {
-            Command::Script(request) => request.keys().first().copied(),
+            Command::Script(call) => call.keys().first().copied(),
             Command::Transaction(transaction) => transaction.key(),
         }
     }
 
-    /// The failure, with the names of the keys if what they hold may be its cause: such a key fails until it is deleted.
-    pub(crate) fn failed(&self, failed: Error) -> Error {
-        // Where a script stumbles, it does so over a value.
-        let stumbled = failed.kind == ErrorKind::Other && failed.detail.contains("user_script:");
-        if !stumbled && !matches!(failed.kind, ErrorKind::WrongType | ErrorKind::Garbled) {
-            return failed;
+    /// The error, with the names of the keys if a value under them may be its cause. Such a key causes errors until
+    /// the operator deletes it.
+    pub(crate) fn name_keys(&self, error: Error) -> Error {
+        // An error inside a script comes from a value that the script cannot read.
+        let is_script_error = error.kind == ErrorKind::Other && error.detail.contains("user_script:");
+        if !is_script_error && !matches!(error.kind, ErrorKind::WrongType | ErrorKind::Garbled) {
+            return error;
         }
         let keys: Vec<RedisKey> = match self {
-            Command::Script(request) => request.keys().to_vec(),
+            Command::Script(call) => call.keys().to_vec(),
             Command::Transaction(transaction) => transaction.counters().collect(),
         };
-        let named: Vec<_> = keys.iter().take(NAMES_MAX).map(RedisKey::to_string).collect();
+        let named: Vec<_> = keys.iter().take(NAMED_KEYS_MAX).map(RedisKey::to_string).collect();
         let named = named.join(", ");
-        // Which script it was, and where in it, is nobody's business.
-        let why = failed.detail.split(" script: ").next().unwrap_or_default();
+        // The name of the script and the line are of no use to an operator.
+        let why = error.detail.split(" script: ").next().unwrap_or_default();
         let detail = match keys.len() {
-            0 => return failed,
+            0 => return error,
             1 => format!("{why}; if the key holds what is not ours: DEL {named}"),
-            2..=NAMES_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
-            all => format!("{why}; DEL whichever holds what is not ours: {named}, or {} more", all - NAMES_MAX),
+            2..=NAMED_KEYS_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
+            all => format!("{why}; DEL whichever holds what is not ours: {named}, or {} more", all - NAMED_KEYS_MAX),
         };
-        Error::new(failed.kind, detail)
+        Error::new(error.kind, detail)
     }
 
-    /// Whether what it takes can be given back.
-    pub(crate) fn gives_back(&self) -> bool {
+    /// Whether what the request takes can be refunded.
+    pub(crate) fn is_refundable(&self) -> bool {
         matches!(self, Command::Script(_))
     }
 
-    /// As of [`ScriptCall::until`]; plain commands give nothing back.
+    /// Sets the latest time for a script, as [`ScriptCall::not_after`] does. Transactions never refund, so they have no
+    /// latest time.
     pub(crate) fn not_after(&mut self, latest: Time) {
-        if let Command::Script(request) = self {
-            request.not_after(latest);
+        if let Command::Script(call) = self {
+            call.not_after(latest);
         }
     }
 
-    /// As of [`ScriptCall::answer`].
+    /// What the reply means, and the decision about each hit.
     ///
     /// # Errors
-    /// The reply is none to this call.
+    /// The reply is not a reply to this command.
     pub(crate) fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
         match self {
-            Command::Script(request) => request.decode(reply, decisions),
-            // The server has not INCREX, and has done nothing.
-            Command::Transaction(transaction) if reply.is_empty() && transaction.by_increx => {
-                transaction.encoder.has_increx.store(false, Ordering::Relaxed);
-                *self = transaction.encoder.call(None, transaction.hits)?;
-                Ok(Decoded::CallAgain)
-            }
-            Command::Transaction(transaction) => {
-                let answer = transaction.decode(reply, decisions)?;
-                let Some(unproved) = transaction.encoder.unproved(transaction, decisions) else { return Ok(answer) };
-                *self = unproved?;
-                Ok(Decoded::CallAgain)
-            }
+            Command::Script(call) => call.decode(reply, decisions),
+            Command::Transaction(transaction) => transaction.decode(reply, decisions),
         }
     }
 
-    /// What the reply shows of the states after the request, which was refused: `answered` says when it came.
-    pub(crate) fn seen(&self, reply: &[u8], answered: Instant) -> Option<ObservedStates> {
+    /// The states after the refused request, as far as the reply shows them. `answered` is when the reply came.
+    pub(crate) fn observed(&self, reply: &[u8], answered: Instant) -> Option<ObservedStates> {
         let (now, states) = match self {
-            Command::Script(request) => request.states_after(reply),
+            Command::Script(call) => call.states_after(reply),
             Command::Transaction(transaction) => transaction.states_after(reply),
         }?;
         Some(ObservedStates { now, answered, states })
     }
 
-    /// As of [`ScriptCall::answer_refused`]; what plain commands have charged stays charged.
+    /// The decisions of a request that this slot allowed and another slot refused, as
+    /// [`ScriptCall::decode_refused`] does. A transaction keeps what it charged, so its decisions stay.
     ///
     /// # Errors
-    /// The reply is none to this call.
+    /// The reply is not a reply to this command.
     pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         match self {
-            Command::Script(request) => request.decode_refused(reply, decisions),
+            Command::Script(call) => call.decode_refused(reply, decisions),
             Command::Transaction(_) => Ok(()),
         }
     }

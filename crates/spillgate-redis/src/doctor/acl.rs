@@ -4,9 +4,8 @@ use redis::{Cmd, cmd};
 
 use super::probe::{Probe, Samples, permitted};
 use crate::command::script::SCRIPT_COMMANDS;
-use crate::command::transaction::NATIVE_COMMANDS;
 use crate::error::{Error, ErrorKind};
-use crate::settings::{FixedWindow, Settings};
+use crate::settings::Settings;
 
 /// What the store asks the nodes of a cluster beside its requests: to be served during a migration, and who has which
 /// slots.
@@ -26,7 +25,6 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
         "HDEL" | "HGET" | "HMGET" => &["field"],
         "HSET" => &["field", "value"],
         "INCRBY" => &["no number"],
-        "INCREX" => &["BYINT", "no number"],
         "LINDEX" => &["0"],
         "LPOS" | "LPUSH" | "RPUSH" => &["value"],
         "LRANGE" | "LTRIM" | "ZRANGE" | "ZREMRANGEBYRANK" => &["0", "-1"],
@@ -50,11 +48,6 @@ pub(super) async fn forbidden(
         true => in_scripts(server, asked).await?,
         false => in_transaction(server, asked, &settings.commands()).await?,
     };
-    if settings.scripts && settings.fixed_window == FixedWindow::Native {
-        let native = in_transaction(server, asked, &NATIVE_COMMANDS).await?;
-        let others: Vec<_> = native.into_iter().filter(|command| !forbidden.contains(command)).collect();
-        forbidden.extend(others);
-    }
     for command in CLUSTER_COMMANDS.into_iter().filter(|_| in_cluster) {
         let mut words = command.split(' ');
         if is_forbidden(server, cmd(words.next().unwrap_or_default()).arg(words.collect::<Vec<_>>())).await? {
@@ -166,11 +159,11 @@ async fn by_itself(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static s
 mod tests {
     use super::arguments;
     use crate::command::script::SCRIPT_COMMANDS;
-    use crate::command::transaction::{NATIVE_COMMANDS, TRANSACTION_COMMANDS};
+    use crate::command::transaction::TRANSACTION_COMMANDS;
 
     #[test]
     fn every_command_can_be_tried() {
-        for command in SCRIPT_COMMANDS.into_iter().chain(TRANSACTION_COMMANDS).chain(NATIVE_COMMANDS) {
+        for command in SCRIPT_COMMANDS.into_iter().chain(TRANSACTION_COMMANDS) {
             assert!(arguments(command).is_some(), "{command}");
         }
     }

@@ -88,7 +88,6 @@ async fn plainly(
     transaction.write(&mut all);
     match all.query_async(&mut live.connection.clone()).await {
         Ok((reply,)) => Ok(numbers(&reply)),
-        Err(error) if transaction.by_increx && lacks_increx(&error) => Ok(Some(Vec::new())),
         Err(error) => Err(error),
     }
 }
@@ -108,14 +107,6 @@ fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether the server knows no INCREX. Others may be refused before it, such as MULTI to a user who may not call that: but
-/// without INCREX none of them has raised anything.
-fn lacks_increx(error: &RedisError) -> bool {
-    let errors = error.clone().into_server_errors().unwrap_or_default();
-    let mut said = errors.iter().filter_map(|(_, error)| error.details());
-    said.any(|said| said.starts_with("unknown command") && said.contains("INCREX"))
 }
 
 /// What goes before the command, and the command; the answer is its alone.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, StoreError};
-use spillgate_redis::{ErrorKind, FixedWindow, LogForm, RedisKey, RedisStore, Settings};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _};
+use spillgate_redis::{ErrorKind, LogForm, RedisKey, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, key_on, slot, text};
@@ -49,24 +49,6 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     assert_eq!((tally.failed, counted(&store), store.in_flight()), (0, 0, 0), "{tally:?}");
     let told = |error| from.info(&format!("errorstat_{error}:count="));
     assert!(told("ASK") > 0 && told("MOVED") > 0);
-}
-
-/// A request is one, however many slots it has hits in.
-#[tokio::test]
-async fn a_native_window_is_asked_about_alone_in_several_slots_too() {
-    let cluster = Cluster::start(false, &[]).await;
-    let settings = Settings { fixed_window: FixedWindow::Native, ..patient(&cluster.url()) };
-    let store = RedisStore::new(&settings).expect("valid");
-    let window = a_day(5);
-    let keys = [0, 1].map(|nth| key_on(&cluster.nodes[0], nth, &window, 3));
-    let hits = keys.map(|key| Hit::new(key, &window, Op::take(1), Binding::Enforce));
-    let mut decisions = [Decision::default(); 2];
-    let refused = store.decide(None, &hits, &mut decisions).await;
-    assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
-    for hit in hits {
-        store.decide(None, &[hit], &mut decisions[..1]).await.expect("it serves");
-        assert_eq!(decisions[0].remaining, 4, "nothing was charged before");
-    }
 }
 
 /// Whatever the settings say, and though the request has hits in one slot alone.

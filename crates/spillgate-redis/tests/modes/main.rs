@@ -11,7 +11,6 @@ mod deny_cache;
 #[allow(dead_code, reason = "the tests of transport need more of it")]
 #[path = "../transport/load.rs"]
 mod load;
-mod native;
 mod plain;
 #[path = "../support/port.rs"]
 mod port;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spillgate::{Fallback, MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Wait};
-use spillgate_redis::{ErrorKind, FixedWindow, RedisStore, Settings, TRANSACTION_COMMANDS};
+use spillgate_redis::{ErrorKind, RedisStore, Settings, TRANSACTION_COMMANDS};
 use tokio::time::{Instant, sleep};
 
 use crate::server::free_port;
@@ -186,23 +186,21 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();
     let nobody = RedisStore::new(&Settings::new(format!("redis://127.0.0.1:{}", free_port()))).expect("an address");
-    let native = Settings { fixed_window: FixedWindow::Native, ..settings(&server) };
-    for store in [store(&server), RedisStore::new(&native).expect("an address")] {
-        let local = MemoryStore::new(MemoryOptions::default());
-        let fallback = Fallback::new(local, NonZeroU32::MIN);
-        let quotas = [first_hit(2, DAY), epoch(9, DAY * 365)];
-        let now = Time::from_nanos(1_790_000_000_000_000_000);
-        let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
-        let mut decisions = [Decision::default(); 2];
-        fallback.decide(&nobody, now, &taken, &mut decisions[..1]).await.expect("decided here");
-        let receipt = decisions[0].receipt;
-        let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
-        let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
-        let verdict = fallback.decide(&store, now, &hits, &mut decisions).await.expect("decided here and there");
-        assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
-        let look = taken[0].with_op(Op::Peek);
-        assert_eq!(fallback.local().hit_now(now, &look).remaining, 2, "it is back");
-    }
+    let store = store(&server);
+    let local = MemoryStore::new(MemoryOptions::default());
+    let fallback = Fallback::new(local, NonZeroU32::MIN);
+    let quotas = [first_hit(2, DAY), epoch(9, DAY * 365)];
+    let now = Time::from_nanos(1_790_000_000_000_000_000);
+    let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
+    let mut decisions = [Decision::default(); 2];
+    fallback.decide(&nobody, now, &taken, &mut decisions[..1]).await.expect("decided here");
+    let receipt = decisions[0].receipt;
+    let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
+    let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
+    let verdict = fallback.decide(&store, now, &hits, &mut decisions).await.expect("decided here and there");
+    assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
+    let look = taken[0].with_op(Op::Peek);
+    assert_eq!(fallback.local().hit_now(now, &look).remaining, 2, "it is back");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::verb::{Check, Doctor, KeyNames, Setting};
 use crate::settings::KEYS;
 
 /// The settings that say how to reach a shared store, and with which commands.
-const REACHING: [&str; 13] = [
+const REACHING: [&str; 12] = [
     "store.url",
     "store.user",
     "store.password_file",
@@ -25,10 +25,9 @@ const REACHING: [&str; 13] = [
     "store.tls.skip_name_check",
     "store.scripts",
     "store.log",
-    "store.fixed_window",
 ];
 /// The settings that change the names of keys.
-const NAMING: [&str; 4] = ["store.key_secret_file", "store.log", "store.scripts", "store.fixed_window"];
+const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.scripts"];
 /// The doctor compares the latency with this one.
 const DEADLINE: [&str; 1] = ["store.deadline"];
 

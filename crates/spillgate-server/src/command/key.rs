@@ -9,9 +9,6 @@ use super::open::{rules, settings, store};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, limit_label, quota};
 use crate::cli::{Entries, KeyNames};
 
-/// What is said of native windows.
-const NO_INCREX: &str = "note: where the store has no INCREX, such a window is called sg:{..}:.. and not sg:{..}+..";
-
 /// One limit of a descriptor, and where it counts.
 struct Named<'r> {
     /// The number of its descriptor, from 0.
@@ -19,8 +16,6 @@ struct Named<'r> {
     limit: &'r Limit,
     label: String,
     key: RedisKey,
-    /// Of a native window, where it counts if the store has no INCREX.
-    without_increx: Option<RedisKey>,
 }
 
 pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
@@ -50,7 +45,6 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
                     "descriptor": named.descriptor,
                     "limit": named.limit.name.as_deref(),
                     "key": named.key.to_string(),
-                    "key_without_increx": named.without_increx.map(|name| name.to_string()),
                     "slot": named.key.slot(),
                     "algorithm": named.limit.quota.algorithm().as_str(),
                     "quota": quota(named.limit),
@@ -76,9 +70,6 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
         } else {
             let text = table.text(true, terminal);
             terminal.print(&text);
-        }
-        if named.iter().any(|named| named.without_increx.is_some()) {
-            terminal.complain(NO_INCREX);
         }
         if !is_secret {
             terminal.complain(store::NO_SECRET);
@@ -109,8 +100,8 @@ fn named<'r>(
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
         // The rule's own: those of the plan are gone with the descriptor.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
-            let (key, without_increx) = modes.names(&plan.hits[*hit]);
-            all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key, without_increx });
+            let key = modes.key(&plan.hits[*hit]);
+            all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key });
         }
     }
     Ok(all)

@@ -348,7 +348,7 @@ impl<C: Clock> Service<C> {
             // Rules were looked at when they were loaded: this limit, or what is to be done to it, came with the call.
             return Err(ServiceError::BadRequest(format!(
                 "the store cannot do this ({:?}) to this limit ({}): its windows and segments are whole microseconds, \
-                 at most 71 years, and with store.scripts: off, or native windows, plain fixed windows are all that is \
+                 at most 71 years, and with store.scripts: off plain fixed windows are all that is \
                  served, and nothing of them is reset or given back",
                 hit.op.kind(),
                 hit.quota.algorithm().as_str()

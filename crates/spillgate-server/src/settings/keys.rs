@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
-use spillgate_redis::{FixedWindow, LogForm};
+use spillgate_redis::LogForm;
 
 use super::values::Value;
 use super::yaml::Wrong;
@@ -169,10 +169,6 @@ pub const KEYS: &[Key] = &[
     key!("store.log", One "FORM", "packed",
         "How a sliding_window_log is kept: packed, or zset, which other tools can read and takes ten times as much",
         |s, v| s.store.log = v.word(&[("packed", LogForm::Packed), ("zset", LogForm::Zset)])?),
-    key!("store.fixed_window", One "FORM", "script",
-        "How a fixed_window with anchor: first_hit is taken from: script, or native (INCREX, where the store has it; \
-         such a window is then the only limit of its rule)",
-        |s, v| s.store.fixed_window = v.word(&[("script", FixedWindow::Script), ("native", FixedWindow::Native)])?),
     key!("store.deny_cache", One "COUNT|off", "65536",
         "States by which requests are refused without asking the store, while that is still true",
         |s, v| s.store.deny_cache = v.count_or("off", 1..=10_000_000)?.map_or(0, as_usize)),

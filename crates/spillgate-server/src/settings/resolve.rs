@@ -8,7 +8,7 @@ use std::time::Duration;
 use spillgate::headers::HeaderStyle;
 use spillgate::text::{Diagnostic, nearest};
 use spillgate::{OnFull, OnStoreFailure};
-use spillgate_redis::{FixedWindow, LogForm};
+use spillgate_redis::LogForm;
 
 use super::error::{Source, error_at};
 use super::keys::{KEYS, Key, Shape};
@@ -365,6 +365,10 @@ fn clash(a: Option<&Listen>, b: Option<&Listen>) -> bool {
     }
 }
 
+/// Keys that earlier versions had, and what to do about each.
+const REMOVED: [(&str, &str); 1] =
+    [("store.fixed_window", "delete this line: windows are counted as `script`, the default, counted them")];
+
 fn unknown(prefix: &str, name: &Name) -> Wrong {
     let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
     let siblings = || {
@@ -373,6 +377,9 @@ fn unknown(prefix: &str, name: &Name) -> Wrong {
     };
     let elsewhere = KEYS.iter().find(|key| key.path == name.text || key.path.ends_with(&format!(".{}", name.text)));
     let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+    if let Some((path, help)) = REMOVED.iter().find(|(path, _)| *path == whole) {
+        return Wrong::new(&name.span, format!("the key `{path}` was removed"), *help).labelled("no longer a key");
+    }
     if let Some(key) = KEYS.iter().find(|key| key.path.strip_suffix("_file") == Some(&*whole)) {
         let help = format!("put it into a file and name that: `{}`", key.path);
         return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key");
@@ -457,7 +464,6 @@ fn blank() -> Settings {
             max_in_flight: 0,
             scripts: true,
             log: LogForm::Packed,
-            fixed_window: FixedWindow::Script,
             deny_cache: 0,
             deny_cache_max_age: Duration::ZERO,
         },

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use spillgate_redis::{FixedWindow, LogForm};
+use spillgate_redis::LogForm;
 
 use super::Settings;
 use super::secret::masked;
@@ -34,7 +34,6 @@ pub struct Store {
     pub max_in_flight: usize,
     pub scripts: bool,
     pub log: LogForm,
-    pub fixed_window: FixedWindow,
     /// Refusals that are repeated without asking; 0 for none.
     pub deny_cache: usize,
     pub deny_cache_max_age: Duration,

@@ -1,7 +1,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use spillgate::text::Diagnostic;
-use spillgate_redis::{FixedWindow, LogForm};
+use spillgate_redis::LogForm;
 
 use super::*;
 
@@ -146,7 +146,6 @@ store:
   max_in_flight: 10k
   scripts: off
   log: zset
-  fixed_window: native
   deny_cache: off
   deny_cache_max_age: 200ms
 ";
@@ -171,7 +170,6 @@ store:
         max_in_flight: 10_000,
         scripts: false,
         log: LogForm::Zset,
-        fixed_window: FixedWindow::Native,
         deny_cache: 0,
         deny_cache_max_age: Duration::from_millis(200),
     };
@@ -265,6 +263,11 @@ fn arguments_stand_in_place_of_the_rules_of_files_and_variables() {
 #[test]
 fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
     let cases = [
+        (
+            "store: {url: redis://h, fixed_window: native}",
+            "1:25 the key `store.fixed_window` was removed; delete this line: windows are counted as `script`, the \
+             default, counted them",
+        ),
         ("htpp: off", "1:1 unknown key `htpp`; did you mean `http`?"),
         ("limits:\n  boddy: 1", "2:3 unknown key `limits.boddy`; did you mean `body`?"),
         ("max_keys: 5", "1:1 unknown key `max_keys`; `max_keys` belongs under `memory:`"),
@@ -394,10 +397,6 @@ fn wrong_values_of_a_store_have_every_choice_in_their_mend() {
         (
             "store: {url: redis://h, log: zzet}",
             "1:30 `zzet` is not a value of `store.log`; did you mean `zset`? write one of: packed, zset",
-        ),
-        (
-            "store: {url: redis://h, fixed_window: x}",
-            "1:39 `x` is not a value of `store.fixed_window`; write one of: script, native",
         ),
         (
             "store: {url: redis://h, connections: Auto}",

@@ -15,9 +15,6 @@ use super::metrics;
 use super::page::read;
 use crate::support::root;
 
-/// Settings and keys that this version reads and does nothing with.
-const UNUSED: [&str; 1] = ["store.fixed_window"];
-
 /// Makes the text of a table.
 type Make = fn() -> String;
 
@@ -82,10 +79,9 @@ const GROUPS: [(&str, &str); 6] = [
 
 fn settings() -> String {
     let group = |key: &Key| key.path.split_once('.').map_or("", |(group, _)| group);
-    let is_used = |key: &&Key| !UNUSED.contains(&key.path);
     assert!(KEYS.iter().all(|key| GROUPS.iter().any(|(name, _)| *name == group(key))), "a group has no heading");
     let part = |(name, heading): (&str, &str)| {
-        let keys = KEYS.iter().filter(is_used).filter(|key| group(key) == name);
+        let keys = KEYS.iter().filter(|key| group(key) == name);
         let rows = keys.map(|key| [code(key.path), code(key.default), sentence(key.help)]);
         format!("### {heading}\n\n{}", table(["key", "default", "meaning"], rows))
     };
@@ -98,7 +94,7 @@ fn properties(pointer: &str) -> String {
     // In the order of the schema: reading it as JSON sorts the names.
     let section = pointer.trim_end_matches("/properties").rsplit('/').next().unwrap_or_default();
     let begin = spillgate::rules::SCHEMA.find(&format!("\n    \"{section}\": {{")).map_or(0, |at| at + section.len());
-    let mut properties: Vec<_> = properties.iter().filter(|(name, _)| !UNUSED.contains(&&***name)).collect();
+    let mut properties: Vec<_> = properties.iter().collect();
     properties.sort_by_key(|(name, _)| spillgate::rules::SCHEMA[begin..].find(&format!("  \"{name}\": {{")));
     let rows = properties.into_iter().map(|(name, property)| {
         let property = property.as_object().expect("a property");
@@ -167,8 +163,7 @@ fn commands() -> String {
         if !own.is_empty() {
             let _ = writeln!(text, "{}", table(["argument", "default", "meaning"], rows));
         }
-        let names: Vec<_> = settings.iter().map(|argument| argument.get_id().as_str()).collect();
-        let names: Vec<_> = names.into_iter().filter(|name| !UNUSED.contains(name)).map(code).collect();
+        let names: Vec<_> = settings.iter().map(|argument| code(argument.get_id().as_str())).collect();
         match command.get_name() {
             "serve" => text.push_str("Every [setting](settings.md) is a flag too.\n\n"),
             _ if names.is_empty() => {}

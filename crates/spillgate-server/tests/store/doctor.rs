@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use spillgate_redis::doctor::CLUSTER_COMMANDS;
-use spillgate_redis::{NATIVE_COMMANDS, SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
+use spillgate_redis::{SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
 
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
@@ -342,42 +342,6 @@ fn the_least_rights_without_scripts_are_enough_and_a_missing_one_is_reported() {
     let server = serve(&folder, &redis.url(), &arguments);
     let (status, answer) = check(server.http(), "user", "7");
     assert_eq!((status, &answer["source"]), (200, &Value::from("store")), "{answer}");
-}
-
-#[test]
-fn the_least_rights_of_native_windows_are_reported_with_scripts_and_without() {
-    let (redis, (folder, arguments)) = (Redis::start(), login());
-    // A server that does not know the command refuses it in an ACL too.
-    let known: Vec<_> = NATIVE_COMMANDS.into_iter().filter(|command| redis_knows(&redis, command)).collect();
-    for (scripts, others, count) in [("on", least(), 28), ("off", rights(&TRANSACTION_COMMANDS), 8)] {
-        folder.write("s.yaml", &format!("store: {{url: '{}', scripts: {scripts}, fixed_window: native}}", redis.url()));
-        let doctor = || json(&folder.run(&format!("doctor --json -c s.yaml {LOGIN}")));
-        let all = format!("{others} {}", rights(&known));
-        user(&redis, &all);
-        let report = doctor();
-        assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
-        assert!(report.to_string().contains(&format!("{count} commands on sg:*")), "{report}");
-        for command in &known {
-            user(&redis, &format!("{all} -{}", command.to_ascii_lowercase()));
-            let report = doctor();
-            let [(grade, help)] = rights_findings(&report)[..] else { panic!("{report}") };
-            assert_eq!(grade, "mend", "{command}: {report}");
-            assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
-        }
-        // The help of one run gives all missing rights, and no key stays.
-        user(&redis, "+ping");
-        let words = help(&doctor(), "rights");
-        redis.run(&words.split(' ').collect::<Vec<_>>());
-        assert_eq!(help(&doctor(), "rights"), "", "{words}");
-        assert_eq!(redis.run(&["keys", "*"]), "", "it leaves nothing behind");
-    }
-    user(&redis, &format!("{} {}", least(), rights(&known)));
-    let native = ["--store-fixed-window", "native"].map(str::to_owned);
-    assert_all_is_served(&folder, &redis.url(), &[&arguments[..], &native[..]].concat());
-}
-
-fn redis_knows(redis: &Redis, command: &str) -> bool {
-    !redis.run(&["command", "info", command]).trim().is_empty()
 }
 
 #[test]

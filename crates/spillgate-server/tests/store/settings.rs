@@ -27,7 +27,6 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
         ("--store redis://h --store-deadline 0s", "out of range for `store.deadline`"),
         ("--store redis://h --store-expected-nodes 0", "out of range for `store.expected_nodes`"),
         ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
-        ("--store redis://h --store-fixed-window nativ", "did you mean `native`?"),
         ("--store redis://h --store-scripts maybe", "neither true nor false"),
         ("--store redis://h --store-deny-cache none", "write a whole number"),
         ("--store-deadline 20ms", "`store.deadline` is for a shared store, and this one is memory"),

@@ -1,14 +1,13 @@
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
 use spillgate_core::{Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, StoreError, Time, Wait};
 
 use super::{Transaction, numbers, supports};
+use crate::command::Encoder;
 use crate::command::key::RedisKey;
 use crate::command::request::Decoded;
-use crate::command::{Command, Encoder};
-use crate::settings::{FixedWindow, Settings};
+use crate::settings::Settings;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECOND_NS: u64 = 1_000_000_000;
@@ -26,7 +25,7 @@ fn take(quota: &Quota, cost: u64) -> [Hit<'_>; 1] {
     [Hit::new(7, quota, Op::take(cost), Binding::Enforce)]
 }
 
-/// What a server answers at that time.
+/// The reply of a server at that time, in microseconds after `NOW_S`.
 fn reply(numbers: &[i64], us: u64) -> Vec<u8> {
     let time = [NOW_S.cast_signed(), us.cast_signed()];
     numbers.iter().chain(&time).flat_map(|number| number.to_be_bytes()).collect()
@@ -36,8 +35,8 @@ fn encoder() -> Encoder {
     Encoder::new(&Settings { scripts: false, ..Settings::new("redis://127.0.0.1/") })
 }
 
-fn told(encoder: &Encoder, ns: u64) {
-    encoder.clock.told(Time::from_nanos(NOW_S * SECOND_NS + ns));
+fn report(encoder: &Encoder, ns: u64) {
+    encoder.clock.report(Time::from_nanos(NOW_S * SECOND_NS + ns));
 }
 
 fn answer(transaction: &mut Transaction<'_, '_, '_>, reply: &[u8]) -> Decision {
@@ -65,55 +64,42 @@ fn a_take_is_one_transaction() {
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 3);
     let name = RedisKey::of_counter(&hits[0], 0);
-    let transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+    let transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     let asked = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
     assert_eq!(commands(&transaction), asked);
     assert_eq!(transaction.key().map(|key| key.slot()), Some(name.slot()));
     for hits in [take(&quota, 0), take(&quota, 6), [hits[0].with_op(Op::Peek)]] {
-        let transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+        let transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
         assert_eq!(commands(&transaction), format!("MULTI GET {name} PTTL {name} TIME EXEC "), "nothing is charged");
     }
 }
 
 #[test]
-fn windows_since_the_epoch_are_numbered_once_the_server_has_told_the_time() {
+fn windows_since_the_epoch_are_numbered_once_the_server_has_reported_the_time() {
     let (quota, encoder) = (epoch(5), encoder());
     let hits = take(&quota, 1);
-    let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     assert_eq!(commands(&transaction), "MULTI TIME EXEC ");
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
     let name = RedisKey::of_counter(&hits[0], NOW_S);
-    // As long again as the window for those who are late.
+    // It lives for one window more: a client whose reported time is late must find it.
     assert_eq!(commands(&transaction), format!("MULTI INCRBY {name} 1 PEXPIRE {name} 2000 NX PTTL {name} TIME EXEC "));
     assert_ne!(name, RedisKey::of_counter(&hits[0], NOW_S + 1));
     assert_ne!(name, RedisKey::of(&hits[0]));
     let day = Quota::fixed_window(5, SECOND * 86_400).build().expect("valid");
     let transaction = [take(&day, 1)];
-    let transaction = Transaction::new(None, &transaction[0], &encoder, false).expect("served");
+    let transaction = Transaction::new(None, &transaction[0], &encoder.clock).expect("served");
     assert!(commands(&transaction).contains(" 86460000 NX "), "{}", commands(&transaction));
 }
 
 #[test]
-fn a_time_that_was_told_a_second_ago_counts_and_none_before() {
-    let encoder = encoder();
-    assert_eq!(encoder.clock.now(), None);
-    told(&encoder, 0);
-    let told_ns = encoder.clock.told_ns.load(Ordering::Relaxed);
-    let second_later = Time::from_nanos((NOW_S + 1) * SECOND_NS);
-    assert_eq!(encoder.clock.at(told_ns + SECOND_NS), Some(second_later));
-    assert_eq!(encoder.clock.at(told_ns + SECOND_NS + 1), None);
-    // As it does for who looked at the clock just before.
-    assert!(encoder.clock.at(0).is_some());
-}
-
-#[test]
-fn a_time_that_was_told_too_long_ago_is_asked_for_anew() {
+fn a_time_that_was_reported_too_long_ago_is_asked_for_again() {
     let (mut encoder, quota) = (encoder(), epoch(5));
-    told(&encoder, 0);
-    encoder.clock.start -= SECOND * 2;
+    report(&encoder, 0);
+    encoder.clock.age_by(SECOND * 2);
     let hits = take(&quota, 1);
-    let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     assert_eq!(commands(&transaction), "MULTI TIME EXEC ");
     let again = transaction.decode(&reply(&[], 0), &mut [Decision::default()]);
     assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
@@ -124,7 +110,7 @@ fn a_time_that_was_told_too_long_ago_is_asked_for_anew() {
 fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 2);
-    let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     let fresh = answer(&mut transaction, &reply(&[2, 1, 1000], 500));
     assert_eq!((fresh.allowed, fresh.remaining, fresh.reset_after_ns), (true, 3, SECOND_NS));
     let second = answer(&mut transaction, &reply(&[4, 0, 250], 500));
@@ -132,7 +118,7 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     let third = answer(&mut transaction, &reply(&[6, 0, 249], 500));
     assert_eq!((third.allowed, third.remaining, third.reason), (false, 0, Reason::Exceeded));
     assert_eq!((third.retry_after, third.limit, third.receipt), (Wait::After(250_000_000), 5, None));
-    // About to end, or without an end that could be told: the counter counts nevertheless.
+    // The counter is about to expire, or PTTL reports no expiry: its count is used nevertheless.
     for left in [0, -1, -2] {
         let refused = answer(&mut transaction, &reply(&[8, 0, left], 500));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "{left}");
@@ -145,20 +131,20 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
 }
 
 #[test]
-fn a_window_that_the_server_has_left_or_not_begun_still_has_its_limit() {
+fn a_window_that_the_server_has_left_or_not_entered_keeps_its_limit() {
     let (quota, encoder) = (epoch(5), encoder());
     let hits = take(&quota, 1);
-    told(&encoder, 0);
-    let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+    report(&encoder, 0);
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     assert_eq!(transaction.counters[0].start, Some(NOW_S * SECOND_NS));
     for (us, retry_ns) in [(0, SECOND_NS), (999_999, 1_000), (1_000_000, 1), (3_000_000, 1)] {
         assert!(answer(&mut transaction, &reply(&[5, 0, 2000], us)).allowed);
         let refused = answer(&mut transaction, &reply(&[6, 0, 2000], us));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(retry_ns)), "at {us} us");
     }
-    // And that one.
-    told(&encoder, 5 * SECOND_NS);
-    let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+    // The window that the server is in now keeps its limit too.
+    report(&encoder, 5 * SECOND_NS);
+    let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     assert_eq!(answer(&mut transaction, &reply(&[6, 0, 2000], 0)).retry_after, Wait::After(SECOND_NS));
 }
 
@@ -167,7 +153,7 @@ fn a_cost_that_never_fits_is_charged_nothing() {
     let encoder = encoder();
     for (quota, cost, count) in [(first_hit(5), 6, 3), (first_hit(0), 1, 0), (first_hit(5), u64::MAX, 5)] {
         let hits = take(&quota, cost);
-        let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+        let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
         let refused = answer(&mut transaction, &reply(&[count, 7], 0));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never), "{cost} of {quota:?}");
         assert_eq!(refused.remaining, quota.limit() - count.unsigned_abs());
@@ -175,7 +161,7 @@ fn a_cost_that_never_fits_is_charged_nothing() {
 }
 
 #[test]
-fn only_free_takes_and_looks_on_fixed_windows_are_served() {
+fn only_free_takes_and_peeks_on_fixed_windows_are_served() {
     let ops = [OpKind::Take, OpKind::Peek, OpKind::Force, OpKind::Refund, OpKind::Renew, OpKind::Reset];
     for quota in [first_hit(5), epoch(5)] {
         assert_eq!(ops.map(|op| supports(&quota, op)), [true, true, false, false, false, false]);
@@ -193,15 +179,15 @@ fn only_free_takes_and_looks_on_fixed_windows_are_served() {
     ];
     for quota in others.map(|builder| builder.build().expect("valid")) {
         assert!(ops.iter().all(|op| !supports(&quota, *op)), "{quota:?}");
-        let refused = Transaction::new(None, &take(&quota, 1), &encoder(), false).map(drop);
+        let refused = Transaction::new(None, &take(&quota, 1), &encoder().clock).map(drop);
         assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
     }
     assert!(supports(&short(1_500).build().expect("valid"), OpKind::Take));
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 1);
-    assert!(matches!(Transaction::new(Some(Time::EPOCH), &hits, &encoder, false), Err(StoreError::Malformed(_))));
+    assert!(matches!(Transaction::new(Some(Time::EPOCH), &hits, &encoder.clock), Err(StoreError::Malformed(_))));
     let many = [hits[0]; 257];
-    assert!(matches!(encoder.call(None, &many), Err(StoreError::Malformed(_))));
+    assert!(matches!(encoder.encode(None, &many), Err(StoreError::Malformed(_))));
 }
 
 #[test]
@@ -212,12 +198,12 @@ fn no_reply_makes_a_request_panic() {
     let words = [0, 1, -1, -2, 5, 1000, i64::MAX, i64::MIN, 1 << 53, NOW_S.cast_signed()];
     let (mut seed, mut decided, mut failed) = (7u64, 0, 0);
     for _ in 0..200_000 {
-        told(&encoder, 0);
+        report(&encoder, 0);
         let mut next = |bound: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % bound
         };
-        let mut transaction = Transaction::new(None, &hits, &encoder, false).expect("served");
+        let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
         let length = if next(4) == 0 { next(100) } else { 80 };
         let mut reply: Vec<u8> = (0..13).flat_map(|_| words[next(words.len())].to_be_bytes()).collect();
         reply.truncate(length);
@@ -231,72 +217,11 @@ fn no_reply_makes_a_request_panic() {
 }
 
 #[test]
-fn values_that_are_no_numbers_are_no_answer() {
+fn values_that_are_not_numbers_are_rejected() {
     let text = |text: &str| Value::BulkString(text.into());
     assert_eq!(numbers(&Value::Array(vec![Value::Int(-1), text("7"), Value::Nil])).map(|bytes| bytes.len()), Some(24));
     for value in [text("7.0"), text("-7"), text(""), text("a"), text("99999999999999999999"), Value::Okay] {
         assert_eq!(numbers(&value), None, "{value:?}");
         assert_eq!(numbers(&Value::Array(vec![value])), None);
-    }
-}
-
-#[test]
-fn a_native_take_raises_its_counter_no_further_than_the_limit() {
-    let (quota, encoder) = (first_hit(5), encoder());
-    let hits = take(&quota, 3);
-    let name = RedisKey::of_counter(&hits[0], 0);
-    let mut transaction = Transaction::new(None, &hits, &encoder, true).expect("served");
-    let asked = format!("MULTI INCREX {name} BYINT 3 UBOUND 5 PX 1000 ENX PTTL {name} TIME EXEC ");
-    assert_eq!(commands(&transaction), asked);
-    let first = answer(&mut transaction, &reply(&[3, 3, 1000], 0));
-    assert_eq!((first.allowed, first.remaining, first.reset_after_ns), (true, 2, SECOND_NS));
-    let second = answer(&mut transaction, &reply(&[3, 0, 700], 0));
-    assert_eq!((second.allowed, second.remaining, second.retry_after), (false, 2, Wait::After(701_000_000)));
-    // Above a limit that was lowered, and gone between the two commands.
-    let lowered = answer(&mut transaction, &reply(&[9, 0, 700], 0));
-    assert_eq!((lowered.allowed, lowered.remaining), (false, 0));
-    assert!(answer(&mut transaction, &reply(&[5, 3, -2], 0)).allowed);
-    let look = [hits[0].with_op(Op::Peek)];
-    let transaction = Transaction::new(None, &look, &encoder, true).expect("served");
-    assert_eq!(commands(&transaction), format!("MULTI GET {name} PTTL {name} TIME EXEC "));
-}
-
-#[test]
-fn a_server_without_the_native_command_is_asked_as_before() {
-    for scripts in [true, false] {
-        let native = FixedWindow::Native;
-        let encoder = Encoder::new(&Settings { scripts, fixed_window: native, ..Settings::new("redis://127.0.0.1/") });
-        let quota = first_hit(5);
-        let hits = take(&quota, 1);
-        let mut call = encoder.call(None, &hits).expect("served");
-        assert!(matches!(&call, Command::Transaction(transaction) if transaction.by_increx), "{call:?}");
-        assert_eq!(encoder.fixed_window(), FixedWindow::Native);
-        let again = call.decode(&[], &mut [Decision::default()]);
-        assert!(matches!(again, Ok(Decoded::CallAgain)), "{again:?}");
-        assert_eq!((matches!(call, Command::Script(_)), encoder.fixed_window()), (scripts, FixedWindow::Script));
-        let call = encoder.call(None, &hits).expect("served");
-        assert_eq!(matches!(&call, Command::Transaction(transaction) if !transaction.by_increx), !scripts);
-    }
-}
-
-/// Whether the server has the command or not.
-#[test]
-fn a_native_window_is_asked_about_alone_by_takes_and_looks() {
-    let settings = Settings { fixed_window: FixedWindow::Native, ..Settings::new("redis://127.0.0.1/") };
-    let encoder = Encoder::new(&settings);
-    let (quota, other, nothing) = (first_hit(5), epoch(5), first_hit(0));
-    let two = [take(&quota, 1)[0], take(&other, 1)[0]];
-    let undo = [two[0].with_op(Op::Reset)];
-    for _ in 0..2 {
-        for hits in [&two[..], &undo] {
-            let refused = encoder.call(None, hits).map(drop);
-            assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
-        }
-        assert!(!encoder.support(&quota, OpKind::Reset) && encoder.support(&other, OpKind::Reset));
-        assert!(matches!(encoder.call(None, &two[1..]), Ok(Command::Script(_))), "others as ever");
-        let nothing = [two[1], take(&nothing, 1)[0]];
-        assert!(matches!(encoder.call(None, &nothing), Ok(Command::Script(_))), "a limit of nothing counts nothing");
-        let mut call = encoder.call(None, &two[..1]).expect("served");
-        let _ = call.decode(&[], &mut [Decision::default()]);
     }
 }

@@ -6,7 +6,6 @@
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
 use spillgate::text::nearest;
 use spillgate::{OnStoreFailure, OpKind};
-use spillgate_redis::FixedWindow;
 
 use super::store;
 use crate::command::terminal::{Problem, Problems};
@@ -151,33 +150,17 @@ fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
             found.push(uncountable(settings, limit));
         }
     }
-    // What INCREX counts cannot be charged by force, which scripts can.
-    let is_native = |limit: &&Limit| supports(limit, OpKind::Take) && !supports(limit, OpKind::Force);
-    let has_force = |limit: &&Limit| modes.scripts && limit.quota.supports(OpKind::Force);
-    for rule in rules.rules().filter(|rule| rule.limits.len() > 1) {
-        if let Some(limit) = rule.limits.iter().filter(has_force).find(is_native) {
-            let message = format!(
-                "{}: with store.fixed_window: native this window has to be the only limit of its rule",
-                origin(limit)
-            );
-            let help =
-                "leave the rule this one limit, or the window `anchor: epoch`, or set `store.fixed_window: script`";
-            found.push(Problem::new(message, help));
-        }
-    }
     found
 }
 
 fn uncountable(settings: &Settings, limit: &Limit) -> Problem {
     let (place, algorithm) = (origin(limit), limit.quota.algorithm().as_str());
     let message = format!("{place}: the store {} cannot count this {algorithm}", settings.store.url);
-    let is_native = settings.store.fixed_window == FixedWindow::Native && limit.post_paid;
     let help = match settings.store.scripts {
         false => {
             "without scripts (store.scripts: off) only fixed windows are served, and none with `penalty`, `denied: \
              charged` or `post_paid`: write such a one, or allow scripts"
         }
-        true if is_native => "what is charged afterwards needs `store.fixed_window: script`",
         true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",
     };
     Problem::new(message, help)

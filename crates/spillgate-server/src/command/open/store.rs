@@ -20,8 +20,8 @@ const MAX_PEM_BYTES: u64 = 1 << 20;
 
 /// What commands say of names that hang on it.
 pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as a server without store.key_secret_file does; \
-                                    where the fleet has one, or another store.log, store.scripts or \
-                                    store.fixed_window, it counts under other keys";
+                                    where the fleet has one, or another store.log or store.scripts, it \
+                                    counts under other keys";
 
 /// How long a command waits for an answer of the store, which is no request of anybody. To connect it has as long as a
 /// server, for which the doctor is to speak.
@@ -126,7 +126,6 @@ pub(crate) fn redis_settings(settings: &Settings, connections: usize) -> Result<
         deny_cache_max_age: store.deny_cache_max_age,
         log: store.log,
         scripts: store.scripts,
-        fixed_window: store.fixed_window,
         ..spillgate_redis::Settings::new("")
     })
 }
@@ -166,7 +165,6 @@ pub(crate) fn modes(settings: &Settings) -> spillgate_redis::Settings {
     spillgate_redis::Settings {
         log: settings.store.log,
         scripts: settings.store.scripts,
-        fixed_window: settings.store.fixed_window,
         ..spillgate_redis::Settings::new("")
     }
 }

@@ -1,0 +1,80 @@
+//! The time of the server, as it said it last.
+//!
+//! A transaction must name its counters before it is sent, and a window since the epoch is named by its number. The
+//! number follows from the server's time, so the store has to know that time in advance.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spillgate_core::Time;
+use tokio::time::Instant;
+
+/// The age, in nanoseconds, at which a reported time is no longer used. In one second two clocks drift apart by less
+/// than a millisecond.
+const MAX_AGE_NS: u64 = 1_000_000_000;
+
+/// Computes the server's time from its last reply and the local clock.
+#[derive(Debug)]
+pub(crate) struct ServerClock {
+    start: Instant,
+    /// Nanoseconds by which the server's time is ahead of the time since `start`.
+    ahead_ns: AtomicU64,
+    /// When the server last reported its time, in nanoseconds since `start`. 0 means never.
+    reported_ns: AtomicU64,
+}
+
+impl ServerClock {
+    pub(crate) fn new() -> ServerClock {
+        ServerClock { start: Instant::now(), ahead_ns: AtomicU64::new(0), reported_ns: AtomicU64::new(0) }
+    }
+
+    /// The server's time now; `None` if the server has not reported it in the last second.
+    pub(crate) fn now(&self) -> Option<Time> {
+        self.at(self.passed_ns())
+    }
+
+    fn at(&self, passed_ns: u64) -> Option<Time> {
+        // `ahead_ns`, which is read after this, is at least as new.
+        let reported_ns = self.reported_ns.load(Ordering::Acquire);
+        let counts = reported_ns > 0 && passed_ns.saturating_sub(reported_ns) <= MAX_AGE_NS;
+        counts.then(|| Time::from_nanos(self.ahead_ns.load(Ordering::Relaxed).saturating_add(passed_ns)))
+    }
+
+    /// Stores the time that the server has just reported.
+    pub(crate) fn report(&self, now: Time) {
+        let passed_ns = self.passed_ns();
+        self.ahead_ns.store(now.as_nanos().saturating_sub(passed_ns), Ordering::Relaxed);
+        self.reported_ns.store(passed_ns.max(1), Ordering::Release);
+    }
+
+    fn passed_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Moves all reports into the past.
+    #[cfg(test)]
+    pub(crate) fn age_by(&mut self, age: std::time::Duration) {
+        self.start -= age;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use spillgate_core::Time;
+
+    use super::{MAX_AGE_NS, ServerClock};
+
+    #[test]
+    fn a_reported_time_is_used_for_one_second() {
+        const NOW_NS: u64 = 1_790_000_000_000_000_000;
+        let clock = ServerClock::new();
+        assert_eq!(clock.now(), None);
+        clock.report(Time::from_nanos(NOW_NS));
+        let reported_ns = clock.reported_ns.load(Ordering::Relaxed);
+        assert_eq!(clock.at(reported_ns + MAX_AGE_NS), Some(Time::from_nanos(NOW_NS + MAX_AGE_NS)));
+        assert_eq!(clock.at(reported_ns + MAX_AGE_NS + 1), None);
+        // A caller that read the local clock just before the report may use it too.
+        assert!(clock.at(0).is_some());
+    }
+}
