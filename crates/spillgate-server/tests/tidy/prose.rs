@@ -13,7 +13,6 @@ const UNREAD: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "bench/README.md",
-    "bench/RESULTS.md",
     "bench/allocations/",
     "bench/compare/",
     "bench/inprocess/",
