@@ -12,7 +12,6 @@ const SENTENCE_WORDS_MAX: usize = 40;
 const UNREAD: &[&str] = &[
     "ARCHITECTURE.md",
     "CHANGELOG.md",
-    "bench/README.md",
     "bench/allocations/",
     "bench/compare/",
     "bench/inprocess/",
@@ -93,7 +92,6 @@ const BANNED: &[(&str, &str)] = &[
     ("stand in", "are in, replace"),
     ("stands in", "is in, replaces"),
     ("stood in", "was in, replaced"),
-    ("hand on", "forward"),
     ("hands on", "forwards"),
     ("handed on", "forwarded"),
     ("come to be", "exist, start"),
