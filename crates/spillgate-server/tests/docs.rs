@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a page that meets the edge of a minute is read again")]
 
+#[path = "docs/complete.rs"]
+mod complete;
 #[path = "docs/diagrams.rs"]
 mod diagrams;
 #[path = "docs/links.rs"]

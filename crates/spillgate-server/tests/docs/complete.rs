@@ -1,0 +1,89 @@
+//! Pages that people write by hand name everything that there is: algorithms, routes, and lines of the log.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::page::read;
+use crate::support::spillgate::Spillgate;
+use crate::support::{http, root};
+
+/// The code spans in the first column of the tables of a section.
+fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
+    let text = read(page);
+    let section = text.split(&format!("\n## {heading}\n")).nth(1).unwrap_or_else(|| panic!("{page} has no {heading}"));
+    let section = section.split("\n## ").next().unwrap_or_default();
+    // The head of a table is above its dashes.
+    let lines =
+        section.lines().zip(section.lines().skip(1).chain([""])).filter(|(_, below)| !below.starts_with("|---"));
+    let rows = lines.filter_map(|(line, _)| line.strip_prefix("| ")?.split(" | ").next());
+    let spans = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    spans.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_algorithm_is_explained_and_has_its_bound() {
+    let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
+    let names = schema.pointer("/$defs/limit/properties/algorithm/enum").and_then(Value::as_array).expect("names");
+    // Another name for the token bucket.
+    let names: BTreeSet<_> = names.iter().filter_map(Value::as_str).filter(|name| *name != "gcra").collect();
+    let sections = [
+        ("docs/src/reference/rules.md", "Algorithms"),
+        ("docs/src/guarantees/bounds.md", "What each algorithm admits"),
+    ];
+    for (page, heading) in sections {
+        let column = first_column(page, heading);
+        assert_eq!(column.iter().map(String::as_str).collect::<BTreeSet<_>>(), names, "{page}");
+    }
+}
+
+#[test]
+fn every_route_is_in_the_tables() {
+    let server = Spillgate::serve(&root().join("examples/quickstart.yaml"), &[]);
+    let sections = [(server.http(), "Routes"), (server.admin(), "The admin listener")];
+    for (address, heading) in sections {
+        // A server that knows no such path names those that it has.
+        let answer = http::get(address, "/no-such-path", &[]).body;
+        let problem: Value = serde_json::from_str(&answer).expect("a problem");
+        let help = problem["help"].as_str().expect("a help");
+        let words = help.split([' ', ',']).filter(|word| word.starts_with('/'));
+        let routes: BTreeSet<_> = words.map(str::to_owned).collect();
+        let column = first_column("docs/src/reference/http.md", heading);
+        let column: BTreeSet<_> = column.iter().filter_map(|route| Some(route.split_once(' ')?.1.to_owned())).collect();
+        assert_eq!(column, routes, "{heading}");
+    }
+}
+
+/// The Rust sources of a folder as one text, with line ends of string literals removed.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            let source = fs::read_to_string(path).expect("a source");
+            for line in source.lines() {
+                text.push_str(line.trim_start().trim_end_matches('\\'));
+                if !line.ends_with('\\') {
+                    text.push('\n');
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_lines_of_the_log_that_are_explained_are_written() {
+    let mut code = String::new();
+    for name in ["spillgate-server", "spillgate-redis", "spillgate"] {
+        sources(&root().join("crates").join(name).join("src"), &mut code);
+    }
+    let lines = first_column("docs/src/reference/logs.md", "Lines that ask for something");
+    assert!(lines.len() >= 10, "{lines:?}");
+    for line in lines {
+        let is_written = line.split("...").map(str::trim).all(|part| code.contains(part));
+        assert!(is_written, "no source writes `{line}`: change docs/src/reference/logs.md");
+    }
+}
