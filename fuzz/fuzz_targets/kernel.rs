@@ -1,4 +1,6 @@
-//! Any requests at any times: the kernel and the memory store never panic, decide alike, and keep their word.
+//! Any requests at any times: the kernel and the memory store never panic, decide alike, and give true answers.
+//!
+//! The store has a fast path and forgets states. Only any mix of requests finds a case in which it differs.
 
 #![no_main]
 
@@ -33,7 +35,7 @@ struct QuotaPlan {
 
 #[derive(Arbitrary, Debug)]
 struct RequestPlan {
-    /// Forward by so much; or, rarely, anywhere.
+    /// How far the clock moves forward. Rarely it jumps to any time instead.
     step_ns: u32,
     jump: Option<u64>,
     hits: Vec<HitPlan>,
@@ -60,7 +62,7 @@ enum OpPlan {
 }
 
 impl QuotaPlan {
-    /// None where the builder refuses: it has to, without panicking.
+    /// `None` if the builder refuses the quota. It must not panic.
     fn build(&self) -> Option<Quota> {
         let algorithm = match self.algorithm % 7 {
             0 => Algorithm::TokenBucket,
@@ -108,7 +110,7 @@ impl OpPlan {
     }
 }
 
-/// Merged, as a planner does before it asks a store.
+/// The hits of a request, merged as a planner does before it asks a store.
 fn hits<'q>(plan: &RequestPlan, quotas: &'q [Quota], receipts: &[Receipt]) -> Vec<Hit<'q>> {
     let mut hits: Vec<Hit<'q>> = Vec::new();
     for hit in plan.hits.iter().take(8) {
@@ -130,9 +132,9 @@ fn decide_in(map: &mut HashMap<u128, State>, hits: &[Hit<'_>], now: Time, out: &
     let mut state_of = Vec::new();
     for hit in hits {
         let key = hit.state_key();
-        let place = keys.iter().position(|other| *other == key);
-        state_of.push(place.unwrap_or(keys.len()));
-        if place.is_none() {
+        let known = keys.iter().position(|other| *other == key);
+        state_of.push(known.unwrap_or(keys.len()));
+        if known.is_none() {
             keys.push(key);
         }
     }
@@ -142,7 +144,7 @@ fn decide_in(map: &mut HashMap<u128, State>, hits: &[Hit<'_>], now: Time, out: &
     verdict
 }
 
-fn keeps_its_word(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict) {
+fn answers_are_true(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict) {
     for (hit, decision) in hits.iter().zip(decisions) {
         assert_eq!(decision.limit, hit.quota.capacity());
         assert!(decision.remaining <= decision.limit, "{hit:?} {decision:?}");
@@ -159,7 +161,7 @@ fn keeps_its_word(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict) {
     assert_eq!(verdict.allowed, verdict.retry_after == Wait::NONE);
 }
 
-/// Waiting as long as told and asking again, alone, is allowed.
+/// After the wait, the same take is allowed if nobody else has asked.
 fn waiting_helps(map: &HashMap<u128, State>, hit: &Hit<'_>, decision: &Decision, now: Time) {
     let Wait::After(ns) = decision.retry_after else { return };
     let free = hit.quota.denied() == Denied::Free && hit.op.kind() == OpKind::Take;
@@ -181,7 +183,7 @@ fuzz_target!(|scenario: Scenario| {
     let mut map = HashMap::new();
     let mut receipts = Vec::new();
     let mut now = Time::from_nanos(1_700_000_000_000_000_000);
-    // Once the clock was set back, the store may have forgotten what the map still counts.
+    // After the clock was set back, the store may have forgotten states that the map still counts.
     let mut alike = true;
     for plan in scenario.requests.iter().take(64) {
         let next = plan.jump.map_or(now.after(Duration::from_nanos(u64::from(plan.step_ns))), Time::from_nanos);
@@ -193,8 +195,8 @@ fuzz_target!(|scenario: Scenario| {
         let verdict = decide_in(&mut map, &hits, now, &mut expected);
         let stored = store.decide_now(now, &hits, &mut decisions).expect("a well-formed request");
         assert!(!alike || (&expected, verdict) == (&decisions, stored), "{hits:?}: {expected:?} or {decisions:?}");
-        keeps_its_word(&hits, &expected, &verdict);
-        keeps_its_word(&hits, &decisions, &stored);
+        answers_are_true(&hits, &expected, &verdict);
+        answers_are_true(&hits, &decisions, &stored);
         if let ([hit], [decision]) = (&hits[..], &expected[..]) {
             waiting_helps(&map, hit, decision, now);
         }

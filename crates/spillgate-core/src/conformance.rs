@@ -1,30 +1,33 @@
-//! The suite that every store must pass: traces that people can read, run against any decider.
+//! The suite that every store must pass: traces that people can read, run against any store.
 //!
-//! A trace is a text file in `tests/traces/`. It declares quotas, then tells one request a line
-//! and what must be answered:
+//! A store can be fast and still decide differently from the kernel. The traces show where, line by line.
+//!
+//! A trace is a text file in `tests/traces/`. It declares quotas. Each line after that is a request and its expected
+//! answer:
 //!
 //! ```text
-//! quota algorithm=token_bucket limit=10 window=1s burst=2      # used where a hit names none
+//! quota algorithm=token_bucket limit=10 window=1s burst=2      # used by a hit that names no quota
 //! quota name=daily algorithm=fixed_window limit=150 window=1d
 //!
-//! t=0ms key=a cost=1 -> allow remaining=1 receipt=r1           # r1 names what the take returned
+//! t=0ms key=a cost=1 -> allow remaining=1 receipt=r1           # r1 names the receipt of the take
 //! t=0ms key=a cost=2 -> refuse retry_after=100ms
 //! t=1ms key=a refund cost=1 receipt=r1 -> allow remaining=2
-//! t=1s -> refuse retry_after=never binds=2                     # several hits: one indented line each
+//! t=1s -> refuse retry_after=never binds=2                     # several hits: one indented line for each
 //!   key=a cost=1 -> allow remaining=2
 //!   key=a quota=daily cost=151 -> refuse retry_after=never reason=cost_above_capacity
 //! ```
 //!
-//! * A request has a time `t`; a hit has `key`, `quota`, `binding` (`enforce`, `shadow`, `quota`) and
-//!   an operation: `cost=n` with `max_wait`, or `look`, `force cost=n`, `refund cost=n` with `receipt`,
-//!   `renew receipt=r`, `reset`. Cost is 1 unless told.
-//! * A decision is `allow` or `refuse` with `remaining`, `limit`, `reset_after`, `reason`, each checked
-//!   where told; `delay`, `retry_after` and `soft_over` are always checked, and absent means none.
-//! * A verdict is `allow` or `refuse` with `retry_after`, `delay`, and `binds`, the place of the hit
-//!   that binds, counted from 1. On a line with a single hit the decision is also the verdict.
-//! * Durations are sums: `250ms`, `1s-1ns`, `1d+1h`; `t=max` is [`Time::MAX`]; `#` starts a comment.
+//! * A request has a time `t`. A hit has a `key`, a `quota`, a `binding` (`enforce`, `shadow`, `quota`) and an
+//!   operation.
+//! * The operation is `cost=n` with `max_wait`, `peek`, `force cost=n`, `refund cost=n` with `receipt`, `renew
+//!   receipt=r` or `reset`. The cost is 1 unless it is given.
+//! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked if they are given.
+//!   `delay`, `retry_after` and `soft_over` are always checked: if they are absent, the decision must not have them.
+//! * A verdict is `allow` or `refuse` with `retry_after`, `delay` and `binds`. `binds` is the number of the binding
+//!   hit, counted from 1. On a line with a single hit, the decision is also the verdict.
+//! * A duration is a sum, such as `250ms`, `1s-1ns` or `1d+1h`. `t=max` is [`Time::MAX`]. `#` starts a comment.
 //!
-//! Hits that can be [merged](Hit::merged) are, before the decider sees them, as in production.
+//! Hits that can be [merged](Hit::merged) are merged before they are decided, as in production.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -37,12 +40,12 @@ use core::time::Duration;
 use crate::{Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Receipt, State};
 use crate::{Time, Verdict, Wait};
 
-/// A trace: a name for reports, and its text.
+/// A trace: a name for reports, and its text. [`run`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
     /// The file's name without `.trace`.
     pub name: &'static str,
-    /// What the file says.
+    /// The text of the file.
     pub text: &'static str,
 }
 
@@ -52,7 +55,7 @@ macro_rules! traces {
     };
 }
 
-/// All traces. A store that supports only some algorithms picks its own by name.
+/// All traces. A store that supports only some algorithms chooses its traces by name.
 pub const TRACES: &[Trace] = traces![
     "token_bucket",
     "fixed_window_epoch",
@@ -75,7 +78,7 @@ pub const TRACES: &[Trace] = traces![
     "limit_zero",
 ];
 
-/// Where a trace and a decider disagree, or what is wrong with the trace.
+/// Where a trace and a store disagree, or what is wrong with the trace. [`run`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     trace: &'static str,
@@ -91,15 +94,16 @@ impl fmt::Display for TraceError {
 
 impl core::error::Error for TraceError {}
 
-/// The simplest store there is: nothing but [`decide`](crate::decide) over a map. What every other
-/// store is compared with. Never forgets, so it is of no use outside tests.
+/// The simplest store: [`decide`](crate::decide) over a map. Every other store is compared with it.
+///
+/// It never forgets a state, so it is only for tests. [`run_all`] has an example.
 #[derive(Debug, Default)]
 pub struct Reference {
     states: BTreeMap<u128, State>,
 }
 
 impl Reference {
-    /// Decides all `hits` of one request, all or nothing.
+    /// Decides all `hits` of one request: all of them or none are charged.
     ///
     /// # Panics
     /// If `decisions` is not as long as `hits`.
@@ -115,8 +119,9 @@ impl Reference {
     }
 }
 
-/// Runs every trace, each against a decider of its own made by `fresh`; returns the number of
-/// requests that were decided.
+/// Runs every trace, and returns the number of requests that were decided.
+///
+/// `fresh` makes an empty store for each trace, as a function that decides one request.
 ///
 /// # Errors
 /// The first disagreement.
@@ -137,10 +142,19 @@ where
     TRACES.iter().try_fold(0, |sum, trace| Ok(sum + run(trace, fresh())?))
 }
 
-/// Runs one trace against `decide`, whose states have to be new; returns the number of requests.
+/// Runs one trace against `decide`, and returns the number of requests. All states of `decide` have to be empty.
 ///
 /// # Errors
 /// The first disagreement, or the line that cannot be read.
+///
+/// ```
+/// use spillgate_core::conformance::{Reference, Trace, run};
+///
+/// let text = "quota algorithm=token_bucket limit=10 window=1s\nt=0s key=a cost=4 -> allow remaining=5";
+/// let mut store = Reference::default();
+/// let error = run(&Trace { name: "wrong", text }, |now, hits, out| store.decide(now, hits, out)).unwrap_err();
+/// assert!(error.to_string().starts_with("wrong.trace:2: hit 1: remaining: expected 5, got 6"));
+/// ```
 pub fn run<D>(trace: &Trace, mut decide: D) -> Result<usize, TraceError>
 where
     D: FnMut(Time, &[Hit<'_>], &mut [Decision]) -> Verdict,
@@ -168,16 +182,16 @@ where
     Ok(requests)
 }
 
-/// One request of a trace, and what must be answered.
+/// One request of a trace, and its expected answer.
 struct Request<'t, 'q> {
     at: Time,
     hits: Vec<Hit<'q>>,
     decisions: Vec<Expected<'t>>,
-    /// `None`: the only hit's decision is the verdict.
+    /// `None` if the decision of the only hit is also the verdict.
     verdict: Option<Expected<'t>>,
 }
 
-/// The right side of an arrow.
+/// The expected answer: the right side of an arrow.
 struct Expected<'t> {
     allowed: bool,
     fields: Vec<(&'t str, &'t str)>,
@@ -211,7 +225,7 @@ impl<'t, 'q> Request<'t, 'q> {
         Ok(Request { at, hits, decisions, verdict: Some(expected) })
     }
 
-    /// Asks, compares, and returns the receipts that the trace names.
+    /// Decides the request, compares the answer, and returns the receipts that the trace names.
     fn check<D>(&self, decide: &mut D) -> Result<Vec<(&'t str, Receipt)>, String>
     where
         D: FnMut(Time, &[Hit<'_>], &mut [Decision]) -> Verdict,
@@ -284,7 +298,7 @@ impl<'t> Expected<'t> {
         Ok(())
     }
 
-    /// The verdict on a single enforcing hit says what its decision says.
+    /// The verdict over a single enforcing hit has to agree with its decision.
     fn check_same(&self, got: &Verdict, binds: Option<usize>, decision: &Decision) -> Result<(), String> {
         same("binds", Some(0), binds)?;
         same("retry_after", decision.retry_after, got.retry_after)?;
@@ -309,7 +323,7 @@ fn same<T: PartialEq + fmt::Debug>(name: &str, expected: T, got: T) -> Result<()
     if expected == got { Ok(()) } else { Err(format!("{name}: expected {expected:?}, got {got:?}")) }
 }
 
-/// The hits with equal questions made one, and for each hit the index of the one it became.
+/// Merges the hits that can be merged. Returns them, and for each hit the index of the hit that it was merged into.
 fn merge<'q>(hits: &[Hit<'q>]) -> (Vec<Hit<'q>>, Vec<usize>) {
     let mut merged: Vec<Hit<'q>> = Vec::new();
     let mut index_of = Vec::new();
@@ -326,7 +340,7 @@ fn merge<'q>(hits: &[Hit<'q>]) -> (Vec<Hit<'q>>, Vec<usize>) {
     (merged, index_of)
 }
 
-/// Lines with their numbers, without comments and blank lines.
+/// The lines with their numbers, without comments and blank lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let uncommented = text.lines().map(|line| line.split('#').next().unwrap_or("").trim_end());
     uncommented.enumerate().map(|(i, line)| (i + 1, line)).filter(|(_, line)| !line.is_empty())
@@ -382,13 +396,13 @@ fn parse_hit<'q>(
             ("max_wait", "max") => max_wait_ns = u64::MAX,
             ("max_wait", _) => max_wait_ns = parse_ns(value)?,
             ("receipt", _) => receipt = Some(*receipts.get(value).ok_or(format!("no take has returned {value}"))?),
-            ("look" | "force" | "refund" | "renew" | "reset", "") => verb = name,
+            ("peek" | "force" | "refund" | "renew" | "reset", "") => verb = name,
             other => return Err(format!("a hit has no {other:?}")),
         }
     }
     let quota = quotas.get(quota).ok_or(format!("there is no quota {quota:?}"))?;
     let op = match verb {
-        "look" => Op::Peek,
+        "peek" => Op::Peek,
         "force" => Op::Force { cost },
         "refund" => Op::Refund { cost, receipt },
         "renew" => Op::Renew { receipt: receipt.ok_or("renew needs a receipt")? },
@@ -399,7 +413,7 @@ fn parse_hit<'q>(
     Ok(Hit::new(key, quota, op, binding))
 }
 
-/// FNV-1a with 128 bits (Fowler, Noll and Vo): spreads the few keys of a trace over a store.
+/// FNV-1a with 128 bits (Fowler, Noll and Vo). It spreads the few keys of a trace over a store.
 fn fingerprint(trace: &str, key: &str) -> u128 {
     let bytes = trace.bytes().chain([0]).chain(key.bytes());
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
@@ -408,7 +422,7 @@ fn fingerprint(trace: &str, key: &str) -> u128 {
 }
 
 fn parse_number(text: &str) -> Result<u64, String> {
-    text.replace('_', "").parse().map_err(|_| format!("{text:?} is no whole number"))
+    text.replace('_', "").parse().map_err(|_| format!("{text:?} is not a whole number"))
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -417,7 +431,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// A sum of durations in nanoseconds, such as `1s-1ns`.
 fn parse_ns(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no duration");
+    let wrong = || format!("{text:?} is not a duration");
     let mut total = 0i128;
     let (mut rest, mut sign) = (text, 1);
     loop {

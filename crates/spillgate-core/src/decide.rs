@@ -23,8 +23,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///
 /// # Hits that share a state
 ///
-/// Each take is checked against the sum of all takes on the state. In a queue they share one turn. A peek sees the state
-/// from before the request. The wait of a refused hit is computed after the whole request has taken effect.
+/// Each take is checked against the sum of all takes on the state. In a queue they share one turn. A peek sees the
+/// state from before the request. The wait of a refused hit is computed after the whole request has taken effect.
 ///
 /// ```
 /// use core::time::Duration;
@@ -58,11 +58,11 @@ pub fn decide(
 /// `newest` is the newest time, as far as the store knows, that it has decided at on the states of this request.
 /// Everything is decided at `now`, except the conversion of a bucket's debt.
 ///
-/// That conversion happens when a quota charges a bucket that a quota with another T has charged before. Assume that the
-/// request is late by d, and that the two quotas charge in turns:
+/// That conversion happens when a quota charges a bucket that a quota with another T has charged before. Assume that
+/// the request is late by d, and that the two quotas charge in turns:
 ///
 /// * If the new T is shorter, each charge would forgive d * (1/T' - 1/T) units.
-/// * If it is longer, each charge would count the units twice that drain until `newest`.
+/// * If it is longer, the units that drain until `newest` would be counted twice by each charge.
 ///
 /// A charge therefore converts only the debt that is left at `newest`. For this, the store has to remember `newest` for
 /// all states of the request.

@@ -1,6 +1,7 @@
 //! One operation on one limit.
 //!
-//! A request is a list of hits. A hit names everything that the decision needs to know, so no store needs to know a rule.
+//! A request is a list of hits. A hit names everything that the decision needs to know, so no store needs to know a
+//! rule.
 
 use crate::{Op, Quota};
 

@@ -21,7 +21,8 @@ pub enum Op {
     /// Takes `cost` units if they fit.
     ///
     /// A take with a cost of 0 is for a caller that learns its cost later and then uses [`Force`](Op::Force). It takes
-    /// nothing and is refused like a [`Peek`](Op::Peek). Its refusal starts the quota's penalty, which a peek never does.
+    /// nothing and is refused like a [`Peek`](Op::Peek). Its refusal starts the quota's penalty, which a peek never
+    /// does.
     Take {
         /// How many units to take.
         cost: u64,

@@ -1,6 +1,7 @@
 //! A state in three integers.
 //!
-//! A store that keeps millions of keys cannot afford a full [`State`](crate::State) for each. Most states fit this form.
+//! A store that keeps millions of keys cannot afford a full [`State`](crate::State) for each. Most states fit this
+//! form.
 
 use crate::Time;
 use crate::quota::MAX_SPAN_NS;

@@ -1,13 +1,14 @@
 //! A point in time, as whole nanoseconds since the Unix epoch.
+//!
+//! The kernel has no clock, so every time comes from its caller. The bound keeps all sums of times within 64 bits.
 
 use core::fmt;
 use core::time::Duration;
 
 /// Nanoseconds since the Unix epoch, from 0 to [`Time::MAX`] (the year 2262).
 ///
-/// The upper bound leaves room above it: a state may lie up to 2^62 ns in the future
-/// ([`crate::Quota`] sees to that), and the sum still fits 64 bits, so that no comparison
-/// of times can wrap.
+/// A state may lie up to 2^62 ns in the future; a [`Quota`](crate::Quota) checks that when it is built. The sum of that
+/// and any time fits 64 bits, so no comparison of times can wrap.
 ///
 /// ```
 /// use spillgate_core::Time;
@@ -22,10 +23,10 @@ pub struct Time(u64);
 impl Time {
     /// The epoch itself.
     pub const EPOCH: Time = Time(0);
-    /// The latest time that can be told.
+    /// The latest time.
     pub const MAX: Time = Time(i64::MAX as u64);
 
-    /// The time `nanos` nanoseconds after the epoch; later than [`Time::MAX`] becomes that.
+    /// The time `nanos` nanoseconds after the epoch, at most [`Time::MAX`].
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Time {
         if nanos > Time::MAX.0 { Time::MAX } else { Time(nanos) }

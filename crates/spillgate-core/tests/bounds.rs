@@ -1,5 +1,6 @@
-//! The most that each algorithm admits: its bound f(s) over random and adversarial lists of events,
-//! and for each a worst case that reaches it.
+//! The bound f(s) of each algorithm: the most that it admits in an interval of length s.
+//!
+//! Random and adversarial events show that the bound holds. A worst case shows that a smaller bound would be wrong.
 
 mod support;
 
@@ -12,7 +13,7 @@ use support::{
     Cost, DAY_NS, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound,
 };
 
-/// What was admitted, and when it leaves.
+/// An admitted take, and the time at which its caller leaves the queue.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: u64,
@@ -27,13 +28,13 @@ fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64], nodes);
     numbers.prop_filter_map("no such quota", move |(limit, window, depth, nodes)| {
         let quota = builder(algorithm, limit, window, depth).build().ok()?;
-        // Events go on for dozens of windows, and time ends in 2262.
+        // Events last for dozens of windows, and the latest time is in 2262.
         Some(quota.share(nodes)).filter(|share| share.window_ns() <= 365 * DAY_NS)
     })
 }
 
-/// Random events; and those of an attacker, who takes all there is the instant it is there, or holds
-/// back until just before an edge.
+/// Random events, and those of an attacker. An attacker takes all that is left at the first instant, or waits until
+/// just before an edge.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -61,7 +62,7 @@ fn admitted(quota: &Quota, start: u64, steps: &[(Gap, Cost)]) -> Vec<Event> {
     events
 }
 
-/// For every pair of events: what was admitted between them, both included, is within f of their distance.
+/// For every pair of events, the units admitted from one to the other, both included, are at most f of their distance.
 fn assert_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let mut sum = 0u128;
@@ -102,7 +103,7 @@ admits_at_most_its_bound! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// First in, first out; and the largest cost + s/T leave within any s.
+    /// Callers leave in their order, and at most the largest cost + s/T units leave in any interval of length s.
     #[test]
     fn queue_lets_out_one_every_t_in_order(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -120,7 +121,7 @@ proptest! {
         }
     }
 
-    /// Nobody waits in a queue for longer than it has places, nor for longer than they can.
+    /// A caller waits no longer than the queue is long, and no longer than it accepts.
     #[test]
     fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -137,14 +138,14 @@ proptest! {
         })?;
     }
 
-    /// Counted by their holders: leases that are not released and not at their end hold N places at most.
+    /// Counts as the holders do: leases that are neither released nor expired hold at most N permits.
     #[test]
     fn at_most_n_permits_are_held(
-        places in 1..=20u64,
+        permits in 1..=20u64,
         lease_ns in 1..=50u64,
         steps in prop::collection::vec((0..20u64, 0..6u8, 1..=4u64, 0..10usize), 1..80),
     ) {
-        let quota = Quota::concurrency(places).lease(Duration::from_nanos(lease_ns)).build().expect("places");
+        let quota = Quota::concurrency(permits).lease(Duration::from_nanos(lease_ns)).build().expect("permits");
         let (mut state, mut now) = (State::default(), 1_000);
         let mut held: Vec<(Receipt, u64, u64)> = Vec::new();
         for (gap_ns, kind, cost, which) in steps {
@@ -166,22 +167,22 @@ proptest! {
                 }
             }
             let sum: u64 = held.iter().map(|(_, cost, _)| cost).sum();
-            prop_assert!(sum <= places);
-            prop_assert_eq!(ask_copy(&state, &quota, Op::Peek, now).remaining, places - sum, "none is lost either");
+            prop_assert!(sum <= permits);
+            prop_assert_eq!(ask_copy(&state, &quota, Op::Peek, now).remaining, permits - sum, "no permit is lost either");
         }
     }
 }
 
 const WINDOW_NS: u64 = 120;
 const LIMIT: u64 = 12;
-/// An edge of every window and segment here.
+/// An edge of every window and every segment in this file.
 const EDGE_NS: u64 = 1_000 * WINDOW_NS;
 
 fn quota(algorithm: Algorithm) -> Quota {
     QuotaBuilder::new(algorithm, LIMIT, Duration::from_nanos(WINDOW_NS)).build().expect("a quota")
 }
 
-/// Takes all there is at each instant of `times`; returns how long that was, and how much.
+/// Takes all that is left at each instant of `times`. Returns the time from the first to the last take, and the units.
 fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u64>) -> (u64, u128) {
     let (mut first, mut last, mut sum) = (None, 0, 0);
     for at in times {
@@ -195,7 +196,7 @@ fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u6
     (last - first.expect("something was admitted"), sum)
 }
 
-/// All that is admitted is f(s), and one more would be more.
+/// Exactly f(s) units were admitted, so one unit more would be above the bound.
 fn assert_reached(quota: &Quota, (s, sum): (u64, u128)) {
     assert!(within_bound(quota, s, sum) && !within_bound(quota, s, sum + 1), "{sum} units within {s} ns");
 }
@@ -255,7 +256,7 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
     let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 2 * WINDOW_NS);
     assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
     assert_reached(&quota, all);
-    // Out go the largest cost at once, and as much again when its time has passed.
+    // The largest cost leaves at once. As many units leave again after the time for them has passed.
     let mut state = State::default();
     let leaves_at = [4, 4, 4].map(|cost| {
         let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);
@@ -266,9 +267,9 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
 
 #[test]
 fn a_worst_case_reaches_the_bound_of_concurrency() {
-    let quota = Quota::concurrency(LIMIT).lease(Duration::from_nanos(WINDOW_NS)).build().expect("places");
+    let quota = Quota::concurrency(LIMIT).lease(Duration::from_nanos(WINDOW_NS)).build().expect("permits");
     let mut state = State::default();
     let taken: Vec<u64> =
         (EDGE_NS..EDGE_NS + 3 * WINDOW_NS).filter(|at| ask(&mut state, &quota, take(LIMIT), *at).allowed).collect();
-    assert_eq!(taken, [0, 1, 2].map(|lives| EDGE_NS + lives * WINDOW_NS), "N at every instant");
+    assert_eq!(taken, [0, 1, 2].map(|lives| EDGE_NS + lives * WINDOW_NS), "N permits at every instant");
 }

@@ -1,4 +1,6 @@
 //! Times that arrive out of order, and clocks that step.
+//!
+//! Servers read the clock before they decide, and an operator can set it. Neither may break a bound.
 
 mod support;
 
@@ -6,19 +8,19 @@ use proptest::prelude::*;
 use spillgate_core::{Algorithm, MAX_LATE_NS, Op, Quota, State, Wait};
 use support::{Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, starts_ns, take, walk, within_bound};
 
-/// Today: far from both ends of time.
+/// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_123_456_789;
 
 fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// The most that a bucket may owe, and what a late request sees of it on top.
+/// The greatest debt of a bucket, and the second that a late request sees on top of it.
 fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// What a bucket may owe at most, whatever the clock.
+/// The bound of all debt of a bucket, whatever the clock did.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -31,7 +33,7 @@ fn steps() -> impl Strategy<Value = Vec<(Gap, Cost, u64)>> {
     prop::collection::vec((gaps(), costs(), Just(u64::MAX)), 1..30)
 }
 
-/// The state after these steps, and the time then.
+/// The state after these steps, and the time of the last one.
 fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
     let mut last = (State::default(), NOW);
     walk(quota, NOW, steps, |before, _, now| {
@@ -45,9 +47,9 @@ fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Windows count a late request as of the newest time, so that between any two no more is admitted than f
-    /// of the distance of those. Buckets, which know no time but when their debt is paid, widen by twice what
-    /// requests are late: B + (s + 2d)/T.
+    /// Windows count a late request as of the newest time, so f holds for the distance of those times.
+    ///
+    /// A bucket only knows when its debt is paid. If requests are late by at most d, its bound is B + (s + 2d)/T.
     #[test]
     fn late_requests_keep_the_bound(
         quota in plain_quotas(),
@@ -82,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn late_requests_are_told_exact_waits_and_truthful_counts(
+    fn late_requests_get_exact_waits_and_true_counts(
         quota in plain_quotas(),
         steps in prop::collection::vec((gaps(), costs(), 0..1000u64), 1..25),
     ) {
@@ -104,8 +106,10 @@ proptest! {
         }
     }
 
-    /// Backward by J: whoever is refused is refused for J longer at most, and never for longer than two windows and a
-    /// segment, of a bucket for less than twice its greatest debt and a second.
+    /// The clock steps back by J: a refused caller is refused for at most J longer.
+    ///
+    /// Windows never refuse for longer than two windows and a segment. A bucket refuses for less than twice its
+    /// greatest debt and a second.
     #[test]
     fn a_clock_that_steps_back_refuses_for_no_longer_than_the_step(
         quota in plain_quotas(), steps in steps(), cost in 1..=1000u64, step_ns in 0..=3000u64,
@@ -123,9 +127,9 @@ proptest! {
         }
     }
 
-    /// Far backward: a key is shut until its debt, cut to a power of two, leaves room.
+    /// The clock steps back far: a key is refused until its debt, which is reduced to a power of two, lets a take fit.
     #[test]
-    fn a_clock_that_steps_back_shuts_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
+    fn a_clock_that_steps_back_blocks_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
         quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,
     ) {
         let mut state = State::default();
@@ -138,9 +142,9 @@ proptest! {
         prop_assert!(most_debt_ns(&quota) < 2 * greatest_debt_and_a_second_ns(&quota));
     }
 
-    /// A bucket's debt is kept when the clock steps back, up to the bound of all debt.
+    /// When the clock steps back, a bucket keeps its debt up to the bound of all debt.
     #[test]
-    fn a_clock_that_steps_back_gifts_a_bucket_nothing(
+    fn a_clock_that_steps_back_adds_nothing_to_a_bucket(
         quota in plain_quotas().prop_filter("bucket", is_bucket), steps in steps(), step_ns in 0..=3000u64,
     ) {
         let (state, now) = after(&quota, &steps);
@@ -150,9 +154,10 @@ proptest! {
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
 
-    /// Counts further than a window in the future are from a clock that was wrong: a gift of one capacity.
+    /// A count that is more than a window in the future is from a clock that was wrong. To forget it admits one
+    /// capacity more.
     #[test]
-    fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_it(
+    fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_its_length(
         quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,
     ) {
         let (mut state, now) = after(&quota, &steps);
@@ -163,9 +168,9 @@ proptest! {
         }
     }
 
-    /// Forward by J, in the midst of it: a bucket gifts min(B, J/T), a window what f says of J more.
+    /// The clock jumps forward by J between takes. A bucket admits min(B, J/T) units more, a window what f adds for J.
     #[test]
-    fn a_clock_that_jumps_forward_gifts_what_the_jump_is_worth(
+    fn a_clock_that_jumps_forward_adds_what_would_refill_in_the_jump(
         quota in plain_quotas(),
         start in starts_ns(),
         steps in prop::collection::vec((gaps(), costs()), 1..60),
@@ -199,8 +204,8 @@ proptest! {
         }
     }
 
-    /// What a lease has left is never more than it was promised. What a key is shut out for is at most a second more:
-    /// so late a request may be, and no later.
+    /// The rest of a lease is never longer than the whole lease. The rest of a penalty is at most a second longer than
+    /// the whole penalty, because a request may be late by a second.
     #[test]
     fn a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most(
         span_ns in 1..1_000_000_000_000u64,
@@ -220,7 +225,7 @@ proptest! {
         prop_assert!(ask_copy(&state, &quota, take(1), then + until).allowed);
 
         let until = left.min(span_ns);
-        let quota = Quota::concurrency(1).lease(span).build().expect("places");
+        let quota = Quota::concurrency(1).lease(span).build().expect("permits");
         let mut state = State::default();
         ask(&mut state, &quota, take(1), NOW);
         prop_assert_eq!(ask(&mut state, &quota, Op::Peek, then).reset_after_ns, until);

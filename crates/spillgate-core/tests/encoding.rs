@@ -1,4 +1,6 @@
-//! States survive being written down, and no words that are read make the kernel panic.
+//! States as words: they decide as before, and no words make the kernel panic.
+//!
+//! A snapshot may be old, damaged or forged, and a server has to start with it.
 
 mod support;
 
@@ -8,7 +10,7 @@ use proptest::prelude::*;
 use spillgate_core::{Algorithm, Op, Packed, Quota, Receipt, State, Time};
 use support::{ask, cases, quotas_with_extras, tiny_quotas};
 
-/// Today: far from both ends of time.
+/// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_123_456_789;
 
 fn all_quotas() -> impl Strategy<Value = Quota> {
@@ -18,12 +20,12 @@ fn all_quotas() -> impl Strategy<Value = Quota> {
     ]
 }
 
-/// Today, and the end of time, after which it stands still.
+/// A time in 2026, and the latest time, after which no time passes.
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(NOW), 1 => Just(Time::MAX.as_nanos() - 20)]
 }
 
-/// One question: how long after the last one, which operation, how many units, and of which receipt.
+/// One hit: the time since the last one, the kind of operation, the units, and the number of a receipt.
 type Step = (u64, u8, u64, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -49,7 +51,7 @@ fn encoded(state: &State) -> Vec<u64> {
     words
 }
 
-/// Numbers where something may go wrong.
+/// Numbers at which arithmetic could go wrong.
 fn edges() -> impl Strategy<Value = u64> {
     let near = |n: u64| [n.saturating_sub(1), n, n.saturating_add(1)];
     let all: Vec<u64> = [0, 1, 5, 65_536, 1 << 53, 1 << 61, 1 << 62, 1 << 63, (1 << 63) + (1 << 62), NOW, u64::MAX]
@@ -59,7 +61,7 @@ fn edges() -> impl Strategy<Value = u64> {
     prop_oneof![4 => prop::sample::select(all), 2 => 0..20u64, 1 => NOW - 1000..NOW + 1000, 1 => any::<u64>()]
 }
 
-/// Asks everything there is to ask, at several times, also before and after all that a state may hold.
+/// Asks for every operation at several times, also before and after all times that a state may hold.
 fn exercise(state: &State, quota: &Quota, times: &[u64]) {
     for kind in 0..14u8 {
         for cost in [0, 1, 3, u64::MAX] {
@@ -142,7 +144,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_request_can_make_is_no_state() {
+fn words_that_no_request_can_make_are_rejected() {
     let (empty, bucket, window, segments, log, leases) = (0, 1, 2, 3, 4, 5);
     let wrong: &[&[u64]] = &[
         &[],

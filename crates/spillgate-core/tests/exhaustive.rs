@@ -1,5 +1,6 @@
-//! Everything there is in small domains: every trace over every small quota, and the arithmetic at
-//! every pair of its extremes.
+//! Every trace over every small quota, compared with a model and with the bounds.
+//!
+//! Random tests can miss a case. In a small domain there is no other case.
 
 mod support;
 
@@ -9,22 +10,22 @@ use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, Quota, QuotaBuilde
 use support::model::Model;
 use support::{ask, within_bound};
 
-/// What happened so far on the way to a node of the tree of traces.
+/// A node of the tree of traces, with what happened on the way to it.
 #[derive(Clone, Default)]
 struct Node {
     state: State,
     model: Model,
     now: u64,
     receipt: Option<Receipt>,
-    /// When how much was admitted or given back.
+    /// The time, the units admitted and the units given back.
     events: Vec<(u64, u64, u64)>,
 }
 
-/// A letter of which traces are made: an operation, and how long after the one before.
+/// One letter of a trace: an operation, without its time.
 #[derive(Clone, Copy, Debug)]
 enum Letter {
     Take(u64),
-    /// By somebody who does not wait.
+    /// A take by a caller that does not wait.
     TakeNow(u64),
     Peek,
     Force(u64),
@@ -48,7 +49,7 @@ impl Letter {
 }
 
 impl Node {
-    /// Asks kernel and model, which have to say the same.
+    /// Asks the kernel and the model, and expects the same answer.
     fn follow(&self, quota: &Quota, letter: Letter, gap_ns: i64) -> Node {
         let mut next = self.clone();
         next.now = self.now.saturating_add_signed(gap_ns);
@@ -66,16 +67,16 @@ impl Node {
         next
     }
 
-    /// A refusal that is free leaves the state as a look does.
+    /// A free refusal leaves the state as a peek does.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
-            let mut looked = self.state.clone();
-            ask(&mut looked, quota, Op::Peek, next.now);
-            assert_eq!(looked, next.state);
+            let mut peeked = self.state.clone();
+            ask(&mut peeked, quota, Op::Peek, next.now);
+            assert_eq!(peeked, next.state);
         }
     }
 
-    /// What was admitted between any event and the newest is within f of their distance.
+    /// The units admitted from any event to the newest one are at most f of their distance.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {
@@ -87,7 +88,7 @@ impl Node {
     }
 }
 
-/// Goes through all traces of `length` letters; returns the number of answers compared.
+/// Visits all traces of `length` letters. Returns the number of answers that were compared.
 fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length: u32) -> u64 {
     let monotonic = gaps.iter().all(|gap| *gap >= 0);
     let mut answers = 0;
@@ -103,7 +104,7 @@ fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length:
     answers
 }
 
-/// All quotas of small numbers; with all extras, or none.
+/// All quotas of small numbers, with all extras or with none.
 fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quota> {
     let mut quotas = Vec::new();
     let depths = match algorithm {
@@ -133,12 +134,12 @@ fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quot
     quotas
 }
 
-/// All traces of three letters over all quotas with all extras, at times that step back too; and
-/// all of five letters over the plain ones, of takes at times that do not.
+/// Visits two sets of traces. The first has all traces of three letters over all quotas with all extras, at times that
+/// may step back. The second has all traces of five takes over the plain quotas, at times that do not step back.
 fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
     let mut answers = 0;
     let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];
-    // At an edge of some windows and inside of others.
+    // This start is at an edge of some windows and inside others.
     let start = Node { now: 121, ..Node::default() };
     for quota in small_quotas(algorithm, windows, true) {
         let window = quota.window_ns() as i64;

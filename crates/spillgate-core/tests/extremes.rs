@@ -1,4 +1,6 @@
-//! The arithmetic at every combination of its extremes, against the same in 128 bits.
+//! The arithmetic at every combination of its extremes, compared with the same in 128 bits.
+//!
+//! Overflow and rounding go wrong at the ends of a range, which random numbers rarely reach.
 
 mod support;
 
@@ -10,7 +12,7 @@ use support::{ask, ask_copy, take};
 const MAX_SPAN_NS: u64 = 1 << 62;
 const MAX_TIME_NS: u64 = (1 << 63) - 1;
 
-/// Where arithmetic breaks, with the neighbours.
+/// Numbers at which arithmetic breaks, with their neighbours.
 fn extremes() -> Vec<u64> {
     let pivots = [1, 1_000, 65_536, 1_000_000_000, 1 << 32, MAX_UNITS, 1 << 61, MAX_SPAN_NS, MAX_TIME_NS];
     let mut numbers: Vec<u64> = pivots.into_iter().flat_map(|n| [n - 1, n, n + 1]).collect();
@@ -38,7 +40,7 @@ fn bucket(interval_ns: u64, burst: u64) -> Option<Quota> {
 }
 
 #[test]
-fn t_is_the_least_that_serves_no_more_than_the_limit() {
+fn t_is_the_least_that_admits_no_more_than_the_limit() {
     let mut built = 0;
     for (limit, window) in extremes().into_iter().flat_map(|l| extremes().into_iter().map(move |w| (l, w))) {
         let quota = Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
@@ -62,7 +64,7 @@ fn t_is_the_least_that_serves_no_more_than_the_limit() {
 }
 
 #[test]
-fn capacities_are_whole_shares_and_never_too_large() {
+fn capacities_are_rounded_down_and_never_too_large() {
     for (limit, soft_ppm) in extremes().into_iter().flat_map(|l| [0, 1, 999_999, 1_000_000, u32::MAX].map(|s| (l, s))) {
         let quota = Quota::fixed_window(limit, Duration::from_secs(1)).soft_ppm(soft_ppm).build();
         let hard = u128::from(limit) * (1_000_000 + u128::from(soft_ppm)) / 1_000_000;
@@ -77,7 +79,7 @@ fn capacities_are_whole_shares_and_never_too_large() {
 }
 
 #[test]
-fn a_bucket_is_as_deep_as_two_fill_the_longest_span() {
+fn twice_the_depth_of_a_bucket_fits_the_longest_span() {
     for (interval_ns, burst) in spans().into_iter().flat_map(|t| extremes().into_iter().map(move |b| (t, b))) {
         let depth = 2 * u128::from(interval_ns) * u128::from(burst);
         let fits = (1..=MAX_UNITS).contains(&burst) && depth <= u128::from(MAX_SPAN_NS);
@@ -85,14 +87,15 @@ fn a_bucket_is_as_deep_as_two_fill_the_longest_span() {
     }
 }
 
-/// A bucket that owes until `paid_at`, counted in that T, with no bound above it.
+/// A bucket whose debt is paid at `paid_at` and counted in T = `interval_ns`, with the highest bound of debt.
 fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// Under another T, debt <= (B - cost) * T judges as the debt converted to T' and rounded up does, to the nanosecond.
+/// Under another T, debt <= (B - cost) * T gives the same answer, to the nanosecond, as the debt converted to T' and
+/// rounded up.
 #[test]
-fn another_t_judges_as_by_debt_converted_and_rounded_up_at_all_extremes() {
+fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;
     let quotas: Vec<Quota> =
         spans().into_iter().flat_map(|t| [1, 3, MAX_UNITS].map(|b| bucket(t, b))).flatten().collect();
@@ -160,7 +163,7 @@ fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64,
 }
 
 #[test]
-fn segments_weigh_exactly_at_all_extremes() {
+fn segments_are_weighted_exactly_at_all_extremes() {
     let mut refused = 0;
     for (segments, limit) in [1, 2].into_iter().flat_map(|n| units().into_iter().skip(1).map(move |l| (n, l))) {
         for window in spans().into_iter().filter(|ns| ns.is_multiple_of(u64::from(segments))) {
@@ -199,7 +202,7 @@ fn segments_weigh_exactly_at_all_extremes() {
 }
 
 #[test]
-fn windows_end_when_they_should_at_all_extremes() {
+fn windows_end_on_time_at_all_extremes() {
     for (window, now) in spans().into_iter().flat_map(|w| times().into_iter().map(move |now| (w, now))) {
         let span = Duration::from_nanos(window);
         let wait_of = |builder: QuotaBuilder| {
@@ -212,9 +215,9 @@ fn windows_end_when_they_should_at_all_extremes() {
         assert_eq!(wait_of(fixed()), Wait::After(window - now % window));
         assert_eq!(wait_of(fixed().anchor(spillgate_core::Anchor::FirstHit)), Wait::After(window));
         assert_eq!(wait_of(Quota::sliding_window_log(1, span)), Wait::After(window));
-        let places = Quota::concurrency(1).lease(span).build().expect("places");
+        let concurrency = Quota::concurrency(1).lease(span).build().expect("permits");
         let mut state = State::default();
-        assert_eq!(ask(&mut state, &places, take(1), now).reset_after_ns, window);
+        assert_eq!(ask(&mut state, &concurrency, take(1), now).reset_after_ns, window);
     }
 }
 

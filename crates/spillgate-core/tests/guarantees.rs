@@ -1,4 +1,6 @@
-//! The guarantees that the crate's pages state name tests that exist.
+//! The guarantees that the crate documents name tests that exist.
+//!
+//! Without this test, a renamed test would leave a promise that nothing holds.
 
 #[path = "support/page.rs"]
 mod page;

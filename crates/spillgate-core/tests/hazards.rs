@@ -1,5 +1,7 @@
-//! Mistakes that limiters are known to make, one test each, named after the mistake. The first
-//! part is the arithmetic that goes wrong, the second what was seen in other limiters.
+//! Mistakes that rate limiters are known to make, with one test for each.
+//!
+//! A test is named after the correct behaviour. The first part is about arithmetic. The second part has mistakes that
+//! were seen in other limiters.
 
 mod support;
 
@@ -51,20 +53,20 @@ fn t_is_rounded_up_and_never_zero() {
 }
 
 #[test]
-fn a_thousandth_is_the_most_that_rounding_may_cost() {
+fn rounding_costs_a_thousandth_at_most() {
     assert!(per_second(1_000_000).build().is_ok());
-    // T would be 334 ns, which serves 2,994,011 a second.
+    // T would be 334 ns, which admits 2,994,011 a second.
     let error = per_second(3_000_000).build().expect_err("two thousandths");
     assert_eq!(error, QuotaError::Inexact { limit: 3_000_000, below: 2_997_005, above: Some(3_003_004) });
     assert!(per_second(2_997_005).build().is_ok() && per_second(3_003_004).build().is_ok());
 }
 
 #[test]
-fn extremes_are_refused_at_load_or_saturate() {
+fn extremes_are_refused_at_build_or_saturate() {
     for algorithm in every_algorithm() {
         let build = |limit, window| QuotaBuilder::new(algorithm, limit, Duration::from_nanos(window)).build();
         assert!(build(u64::MAX, SECOND_NS).is_err() && build(MAX_UNITS + 1, SECOND_NS).is_err());
-        assert_eq!(build(1, 0), Err(QuotaError::Span { field: "window" }), "a unit of 0 kills nothing");
+        assert_eq!(build(1, 0), Err(QuotaError::Span { field: "window" }), "a window of 0 is an error and no crash");
         assert_eq!(build(1, u64::MAX), Err(QuotaError::Span { field: "window" }));
         let longest = build(1, (1 << 60) / 30 * 30).expect("1 in 36 years");
         let mut state = State::default();
@@ -81,7 +83,7 @@ fn extremes_are_refused_at_load_or_saturate() {
 
 #[test]
 fn counters_stay_exact_as_doubles_do() {
-    // 2^53 - 1: a script whose numbers are doubles counts the same.
+    // The limit is 2^53 - 1. A script whose numbers are doubles counts the same.
     let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), MAX_UNITS, Duration::from_secs(1));
     let mut state = State::default();
     assert_eq!(ask(&mut state, &quota, take(MAX_UNITS - 1), 0).remaining, 1);
@@ -91,7 +93,7 @@ fn counters_stay_exact_as_doubles_do() {
 
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
-    // Polled every microsecond, 1 per 10 ms: floor(elapsed * rate) would be 0 for ever.
+    // A limit of 1 in 10 ms is polled every microsecond. floor(elapsed * rate) would be 0 for ever.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
@@ -99,7 +101,7 @@ fn a_bucket_that_is_polled_fast_does_not_starve() {
 }
 
 #[test]
-fn waits_are_rounded_up_and_what_is_left_down() {
+fn waits_are_rounded_up_and_remaining_is_rounded_down() {
     let quota = per_second(3).build().expect("3/s");
     let mut state = State::default();
     ask(&mut state, &quota, take(3), 0);
@@ -107,7 +109,7 @@ fn waits_are_rounded_up_and_what_is_left_down() {
     assert_eq!(refused.retry_after, Wait::After(2));
     assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
     assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units are 1");
-    // The window index is that of Euclid: the last nanosecond of a window is not in the next.
+    // The last nanosecond of a window is not in the next window.
     let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
     let mut state = State::default();
     assert_eq!(ask(&mut state, &fixed, take(1), 899_999_999).reset_after_ns, 1);
@@ -115,8 +117,8 @@ fn waits_are_rounded_up_and_what_is_left_down() {
 }
 
 #[test]
-fn a_state_lives_until_its_last_nanosecond_is_over() {
-    // A time to live that is rounded down, or in whole seconds, forgets what still counts.
+fn a_state_counts_until_its_last_nanosecond() {
+    // A time to live that is rounded down, or that is in whole seconds, forgets units that still count.
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 1, Duration::from_nanos(700_000_010));
         let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + 3);
@@ -130,7 +132,7 @@ fn a_state_lives_until_its_last_nanosecond_is_over() {
 
 #[test]
 fn months_are_thirty_days_and_years_365_from_the_epoch() {
-    // As in the reference service; 2026-11-21 is day 20,778: 18 days into a month, 338 into a year.
+    // As in the reference service. 2026-11-21 is day 20,778: 18 days after a month began, 338 days after a year began.
     for (days, left) in [(30, 12), (365, 27)] {
         let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), 1, Duration::from_nanos(days * DAY_NS));
         let decision = ask(&mut State::default(), &quota, take(1), 20_778 * DAY_NS);
@@ -139,14 +141,14 @@ fn months_are_thirty_days_and_years_365_from_the_epoch() {
 }
 
 #[test]
-fn after_any_idle_time_the_burst_is_b_and_never_b_and_one() {
+fn after_any_idle_time_the_burst_is_b_and_never_b_plus_one() {
     for idle_ns in [0, 1, 99, 100, 101, SECOND_NS, 365 * DAY_NS] {
         for algorithm in every_algorithm() {
             let quota = quota(algorithm, 10, Duration::from_micros(1));
             let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + idle_ns + 2_000);
             ask(&mut state, &quota, take(1), now - idle_ns - 2_000);
-            let look = ask(&mut state, &quota, Op::Peek, now);
-            assert_eq!((look.remaining, look.limit), (quota.capacity(), quota.capacity()), "{algorithm:?}");
+            let peek = ask(&mut state, &quota, Op::Peek, now);
+            assert_eq!((peek.remaining, peek.limit), (quota.capacity(), quota.capacity()), "{algorithm:?}");
             let admitted = (0..20).filter(|_| ask(&mut state, &quota, take(1), now).allowed).count() as u64;
             assert_eq!(admitted, quota.capacity(), "{algorithm:?} after {idle_ns} ns");
         }
@@ -178,7 +180,7 @@ fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
     );
     assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
 
-    // Not merged, since they bind differently; however many states the caller has at hand.
+    // They are not merged, because their bindings differ. The answer is the same with one state or two.
     let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
     for states in 1..4 {
         let mut states = vec![State::default(); states];
@@ -193,9 +195,9 @@ fn a_quota_change_neither_forgives_nor_multiplies_debt() {
     let [slow, fast] = [10, 1_000].map(|limit| per_second(limit).build().expect("a quota"));
     let mut state = State::default();
     ask(&mut state, &slow, take(10), 0);
-    assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units, not a second's worth");
+    assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units, not what a second refills");
     assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
-    // There and back a hundred times: no more than rounding, and never less debt.
+    // The quota changes there and back a hundred times. The debt grows by rounding only, and never shrinks.
     for _ in 0..100 {
         ask(&mut state, &fast, Op::Peek, 0);
         ask(&mut state, &slow, Op::Peek, 0);
@@ -222,7 +224,7 @@ fn a_burst_of_ten_admits_ten_at_once_and_not_seventeen() {
 }
 
 #[test]
-fn a_refused_caller_is_never_told_to_retry_in_zero_seconds() {
+fn retry_after_is_never_zero_seconds() {
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 1, Duration::from_nanos(10));
         let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS);
@@ -237,7 +239,7 @@ fn a_refused_caller_is_never_told_to_retry_in_zero_seconds() {
 }
 
 #[test]
-fn refusals_are_free_unless_charging_was_asked_for() {
+fn refusals_are_free_unless_they_are_charged() {
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 5, Duration::from_secs(1));
         let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS);
@@ -251,7 +253,7 @@ fn refusals_are_free_unless_charging_was_asked_for() {
 }
 
 #[test]
-fn quotas_of_other_windows_and_kinds_share_no_counter() {
+fn quotas_of_different_windows_and_algorithms_share_no_counter() {
     let quotas: Vec<Quota> = every_algorithm()
         .into_iter()
         .flat_map(|a| [1, 60, 3600].map(|seconds| quota(a, 5, Duration::from_secs(seconds))))
@@ -262,8 +264,8 @@ fn quotas_of_other_windows_and_kinds_share_no_counter() {
 }
 
 #[test]
-fn one_per_minute_polled_every_119_microseconds_grants_one_per_minute() {
-    // A refill that forgot the fraction at each poll granted half of it.
+fn one_per_minute_polled_every_119_microseconds_admits_one_per_minute() {
+    // A refill that dropped the fraction at each poll admitted half of the limit.
     let quota = Quota::per_minute(1).build().expect("1/min");
     let mut state = State::default();
     let polls_a_minute = (60 * SECOND_NS).div_ceil(119_000);
@@ -273,7 +275,7 @@ fn one_per_minute_polled_every_119_microseconds_grants_one_per_minute() {
 }
 
 #[test]
-fn a_refusal_is_over_when_the_limit_is_raised_or_units_come_back() {
+fn a_refusal_ends_when_the_limit_is_raised_or_units_are_given_back() {
     for algorithm in every_algorithm() {
         let [old, raised] = [5, 50].map(|limit| quota(algorithm, limit, Duration::from_secs(1)));
         let (mut state, now, mut receipt) = (State::default(), 1_770_000_000 * SECOND_NS, None);
@@ -294,8 +296,8 @@ fn a_refusal_is_over_when_the_limit_is_raised_or_units_come_back() {
 }
 
 #[test]
-fn denied_traffic_burns_no_sibling_limit() {
-    // Of every algorithm beside one that is used up; also where refusals of that one are charged.
+fn refused_requests_charge_no_other_limit() {
+    // One limit of every algorithm, beside a limit that is used up and charges its refusals.
     for algorithm in every_algorithm() {
         let sibling = quota(algorithm, 5, Duration::from_secs(1));
         let empty = per_second(1).denied(Denied::Charged).build().expect("1/s");
@@ -322,8 +324,8 @@ fn a_thousand_tokens_are_a_thousand_in_each_of_a_thousand_runs() {
 }
 
 #[test]
-fn a_window_is_as_long_as_asked_and_not_a_whole_second() {
-    // Whole-second scores admitted ten at limit 5 in 44 ms, across the edge of a second.
+fn a_window_has_its_exact_length_and_is_not_rounded_to_seconds() {
+    // A log with times in whole seconds admitted ten in 44 ms at a limit of 5, across the edge of a second.
     let quota = Quota::sliding_window_log(5, Duration::from_millis(1_000)).build().expect("a log");
     let mut state = State::default();
     let start = 1_770_000_000 * SECOND_NS - 22_000_000;
@@ -331,7 +333,7 @@ fn a_window_is_as_long_as_asked_and_not_a_whole_second() {
 }
 
 #[test]
-fn two_requests_at_one_instant_are_two() {
+fn two_requests_at_one_instant_count_twice() {
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 5, Duration::from_secs(1));
         let mut state = State::default();
@@ -342,7 +344,7 @@ fn two_requests_at_one_instant_are_two() {
 
 #[test]
 fn a_mismatched_window_index_does_not_reset_the_count() {
-    // Two servers whose clocks differ by a nanosecond at an edge: 200 of 200 were let through at limit 5.
+    // Two servers have clocks that differ by a nanosecond at an edge. A limit of 5 admitted 200 of 200.
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 5, Duration::from_secs(1));
         let mut state = State::default();
@@ -369,10 +371,10 @@ fn a_state_is_bounded_and_ends() {
 
 #[test]
 fn a_lease_id_is_never_given_twice() {
-    let quota = Quota::concurrency(3).lease(Duration::from_secs(5)).build().expect("places");
+    let quota = Quota::concurrency(3).lease(Duration::from_secs(5)).build().expect("permits");
     let (mut state, mut ids) = (State::default(), std::collections::BTreeSet::new());
     let mut holders = std::collections::VecDeque::new();
-    // The clock stands, steps back, and goes on; holders release in between.
+    // The clock stops, steps back and continues. Holders release their permits in between.
     for at in [10, 10, 10, 9, 9, 3, 3, 3, 11, 11, 30, 30] {
         if let Some(receipt) = ask(&mut state, &quota, take(1), at * SECOND_NS).receipt {
             assert!(ids.insert(receipt.mark), "{receipt:?}");

@@ -1,4 +1,6 @@
-//! Requests that were decided after others that read the clock later.
+//! Late requests: they are decided after requests that read the clock later.
+//!
+//! Threads and servers overtake each other, so every store sees such requests.
 
 mod support;
 
@@ -8,11 +10,12 @@ use proptest::prelude::*;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Reason, State, Time, decide, decide_late};
 use support::{Cost, ask, ask_copy, ask_late, bucket, cases, costs, quotas_with_extras, take};
 
-/// Today: far from both ends of time.
+/// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Two quotas take turns at one instant, the faster one always late: each time it would forgive what drains in between.
+/// Two quotas take in turns at one instant, and the faster one is always late. Without the newest time, each take under
+/// it would forgive what drains in between.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
@@ -25,7 +28,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
         }
         assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late");
-        // By itself, as of its own time, it does: why a store has to say what it knows.
+        // Without the newest time the kernel forgives units. This is why a store has to pass it.
         let (mut state, mut admitted) = (State::default(), 0);
         for i in 0..2000 {
             let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
@@ -35,7 +38,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
     }
 }
 
-/// A late request takes under a fast quota and under a slow one, on one state: each unit counts once.
+/// A late request takes under a fast quota and under a slow one, on one state. Each unit counts once.
 #[test]
 fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
     let window = Duration::from_nanos(1 << 61);
@@ -57,7 +60,7 @@ fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
 
 /// The waits of a late request count from its own time.
 #[test]
-fn a_late_request_is_told_a_wait_from_its_own_time() {
+fn a_late_request_gets_a_wait_from_its_own_time() {
     let (slow, fast) = (bucket(1, 1, 5), bucket(10, 1, 5));
     let mut state = State::default();
     assert!(ask(&mut state, &slow, take(5), NOW).allowed);
@@ -66,12 +69,13 @@ fn a_late_request_is_told_a_wait_from_its_own_time() {
         (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
         (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
     );
-    // A clock that was set back by more than a second is no late request.
+    // A request that is more than a second behind is not late. The clock was set back.
     let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
     assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
 
-/// A fast quota's charge on a bucket that a slow one has charged, and beside it a place in a queue.
+/// A request with two hits: a fast quota charges a bucket that a slow quota has charged before, and a caller enters a
+/// queue.
 fn ask_bucket_and_queue(states: &mut [State; 2], late_ns: u64, max_wait_ns: u64) -> [Decision; 2] {
     let (fast, queue) = (bucket(10, 1, 5), queue());
     let wait = Op::Take { cost: 1, max_wait_ns };
@@ -86,9 +90,9 @@ fn queue() -> Quota {
     Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue")
 }
 
-/// It never leaves before its turn, and it is refused where that comes later than it can wait.
+/// The caller never leaves before its turn. It is refused if the turn comes later than it accepts.
 #[test]
-fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {
+fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     for (turn_ns, late_ns) in [(0, 300), (100, 300), (SECOND_NS, 300), (0, SECOND_NS), (0, SECOND_NS - 1)] {
         let mut states = [State::default(), State::default()];
         ask(&mut states[0], &bucket(1, 1, 5), take(2), NOW);
@@ -103,9 +107,9 @@ fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {
     }
 }
 
-/// A limit of 0 charges nothing, so that nothing is forgiven; a window of the request is that of its own time.
+/// A limit of 0 charges nothing, so nothing is forgiven. The window of the request is the window at its own time.
 #[test]
-fn a_late_force_on_a_limit_of_nothing_does_not_move_the_request() {
+fn a_late_force_on_a_limit_of_0_changes_no_time() {
     let nothing = bucket(0, 1, 0);
     let window = Quota::fixed_window(5, Duration::from_secs(1)).build().expect("a window");
     let mut states = [State::default(), State::default()];
@@ -123,10 +127,10 @@ fn a_late_force_on_a_limit_of_nothing_does_not_move_the_request() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// All hits beside a charge that changes how fast debt drains are decided as of the request's own time, in every field,
-    /// and that charge is allowed or refused as of it.
+    /// One hit of the request charges a bucket that another T has charged. That charge is allowed or refused as of the
+    /// request's own time. All other hits are decided as of that time too, in every field.
     #[test]
-    fn only_the_conversion_of_debt_knows_the_newest_time(
+    fn only_the_conversion_of_debt_uses_the_newest_time(
         (before, after, burst, used) in (1..1000u64, 1..1000u64, 1..20u64, 1..20u64), late_ns in 0..=SECOND_NS,
         others in prop::collection::vec((quotas_with_extras(), prop::collection::vec(costs(), 0..3), costs()), 1..4),
     ) {
@@ -157,7 +161,7 @@ proptest! {
         prop_assert_eq!(&late[1..], &plain[1..]);
         prop_assert_eq!((late[0].allowed, late[0].retry_after), (plain[0].allowed, plain[0].retry_after));
         prop_assert_eq!(&states[1..], &plain_states[1..]);
-        // What is owed at the newest time is converted to the T of the charge; what drains until then is not.
+        // The debt at the newest time is converted to the T of the charge. The debt that drains until then is not.
         if verdict.allowed {
             prop_assert_eq!(states[0].expires_at(&after), NOW + (used + 1) * after.interval_ns());
         }

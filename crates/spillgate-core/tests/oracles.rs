@@ -1,7 +1,8 @@
-//! The kernel against a model that is right by inspection, over windows of a few nanoseconds, where
-//! every instant can be tried. Not one field of an answer may differ: over times that stand, step
-//! back and arrive out of order, over every operation, and over limits that change from one
-//! request to the next.
+//! The kernel against a model that is simple enough to check by reading.
+//!
+//! Windows are a few nanoseconds long, so that every instant can be tried. No field of an answer may differ. Times
+//! stand still, step back and arrive out of order. All operations occur, and limits change from one request to the
+//! next.
 
 mod support;
 
@@ -12,7 +13,7 @@ use spillgate_core::{Algorithm, Anchor, Decision, Op, OpKind, Quota, Receipt, St
 use support::model::Model;
 use support::{algorithms, ask, ask_copy, cases, take, tiny_quotas};
 
-/// A request: of which of the quotas, how long after the one before, and what.
+/// A request: the index of its quota, the time since the request before, and the operation.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     quota: usize,
@@ -20,7 +21,7 @@ struct Step {
     kind: OpKind,
     cost: u64,
     max_wait_ns: u64,
-    /// Which of the receipts so far, counted from the newest.
+    /// Which receipt to use, counted from the newest.
     receipt: Option<usize>,
 }
 
@@ -92,7 +93,7 @@ decides_as_the_model! {
 }
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
-    // Not first_hit: a window that the take itself has opened stays open for those that came after it.
+    // Not first_hit: a window that the take itself has opened stays open for the takes after it.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
@@ -102,10 +103,12 @@ fn one_plain_quota() -> impl Strategy<Value = Quota> {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// Given back with its receipt, a take leaves the state as if it had never been (`token_bucket`: as long as the
-    /// bucket was not full in between; a queue: as long as it is the last).
+    /// A take that is given back with its receipt leaves the state as if it had never happened.
+    ///
+    /// For a `token_bucket` this holds as long as the bucket was not full in between. For a queue it holds as long as
+    /// the take is the last one.
     #[test]
-    fn a_take_that_is_given_back_never_was(
+    fn a_take_that_is_given_back_leaves_no_trace(
         quota in one_plain_quota(),
         before in prop::collection::vec((0..6u64, 1..=3u64), 0..8),
         after in prop::collection::vec((0..6u64, 1..=3u64), 0..6),
@@ -145,7 +148,7 @@ proptest! {
     }
 }
 
-/// The largest log: every answer at its edges, and a refund from its middle.
+/// The largest log: every answer at the edges of its entries, and a refund from its middle.
 #[test]
 fn a_full_log_frees_its_entries_one_by_one() {
     const LIMIT: u64 = 65_536;
@@ -166,22 +169,22 @@ fn a_full_log_frees_its_entries_one_by_one() {
     assert!(state.heap_bytes() <= 2 * 16 * LIMIT as usize);
 }
 
-/// The largest number of leases: held, run out, renewed and given back.
+/// The largest number of leases: held, expired, renewed and released.
 #[test]
-fn a_full_house_of_leases_is_counted_right() {
-    const PLACES: u64 = 65_536;
-    let quota = Quota::concurrency(PLACES).lease(Duration::from_secs(1)).build().expect("places");
+fn a_full_set_of_leases_is_counted_right() {
+    const PERMITS: u64 = 65_536;
+    let quota = Quota::concurrency(PERMITS).lease(Duration::from_secs(1)).build().expect("permits");
     let mut state = State::default();
     let receipts: Vec<Receipt> =
-        (0..PLACES).filter_map(|at| ask(&mut state, &quota, Op::take(1), at * 10).receipt).collect();
-    let now = PLACES * 10;
-    assert_eq!(receipts.len() as u64, PLACES);
+        (0..PERMITS).filter_map(|at| ask(&mut state, &quota, Op::take(1), at * 10).receipt).collect();
+    let now = PERMITS * 10;
+    assert_eq!(receipts.len() as u64, PERMITS);
     assert_eq!(ask(&mut state, &quota, Op::take(1), now).retry_after, Wait::Unknown);
     assert!(ask(&mut state, &quota, Op::Renew { receipt: receipts[0] }, now).allowed);
     let refund = Op::Refund { cost: 1, receipt: Some(receipts[9]) };
     assert_eq!(ask(&mut state, &quota, refund, now).remaining, 1);
-    // Of the first hundred one was renewed and one was given back.
+    // One of the first hundred was renewed, and one was released.
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + 990).remaining, 99);
-    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now - 1).remaining, PLACES - 1);
-    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now), Decision::allow(PLACES, PLACES));
+    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now - 1).remaining, PERMITS - 1);
+    assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now), Decision::allow(PERMITS, PERMITS));
 }

@@ -1,4 +1,6 @@
-//! What each operation does, over random and adversarial lists of events.
+//! What each operation does, over random and adversarial events.
+//!
+//! Each property is a sentence of the documentation, tested for all algorithms.
 
 mod support;
 
@@ -8,7 +10,7 @@ use support::{
     Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, walk, within_bound,
 };
 
-/// A state that is past `expires_at` is as good as none, and not before.
+/// A state equals an empty one from `expires_at` on, and not before.
 fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseError> {
     let expires_at = state.expires_at(quota);
     let left = ask_copy(state, quota, Op::Peek, now).reset_after_ns;
@@ -28,15 +30,15 @@ fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseE
 
 /// `remaining` fits, and one more does not.
 fn assert_truthful(state: &State, quota: &Quota, now: u64) -> Result<u64, TestCaseError> {
-    let look = ask_copy(state, quota, Op::Peek, now);
-    prop_assert!(look.remaining <= look.limit && look.limit == quota.capacity());
-    if look.remaining > 0 {
-        prop_assert!(ask_copy(state, quota, take(look.remaining), now).allowed, "remaining fits: {look:?}");
+    let peek = ask_copy(state, quota, Op::Peek, now);
+    prop_assert!(peek.remaining <= peek.limit && peek.limit == quota.capacity());
+    if peek.remaining > 0 {
+        prop_assert!(ask_copy(state, quota, take(peek.remaining), now).allowed, "remaining fits: {peek:?}");
     }
     if quota.hard_capacity() == quota.capacity() {
-        prop_assert!(!ask_copy(state, quota, take(look.remaining + 1), now).allowed, "one more does not: {look:?}");
+        prop_assert!(!ask_copy(state, quota, take(peek.remaining + 1), now).allowed, "one more does not: {peek:?}");
     }
-    Ok(look.remaining)
+    Ok(peek.remaining)
 }
 
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost, u64)>> {
@@ -44,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<(Gap, Cost, u64)>> {
     prop::collection::vec((gaps(), costs(), max_wait), 1..40)
 }
 
-/// What happens to a key: mostly takes, some forced, some given back.
+/// What happens to a key: mostly takes, some forces and some refunds.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Take,
@@ -57,12 +59,12 @@ fn steps_of(other: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<(Ga
     prop::collection::vec((gaps(), costs(), prop_oneof![2 => Just(Kind::Take), 1 => other]), 1..50)
 }
 
-/// Asks for all that; for any two events, what was admitted and not given back between them, both
-/// included, has to be within f of their distance.
+/// Asks for all steps. For any two events, the units that were admitted from one to the other, both included, and not
+/// given back have to be at most f of their distance.
 fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Result<(), TestCaseError> {
     let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
     let mut receipt: Option<Receipt> = None;
-    // When, and how much was admitted and given back.
+    // The time, the units admitted and the units given back.
     let mut events: Vec<(u64, u64, u64)> = Vec::new();
     for (gap, cost, kind) in steps {
         now = gap.after(quota, now, wait_ns);
@@ -96,8 +98,8 @@ fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Resul
     Ok(())
 }
 
-fn places() -> impl Strategy<Value = Quota> {
-    (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("places"))
+fn concurrency() -> impl Strategy<Value = Quota> {
+    (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("permits"))
 }
 
 proptest! {
@@ -105,7 +107,7 @@ proptest! {
 
     #[test]
     fn what_remains_fits_and_one_more_does_not(
-        quota in prop_oneof![5 => plain_quotas().boxed(), 1 => places().boxed()],
+        quota in prop_oneof![5 => plain_quotas().boxed(), 1 => concurrency().boxed()],
         start in starts_ns(),
         steps in steps(),
     ) {
@@ -113,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn a_state_ends_when_it_says_and_is_then_as_good_as_none(
+    fn a_state_equals_an_empty_one_from_its_expiry_on(
         quota in plain_quotas(), start in starts_ns(), steps in steps(),
     ) {
         walk(&quota, start, &steps, assert_expiry)?;
@@ -124,25 +126,25 @@ proptest! {
         quota in prop_oneof![
             5 => plain_quotas().boxed(),
             5 => quotas_with_extras().prop_filter("free", Quota::refusal_is_free).boxed(),
-            1 => places().boxed(),
+            1 => concurrency().boxed(),
         ],
         start in starts_ns(),
         steps in steps(),
     ) {
         walk(&quota, start, &steps, |state, quota, now| {
-            let mut looked = state.clone();
-            let look = ask(&mut looked, quota, Op::Peek, now);
-            for cost in [look.remaining + 1, quota.hard_capacity(), quota.hard_capacity() + 1, u64::MAX] {
-                let mut asked = looked.clone();
+            let mut peeked = state.clone();
+            let peek = ask(&mut peeked, quota, Op::Peek, now);
+            for cost in [peek.remaining + 1, quota.hard_capacity(), quota.hard_capacity() + 1, u64::MAX] {
+                let mut asked = peeked.clone();
                 if cost > 0 && !ask(&mut asked, quota, take(cost), now).allowed {
-                    prop_assert_eq!(&asked, &looked, "refused {}", cost);
+                    prop_assert_eq!(&asked, &peeked, "refused {}", cost);
                 }
             }
             Ok(())
         })?;
     }
 
-    /// Units in full, whatever is left: the debt that this makes has to be paid before the next take.
+    /// All units count, whatever is left. The debt has to be paid before the next take.
     #[test]
     fn a_force_counts_whatever_is_left(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
@@ -155,7 +157,7 @@ proptest! {
             prop_assert!(decision.allowed && decision.receipt.is_none());
             prop_assert_eq!(decision.remaining, left.saturating_sub(cost));
             prop_assert_eq!(ask_copy(&forced, quota, Op::Peek, now).allowed, cost <= left);
-            // What is forced again and again is bounded, and ends.
+            // The debt of many forces is bounded, and it ends.
             for _ in 0..5 {
                 ask(&mut forced, quota, Op::Force { cost: quota.capacity() }, now);
             }
@@ -183,9 +185,9 @@ proptest! {
         assert_bound(&quota, start, &steps)?;
     }
 
-    /// Without a receipt too; a counter gives back what its current segment holds, a queue nothing.
+    /// Also without a receipt. A counter then gives back what its current segment has, and a queue nothing.
     #[test]
-    fn a_refund_gives_back_what_it_says_and_never_more(
+    fn a_refund_gives_back_its_cost_and_never_more(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
     ) {
         walk(&quota, start, &steps, |state, quota, now| {
@@ -198,20 +200,20 @@ proptest! {
                 Algorithm::LeakyBucket => prop_assert_eq!(after, left),
                 _ => prop_assert_eq!(after, full),
             }
-            // With the receipt of a take just made: as if it had not been.
+            // With the receipt of the newest take, the state is as if the take had not happened.
             let mut given_back = state.clone();
             if let Some(receipt) = ask(&mut given_back, quota, take(1), now).receipt {
                 ask(&mut given_back, quota, Op::Refund { cost: 1, receipt: Some(receipt) }, now);
-                let looks = [&given_back, state].map(|state| ask_copy(state, quota, Op::Peek, now));
-                prop_assert_eq!(looks[0].remaining, looks[1].remaining);
+                let peeks = [&given_back, state].map(|state| ask_copy(state, quota, Op::Peek, now));
+                prop_assert_eq!(peeks[0].remaining, peeks[1].remaining);
             }
             Ok(())
         })?;
     }
 
     #[test]
-    fn a_refund_of_what_has_expired_is_none(
-        quota in prop_oneof![5 => plain_quotas().boxed(), 1 => places().boxed()]
+    fn a_refund_of_expired_units_changes_nothing(
+        quota in prop_oneof![5 => plain_quotas().boxed(), 1 => concurrency().boxed()]
             .prop_filter("windows", |q| !matches!(q.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)),
         start in starts_ns(),
         late_ns in prop_oneof![Just(0), 0..1_000u64],
@@ -224,7 +226,7 @@ proptest! {
         prop_assert_eq!((before, after), (quota.capacity() - 1, quota.capacity() - 1));
     }
 
-    /// Flagged above the soft limit, refused above the hard one; what remains is told by the soft one.
+    /// Takes are flagged above the soft limit and refused above the hard one. `remaining` counts below the soft one.
     #[test]
     fn a_soft_limit_flags_and_the_hard_one_refuses(
         quota in quotas_with_extras().prop_filter("soft", |q| {
@@ -251,7 +253,7 @@ proptest! {
         assert_bound(&quota, start, &plain_steps)?;
     }
 
-    /// As a force of its cost, of the capacity at most.
+    /// A charged refusal counts like a force of its cost, but at most of the capacity.
     #[test]
     fn a_charged_refusal_costs_its_units_up_to_the_capacity(
         quota in quotas_with_extras()
@@ -276,7 +278,7 @@ proptest! {
         assert_bound(&quota, start, &plain_steps)?;
     }
 
-    /// From its first refusal on a key is shut out for the penalty, and no longer unless refusals are charged.
+    /// A key is refused for the penalty from its first refusal on, and no longer unless refusals are charged.
     #[test]
     fn a_penalty_lasts_as_long_as_it_says(
         quota in quotas_with_extras().prop_filter("penalty", |q| q.penalty_ns() > 0),
@@ -289,7 +291,7 @@ proptest! {
             let remaining = ask_copy(&state, &quota, Op::Peek, now).remaining;
             let op = Op::Take { cost: cost.units(&quota, remaining), max_wait_ns };
             let decision = ask(&mut state, &quota, op, now);
-            prop_assert!(!(decision.allowed && now < until), "shut out until {until}");
+            prop_assert!(!(decision.allowed && now < until), "the penalty lasts until {until}");
             if decision.allowed {
                 continue;
             }
@@ -297,15 +299,15 @@ proptest! {
                 until = now + quota.penalty_ns();
             }
             prop_assert!(decision.retry_after >= Wait::After(until - now));
-            let look = ask_copy(&state, &quota, Op::Peek, until);
-            prop_assert!(look.reason != Reason::Penalty, "no longer than {until}");
-            let look = ask_copy(&state, &quota, Op::Peek, until - 1);
-            prop_assert!(!look.allowed && look.remaining == 0);
+            let peek = ask_copy(&state, &quota, Op::Peek, until);
+            prop_assert!(peek.reason != Reason::Penalty, "the penalty has ended at {until}");
+            let peek = ask_copy(&state, &quota, Op::Peek, until - 1);
+            prop_assert!(!peek.allowed && peek.remaining == 0);
             wait_ns = decision.retry_after.nanos().unwrap_or(0);
         }
     }
 
-    /// Polled at any pace, a bucket gives exactly one unit every T: no drift, no starvation.
+    /// A bucket that is polled at any pace admits exactly one unit every T, without drift and without starvation.
     #[test]
     fn refill_does_not_drift_however_often_it_is_polled(
         (limit, window_ns) in prop_oneof![

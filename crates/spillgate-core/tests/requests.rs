@@ -1,4 +1,6 @@
-//! Whole requests: several hits, several quotas on one state, and everything at its extremes.
+//! Whole requests: several hits, several quotas on one state, and extreme numbers in every field.
+//!
+//! A request with several limits must never charge one limit for what another one refuses.
 
 mod support;
 
@@ -20,19 +22,19 @@ fn bindings() -> impl Strategy<Value = Binding> {
 }
 
 fn any_quotas() -> impl Strategy<Value = Quota> {
-    let places = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("places"));
-    prop_oneof![3 => plain_quotas(), 3 => quotas_with_extras(), 1 => places]
+    let concurrency = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("permits"));
+    prop_oneof![3 => plain_quotas(), 3 => quotas_with_extras(), 1 => concurrency]
 }
 
-/// Quotas whose refusals are free and whose limit is the hard one, from small to large.
+/// Quotas without a soft limit whose refusals are free, from small to large.
 fn free_quotas() -> impl Strategy<Value = Quota> {
-    let places = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("places"));
+    let concurrency = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("permits"));
     let small = (support::algorithms(), 1..=5u64, 1..=4u64)
         .prop_filter_map("no such quota", |(a, limit, depth)| builder(a, limit, 960_000_000, depth).build().ok());
-    prop_oneof![3 => small, 1 => plain_quotas(), 1 => places]
+    prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
 
-/// A hit with a state of its own: quota, what was taken before, operation, binding.
+/// Hits with a state of their own: the quota, what was taken before, the cost, the kind of operation and the binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
     prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
@@ -48,7 +50,7 @@ fn op_of(kind: u8, cost: u64) -> Op {
     }
 }
 
-/// The verdict as DESIGN.md tells it, from the decisions: allowed, wait.
+/// The verdict over `decisions` as DESIGN.md defines it: whether it is allowed, and the wait.
 fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     let refusing = |binding| {
         let both = decisions.iter().zip(bindings);
@@ -62,7 +64,7 @@ fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
 }
 
-/// A quota and another that counts in the same state, with other limits.
+/// Two quotas that count in the same state, with different limits.
 fn quota_pairs() -> impl Strategy<Value = (Quota, Quota)> {
     let numbers = (1..=60u64, 1..=60u64, 1..=30u64, 1..=30u64);
     (support::algorithms(), windows_ns(), numbers).prop_filter_map("no such pair", |(a, w, (l1, l2, d1, d2))| {
@@ -100,7 +102,7 @@ fn extreme_quotas() -> impl Strategy<Value = Quota> {
     (algorithm, numbers, any::<u32>(), any::<bool>(), 0..4u8).prop_filter_map(
         "no such quota",
         |(algorithm, (limit, window, depth, lease, penalty), soft, charged, plain)| {
-            // Without options that most often make it impossible, three times out of four.
+            // Three of four quotas have no options that most often make them invalid.
             let (soft, penalty) = if plain > 0 { (0, 0) } else { (soft, penalty) };
             let window = if limit == MAX_UNITS { 1 << 62 } else { window };
             let duration = Duration::from_nanos;
@@ -137,7 +139,7 @@ fn extreme_ops() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// All or nothing: with states of their own, hits decide as they would alone, and are charged as the table says.
+    /// Hits with states of their own are decided as if each was alone. They are charged as the documentation says.
     #[test]
     fn hits_are_judged_alone_and_charged_together(hits in hits_alone()) {
         let mut states = vec![State::default(); hits.len()];
@@ -177,8 +179,7 @@ proptest! {
         }
     }
 
-    /// Takes of one request on one state, whatever their bindings, keep the bound together, and the waits that
-    /// they are told are exact.
+    /// Takes of one request on one state keep the bound together, whatever their bindings are. Their waits are exact.
     #[test]
     fn hits_on_one_state_keep_the_bound(
         quota in plain_quotas(),
@@ -201,7 +202,7 @@ proptest! {
                     admitted.push((now.as_nanos(), cost));
                 } else if let Wait::After(ns @ 1..) = decision.retry_after {
                     wait_ns = ns;
-                    prop_assert!(ask_copy(&state, &quota, hit.op, now.as_nanos() + ns).allowed, "alone, when told");
+                    prop_assert!(ask_copy(&state, &quota, hit.op, now.as_nanos() + ns).allowed, "alone, after its wait");
                 }
             }
         }
@@ -214,8 +215,8 @@ proptest! {
         }
     }
 
-    /// All or nothing over limits of every algorithm, concurrency too: a request that is refused leaves every
-    /// state as a look does, and one that is allowed takes from all.
+    /// A refused request leaves every state as a peek does. An allowed request takes from all its limits. The limits
+    /// are of every algorithm.
     #[test]
     fn a_request_takes_from_all_its_limits_or_from_none(
         quotas in prop::collection::vec(free_quotas(), 2..5),
@@ -226,10 +227,10 @@ proptest! {
         let mut now = NOW;
         for (gap_ns, costs) in requests {
             now += gap_ns;
-            let looks: Vec<Hit<'_>> = quotas.iter().map(|q| Hit::new(1, q, Op::Peek, Binding::Enforce)).collect();
+            let peeks: Vec<Hit<'_>> = quotas.iter().map(|q| Hit::new(1, q, Op::Peek, Binding::Enforce)).collect();
             let mut before = vec![Decision::default(); quotas.len()];
-            let mut looked = states.clone();
-            decide(&mut looked, &state_of, &looks, Time::from_nanos(now), &mut before);
+            let mut peeked = states.clone();
+            decide(&mut peeked, &state_of, &peeks, Time::from_nanos(now), &mut before);
 
             let left = |i: usize| costs[i].units(&quotas[i], before[i].remaining);
             let take_from = |i: usize| Hit::new(1, &quotas[i], take(left(i)), Binding::Enforce);
@@ -243,14 +244,14 @@ proptest! {
                 if verdict.allowed {
                     prop_assert_eq!(after[i].remaining, before[i].remaining - left(i));
                 } else {
-                    prop_assert_eq!(&states[i], &looked[i]);
+                    prop_assert_eq!(&states[i], &peeked[i]);
                     prop_assert_eq!(after[i].remaining, before[i].remaining);
                 }
             }
         }
     }
 
-    /// A change of limit or burst keeps what was used, there and back.
+    /// A changed limit or burst keeps what was used, and so does the change back.
     #[test]
     fn a_quota_change_neither_forgives_nor_multiplies(
         (old, new) in quota_pairs(),
@@ -269,9 +270,9 @@ proptest! {
         let left = left - more;
         let used = old.capacity() - left;
 
-        // A look converts nothing, so what was used is the same under both, to the unit.
-        let look = ask(&mut state, &new, Op::Peek, now);
-        prop_assert_eq!(look.remaining, new.capacity().saturating_sub(used));
+        // A peek converts nothing, so exactly the same units are used under both quotas.
+        let peek = ask(&mut state, &new, Op::Peek, now);
+        prop_assert_eq!(peek.remaining, new.capacity().saturating_sub(used));
         prop_assert_eq!(ask(&mut state, &old, Op::Peek, now).remaining, old.capacity() - used);
         // A take converts a bucket's debt to whole nanoseconds of the new T, rounded up.
         let rounding = u64::from(matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket));
@@ -281,9 +282,9 @@ proptest! {
         prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} of {expected}");
     }
 
-    /// Another window counts anew, and the old one is still there: a gift of one capacity at most.
+    /// Another window counts from zero, and the state of the old one stays. This admits at most one capacity more.
     #[test]
-    fn a_changed_window_counts_anew((old, new) in quota_pairs(), longer in 1..4u64) {
+    fn a_changed_window_counts_from_zero((old, new) in quota_pairs(), longer in 1..4u64) {
         let segments = if let Algorithm::SlidingWindowCounter { segments } = new.algorithm() { segments.into() } else { 1 };
         let window = new.window_ns() + longer * segments;
         let Ok(new) = builder(new.algorithm(), new.limit(), window, new.capacity().min(20)).build() else { return Ok(()) };
@@ -299,7 +300,7 @@ proptest! {
         prop_assert_eq!((ask(&old, Op::Peek).remaining, ask(&new, Op::Peek).remaining), (0, 0));
     }
 
-    /// Any integer in any field of any operation on any quota at any time: an answer, no panic.
+    /// Any integer in any field of any operation on any quota at any time gets an answer and causes no panic.
     #[test]
     fn extremes_are_answered(
         quotas in prop::collection::vec(extreme_quotas(), 1..4),
@@ -330,9 +331,9 @@ proptest! {
         }
     }
 
-    /// A quota that cannot be exact says which neighbours are, and there is none between.
+    /// The error of an inexact limit names the nearest exact limits below and above, and none is nearer.
     #[test]
-    fn an_inexact_limit_is_told_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
+    fn an_inexact_limit_names_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
         let quota = |limit| Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
         if let Err(QuotaError::Inexact { below, above, .. }) = quota(limit) {
             prop_assert!(below < limit && quota(below).is_ok(), "{below} below {limit} in {window}");
@@ -349,10 +350,10 @@ proptest! {
     }
 }
 
-/// The two anchors and every number of segments are states of their own, and so is a queue of another T; other limits
-/// and bursts are not.
+/// Each anchor and each number of segments has states of its own, and so has a queue with another T. Another limit or
+/// burst has not.
 #[test]
-fn identity_is_algorithm_and_window_and_of_a_queue_t() {
+fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     let window = Duration::from_secs(3600);
     let mut seen = std::collections::BTreeMap::new();
     let mut algorithms = vec![
@@ -376,9 +377,10 @@ fn identity_is_algorithm_and_window_and_of_a_queue_t() {
     }
 }
 
-/// A store's keys are made of them: others would forget all counts at an upgrade, and let two versions count apart.
+/// The keys of a store contain identities. If they changed, an upgrade would forget all counts, and two versions would
+/// count separately.
 #[test]
-fn identities_are_those_of_every_version_before() {
+fn identities_are_those_of_all_earlier_versions() {
     let minute = Duration::from_secs(60);
     let known: [(_, u128); 7] = [
         (Quota::token_bucket(5, minute), 0x291f_2784_5e6d_9949_f50e_a17d_8d7a_b02f),

@@ -1,5 +1,7 @@
-//! Several quotas on one state: a canary beside the others, a reload that takes effect on one server after the other,
-//! limits that come with a call. No question under one of them lowers what was counted under another.
+//! Several quotas on one state.
+//!
+//! They occur with a canary beside other servers, with a reload that reaches one server after the other, and with
+//! limits that come with a call. No hit under one of them may lower what was counted under another.
 
 mod support;
 
@@ -11,7 +13,7 @@ use support::{
     Cost, Gap, ask, ask_copy, ask_late, bucket, builder, cases, costs, gaps, take, tiny_quotas, within_bound,
 };
 
-/// Today: far from both ends of time.
+/// A time in 2026, far from the earliest and the latest time.
 const NOW: u64 = 1_770_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -20,7 +22,7 @@ enum Kind {
     Take,
     Peek,
     Force,
-    /// What the last take took, by its receipt.
+    /// A refund of the last take, by its receipt.
     RefundLast,
     RefundAny,
 }
@@ -37,7 +39,7 @@ impl Kind {
     }
 }
 
-/// A question: how long after the one before, under which quota, how much, and how late in thousandths of the most.
+/// A hit: the time since the one before, the quota, the cost, and how late it is in thousandths of the longest delay.
 type Step = (Gap, usize, Cost, Kind, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -54,7 +56,7 @@ fn steps_of(kinds: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<Ste
     prop::collection::vec((gaps(), 0..3usize, costs(), kinds, late), 1..60)
 }
 
-/// An attacker takes all there is under one quota and then under another, at once or when it is there again.
+/// An attacker takes all that is left under one quota and then under another, at once or when units are there again.
 fn greedy_steps() -> impl Strategy<Value = Vec<Step>> {
     let gaps =
         prop_oneof![3 => Just(Gap::Ns(0)), 2 => (0..=1i64).prop_map(Gap::Retry), 1 => (-1..=0i64).prop_map(Gap::Edge)];
@@ -68,7 +70,7 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
         .prop_filter("queues of another T are other queues", |algorithm| *algorithm != Algorithm::LeakyBucket)
 }
 
-/// Two or three quotas on one state, of small and of very different limits, some of which charge refusals.
+/// Two or three quotas on one state, with small limits and with very different ones. Some charge refusals.
 fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     let limit = || prop_oneof![1..=5u64, 1..=1000u64, Just(100_000)];
     let sizes = prop::collection::vec((limit(), prop_oneof![Just(0), 1..30u64], any::<bool>()), 2..=3);
@@ -81,7 +83,7 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     })
 }
 
-/// What was charged or given back: when, how many units, and under which quota.
+/// Units that were charged or given back: when, how many, and under which quota.
 struct Event {
     at: u64,
     units: Units,
@@ -91,13 +93,15 @@ struct Event {
 #[derive(Clone, Copy)]
 enum Units {
     Admitted(u64),
-    /// By a force or a refusal.
+    /// Charged by a force or by a refusal.
     Charged,
     Refunded(u64),
 }
 
-/// In any interval at most the largest depth, its length times the largest rate, of the quotas that charged in it, and
-/// what was given back in it. Of windows, counters and logs: the bound of the largest limit and what was given back.
+/// Checks the bound in every interval, over the quotas that charged in it.
+///
+/// For buckets it is the largest depth, plus the length times the largest rate, plus what was given back. For windows,
+/// counters and logs it is the bound of the largest limit, plus what was given back.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);
@@ -121,7 +125,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
                 Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                     sum.saturating_sub(depth.into()) * u128::from(interval_ns) <= u128::from(s + 2 * late_most_ns)
                 }
-                // Leases that begin less than a life apart are alive together.
+                // Leases that begin less than a lease apart are alive together.
                 Algorithm::Concurrency => s >= quota.lease_ns() || sum <= depth.into(),
                 _ => within_bound(largest, s, sum),
             };
@@ -131,7 +135,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
     Ok(())
 }
 
-/// Asks for all that. Buckets are asked late too: windows count a late request as of the newest time they know.
+/// Asks for all steps. Only buckets get late requests, because windows count a late request as of their newest time.
 fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
     let (mut state, mut now, mut newest, mut wait_ns) = (State::default(), NOW, NOW, 0);
     let (mut events, mut receipt) = (Vec::new(), None);
@@ -172,10 +176,10 @@ proptest! {
         assert_bound_of_the_largest(&quotas, &events, late_most_ns)?;
     }
 
-    /// As many units or more are used under each quota after any question, late ones of buckets included; of windows,
-    /// counters and logs also at every later time.
+    /// After any hit, at least as many units are used under each quota as before, also after late hits on buckets. For
+    /// windows, counters and logs this holds at every later time too.
     #[test]
-    fn no_question_lowers_what_was_counted_under_another_quota(quotas in quotas(), steps in steps(), later in 0..2000u64) {
+    fn no_hit_lowers_what_was_counted_under_another_quota(quotas in quotas(), steps in steps(), later in 0..2000u64) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
         for (gap, quota, cost, kind, late) in steps {
             let quota = &quotas[quota % quotas.len()];
@@ -196,7 +200,7 @@ proptest! {
         }
     }
 
-    /// A look and a free refusal leave the state as it was, and a wait is exact under every quota.
+    /// A peek and a free refusal leave the state as it was. A wait is exact under every quota.
     #[test]
     fn what_another_quota_refuses_changes_nothing_and_its_wait_is_exact(quotas in quotas(), steps in steps()) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
@@ -204,18 +208,18 @@ proptest! {
             let quota = &quotas[quota % quotas.len()];
             now = gap.after(quota, now, wait_ns);
             for other in &quotas {
-                let mut looked = state.clone();
-                let left = ask(&mut looked, other, Op::Peek, now).remaining;
+                let mut peeked = state.clone();
+                let left = ask(&mut peeked, other, Op::Peek, now).remaining;
                 for cost in [left + 1, other.capacity()] {
-                    let mut asked = looked.clone();
+                    let mut asked = peeked.clone();
                     let decision = ask(&mut asked, other, take(cost), now);
                     if decision.allowed || other.denied() == Denied::Charged {
                         continue;
                     }
-                    prop_assert_eq!(&asked, &looked);
+                    prop_assert_eq!(&asked, &peeked);
                     let Some(wait_ns) = decision.retry_after.nanos() else { continue };
-                    prop_assert!(ask_copy(&looked, other, take(cost), now + wait_ns).allowed);
-                    prop_assert!(!ask_copy(&looked, other, take(cost), now + wait_ns - 1).allowed);
+                    prop_assert!(ask_copy(&peeked, other, take(cost), now + wait_ns).allowed);
+                    prop_assert!(!ask_copy(&peeked, other, take(cost), now + wait_ns - 1).allowed);
                 }
             }
             let cost = cost.units(quota, ask_copy(&state, quota, Op::Peek, now).remaining);
@@ -223,9 +227,10 @@ proptest! {
         }
     }
 
-    /// No debt that was really made is taken for what a clock that was set back has left, late requests included.
+    /// The kernel never takes debt of real requests for debt that a clock left which was set back. Requests may be
+    /// late.
     #[test]
-    fn no_debt_that_was_made_is_cut(
+    fn no_debt_of_requests_is_reduced(
         quotas in quotas().prop_filter("buckets", |quotas| quotas[0].algorithm() == Algorithm::TokenBucket),
         steps in steps(), late_ns in 0..=SECOND_NS,
     ) {
@@ -239,14 +244,14 @@ proptest! {
             wait_ns = ask_late(&mut state, quota, op, asked_at, now).retry_after.nanos().unwrap_or(wait_ns);
             let paid_at = state.expires_at(quota);
             for other in quotas.iter().filter(|_| paid_at > now) {
-                let mut looked = state.clone();
-                ask(&mut looked, other, Op::Peek, now - late_ns);
-                prop_assert_eq!(looked.expires_at(other), paid_at);
+                let mut peeked = state.clone();
+                ask(&mut peeked, other, Op::Peek, now - late_ns);
+                prop_assert_eq!(peeked.expires_at(other), paid_at);
             }
         }
     }
 
-    /// Where the debt is as great already, or greater, the state stays as it is.
+    /// If the debt is that great already, or greater, the state does not change.
     #[test]
     fn a_force_counts_up_to_the_greatest_debt_of_its_own_quota(
         first in (1..1000u64, 1..30u64), second in (1..1000u64, 1..30u64), used in 0..=30u64, costs in prop::array::uniform2(0..50u64),
@@ -270,8 +275,8 @@ proptest! {
         }
     }
 
-    /// A limit that is cut and restored, as often as anybody likes, admits nothing extra: what was asked under the small
-    /// one meanwhile has only been counted.
+    /// A limit that is lowered and restored any number of times admits nothing extra. Hits under the lower limit only
+    /// count.
     #[test]
     fn a_limit_cut_and_restored_admits_nothing_extra(
         algorithm in algorithms(), limit in 2..500u64, window_ns in support::windows_ns(), cycles in 1..6usize, cost in 1..5u64,
@@ -291,7 +296,7 @@ proptest! {
     }
 }
 
-/// One server has 1000 an hour and one in forty requests goes to a server that has 10 an hour already.
+/// One server has a limit of 1000 an hour. One in forty requests goes to a server that already has 10 an hour.
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
@@ -314,8 +319,8 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
     assert!(admitted[0] >= 1990, "the larger limit is served in full: {admitted:?}");
 }
 
-/// The worst case: all of the largest depth at once, then one unit each time that the largest rate has one; the smaller
-/// quota asks for as much in between, refused, and neither helps nor harms.
+/// The worst case takes all of the largest depth at once, and then each unit of the largest rate as it comes. Takes
+/// under the smaller quota in between are refused, and they change nothing.
 #[test]
 fn several_quotas_reach_the_bound_of_the_largest() {
     let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));
@@ -332,8 +337,8 @@ fn several_quotas_reach_the_bound_of_the_largest() {
     }
 }
 
-/// One quota has the larger depth and the other the larger rate: the second is served for s seconds, and then all of the
-/// first's depth is there at once.
+/// One quota has the larger depth, and the other has the larger rate. The second admits at its rate for s seconds. Then
+/// the first admits all of its depth at once.
 #[test]
 fn the_largest_depth_and_the_largest_rate_may_come_from_two_quotas() {
     let (deep, fast) = (bucket(1, 1, 10), bucket(10, 1, 1));
@@ -350,8 +355,7 @@ fn the_largest_depth_and_the_largest_rate_may_come_from_two_quotas() {
     }
 }
 
-/// Every sequence of three or four questions under two small quotas keeps the bound, lowers nothing, and is told exact
-/// waits.
+/// Every sequence of three or four hits under two small quotas keeps the bound, lowers nothing, and gets exact waits.
 #[test]
 fn every_small_trace_of_two_quotas() {
     let algorithms = [
@@ -376,7 +380,7 @@ fn every_small_trace_of_two_quotas() {
                     let builder = |limit| QuotaBuilder::new(algorithm, limit, window).denied(denied);
                     let builder = match algorithm {
                         Algorithm::TokenBucket => builder(limit).burst(other),
-                        // Queues of one T share a state.
+                        // Queues share a state only if they have the same T.
                         Algorithm::LeakyBucket => builder(2).queue(limit),
                         Algorithm::Concurrency => builder(limit).lease(window),
                         _ => builder(limit),
@@ -419,7 +423,7 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                 events.push(Event { at: now, units, quota: i });
                 assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
             }
-            // What follows a question that changed nothing, at the same time, follows none as well; so does what follows a look.
+            // A hit that changed nothing needs no further exploration at this time, and neither does a peek.
             let differs = wrote || (gap_ns > 0 && op != Op::Peek);
             questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {
@@ -430,7 +434,7 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
     questions
 }
 
-/// A penalty ends when the quota that started it said.
+/// A penalty ends at the time that the quota which started it has set.
 #[test]
 fn a_shorter_penalty_does_not_end_a_longer_one() {
     let quota = |penalty| {
@@ -445,7 +449,7 @@ fn a_shorter_penalty_does_not_end_a_longer_one() {
     }
     assert_eq!(ask_copy(&state, &long, take(1), NOW + 299 * SECOND_NS).retry_after.nanos(), Some(SECOND_NS));
     assert!(ask(&mut state, &long, take(1), NOW + 300 * SECOND_NS).allowed);
-    // Nor does a clock that is set back make a penalty longer than it was, whoever asks.
+    // A clock that is set back does not make a penalty longer either, whichever quota asks.
     let mut state = State::default();
     ask(&mut state, &long, take(3), NOW);
     assert_eq!(ask(&mut state, &short, Op::Peek, NOW - 3600 * SECOND_NS).reset_after_ns, 300 * SECOND_NS);
@@ -454,7 +458,7 @@ fn a_shorter_penalty_does_not_end_a_longer_one() {
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// All fields of all answers under several quotas are those of the model.
+    /// Under several quotas, all fields of all answers equal those of the model.
     #[test]
     fn several_quotas_decide_as_the_model(
         quotas in algorithms().prop_flat_map(tiny_quotas),

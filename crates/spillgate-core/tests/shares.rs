@@ -1,4 +1,6 @@
-//! What each of several nodes admits by itself: the table of shares, what they come to, and their extremes.
+//! The shares of a quota: what each of several nodes admits by itself.
+//!
+//! The tests check the table of shares, the sum of all shares, and extreme quotas.
 
 mod support;
 
@@ -25,17 +27,17 @@ fn share(quota: &Quota, nodes: u32) -> Quota {
 #[test]
 fn shares_are_those_of_the_table() {
     let bucket = |limit, burst| built(Quota::token_bucket(limit, SECOND).burst(burst));
-    let tells = |quota: &Quota, nodes| {
+    let share_of = |quota: &Quota, nodes| {
         let share = share(quota, nodes);
         (share.capacity(), share.interval_ns())
     };
-    assert_eq!(tells(&bucket(3, 10), 3), (3, 1_000_000_002), "T as it is, times m");
-    assert_eq!(tells(&bucket(3, 10), 10), (1, 3_333_333_340));
-    assert_eq!(tells(&bucket(3, 10), 11), (1, 3_666_666_674), "one at least");
-    let queue = |places| built(Quota::leaky_bucket(10, SECOND).queue(places));
-    assert_eq!(tells(&queue(7), 2), (4, 200_000_000), "three places and the one that is served");
-    assert_eq!(tells(&queue(7), 8), (1, 800_000_000), "no places");
-    assert_eq!(tells(&queue(0), 2), (1, 200_000_000));
+    assert_eq!(share_of(&bucket(3, 10), 3), (3, 1_000_000_002), "T is multiplied by m");
+    assert_eq!(share_of(&bucket(3, 10), 10), (1, 3_333_333_340));
+    assert_eq!(share_of(&bucket(3, 10), 11), (1, 3_666_666_674), "one unit at least");
+    let queue = |length| built(Quota::leaky_bucket(10, SECOND).queue(length));
+    assert_eq!(share_of(&queue(7), 2), (4, 200_000_000), "three that wait and the one that is served");
+    assert_eq!(share_of(&queue(7), 8), (1, 800_000_000), "none can wait");
+    assert_eq!(share_of(&queue(0), 2), (1, 200_000_000));
     let windows = [
         Algorithm::FixedWindow(Anchor::Epoch),
         Algorithm::FixedWindow(Anchor::FirstHit),
@@ -45,33 +47,33 @@ fn shares_are_those_of_the_table() {
     ];
     for algorithm in windows {
         let quota = built(QuotaBuilder::new(algorithm, 10, SECOND));
-        let tells = |nodes| {
+        let share_of = |nodes| {
             let share = share(&quota, nodes);
             assert_eq!((share.algorithm(), share.limit()), (algorithm, share.capacity()));
             assert_eq!(share.interval_ns() * (quota.window_ns() / quota.interval_ns()), share.window_ns());
             (share.limit(), share.window_ns() / 1_000_000)
         };
-        assert_eq!([1, 2, 3, 10].map(tells), [(10, 1000), (5, 1000), (3, 1000), (1, 1000)], "{algorithm:?}");
-        assert_eq!([11, 20, 21, 101].map(tells), [(1, 2000), (1, 2000), (1, 3000), (1, 11_000)], "{algorithm:?}");
+        assert_eq!([1, 2, 3, 10].map(share_of), [(10, 1000), (5, 1000), (3, 1000), (1, 1000)], "{algorithm:?}");
+        assert_eq!([11, 20, 21, 101].map(share_of), [(1, 2000), (1, 2000), (1, 3000), (1, 11_000)], "{algorithm:?}");
     }
-    let places = built(Quota::concurrency(10).lease(SECOND));
-    assert_eq!([1, 3, 10, 11].map(|nodes| share(&places, nodes).capacity()), [10, 3, 1, 0]);
+    let concurrency = built(Quota::concurrency(10).lease(SECOND));
+    assert_eq!([1, 3, 10, 11].map(|nodes| share(&concurrency, nodes).capacity()), [10, 3, 1, 0]);
 }
 
 #[test]
-fn a_share_keeps_what_is_no_amount() {
+fn a_share_keeps_everything_except_amounts() {
     let quota = Quota::fixed_window(9, SECOND).soft_ppm(500_000).denied(Denied::Charged).penalty(SECOND * 5);
     let quota = built(quota.on_store_failure(OnStoreFailure::Deny));
     let share = share(&quota, 4);
-    assert_eq!((share.capacity(), share.hard_capacity()), (2, 3), "half as much again");
+    assert_eq!((share.capacity(), share.hard_capacity()), (2, 3), "the soft share of a half stays");
     assert_eq!((share.denied(), share.penalty_ns()), (Denied::Charged, 5_000_000_000));
     assert_eq!(share.on_store_failure(), OnStoreFailure::Deny);
-    let places = built(Quota::concurrency(9).lease(SECOND * 7));
-    assert_eq!(places.share(NonZeroU32::new(2).expect("two")).lease_ns(), 7_000_000_000);
+    let concurrency = built(Quota::concurrency(9).lease(SECOND * 7));
+    assert_eq!(concurrency.share(NonZeroU32::new(2).expect("two")).lease_ns(), 7_000_000_000);
 }
 
 #[test]
-fn the_share_of_nothing_is_nothing() {
+fn the_share_of_a_limit_of_0_is_0() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::SlidingWindowLog, Algorithm::LeakyBucket] {
         let none = built(QuotaBuilder::new(algorithm, 0, SECOND));
         assert_eq!(share(&none, 7), none);
@@ -79,7 +81,7 @@ fn the_share_of_nothing_is_nothing() {
 }
 
 #[test]
-fn a_longer_window_is_mistaken_for_no_other_limit() {
+fn a_longer_window_has_an_identity_of_its_own() {
     let minute = built(Quota::fixed_window(2, Duration::from_secs(60)));
     let two_minutes = built(Quota::fixed_window(100, Duration::from_secs(120)));
     let (longer, same) = (share(&minute, 4), share(&minute, 2));
@@ -93,7 +95,7 @@ fn a_longer_window_is_mistaken_for_no_other_limit() {
 }
 
 #[test]
-fn shares_beyond_the_bounds_of_a_quota_are_nothing() {
+fn shares_beyond_the_bounds_of_a_quota_are_0() {
     let most = u32::MAX;
     let year = Duration::from_secs(365 * 86_400);
     for algorithm in [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::SlidingWindowLog] {
@@ -102,11 +104,15 @@ fn shares_beyond_the_bounds_of_a_quota_are_nothing() {
         let refused = ask(&mut State::default(), &share(&quota, most), take(1), 5);
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never));
     }
-    // At the bound, and beyond it.
+    // At the bound, and above it.
     let at_most = |ns: u64, nodes| share(&built(Quota::token_bucket(1, Duration::from_nanos(ns))), nodes).capacity();
     assert_eq!([at_most(MAX_SPAN_NS / 4, 2), at_most(MAX_SPAN_NS / 4 + 1, 2)], [1, 0]);
     let soft = built(Quota::token_bucket(1, Duration::from_nanos(MAX_SPAN_NS / 8)).soft_ppm(1_000_000));
-    assert_eq!((share(&soft, 2).hard_capacity(), share(&soft, 4).hard_capacity()), (2, 1), "first the soft share goes");
+    assert_eq!(
+        (share(&soft, 2).hard_capacity(), share(&soft, 4).hard_capacity()),
+        (2, 1),
+        "the soft share is dropped first"
+    );
     let window = |ns: u64| share(&built(Quota::fixed_window(1, Duration::from_nanos(ns))), 2).capacity();
     assert_eq!([window(MAX_SPAN_NS / 2), window(MAX_SPAN_NS / 2 + 1)], [1, 0]);
 }
@@ -114,20 +120,20 @@ fn shares_beyond_the_bounds_of_a_quota_are_nothing() {
 proptest! {
     #![proptest_config(cases(500))]
 
-    /// In the long run, and at once but for one unit a node (and in a queue the one that is served).
+    /// This holds in the long run. At once, each node may admit one unit more, and a queue also the one that is served.
     #[test]
-    fn shares_come_to_no_more_than_the_whole(quota in quotas_with_extras(), nodes in prop_oneof![1..=9u32, 1..=5_000u32]) {
+    fn shares_sum_to_no_more_than_the_quota(quota in quotas_with_extras(), nodes in prop_oneof![1..=9u32, 1..=5_000u32]) {
         let share = share(&quota, nodes);
         let (nodes, wide) = (u128::from(nodes), u128::from);
         let served = if quota.algorithm() == Algorithm::LeakyBucket { nodes } else { 0 };
         prop_assert!(nodes * wide(share.capacity()) <= wide(quota.capacity()).max(nodes) + served);
         if share.limit() == 0 {
-            // Nothing, as it would be less than one unit in 73 years.
+            // A limit of 0, because it would be less than one unit in 73 years.
             prop_assert!(nodes * wide(quota.window_ns()) > wide(MAX_SPAN_NS / 2));
         } else if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             prop_assert_eq!(wide(share.interval_ns()), nodes * wide(quota.interval_ns()));
         } else {
-            // m shares of units/W' are at most units/W, in the soft and in the hard measure.
+            // The rates of m shares sum to at most the rate of the quota, for the soft and for the hard limit.
             for (of_share, of_quota) in
                 [(share.capacity(), quota.capacity()), (share.hard_capacity(), quota.hard_capacity())]
             {
@@ -137,7 +143,7 @@ proptest! {
         }
     }
 
-    /// Whatever the integers: a share is a quota as the builder would have let pass, and is asked like any.
+    /// For any integers, a share is a quota that the builder would accept, and it answers like any other quota.
     #[test]
     fn any_share_of_any_quota_answers(
         algorithm in prop_oneof![4 => algorithms(), 1 => Just(Algorithm::Concurrency)],

@@ -1,4 +1,6 @@
 //! The kernel against every trace in `tests/traces/`.
+//!
+//! Other stores run the same traces, so the traces have to be right about the kernel first.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,13 +45,13 @@ fn a_trace_that_is_wrong_fails() {
         ("t=0ms key=a cost=11 -> refuse", "retry_after: expected After(0), got Never"),
         ("t=0ms key=a -> allow delay=1ms", "delay: expected 1000000"),
         ("t=0ms key=a -> allow soft_over", "soft_over: expected true"),
-        ("t=0ms key=a look -> allow receipt=r", "a receipt is expected"),
+        ("t=0ms key=a peek -> allow receipt=r", "a receipt is expected"),
         ("t=0ms key=a refund receipt=r -> allow", "no take has returned r"),
         ("t=0ms key=a quota=x -> allow", "there is no quota \"x\""),
         ("t=0ms key=a coast=1 -> allow", "a hit has no (\"coast\", \"1\")"),
         ("t=0ms key=a -> allow remainder=9", "a decision has no remainder"),
         ("t=0ms key=a -> maybe", "allow or refuse"),
-        ("t=0 key=a -> allow", "\"0\" is no duration"),
+        ("t=0 key=a -> allow", "\"0\" is not a duration"),
         (
             "t=0ms -> allow binds=2\n  key=a -> allow\n  key=b cost=3 -> allow\n  key=c cost=9 -> allow",
             "verdict: binds",

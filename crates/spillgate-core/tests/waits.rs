@@ -1,4 +1,6 @@
-//! `retry_after` is exact: refused at every instant before, allowed at it.
+//! `retry_after` is exact: a caller is refused at every instant before it, and allowed at it.
+//!
+//! Clients sleep for as long as it says. A wait that is too short costs them a second refusal.
 
 mod support;
 
@@ -8,7 +10,7 @@ use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
 
-/// The caller who is refused comes back alone, at `instants` before the time told and at that time.
+/// The refused caller asks again, at `instants` before the end of the wait and at its end. Nobody else asks.
 fn assert_exact(
     state: &State,
     quota: &Quota,
@@ -21,7 +23,7 @@ fn assert_exact(
         Wait::Never => prop_assert!(cost > quota.hard_capacity()),
         Wait::Unknown => prop_assert_eq!(quota.algorithm(), Algorithm::Concurrency),
         Wait::After(wait_ns) => {
-            prop_assert!(wait_ns > 0, "a refused caller is never told to come back at once");
+            prop_assert!(wait_ns > 0, "the wait of a refused caller is never 0");
             prop_assert!(cost <= quota.hard_capacity());
             prop_assert!(ask_copy(state, quota, op, now + wait_ns).allowed, "allowed {wait_ns} ns later");
             let changes_nothing = quota.refusal_is_free();
@@ -35,7 +37,7 @@ fn assert_exact(
     Ok(())
 }
 
-/// A request of a small trace: the time since the one before, and one of each operation.
+/// A request of a small trace: the time since the one before, and one of the operations.
 fn small_ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
     let max_wait = prop_oneof![2 => Just(u64::MAX), 1 => 0..40u64];
     let op = prop_oneof![
@@ -92,8 +94,8 @@ proptest! {
         }
     }
 
-    /// What lets a cache of refusals answer: whoever else takes or is refused, who asks for as much or
-    /// more is refused until the wait that was told is over.
+    /// Because of this, a cache of refusals may answer. Whatever other callers do, a take with the same or a larger
+    /// cost is refused until the wait is over.
     #[test]
     fn a_refusal_holds_for_all_that_cost_as_much(
         quota in plain_quotas(),

@@ -94,7 +94,7 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
 
 /// A request is late for a token bucket. The queue in the same request must compute its turn for the request's own time.
 #[test]
-fn a_late_request_has_its_turn_in_a_queue_as_of_its_own_time() {
+fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
     let queue = Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue");
     for (max_wait_ns, expected) in [(299, (false, 0)), (300, (true, 300))] {

@@ -1,11 +1,12 @@
-//! Places that are held until they are released, or their lease runs out.
+//! Permits that are held until they are released, or until their lease expires.
 //!
-//! Admission bound: unexpired leases hold at most N places at any time.
+//! Without leases, a caller that crashes would hold its permits for ever.
 //!
-//! Every operation takes time in proportion to the logarithm of the number of leases, times the
-//! number of different lives that they were promised (one, but while the quota's has changed).
-//! On top of that each lease is removed once after it has run out, and a clock that steps back
-//! pays for the leases that were granted, or have run out, in the time it goes through again.
+//! The bound: unexpired leases hold at most N permits at any time.
+//!
+//! The cost: every operation takes time in proportion to log(leases) * (different durations of leases). There is one
+//! duration unless the quota's duration was changed. Each lease is also removed once after it has expired. If the clock
+//! steps back, an operation also visits the leases that were granted or have expired within that step.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,47 +18,47 @@ use super::types::{LATEST_NS, Refusal, Usage};
 use crate::quota::{MAX_RECORDS, MAX_SPAN_NS};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
-/// Boxed: every key pays for the size of the largest state, and few are concurrency limits.
+/// Boxed, because every key pays for the size of the largest state, and few keys have a concurrency limit.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Leases(Box<Table>);
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// By id.
+    /// The leases by id.
     terms: BTreeMap<u64, Term>,
-    /// The same leases by their lives, shortest first; at most one for each of the N places.
+    /// The same leases by duration, shortest first. There are at most N groups, because each holds a permit.
     groups: Vec<Group>,
-    /// The newest id that was given out: ids are never given out twice.
+    /// The newest id. An id is never used twice.
     last_id: u64,
-    /// Places of the leases that are alive at `counted_at`, so that nobody has to add them up.
+    /// The permits of the leases that are alive at `counted_at`: a sum that is kept up to date.
     held: u64,
     counted_at: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Term {
-    /// What the holder was promised; a clock that is set back does not make it longer.
+    /// How long the lease lasts. A clock that is set back does not make it longer.
     life_ns: u64,
     /// In nanoseconds since the epoch.
     expires_at: u64,
 }
 
-/// Leases of one life: the order in which they end is that in which they were granted.
+/// Leases of one duration. They expire in the order in which they were granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     life_ns: u64,
-    /// Places by end and id; never empty.
-    places: BTreeMap<(u64, u64), u64>,
+    /// The permits of each lease, by end and id. Never empty.
+    permits: BTreeMap<(u64, u64), u64>,
 }
 
 impl Group {
-    /// Places that become free after `from`, but not after `to`.
-    fn freed(&self, from: u64, to: u64) -> u64 {
-        self.places.range((Excluded((from, u64::MAX)), Included((to, u64::MAX)))).map(|(_, places)| places).sum()
+    /// The permits that expire after `from` and not after `to`.
+    fn expiring(&self, from: u64, to: u64) -> u64 {
+        self.permits.range((Excluded((from, u64::MAX)), Included((to, u64::MAX)))).map(|(_, permits)| permits).sum()
     }
 }
 
-/// When places were counted last is no part of what a state means.
+/// Two states are equal if they decide alike, so the time of the last count is ignored.
 impl PartialEq for Table {
     fn eq(&self, other: &Table) -> bool {
         self.groups == other.groups && self.last_id == other.last_id
@@ -68,60 +69,61 @@ impl Eq for Table {}
 
 impl Table {
     fn held(&self, now: u64) -> u64 {
-        let freed = |from, to| self.groups.iter().map(|group| group.freed(from, to)).sum::<u64>();
+        let expiring = |from, to| self.groups.iter().map(|group| group.expiring(from, to)).sum::<u64>();
         match now.cmp(&self.counted_at) {
-            Ordering::Less => self.held + freed(now, self.counted_at),
+            Ordering::Less => self.held + expiring(now, self.counted_at),
             Ordering::Equal => self.held,
-            Ordering::Greater => self.held - freed(self.counted_at, now),
+            Ordering::Greater => self.held - expiring(self.counted_at, now),
         }
     }
 
-    /// When the last lease ends; 0 if there is none.
+    /// When the last lease ends; 0 without leases.
     fn last_end(&self) -> u64 {
-        let last_ends = self.groups.iter().filter_map(|group| group.places.last_key_value());
+        let last_ends = self.groups.iter().filter_map(|group| group.permits.last_key_value());
         last_ends.map(|((end, _), _)| *end).max().unwrap_or(0)
     }
 
-    fn insert(&mut self, id: u64, term: Term, places: u64) {
+    fn insert(&mut self, id: u64, term: Term, permits: u64) {
         self.terms.insert(id, term);
         let group = self.groups.binary_search_by_key(&term.life_ns, |group| group.life_ns).unwrap_or_else(|index| {
-            self.groups.insert(index, Group { life_ns: term.life_ns, places: BTreeMap::new() });
+            self.groups.insert(index, Group { life_ns: term.life_ns, permits: BTreeMap::new() });
             index
         });
-        self.groups[group].places.insert((term.expires_at, id), places);
+        self.groups[group].permits.insert((term.expires_at, id), permits);
         if term.expires_at > self.counted_at {
-            self.held += places;
+            self.held += permits;
         }
     }
 
     fn remove(&mut self, id: u64) -> Option<(Term, u64)> {
         let term = self.terms.remove(&id)?;
         let group = self.groups.binary_search_by_key(&term.life_ns, |group| group.life_ns).ok()?;
-        let places = self.groups[group].places.remove(&(term.expires_at, id))?;
-        if self.groups[group].places.is_empty() {
+        let permits = self.groups[group].permits.remove(&(term.expires_at, id))?;
+        if self.groups[group].permits.is_empty() {
             self.groups.remove(group);
         }
         if term.expires_at > self.counted_at {
-            self.held -= places;
+            self.held -= permits;
         }
-        Some((term, places))
+        Some((term, permits))
     }
 
-    /// Ends at `now` + their life what would last longer, as the clock has been set back.
+    /// Shortens each lease that would end later than its duration after `now`. Only a clock that was set back leaves
+    /// one.
     fn clamp(&mut self, now: u64) {
         let last_of = |group: &Group| {
-            let ((end, id), _) = group.places.last_key_value()?;
+            let ((end, id), _) = group.permits.last_key_value()?;
             (*end > now + group.life_ns).then_some(*id)
         };
         while let Some(id) = self.groups.iter().find_map(last_of) {
-            let Some((term, places)) = self.remove(id) else { return };
-            self.insert(id, Term { expires_at: now + term.life_ns, ..term }, places);
+            let Some((term, permits)) = self.remove(id) else { return };
+            self.insert(id, Term { expires_at: now + term.life_ns, ..term }, permits);
         }
     }
 
     fn remove_expired(&mut self, now: u64) {
         let first_of = |group: &Group| {
-            let ((end, id), _) = group.places.first_key_value()?;
+            let ((end, id), _) = group.permits.first_key_value()?;
             (*end <= now).then_some(*id)
         };
         while let Some(id) = self.groups.iter().find_map(first_of) {
@@ -144,7 +146,7 @@ impl Leases {
         (!fits).then_some((Reason::Exceeded, Wait::Unknown))
     }
 
-    /// The id is the time in nanoseconds, or the next free number after it.
+    /// The id of the new lease is the time in nanoseconds, or the next unused number after it.
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         let table = &mut *self.0;
         table.remove_expired(now);
@@ -154,18 +156,18 @@ impl Leases {
         Receipt { at: Time::from_nanos(now), mark: table.last_id }
     }
 
-    /// No such operation: a place that is held has a lease ([`Quota::supports`]).
+    /// Does nothing: every permit needs a lease, so a concurrency limit has no force ([`Quota::supports`]).
     pub(crate) fn force(&mut self, _: &Quota, _: u64, _: u64) {}
 
     pub(crate) fn refund(&mut self, _: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
         let table = &mut *self.0;
         if let Some(receipt) = receipt
-            && let Some((term, places)) = table.remove(receipt.mark)
-            && places > cost
+            && let Some((term, permits)) = table.remove(receipt.mark)
+            && permits > cost
         {
-            table.insert(receipt.mark, term, places - cost);
+            table.insert(receipt.mark, term, permits - cost);
         }
-        // Empty states are kept until their last id is in the past and cannot come again.
+        // An empty state is kept until its last id is in the past. Then no new lease can be given the same id.
         now <= table.last_id || !table.terms.is_empty()
     }
 
@@ -175,10 +177,10 @@ impl Leases {
 
     pub(crate) fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) {
         let table = &mut *self.0;
-        if let Some((term, places)) = table.remove(receipt.mark) {
+        if let Some((term, permits)) = table.remove(receipt.mark) {
             let life_ns = term.life_ns.max(quota.lease_ns());
             let expires_at = term.expires_at.max(now + quota.lease_ns());
-            table.insert(receipt.mark, Term { life_ns, expires_at }, places);
+            table.insert(receipt.mark, Term { life_ns, expires_at }, permits);
         }
     }
 
@@ -197,40 +199,42 @@ impl Leases {
 
     pub(crate) fn heap_bytes(&self) -> usize {
         let table = &*self.0;
-        let places = table.groups.iter().map(|group| tree_bytes(group.places.len(), size_of::<((u64, u64), u64)>()));
+        let permits = table.groups.iter().map(|group| tree_bytes(group.permits.len(), size_of::<((u64, u64), u64)>()));
         size_of::<Table>()
             + tree_bytes(table.terms.len(), size_of::<(u64, Term)>())
             + table.groups.capacity() * size_of::<Group>()
-            + places.sum::<usize>()
+            + permits.sum::<usize>()
     }
 
-    /// The last id, then id, life, end and places of each lease.
+    /// The last id, then the id, duration, end and permits of each lease.
     pub(crate) fn encode(&self, words: &mut Vec<u64>) {
         words.push(self.0.last_id);
         for group in &self.0.groups {
-            words.extend(group.places.iter().flat_map(|(&(end, id), &places)| [id, group.life_ns, end, places]));
+            words.extend(group.permits.iter().flat_map(|(&(end, id), &permits)| [id, group.life_ns, end, permits]));
         }
     }
 
     pub(crate) fn decode(words: &[u64]) -> Option<Leases> {
         let (&last_id, leases) = words.split_first()?;
         let (leases, []) = leases.as_chunks::<4>() else { return None };
-        // Counted at the epoch, all of them are alive.
+        // The sum is as of the epoch, when all of them are alive.
         let mut table = Table { last_id, ..Table::default() };
-        for &[id, life_ns, expires_at, places] in leases {
+        for &[id, life_ns, expires_at, permits] in leases {
             let known = id > last_id || table.terms.contains_key(&id);
             let times = (1..=MAX_SPAN_NS).contains(&life_ns) && (1..=LATEST_NS).contains(&expires_at);
-            if known || !times || places == 0 || places > MAX_RECORDS - table.held {
+            if known || !times || permits == 0 || permits > MAX_RECORDS - table.held {
                 return None;
             }
-            table.insert(id, Term { life_ns, expires_at }, places);
+            table.insert(id, Term { life_ns, expires_at }, permits);
         }
         (last_id <= LATEST_NS).then(|| Leases(Box::new(table)))
     }
 }
 
-/// At most what a `BTreeMap` of `len` entries takes: nodes have room for 11, and all but the root
-/// hold at least 5; links to parents and children come to 32 bytes a node.
+/// An upper bound of the bytes of a `BTreeMap` with `len` entries.
+///
+/// A node has space for 11 entries, and every node except the root holds at least 5. The links to parents and children
+/// take 32 bytes for each node.
 fn tree_bytes(len: usize, entry_bytes: usize) -> usize {
     len.div_ceil(5) * (11 * entry_bytes + 32) + 96
 }

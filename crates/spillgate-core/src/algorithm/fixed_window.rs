@@ -1,8 +1,11 @@
 //! One counter for each window, anchored at the epoch or at the key's first hit.
 //!
-//! Admission bound for L per W: anchored at the epoch L * (ceil(s/W) + 1) in half-open
-//! intervals of length s (2L across an edge); at the first hit L * (floor(s/W) + 1), plus L - 1
-//! where s is no multiple of W.
+//! It has the smallest state of all algorithms: a start and a count.
+//!
+//! The bound of what is admitted in an interval of length s:
+//!
+//! * anchored at the epoch: L * (ceil(s/W) + 1) in half-open intervals, so 2L across an edge;
+//! * anchored at the first hit: L * (floor(s/W) + 1), plus L - 1 unless s is a multiple of W.
 
 use alloc::vec::Vec;
 
@@ -29,7 +32,8 @@ impl Window {
         Window { start: packed.expires_at.saturating_sub(quota.window_ns()), count: packed.first }
     }
 
-    /// The window that counts at `now`: this one, also for times before it, or a new empty one.
+    /// The window that counts at `now`: this one if it has not ended, else a new empty one. A time before this window
+    /// counts in it.
     #[inline]
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();

@@ -1,14 +1,17 @@
-//! One file for each algorithm, named as in rules files.
+//! One state machine for each algorithm, in a file that has its name in rules files.
 //!
-//! Each state has the same operations, and its quota and the time are passed in:
+//! A state has the same operations in every algorithm, so the rest of the kernel needs to know no algorithm. The quota
+//! and the time are parameters:
 //!
-//! * `adopt`: make the state fit the quota and the clock; false = it equals no state;
-//! * `refusal`: why a cost does not fit (`None` = it fits; a cost of 0 is a look);
-//! * `charge`: take what fits; `force`: take in any case; `refund`: give back (false = nothing left);
-//! * `usage`: what is left and when it is all back; `expires_at`: from when on it equals no state;
-//! * `encode`: the state as words; `decode`: the state of words, if they are some state's.
+//! * `adopt` makes the state fit the quota and the clock. It returns false if the state equals an empty one.
+//! * `refusal` returns why a cost does not fit, or `None` if it fits. A cost of 0 is a peek.
+//! * `charge` takes units that fit. `force` takes units in any case.
+//! * `refund` gives units back. It returns false if nothing is left in the state.
+//! * `usage` returns what is left, and when nothing counts any more.
+//! * `expires_at` returns when the state equals an empty one.
+//! * `encode` writes the state as words. `decode` reads it back, or returns `None` if no state has these words.
 //!
-//! The caller has refused costs above the hard capacity and quotas of limit 0 already.
+//! The caller has already refused costs above the hard capacity and quotas with a limit of 0.
 
 mod concurrency;
 mod fixed_window;

@@ -1,12 +1,14 @@
-//! The window as n segments of w = W/n, of which the oldest counts by the share of it that
-//! still lies in the window. n = 1 is the well-known weighted previous window.
+//! The window as n segments of w = W/n. The oldest counts by the share of it that is still in the window.
 //!
-//! Admission bound: with n = 1, L + L*s/W; else
+//! It needs n + 1 counters for each key, where a log needs up to L entries. n = 1 is the well-known weighted previous
+//! window.
+//!
+//! The bound of what is admitted in an interval of length s: L + L*s/W if n = 1, else
 //! L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
 //!
-//! With e = how far `now` is into the newest segment, admitted are exactly the costs with
-//! `oldest * (w - e) + (rest + cost) * w <= L * w`, in integers: a floored share would admit
-//! one too many.
+//! Let e be the time from the start of the newest segment until `now`. A cost is admitted exactly if
+//! `oldest * (w - e) + (rest + cost) * w <= L * w`. The comparison is in integers, because a share that is rounded down
+//! would admit one unit too many.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -25,10 +27,10 @@ pub(crate) struct Segments {
     counts: Counts,
 }
 
-/// Units by segment, newest first: n that lie in the window, and the oldest.
+/// The units in each segment, newest first: n segments that are in the window, and the oldest one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Counts {
-    /// Of one segment: the usual case, which owns no memory.
+    /// The counters for n = 1. It is the usual case, and it owns no memory on the heap.
     Two([u64; 2]),
     Many(Box<[u64]>),
 }
@@ -53,18 +55,18 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant: what lies in it, as it was `shift` segments ago.
+/// The window at one instant. `counts` is from `shift` segments before that instant.
 struct View<'s> {
     counts: &'s [u64],
     shift: usize,
-    /// Start of the segment that the instant lies in.
+    /// Start of the segment that contains the instant.
     start: u64,
-    /// How far the instant is into it.
+    /// The time from that start to the instant.
     elapsed: u64,
 }
 
 impl View<'_> {
-    /// Units in the oldest segment, and in all others, when `later` further segments have begun.
+    /// The units in the oldest segment, and in all others, after `later` more segments have begun.
     #[inline]
     fn sums(&self, later: usize) -> (u128, u128) {
         let segments = self.counts.len() - 1;
@@ -74,7 +76,7 @@ impl View<'_> {
         (u128::from(oldest), rest)
     }
 
-    /// What counts now, in units times w: the oldest segment by its share.
+    /// What counts now, in units times w. The oldest segment counts by its share.
     #[inline]
     fn weighted(&self, segment_ns: u64) -> u128 {
         let (oldest, rest) = self.sums(0);
@@ -91,7 +93,7 @@ impl Segments {
         Segments { start: 0, counts }
     }
 
-    /// Told to expire as if the newest segment had units.
+    /// `expires_at` is the time that would hold if the newest segment had units, so that `start` follows from it.
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
         match self.counts {
@@ -113,12 +115,12 @@ impl Segments {
         u8::try_from(self.counts.len() - 1).unwrap_or(u8::MAX)
     }
 
-    /// The window at `now`; a late request counts as of the start of the newest segment.
+    /// The window at `now`. A late request counts as if it came at the start of the newest segment.
     #[inline]
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());
         let start = now - now % segment_ns;
-        // A start that was kept for another quota may be no multiple of this one's segments.
+        // Another quota may have stored a start that is not a multiple of this quota's segments.
         let shift = usize::try_from(start.saturating_sub(self.start) / segment_ns).unwrap_or(usize::MAX);
         View { counts: &self.counts, shift, start, elapsed: now - start }
     }
@@ -151,16 +153,16 @@ impl Segments {
         if view.weighted(segment_ns) + u128::from(cost) * u128::from(segment_ns) <= most {
             return None;
         }
-        // The earliest instant at which it fits, segment by segment; all are empty at the end.
+        // Finds the earliest instant at which the cost fits, segment by segment. At the end all segments are empty.
         for later in 0..=self.counts.len() {
             let (oldest, rest) = view.sums(later);
-            let Some(room) = u128::from(quota.hard_capacity()).checked_sub(rest + u128::from(cost)) else { continue };
+            let Some(free) = u128::from(quota.hard_capacity()).checked_sub(rest + u128::from(cost)) else { continue };
             let from = if later == 0 { view.elapsed } else { 0 };
-            let room_ns = room * u128::from(segment_ns);
-            let fits_at_ns = if oldest * u128::from(segment_ns - from) <= room_ns {
+            let free_ns = free * u128::from(segment_ns);
+            let fits_at_ns = if oldest * u128::from(segment_ns - from) <= free_ns {
                 from
             } else {
-                segment_ns - u64::try_from(room_ns / oldest).unwrap_or(segment_ns)
+                segment_ns - u64::try_from(free_ns / oldest).unwrap_or(segment_ns)
             };
             let at = view.start + later as u64 * segment_ns + fits_at_ns;
             return Some((Reason::Exceeded, Wait::After(at - now)));
@@ -208,7 +210,7 @@ impl Segments {
     #[inline]
     pub(crate) fn expires_at(&self, quota: &Quota) -> u64 {
         let Some(newest) = self.counts.iter().position(|&c| c > 0) else { return 0 };
-        // Segments before the epoch cannot be told from those at it; both count as of the epoch.
+        // A start before the epoch cannot be represented, so such a segment counts as if it began at the epoch.
         let start = self.start.saturating_sub(newest as u64 * quota.interval_ns());
         start + quota.window_ns() + quota.interval_ns()
     }

@@ -1,10 +1,13 @@
-//! Every admitted unit is remembered until it is a window old: exact, at up to L entries a key.
+//! Every admitted unit is stored until it is a window old.
 //!
-//! Admission bound: L * (floor(s/W) + 1), which is L in every half-open window of length W.
-//! Units taken at one instant share an entry.
+//! It is the only exact limit on any window, and it costs up to L entries for each key. Units that are taken at one
+//! instant share an entry.
 //!
-//! Entries carry a running total, so that a decision is two searches and never a scan. Only a
-//! refund by receipt takes time in proportion to the entries newer than its own.
+//! The bound of what is admitted in an interval of length s: L * (floor(s/W) + 1), which is L in every half-open window
+//! of length W.
+//!
+//! Entries store a running total, so a decision is two searches and never a scan. Only a refund by receipt takes time
+//! in proportion to the entries that are newer than its own.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,22 +18,21 @@ use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Log {
-    /// Oldest first, times strictly increasing; never empty outside this module.
+    /// Oldest first, with strictly increasing times. Never empty outside this module.
     entries: VecDeque<Entry>,
-    /// The running total before the oldest entry.
+    /// The running total up to the oldest entry, without it.
     dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    /// The running total through this entry. Only differences are read, and they would be right
-    /// even if 2^64 units had gone through one log.
+    /// The running total up to and with this entry. Only differences are read, so it may wrap after 2^64 units.
     total: u64,
 }
 
 impl Log {
-    /// The time that counts: a late request counts as of the newest entry.
+    /// The time that counts. A late request counts as if it came at the time of the newest entry.
     fn effective(&self, now: u64) -> u64 {
         self.entries.back().map_or(now, |newest| newest.at.max(now))
     }
@@ -41,9 +43,10 @@ impl Log {
         total.wrapping_sub(self.dropped)
     }
 
-    /// The index of the first entry for which `holds` does not; it holds for those before `from`,
-    /// and for none after one for which it does not. In steps that double and then halve, since
-    /// the answer is mostly close to `from`.
+    /// The index of the first entry for which `holds` is false.
+    ///
+    /// The caller knows that `holds` is true for all entries before `from`, and that it stays false once it is false.
+    /// The answer is mostly close to `from`, so the search takes steps that double and then halve.
     fn first_not(&self, from: usize, holds: impl Fn(&Entry) -> bool) -> usize {
         let all_hold = |end: usize| end <= self.entries.len() && holds(&self.entries[end - 1]);
         let (mut index, mut step) = (from, 1);
@@ -60,13 +63,13 @@ impl Log {
         index
     }
 
-    /// How many entries are a window old.
+    /// The number of entries that are a window old.
     fn expired(&self, quota: &Quota, now: u64) -> usize {
         let effective = self.effective(now);
         self.first_not(0, |e| effective - e.at >= quota.window_ns())
     }
 
-    /// Units that still count.
+    /// The units that still count.
     fn count(&self, quota: &Quota, now: u64) -> u64 {
         self.units(self.entries.len()) - self.units(self.expired(quota, now))
     }
@@ -98,7 +101,7 @@ impl Log {
         let expired = self.units(entries);
         let count = self.units(self.entries.len()) - expired;
         let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
-        // The oldest entry by whose end as many units have left as are too many now.
+        // `over` units are too many now. Finds the first entry at whose end this many units have left the window.
         let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
         let freeing = self.entries.get(freeing)?;
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))
@@ -109,8 +112,8 @@ impl Log {
         Receipt { at: Time::from_nanos(at), mark: 0 }
     }
 
-    /// Keeps the newest (hard capacity + 1) units: enough to refuse, and bounded. What a larger quota has counted
-    /// stays as many.
+    /// Keeps the newest (hard capacity + 1) units. They are enough to refuse, and they bound the log. If a larger quota
+    /// has counted more units, their number does not shrink.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         let own = quota.hard_capacity() + 1;
         let most = own.max(self.count(quota, now));
@@ -155,7 +158,7 @@ impl Log {
         self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Times and units, oldest first.
+    /// The time and the units of each entry, oldest first.
     pub(crate) fn encode(&self, words: &mut Vec<u64>) {
         words.extend((0..self.entries.len()).flat_map(|i| [self.entries[i].at, self.units(i + 1) - self.units(i)]));
     }
@@ -167,7 +170,7 @@ impl Log {
             let newest = log.entries.back();
             let total = newest.map_or(0, |newest| newest.total);
             let later = newest.is_none_or(|newest| newest.at < at) && at <= Time::MAX.as_nanos();
-            // A forced log holds one unit more than the largest.
+            // After a force, a log holds one unit more than the largest limit.
             if !later || units == 0 || units > MAX_RECORDS + 1 - total {
                 return None;
             }

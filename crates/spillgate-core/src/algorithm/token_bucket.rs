@@ -1,16 +1,22 @@
-//! The generic cell rate algorithm: token bucket, leaky bucket as a meter, and the queue.
+//! The generic cell rate algorithm (GCRA): the token bucket, the leaky bucket as a meter, and the queue.
 //!
-//! One time is the state: the theoretical arrival time TAT, at which all debt is paid. Beside it stands the
-//! T that the debt is counted in, and a bound above which a debt can only come from a clock that was set back.
-//! `token_bucket` and `leaky_bucket` differ only in what a caller is told: a token is there
-//! at once, a place in the queue comes after a delay of TAT - now.
-//! Source: ITU-T I.371, annex A (virtual scheduling), with the burst as a multiple of T.
+//! One file serves `token_bucket` and `leaky_bucket`, because their states are the same. They differ only in the
+//! answer: a token is there at once, and a turn in the queue comes after a delay of TAT - now.
 //!
-//! Admission bound: B + s/T; the queue lets enter Q + 1 + s/T.
+//! The state is one time, the theoretical arrival time (TAT), at which all debt is paid. The state also keeps two
+//! numbers of the quota that charged it last: T, in which the debt is counted, and a bound. A debt above the bound was
+//! left by a clock that was set back. Source: ITU-T I.371, annex A (virtual scheduling), with the burst as a multiple
+//! of T.
 //!
-//! Quotas of several T may share a state. Every question is judged in the state's T: under B' a take of n fits if
-//! debt <= (B' - n) * T, so ceil(debt/T) units are used whatever the quota is. Only a charge converts the debt to
-//! its own T'. So no question under one quota lowers what was counted under another.
+//! The bound of what is admitted in an interval of length s: B + s/T. A queue admits Q + 1 + s/T.
+//!
+//! Quotas with different T may share a state:
+//!
+//! * Every hit is judged in the state's T. Under a quota with the burst B', a take of n units fits if
+//!   debt <= (B' - n) * T.
+//! * The units used are therefore ceil(debt/T), whatever the quota is.
+//! * Only a charge converts the debt to its own T'.
+//! * No hit under one quota lowers what was counted under another, except a refund or a reset.
 
 use alloc::vec::Vec;
 
@@ -23,10 +29,10 @@ use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 pub(crate) struct Bucket {
     /// When all debt is paid, in nanoseconds since the epoch.
     tat: u64,
-    /// The T that the debt is counted in, in nanoseconds; not 0.
+    /// The T that the debt is counted in, in nanoseconds. Never 0.
     interval_ns: u64,
-    /// A debt above 2 to this power, in nanoseconds, is what a clock that was set back has left
-    /// ([`Quota::debt_bits`] of the quota that charged last).
+    /// A debt above 2 to this power, in nanoseconds, was left by a clock that was set back. The number is the
+    /// [`Quota::debt_bits`] of the quota that charged last.
     debt_bits: u8,
 }
 
@@ -36,13 +42,13 @@ impl Bucket {
         Bucket::owing_until(0, quota)
     }
 
-    /// What this quota charged last, and what is paid at that time.
+    /// A bucket that this quota charged last, and whose debt is paid at `tat`.
     #[inline]
     pub(crate) fn owing_until(tat: u64, quota: &Quota) -> Bucket {
         Bucket { tat, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
     }
 
-    /// `None` if the T fits no packed form.
+    /// `None` if T has no packed form.
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
         let first = quota.pack_bucket(self.interval_ns, self.debt_bits)?;
@@ -55,16 +61,17 @@ impl Bucket {
         Bucket { tat: packed.expires_at, interval_ns, debt_bits }
     }
 
-    /// What is owed at `now` in nanoseconds of the state's T.
+    /// The debt at `now`, in nanoseconds of the state's T.
     #[inline]
     fn debt(&self, now: u64) -> u64 {
         self.tat.saturating_sub(now)
     }
 
-    /// What is owed at `now` in nanoseconds of `quota`'s T, rounded up.
+    /// The debt at `now`, in nanoseconds of `quota`'s T, rounded up.
     ///
-    /// What drains before the state's newest time, `late_ns` after `now`, is not converted: it has been paid at the
-    /// state's own T. A faster T would forgive units here, a slower one would count units twice.
+    /// The state's newest time is `late_ns` after `now`. The debt that drains until then is not converted, because it
+    /// is paid at the state's own T. To convert it to a shorter T would forgive units. To convert it to a longer T
+    /// would count units twice.
     #[inline]
     fn converted(&self, quota: &Quota, now: u64, late_ns: u64) -> u64 {
         let debt = self.debt(now);
@@ -76,14 +83,15 @@ impl Bucket {
         u64::try_from(units.div_ceil(u128::from(self.interval_ns)) + u128::from(paid)).unwrap_or(u64::MAX)
     }
 
-    /// Owes that much, in nanoseconds of `quota`'s T.
+    /// Sets the debt at `now`, in nanoseconds of `quota`'s T.
     #[inline]
     fn owe(&mut self, quota: &Quota, now: u64, debt: u64) {
         *self = Bucket::owing_until(now + debt, quota);
     }
 
-    /// Cuts the debt that a clock that was set back has left: unless that is kept, it would not shrink with time. All
-    /// that follows at this time goes by it.
+    /// Reduces a debt above the bound to the bound: a clock that was set back has left it.
+    ///
+    /// The reduced debt has to be stored. Otherwise it would not shrink with time.
     #[inline]
     pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
         let debt = self.debt(now).min(1 << self.debt_bits);
@@ -91,7 +99,8 @@ impl Bucket {
         debt > 0
     }
 
-    /// A take fits if debt <= (B - cost) * T, in the state's T; a queue's turn also has to come within `max_wait_ns`.
+    /// A take fits if debt <= (B - cost) * T, in the state's T. In a queue, the turn also has to come within
+    /// `max_wait_ns`.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> Option<Refusal> {
         let debt = self.debt(now);
@@ -123,8 +132,10 @@ impl Bucket {
         Receipt { at: Time::from_nanos(now), mark: self.tat }
     }
 
-    /// Adds what is missing to the quota's own greatest debt at most. Where nothing is missing the state stays as it
-    /// is: a quota that adds nothing must not change the T either.
+    /// Adds debt up to the quota's own greatest debt.
+    ///
+    /// If the debt is that large already, the state does not change. A quota that adds nothing must not change T
+    /// either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         self.force_late(quota, cost, now, 0);
     }
@@ -138,8 +149,10 @@ impl Bucket {
         }
     }
 
-    /// Units count at the state's T, which stays. A queue gives a place back only by its receipt and only while it
-    /// is the last: those behind know their turns already.
+    /// Units are given back at the state's T, and T does not change.
+    ///
+    /// A queue gives a turn back only by its receipt and only while it is the last turn. Callers with later turns
+    /// already wait for exact times.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
         let queue = quota.algorithm() == Algorithm::LeakyBucket;
         let stays = queue && receipt.is_none_or(|receipt| receipt.mark != self.tat);

@@ -44,8 +44,8 @@ pub enum Algorithm {
     FixedWindow(Anchor),
     /// Every admitted unit is stored until it is W old. It is exact: f(s) = L * (floor(s/W) + 1).
     ///
-    /// A decision takes time in proportion to log L. A refund by receipt takes time in proportion to the entries that are
-    /// newer than its own.
+    /// A decision takes time in proportion to log L. A refund by receipt takes time in proportion to the entries that
+    /// are newer than its own.
     ///
     /// Held by `log_admits_l_in_every_window`.
     SlidingWindowLog,

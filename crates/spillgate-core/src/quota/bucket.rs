@@ -27,8 +27,8 @@ impl Quota {
 
     /// For a bucket or a queue, the least b for which 2^b ns is at least the greatest debt under this quota.
     ///
-    /// The greatest debt includes what a late request sees on top of it. A state keeps the b of the quota that charged it
-    /// last. A debt above that bound was left by a clock that was set back.
+    /// The greatest debt includes what a late request sees on top of it. A state keeps the b of the quota that charged
+    /// it last. A debt above that bound was left by a clock that was set back.
     #[must_use]
     #[inline]
     pub const fn debt_bits(&self) -> u8 {
@@ -61,8 +61,8 @@ impl Quota {
         packed_interval(interval_ns, self.named_window_ns).map(|packed| u64::from(debt_bits) << INTERVAL_BITS | packed)
     }
 
-    /// T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) made. Every number has a T and
-    /// a bound.
+    /// T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) made. Every number has a T
+    /// and a bound.
     #[inline]
     pub(crate) fn unpack_bucket(&self, word: u64) -> (u64, u8) {
         if word == self.bucket_word {

@@ -79,7 +79,7 @@ impl fmt::Display for QuotaError {
                 write!(f, "{field} has to be longer than 0 and at most 146 years")
             }
             QuotaError::Inexact { limit, below, above } => {
-                write!(f, "a limit of {limit} in this window is no whole number of nanoseconds apart; use {below}")?;
+                write!(f, "a limit of {limit} in this window cannot be spaced in whole nanoseconds; use {below}")?;
                 above.map_or(Ok(()), |above| write!(f, " or {above}"))
             }
             QuotaError::TooDeep { capacity, interval_ns } => {
@@ -97,7 +97,7 @@ impl fmt::Display for QuotaError {
                 )
             }
             QuotaError::NotFor { field, algorithm } => {
-                write!(f, "{field} is no option of {algorithm}; remove it or choose another algorithm")
+                write!(f, "{field} is not an option of {algorithm}; remove it or choose another algorithm")
             }
         }
     }

@@ -21,8 +21,8 @@ pub use policy::{Denied, OnStoreFailure};
 
 /// The most units that a quota or a counter can hold: 2^53 - 1.
 ///
-/// The numbers of a Redis script are doubles, and this is the largest integer that they count exactly. Counters saturate
-/// here in every store.
+/// The numbers of a Redis script are doubles, and this is the largest integer that they count exactly. Counters
+/// saturate here in every store.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
 /// The longest window, lease or penalty, and the most that twice the depth of a bucket can be: 2^62 ns (146 years).
@@ -49,7 +49,8 @@ pub struct Quota {
     capacity: u64,
     hard_capacity: u64,
     soft_ppm: u32,
-    /// T of a bucket or a queue, w of a counter, W of the other windows. 0 for concurrency, and for a bucket with L = 0.
+    /// T of a bucket or a queue, w of a counter, W of the other windows. 0 for concurrency, and for a bucket with L =
+    /// 0.
     interval_ns: u64,
     lease_ns: u64,
     penalty_ns: u64,

@@ -23,11 +23,12 @@ impl Quota {
     /// In the long run m nodes together admit no more than the quota. At once they admit at most its capacity, or one
     /// unit each if the capacity is smaller than m. The queues of m nodes can admit one unit more each.
     ///
-    /// A share that would be beyond the bounds of a quota is made smaller, and in the worst case its limit is 0. A bucket
-    /// reaches that bound with one unit in more than 73 years, a window with one unit in more than 146 years.
+    /// A share that would be beyond the bounds of a quota is made smaller, and in the worst case its limit is 0. A
+    /// bucket reaches that bound with one unit in more than 73 years, a window with one unit in more than 146 years.
     ///
     /// A share has the quota's [identity](Quota::identity), with two exceptions: a share with a longer window, and the
-    /// share of a queue. Each of them has an identity of its own, so that no other limit of the same key finds its state.
+    /// share of a queue. Each of them has an identity of its own, so that no other limit of the same key finds its
+    /// state.
     ///
     /// ```
     /// use core::num::NonZeroU32;

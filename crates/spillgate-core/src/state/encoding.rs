@@ -1,7 +1,7 @@
 //! States as words, so that a store can write them down and read them back.
 //!
-//! Whoever reads believes nothing: a state that no request could have made is none, so that
-//! whatever the words were, the kernel neither panics nor wraps.
+//! The words may be damaged or forged. A state that no request can produce is rejected, so that the kernel neither
+//! panics nor wraps, whatever the words are.
 
 use alloc::vec::Vec;
 
@@ -24,9 +24,9 @@ impl State {
         on_body!(&self.body, (), it => it.encode(words));
     }
 
-    /// The state that was [encoded](State::encode): it decides everything as that one.
+    /// Reads a state that was [encoded](State::encode). It decides everything as the original does.
     ///
-    /// `None` for words that are not the whole of a state: any words can be tried.
+    /// Returns `None` if the words are not exactly one state. Any words can be tried; [`State`] has an example.
     #[must_use]
     pub fn decode(words: &[u64]) -> Option<State> {
         let (&[tag, penalty_until, penalty_ns], words) = words.split_first_chunk()?;

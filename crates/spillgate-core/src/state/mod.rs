@@ -1,18 +1,34 @@
-//! What was used, of one key under one quota identity.
+//! What one key has used, under one quota identity.
+//!
+//! One type serves all algorithms, so a store can keep states without knowing which algorithm they belong to.
 
 use crate::algorithm::{Bucket, Leases, Log, Refusal, Segments, Usage, Window};
 use crate::quota::MAX_LATE_NS;
 use crate::{Algorithm, OpKind, Packed, Quota, Reason, Receipt, Time, Wait};
 
-/// What was used by one key: the default is a key that nobody has seen, and every state
-/// becomes equal to it with time.
+/// What one key has used. The default is the empty state of a new key, and with time every state becomes equal to it.
+///
+/// ```
+/// use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, decide};
+///
+/// let quota = Quota::per_second(10).build()?;
+/// let hits = [Hit::new(7, &quota, Op::take(4), Binding::Enforce)];
+/// let (mut states, mut decisions) = ([State::default()], [Decision::default()]);
+/// let _ = decide(&mut states, &[0], &hits, Time::EPOCH, &mut decisions);
+/// assert_eq!(states[0].expires_at(&quota), 400_000_000); // four units, one every 100 ms
+///
+/// let mut words = Vec::new();
+/// states[0].encode(&mut words);
+/// assert_eq!(State::decode(&words).as_ref(), Some(&states[0]));
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct State {
     body: Body,
-    /// Until when the key is shut out, in nanoseconds since the epoch; 0 = not at all.
+    /// When the penalty of the key ends, in nanoseconds since the epoch; 0 = no penalty.
     penalty_until: u64,
-    /// How long that was when it began. A clock that is set back makes it longer by a second at most: by what a
-    /// request may be late.
+    /// How long the penalty was when it began. A clock that is set back makes it longer by one second at most, which is
+    /// as much as a request may be late.
     penalty_ns: u64,
 }
 
@@ -43,7 +59,7 @@ macro_rules! on_body {
 mod encoding;
 
 impl Body {
-    /// The state of a key that nobody has seen, as its algorithm keeps it.
+    /// The state of a new key, in the form of its algorithm.
     #[inline]
     fn fresh(quota: &Quota) -> Body {
         match quota.algorithm() {
@@ -70,7 +86,7 @@ impl Body {
 }
 
 impl State {
-    /// The state in three integers; `None` for one that has a penalty, a log, several segments or leases.
+    /// The state in three integers; `None` if it has a penalty, a log, several segments or leases.
     #[must_use]
     #[inline]
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
@@ -84,7 +100,7 @@ impl State {
         }
     }
 
-    /// The state that [`pack`](State::pack) made `packed` of, under a quota of the same
+    /// The state that [`pack`](State::pack) turned into `packed`, under a quota with the same
     /// [identity](Quota::identity).
     #[must_use]
     #[inline]
@@ -99,14 +115,14 @@ impl State {
         State { body, ..State::default() }
     }
 
-    /// From when on this state equals none, in nanoseconds since the epoch.
+    /// When this state becomes equal to an empty one, in nanoseconds since the epoch.
     #[must_use]
     #[inline]
     pub fn expires_at(&self, quota: &Quota) -> u64 {
         on_body!(&self.body, 0, it => it.expires_at(quota)).max(self.penalty_until)
     }
 
-    /// Bytes that the state owns on the heap.
+    /// The bytes that the state owns on the heap.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.body {
@@ -117,8 +133,10 @@ impl State {
         }
     }
 
-    /// Makes the state one of `quota` at `now`: what a clock that was set back has left is cut. Kept whatever the
-    /// verdict, or it would not shrink with time.
+    /// Makes the state fit `quota` and `now`. A state of another algorithm becomes empty, and times that a clock that
+    /// was set back has left are reduced.
+    ///
+    /// The result has to be stored whatever the verdict is. Otherwise those times would not shrink.
     #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {
@@ -134,7 +152,7 @@ impl State {
         }
     }
 
-    /// Why `cost` more units do not fit now; `None` if they do. A cost of 0 is a look.
+    /// Why `cost` more units do not fit now; `None` if they fit. A cost of 0 is a peek.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
         let own = if cost > quota.hard_capacity() {
@@ -154,7 +172,7 @@ impl State {
         }
     }
 
-    /// How long a take that fits now waits for its turn (`leaky_bucket`), else 0.
+    /// How long a take that fits now has to wait for its turn (`leaky_bucket`), else 0.
     #[inline]
     pub(crate) fn delay_ns(&self, quota: &Quota, now: Time) -> u64 {
         match &self.body {
@@ -163,7 +181,8 @@ impl State {
         }
     }
 
-    /// Takes `cost` units that fit; returns the receipt. Of a request that is late by `late_ns`, as far as is known.
+    /// Takes `cost` units that fit, and returns the receipt. As far as the store knows, the request is late by
+    /// `late_ns`.
     #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) -> Receipt {
         let none = Receipt { at: now, mark: 0 };
@@ -174,7 +193,7 @@ impl State {
         }
     }
 
-    /// Takes `cost` units whether they fit or not; counters saturate, debt is bounded.
+    /// Counts `cost` units whether they fit or not. Counters saturate, and debt is bounded.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) {
         if cost == 0 || quota.limit() == 0 || !quota.supports(OpKind::Force) {
             return;
@@ -186,7 +205,7 @@ impl State {
         }
     }
 
-    /// Gives `cost` units back; what has expired is gone anyway.
+    /// Gives `cost` units back. Units that have expired cannot be given back.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: Time) {
         if cost == 0 || quota.limit() == 0 {
             return;
@@ -208,14 +227,14 @@ impl State {
         }
     }
 
-    /// Lets the lease of `receipt` live its full life from now on.
+    /// Restarts the lease of `receipt`, so that it lasts its full duration from now on.
     pub(crate) fn renew(&mut self, quota: &Quota, receipt: Receipt, now: Time) {
         if let Body::Leases(leases) = &mut self.body {
             leases.renew(quota, receipt, now.as_nanos());
         }
     }
 
-    /// Shuts the key out for the quota's penalty, never shorter than it is already.
+    /// Starts the quota's penalty. A penalty that ends later stays.
     pub(crate) fn punish(&mut self, quota: &Quota, now: Time) {
         let until = now.as_nanos() + quota.penalty_ns();
         if quota.limit() > 0 && quota.penalty_ns() > 0 && until > self.penalty_until {
@@ -223,7 +242,7 @@ impl State {
         }
     }
 
-    /// What is left and when it is all back.
+    /// What is left, and when nothing counts any more.
     #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: Time) -> Usage {
         if quota.limit() == 0 {
@@ -237,7 +256,7 @@ impl State {
         }
     }
 
-    /// How long the key stays shut out, in nanoseconds.
+    /// How long the penalty still lasts, in nanoseconds.
     #[inline]
     pub(crate) fn penalty_left_ns(&self, quota: &Quota, now: Time) -> u64 {
         if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now.as_nanos()) }

@@ -1,4 +1,6 @@
-//! What the property tests share: quotas, adversarial event lists, and the bounds of each algorithm.
+//! What the property tests share: quotas, adversarial events, and the bounds of the algorithms.
+//!
+//! The events aim at the edges of each quota, where random numbers rarely fall.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub(crate) mod model;
@@ -22,12 +24,12 @@ pub(crate) fn ask(state: &mut State, quota: &Quota, op: Op, now: u64) -> Decisio
     decisions[0]
 }
 
-/// The same question without its consequences.
+/// The same request on a copy of the state.
 pub(crate) fn ask_copy(state: &State, quota: &Quota, op: Op, now: u64) -> Decision {
     ask(&mut state.clone(), quota, op, now)
 }
 
-/// One request with one hit, of a store that has decided at `newest` already.
+/// One request with one hit, in a store that has already decided at `newest`.
 pub(crate) fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newest: u64) -> Decision {
     let hits = [Hit::new(1, quota, op, Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -36,7 +38,7 @@ pub(crate) fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newes
     decisions[0]
 }
 
-/// A take by somebody who can wait for ever.
+/// A take by a caller that accepts any wait.
 pub(crate) fn take(cost: u64) -> Op {
     Op::Take { cost, max_wait_ns: u64::MAX }
 }
@@ -55,7 +57,7 @@ pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     }
 }
 
-/// A token bucket; its window is in seconds.
+/// A token bucket. `window` is in seconds.
 pub(crate) fn bucket(limit: u64, window: u64, burst: u64) -> Quota {
     Quota::token_bucket(limit, Duration::from_secs(window)).burst(burst).build().expect("a quota")
 }
@@ -98,7 +100,7 @@ pub(crate) fn builder(algorithm: Algorithm, limit: u64, window_ns: u64, depth: u
     }
 }
 
-/// Quotas of every algorithm with time, from 1 a year to 10 M/s, without extras.
+/// Quotas of every algorithm except concurrency, from 1 a year to 10 M/s, without extras.
 pub(crate) fn plain_quotas() -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
     (algorithms(), limits, windows_ns(), prop_oneof![Just(0), 1..30u64])
@@ -119,7 +121,7 @@ pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
     )
 }
 
-/// One to three quotas that count in one state: they differ in limit, depth, life and soft share.
+/// One to three quotas that count in one state. They differ in limit, depth, lease and soft share.
 pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quota>> {
     let sizes = (1..=7u64, 1..=6u64, prop_oneof![2 => Just(0u32), 1 => Just(500_000), 1 => Just(1_000_000)]);
     let penalty = prop_oneof![2 => Just(0), 1 => 1..=30u64];
@@ -143,19 +145,19 @@ pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quo
     })
 }
 
-/// How long after the event before: aimed at the edges of the quota.
+/// The time since the event before. It aims at the edges of the quota.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Ns(u64),
-    /// T of a bucket, a segment, or W; and this many nanoseconds more.
+    /// T of a bucket, w of a counter, or W, and this many nanoseconds more.
     Interval(i64),
     /// W, and this many nanoseconds more.
     Window(i64),
     /// Up to the next multiple of the interval since the epoch, and this many nanoseconds more.
     Edge(i64),
-    /// So many thousandths of W.
+    /// This many thousandths of W.
     Share(u64),
-    /// As long as the last refusal said, and this many nanoseconds more.
+    /// The wait of the last refusal, and this many nanoseconds more.
     Retry(i64),
 }
 
@@ -187,13 +189,13 @@ pub(crate) fn gaps() -> impl Strategy<Value = Gap> {
     ]
 }
 
-/// What is asked for, by what is left.
+/// The cost of a take, as a function of what is left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
     One,
     Remaining,
     RemainingAndOne,
-    /// So many thousandths of the capacity, at least 1.
+    /// This many thousandths of the capacity, at least 1.
     Share(u64),
 }
 
@@ -217,7 +219,7 @@ pub(crate) fn costs() -> impl Strategy<Value = Cost> {
     ]
 }
 
-/// Takes by these steps, and calls `check` with the state before each.
+/// Takes at each step, and calls `check` with the state before the take.
 pub(crate) fn walk(
     quota: &Quota,
     start: u64,
@@ -235,7 +237,7 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Where a list of events starts: the epoch, today, and near the end of time.
+/// The time of the first event: the epoch, a time in 2026, or close to the latest time.
 pub(crate) fn starts_ns() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),

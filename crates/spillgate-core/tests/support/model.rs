@@ -1,48 +1,50 @@
-//! What each algorithm means, told without any of the kernel's shortcuts: what was used is added
-//! up again each time, waits are found by trying every instant, and what is left by trying every cost.
+//! A model of every algorithm without any of the kernel's shortcuts.
 //!
-//! Only for small numbers, for requests with one hit, and for quotas of one identity.
+//! It is slow but simple, so that a reader can check it. It sums up what was used each time. It finds waits by trying
+//! every instant, and what is left by trying every cost. It is only for small numbers, for requests with one hit, and
+//! for quotas of one identity.
 
 use std::collections::BTreeMap;
 
 use spillgate_core::{Algorithm, Anchor, Decision, Denied, MAX_UNITS, Op, OpKind, Quota, Reason, Receipt, Time, Wait};
 
-/// The longest that a request is taken to be late.
+/// The longest delay of a late request.
 const MAX_LATE_NS: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     used: Used,
-    shut_out_until: u64,
-    shut_out_ns: u64,
+    penalty_until: u64,
+    penalty_ns: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 enum Used {
     #[default]
     Nothing,
-    /// When all debt is paid, the T it is counted in, and what only a clock that was set back can leave more of.
+    /// When all debt is paid, the T that the debt is counted in, and the bound above which a clock that was set back
+    /// has left it.
     Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
-    /// Start of the window, and units in it.
+    /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
-    /// Units by number of the segment since the epoch, and the newest that was written to.
+    /// The units by number of the segment since the epoch, and the newest segment that counts something.
     Segments { counts: BTreeMap<u64, u64>, newest: u64 },
-    /// When each unit was counted, oldest first.
+    /// The time of each unit, oldest first.
     Log(Vec<u64>),
-    /// In the order in which they were taken, and the newest id.
+    /// The leases in the order in which they were taken, and the newest id.
     Leases { leases: Vec<Lease>, last_id: u64 },
 }
 
 #[derive(Clone, Debug)]
 struct Lease {
     id: u64,
-    places: u64,
+    permits: u64,
     expires_at: u64,
-    life_ns: u64,
+    lease_ns: u64,
 }
 
 impl Used {
-    /// Makes it fit the quota and the clock; `false` = nothing of it counts.
+    /// Makes the state fit the quota and the clock. Returns false if nothing in it counts.
     fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         let horizon = now + quota.window_ns();
         match self {
@@ -58,7 +60,7 @@ impl Used {
             Used::Log(units) => units.last().is_some_and(|newest| *newest <= horizon),
             Used::Leases { leases, last_id } => {
                 for lease in leases.iter_mut() {
-                    lease.expires_at = lease.expires_at.min(now + lease.life_ns);
+                    lease.expires_at = lease.expires_at.min(now + lease.lease_ns);
                 }
                 now <= *last_id || leases.iter().any(|lease| lease.expires_at > now)
             }
@@ -77,7 +79,7 @@ impl Used {
             Used::Window { start, count } if now < start + quota.window_ns() => count + cost <= capacity,
             Used::Window { .. } => cost <= capacity,
             Used::Segments { counts, newest } => {
-                // n segments, and the share of the one before them that still lies in W.
+                // n segments, and the share of the one before them that is still in W.
                 let now = now.max(newest * t);
                 let oldest = (now / t).checked_sub(quota.window_ns() / t);
                 let rest: u64 = counts.iter().filter(|(i, _)| Some(**i) > oldest).map(|(_, units)| units).sum();
@@ -87,7 +89,7 @@ impl Used {
             Used::Log(_) => self.log_at(quota, now).len() as u64 + cost <= capacity,
             Used::Leases { leases, .. } => {
                 let alive = leases.iter().filter(|lease| lease.expires_at > now);
-                alive.map(|lease| lease.places).sum::<u64>() + cost <= capacity
+                alive.map(|lease| lease.permits).sum::<u64>() + cost <= capacity
             }
         }
     }
@@ -99,7 +101,7 @@ impl Used {
         units.iter().copied().filter(|at| now - at < quota.window_ns()).collect()
     }
 
-    /// Opens the window or segment of `now`; what is older than it stays where it is.
+    /// Opens the window or the segment at `now`. Older ones stay as they are.
     fn open(&mut self, quota: &Quota, now: u64) {
         let t = quota.interval_ns();
         match (&mut *self, quota.algorithm()) {
@@ -122,7 +124,7 @@ impl Used {
         }
     }
 
-    /// Counts `cost` units; `forced` ones may be more than fit.
+    /// Counts `cost` units. They may be more than fit if they are `forced`.
     fn add(&mut self, quota: &Quota, cost: u64, now: u64, forced: bool) -> Receipt {
         self.open(quota, now);
         let (t, mut receipt) = (quota.interval_ns(), Receipt::new(Time::from_nanos(now), 0));
@@ -163,8 +165,8 @@ impl Used {
             Used::Leases { leases, last_id } => {
                 leases.retain(|lease| lease.expires_at > now);
                 *last_id = now.max(*last_id + 1);
-                let (id, life_ns) = (*last_id, quota.lease_ns());
-                leases.push(Lease { id, places: cost, expires_at: now + life_ns, life_ns });
+                let (id, lease_ns) = (*last_id, quota.lease_ns());
+                leases.push(Lease { id, permits: cost, expires_at: now + lease_ns, lease_ns });
                 receipt.mark = id;
             }
         }
@@ -206,24 +208,24 @@ impl Used {
             }
             Used::Leases { leases, .. } => {
                 for lease in leases.iter_mut().filter(|lease| receipt.is_some_and(|r| r.mark == lease.id)) {
-                    lease.places = lease.places.saturating_sub(cost);
+                    lease.permits = lease.permits.saturating_sub(cost);
                 }
-                leases.retain(|lease| lease.places > 0);
+                leases.retain(|lease| lease.permits > 0);
             }
         }
     }
 
-    /// Whether the lease was alive, and is as good as new.
+    /// Restarts a lease. Returns false if it had expired.
     fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) -> bool {
         let Used::Leases { leases, .. } = self else { return false };
         let alive = |lease: &&mut Lease| lease.id == receipt.mark && lease.expires_at > now;
         let Some(lease) = leases.iter_mut().find(alive) else { return false };
-        lease.life_ns = lease.life_ns.max(quota.lease_ns());
+        lease.lease_ns = lease.lease_ns.max(quota.lease_ns());
         lease.expires_at = lease.expires_at.max(now + quota.lease_ns());
         true
     }
 
-    /// Whether it makes no difference any more, whatever time is asked about.
+    /// Whether the state makes no difference any more, at any time.
     fn is_forgotten(&self, now: u64) -> bool {
         match self {
             Used::Nothing => true,
@@ -237,10 +239,10 @@ impl Used {
 }
 
 impl Model {
-    /// What the kernel has to answer.
+    /// The answer that the kernel has to give.
     pub(crate) fn ask(&mut self, quota: &Quota, op: Op, now: u64) -> Decision {
-        if self.shut_out_until > now + self.shut_out_ns + MAX_LATE_NS {
-            self.shut_out_until = now + self.shut_out_ns;
+        if self.penalty_until > now + self.penalty_ns + MAX_LATE_NS {
+            self.penalty_until = now + self.penalty_ns;
         }
         if !self.used.adopt(quota, now) {
             self.used = Used::Nothing;
@@ -288,10 +290,10 @@ impl Model {
             self.used.add(quota, cost.min(quota.capacity()), now, true);
         }
         let until = now + quota.penalty_ns();
-        if quota.penalty_ns() > 0 && (charged || self.shut_out_until <= now) && until > self.shut_out_until {
-            (self.shut_out_until, self.shut_out_ns) = (until, quota.penalty_ns());
+        if quota.penalty_ns() > 0 && (charged || self.penalty_until <= now) && until > self.penalty_until {
+            (self.penalty_until, self.penalty_ns) = (until, quota.penalty_ns());
         }
-        // The wait is that after the charge; the reason is why the take was refused, unless that has passed.
+        // The wait is the one after the charge. The reason is the one before the charge, unless it holds no more.
         let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
         self.refuse(quota, cost, max_wait_ns, now, answer);
         if answer.reason == Reason::Penalty && !shut_out {
@@ -299,14 +301,14 @@ impl Model {
         }
     }
 
-    /// Whether `cost` units fit, what waits included.
+    /// Whether `cost` units fit, with the penalty and the accepted wait.
     fn fits(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> bool {
         let in_time = cost == 0 || self.delay_ns(quota, now) <= max_wait_ns;
         in_time && self.used.fits(quota, cost, quota.hard_capacity(), now)
     }
 
     fn refuse(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64, answer: &mut Decision) {
-        let shut_out_ns = self.shut_out_ns(quota, now);
+        let penalty_ns = self.penalty_left_ns(quota, now);
         let own = if cost > quota.hard_capacity() {
             Some((Reason::CostAboveCapacity, Wait::Never))
         } else if self.fits(quota, cost, max_wait_ns, now) {
@@ -319,15 +321,15 @@ impl Model {
             Some((if full { Reason::Exceeded } else { Reason::WaitTooLong }, Wait::After(wait)))
         };
         match own {
-            Some((reason, wait)) if wait > Wait::After(shut_out_ns) => answer.refuse(reason, wait),
-            _ if shut_out_ns > 0 => answer.refuse(Reason::Penalty, Wait::After(shut_out_ns)),
+            Some((reason, wait)) if wait > Wait::After(penalty_ns) => answer.refuse(reason, wait),
+            _ if penalty_ns > 0 => answer.refuse(Reason::Penalty, Wait::After(penalty_ns)),
             _ => {}
         }
     }
 
-    /// Only quotas that have a penalty shut keys out.
-    fn shut_out_ns(&self, quota: &Quota, now: u64) -> u64 {
-        if quota.penalty_ns() == 0 { 0 } else { self.shut_out_until.saturating_sub(now) }
+    /// How long the penalty still lasts. A quota without a penalty ignores one.
+    fn penalty_left_ns(&self, quota: &Quota, now: u64) -> u64 {
+        if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now) }
     }
 
     fn delay_ns(&self, quota: &Quota, now: u64) -> u64 {
@@ -339,12 +341,16 @@ impl Model {
 
     fn remaining(&self, quota: &Quota, now: u64) -> u64 {
         let fits = |cost: &u64| self.used.fits(quota, *cost, quota.capacity(), now);
-        if self.shut_out_ns(quota, now) > 0 { 0 } else { (1..=quota.capacity()).take_while(fits).last().unwrap_or(0) }
+        if self.penalty_left_ns(quota, now) > 0 {
+            0
+        } else {
+            (1..=quota.capacity()).take_while(fits).last().unwrap_or(0)
+        }
     }
 
-    /// The first instant from which on everything fits and nobody is shut out.
+    /// The time until everything fits and no penalty lasts.
     fn reset_after_ns(&self, quota: &Quota, now: u64) -> u64 {
-        let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.shut_out_ns(quota, now + ns) == 0;
+        let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.penalty_left_ns(quota, now + ns) == 0;
         (0..).find(empty).expect("an end")
     }
 }

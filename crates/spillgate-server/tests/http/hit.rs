@@ -91,14 +91,14 @@ fn limits_that_cannot_be_say_why() {
         (r#""limit":18446744073709551615,"window_ms":1000,"algorithm":"fixed_window""#, "at most"),
         (r#""limit":18446744073709551616,"window_ms":1000"#, "expected a whole number from 0"),
         (r#""limit":5,"window_ms":18446744073709551615"#, "window"),
-        (r#""limit":5,"window_ms":5,"burst":3"#, "burst is no option of sliding_window_log"),
+        (r#""limit":5,"window_ms":5,"burst":3"#, "burst is not an option of sliding_window_log"),
         (r#""limit":5,"window_ms":7,"algorithm":"sliding_window_counter","segments":0"#, "1 to 128"),
         (
             r#""limit":5,"window_ms":7,"algorithm":"sliding_window_counter","segments":256"#,
             "expected a whole number from 0 to 255",
         ),
         (r#""limit":5,"window_ms":5,"algorithm":"round_robin""#, "unknown variant `round_robin`"),
-        (r#""limit":5,"window_ms":5,"algorithm":"concurrency""#, "window_ms is no option of concurrency"),
+        (r#""limit":5,"window_ms":5,"algorithm":"concurrency""#, "window_ms is not an option of concurrency"),
         (r#""limit":5,"window_ms":5,"windows":5"#, "unknown field `windows`"),
         (r#""limit":5,"window_ms":5,"limit":5"#, "duplicate field `limit`"),
     ];

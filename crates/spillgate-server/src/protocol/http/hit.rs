@@ -87,7 +87,7 @@ impl<'a> WireHit<'a> {
         let window = match (self.window_ms, algorithm == Algorithm::Concurrency) {
             (None, true) => Duration::ZERO,
             (Some(_), true) => {
-                return Err(Problem::bad_request("window_ms is no option of concurrency", help));
+                return Err(Problem::bad_request("window_ms is not an option of concurrency", help));
             }
             (None, false) => return Err(Problem::bad_request("missing field `window_ms`", help)),
             (Some(ms), false) => Duration::from_millis(ms),
