@@ -1,4 +1,7 @@
-//! Header fields that tell an HTTP client where it stands, by version.
+//! Header fields that tell an HTTP client its limits.
+//!
+//! A client that knows what is left and when to return needs no guesses and sends fewer requests in vain. The fields were
+//! specified several times, so the style can be chosen.
 //!
 //! | style | fields |
 //! |---|---|
@@ -7,10 +10,9 @@
 //! | [`XRateLimit`](HeaderStyle::XRateLimit) | `X-RateLimit-Limit`, `-Remaining`, `-Reset`, and on refusal `X-Ratelimit-Retry-After` |
 //! | [`Off`](HeaderStyle::Off) | none of these |
 //!
-//! A refusal that knows how long to wait carries `Retry-After` in every style. All times are
-//! whole seconds rounded up, so that a client which waits as told is never too early, and a
-//! refused one is never told 0. The two drafts are structured fields (RFC 9651): integers stop at
-//! 999,999,999,999,999 and names are escaped.
+//! In every style a refusal has `Retry-After` if the wait is known. All times are whole seconds, rounded up: a client that
+//! waits this long is never too early, and a refused client never reads 0. The two drafts are structured fields
+//! (RFC 9651): integers are at most 999,999,999,999,999, and names are escaped.
 //!
 //! ```
 //! use spillgate::headers::{HeaderStyle, Policy, write_fields};
@@ -39,15 +41,15 @@ pub use names::label;
 
 use names::push_name;
 
-/// Which header fields an answer carries.
+/// The header fields of an answer. The [module](self) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HeaderStyle {
-    /// The structured fields of draft 11: the default.
+    /// The structured fields of draft 11. This is the default.
     #[default]
     Draft11,
     /// The four fields of draft 06.
     Draft06,
-    /// The fields that came before any draft.
+    /// The fields that were in use before the drafts.
     XRateLimit,
     /// Only `Retry-After`.
     Off,
@@ -59,6 +61,12 @@ impl HeaderStyle {
         [HeaderStyle::Draft11, HeaderStyle::Draft06, HeaderStyle::XRateLimit, HeaderStyle::Off];
 
     /// The name in settings.
+    ///
+    /// ```
+    /// use spillgate::headers::HeaderStyle;
+    /// assert_eq!("draft-06".parse(), Ok(HeaderStyle::Draft06));
+    /// assert_eq!(HeaderStyle::Draft06.as_str(), "draft-06");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,16 +81,16 @@ impl HeaderStyle {
 impl FromStr for HeaderStyle {
     type Err = UnknownStyle;
 
-    /// Reads the name used in settings.
+    /// Reads the name in settings.
     ///
     /// # Errors
-    /// [`UnknownStyle`], which names those that exist.
+    /// [`UnknownStyle`], whose text has all names.
     fn from_str(name: &str) -> Result<HeaderStyle, UnknownStyle> {
         HeaderStyle::ALL.into_iter().find(|style| style.as_str() == name).ok_or(UnknownStyle)
     }
 }
 
-/// No header style has this name.
+/// The error for a name that no header style has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownStyle;
 
@@ -94,15 +102,15 @@ impl fmt::Display for UnknownStyle {
 
 impl std::error::Error for UnknownStyle {}
 
-/// One limit of an answer, as a client is told of it.
+/// One limit of an answer, as a client sees it. The [module](self) has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
-    /// Its name; without one it is named by what it is, such as `20-per-3600s`, and the second of this size in an
-    /// answer `20-per-3600s-2`.
+    /// The name. A limit without a name is called by its size, such as `20-per-3600s`. A second one of this size is
+    /// called `20-per-3600s-2`.
     pub name: Option<&'a str>,
-    /// How much in how long.
+    /// How much is allowed in which time.
     pub quota: &'a Quota,
-    /// What was decided.
+    /// The decision.
     pub decision: &'a Decision,
 }
 
@@ -111,13 +119,16 @@ const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Writes the value of each field into `buffer`, which is empty before, and calls `put` with the
-/// field's lower-case name and the buffer, to take the value out of it. Each is a valid header
-/// value. Nothing is allocated but what the buffer needs.
+/// Writes the header fields of an answer.
 ///
-/// `binding` is the index of the policy that binds (the styles that know one limit only tell of
-/// it); without one the first is taken. `retry_after` is the verdict's: [`Wait::NONE`] where the
-/// request passed.
+/// The value of each field is written into `buffer`, which must be empty. Then `put` is called with the name of the field
+/// in lower case and the buffer. It has to move the value out of the buffer. Every value is a valid header value. Only
+/// the buffer allocates.
+///
+/// `binding` is the index of the limit that binds. Styles with room for one limit show that one, or the first without
+/// it. `retry_after` is the wait of the verdict, which is [`Wait::NONE`] if the request passed.
+///
+/// The [module](self) has an example.
 pub fn write_fields<W: Write>(
     style: HeaderStyle,
     policies: &[Policy<'_>],
@@ -158,7 +169,7 @@ pub fn write_fields<W: Write>(
     }
 }
 
-/// Where fields go.
+/// The buffer for a value, and the function that receives it.
 struct Fields<'b, W, P> {
     buffer: &'b mut W,
     put: P,
@@ -179,7 +190,7 @@ impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
     }
 }
 
-/// `"per_user";q=100;w=60`: q may be passed by r where a burst is above the limit.
+/// Writes `"per_user";q=100;w=60`. If a burst is larger than the limit, r can be larger than q.
 fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let quota = policies[index].quota;
     push_name(out, policies, index);
@@ -190,8 +201,8 @@ fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     }
 }
 
-/// `"per_user";r=42;t=17`: t is the time until there is more, left out where nothing is used
-/// or nobody can tell.
+/// Writes `"per_user";r=42;t=17`. t is the time until more is available. It is left out if nothing is used or if the time
+/// is not known.
 fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let policy = &policies[index];
     push_name(out, policies, index);
@@ -201,14 +212,16 @@ fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     }
 }
 
-/// `100;w=60`
+/// Writes `100;w=60`.
 fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push_int(out, "", policies[index].quota.limit());
     push_window(out, policies[index].quota);
 }
 
-/// Nanoseconds until more is available: what a refusal says; of a bucket the next whole unit;
-/// else when all of it is back (a log or segments may free some earlier).
+/// The nanoseconds until more is available.
+///
+/// For a refusal this is its wait, and for a bucket the time until the next whole unit. For other algorithms it is the
+/// time until everything is available again, although a log or a counter with segments may free some of it earlier.
 fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     let Policy { quota, decision, .. } = policy;
     if !decision.allowed {
@@ -230,7 +243,7 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     (more_ns > 0).then_some(more_ns)
 }
 
-/// In whole seconds, rounded up: a client that paces itself by it is never too fast.
+/// Writes the window in whole seconds, rounded up. A client that divides the quota by it is never too fast.
 fn push_window(out: &mut impl Write, quota: &Quota) {
     if quota.window_ns() > 0 {
         push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));
@@ -246,7 +259,7 @@ fn push(out: &mut impl Write, text: &str) {
     out.write_str(text).expect("writing to memory does not fail");
 }
 
-/// Without the formatting machinery, which costs several times as much.
+/// Writes a number without the formatting machinery of the standard library, which costs several times as much.
 fn push_number(out: &mut impl Write, value: u64) {
     push(out, itoa::Buffer::new().format(value));
 }
@@ -297,12 +310,12 @@ mod tests {
 
     #[test]
     fn draft_11_lists_every_limit_and_parses_as_structured_fields() {
-        let (minute, places) = (minute(), Quota::concurrency(8).build().expect("a quota"));
+        let (minute, permits) = (minute(), Quota::concurrency(8).build().expect("a quota"));
         let first = Decision::allow(100, 42).with_reset_after_ns(16_000_000_001);
         let second = Decision::allow(8, 8);
         let policies = [
             Policy { name: Some("per_user"), quota: &minute, decision: &first },
-            Policy { name: None, quota: &places, decision: &second },
+            Policy { name: None, quota: &permits, decision: &second },
         ];
         let fields = fields(HeaderStyle::Draft11, &policies, 0, Wait::NONE);
         assert_eq!(fields.iter().map(|f| f.0).collect::<Vec<_>>(), ["ratelimit-policy", "ratelimit"]);
@@ -330,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_never_told_to_retry_in_0_seconds() {
+    fn a_refusal_never_says_to_retry_in_0_seconds() {
         let quota = minute();
         for (wait, expected) in [(1, "1"), (1_000_000_000, "1"), (1_000_000_001, "2"), (59_000_000_000, "59")] {
             let decision = refused(Wait::After(wait));
@@ -359,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_styles_tell_of_the_limit_that_binds() {
+    fn the_older_styles_show_the_limit_that_binds() {
         let (quota, day) = (minute(), Quota::fixed_window(1000, Duration::from_secs(86_400)).build().expect("a quota"));
         let wide = Decision::allow(100, 50).with_reset_after_ns(1);
         let tight = Decision::allow(1000, 3).with_reset_after_ns(7_000_000_000);
@@ -381,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_there_is_nothing_to_tell() {
+    fn without_a_limit_there_are_no_fields() {
         for style in HeaderStyle::ALL {
             let mut count = 0;
             write_fields(style, &[], None, Wait::NONE, &mut String::new(), |_, _| count += 1);

@@ -19,10 +19,10 @@
 //!
 //! # Features
 //!
-//! By default there are the limiter and the memory store, with at most 17 crates in all (`scripts/features.sh`). The
-//! rest is switched on by name.
+//! Without features there are the limiter and the memory store. They are at most 17 crates in all, and
+//! `scripts/features.sh` holds this number. Each feature adds a part.
 //!
-//! | feature | what it adds | with it come |
+//! | feature | what it adds | crates |
 //! |---|---|---|
 //! | `rules` | `rules`: rules files in YAML that turn requests into limits; `text`: their errors, with line and fix | `serde`, `serde-saphyr` |
 //! | `headers` | `headers`: header fields that tell an HTTP client its limits | `itoa` |
@@ -30,73 +30,75 @@
 //!
 //! # Guarantees
 //!
-//! Each in one sentence, with the tests that hold it. What is decided is [`spillgate_core`]'s to guarantee.
+//! Each guarantee is one sentence, with the tests that hold it. [`spillgate_core`] has those of the decision itself.
 //!
-//! * The memory store decides as the kernel does, however it keeps its states.
+//! * The memory store decides as the core does, whatever the form of its states.
 //!   `tests/conformance.rs`: `the_memory_store_passes_every_trace`, `random_requests_are_decided_as_by_the_kernel`;
 //!   `src/memory/tests/compared.rs`: `a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference`,
 //!   `counts_that_fit_no_slot_are_exact`.
-//! * Any number of threads admit what one thread would.
+//! * Any number of threads admit as much as one thread would.
 //!   `src/memory/tests.rs`: `threads_on_one_key_admit_exactly_the_limit`;
 //!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`; and in every order of events
 //!   with up to three preemptions, `src/memory/shards/tests/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
 //!   `no_unit_is_lost_or_counted_twice_while_the_table_is_replaced`,
 //!   `a_request_of_two_keys_is_charged_once_while_its_table_is_replaced`.
-//! * Requests over the same keys in any order do not deadlock.
+//! * Requests with the same keys in any order do not deadlock.
 //!   `src/memory/tests.rs`: `requests_that_lock_the_same_shards_in_any_order_do_not_deadlock`;
 //!   `src/memory/shards/tests/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
 //!   `a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock`.
-//! * A batch decides as its hits would one by one.
+//! * A batch has the same decisions as its hits one by one.
 //!   `src/memory/tests/compared.rs`: `a_batch_decides_as_single_calls_do`.
-//! * There are never more states than [`MemoryOptions::max_keys`], and exactly so many fit.
+//! * There are never more states than [`MemoryOptions::max_keys`], and exactly this number fits.
 //!   `src/memory/tests/threads.rs`: `max_keys_is_exact_over_all_shards_and_threads`;
 //!   `src/memory/tests.rs`: `one_request_with_many_new_keys_cannot_exceed_the_bound`.
-//! * States outside slots take no more than [`MemoryOptions::max_heap_bytes`], but for one growth a thread.
+//! * States outside slots take at most [`MemoryOptions::max_heap_bytes`], and one growth for each thread.
 //!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_token_buckets_that_fit_no_slot_are_bounded`;
 //!   `src/memory/tests/compared.rs`: `removed_states_free_their_bytes_in_the_slab`.
-//! * A full store goes on counting the keys it has; another's request is refused and charges nothing, or passes and is
-//!   not counted, as [`OnFull`] says.
+//! * A full store still counts the keys that it has. [`OnFull`] says whether requests with other keys are refused without
+//!   a charge, or pass without being counted.
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
 //!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
-//! * A state is forgotten once it has expired, and none before.
+//! * A state is removed after it has expired, and never before.
 //!   `src/memory/tests.rs`: `expired_states_are_swept_as_new_keys_come`;
 //!   `src/memory/tests/threads.rs`: `live_keys_admit_no_more_while_other_keys_come_and_expire`;
 //!   `src/memory/shards/tests/model.rs`: `an_expired_entry_is_swept_or_reused_but_never_both`.
-//! * What is restored from a snapshot decides as if it had never been saved.
+//! * A store that is restored from a snapshot decides as if it had never been saved.
 //!   `tests/snapshot.rs`: `a_restored_store_decides_as_if_it_had_never_been_saved`, `a_limiter_finds_its_keys_again`,
 //!   `expired_states_are_dropped`.
-//! * Of a torn, altered or foreign snapshot nothing is taken over.
+//! * A snapshot that was cut or altered, and a file of another kind, is rejected as a whole.
 //!   `tests/snapshot.rs`: `a_torn_file_is_rejected_wherever_it_is_torn`, `no_flipped_bit_goes_unnoticed`,
 //!   `a_correct_checksum_is_not_enough`, `other_files_and_other_formats_are_different_errors`.
-//! * A snapshot that is taken while decisions go on has each key once, as it was at some time of the taking.
+//! * A snapshot under load has each key once, as it was at some time while the snapshot was taken.
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
-//! * A snapshot that fails leaves the one before it whole.
+//! * A save that fails does not change the last snapshot.
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
-//! * While a shared store fails, every request is answered by its limits' policies, and what nodes admit stays within
-//!   the limit's bound and those of their shares.
+//! * While a shared store fails, the policies of its limits answer every request. The nodes admit no more than the bound
+//!   of the limit and the bounds of their shares.
 //!   `tests/fallback.rs`: `allow_lets_pass_and_deny_refuses_whatever_is_asked`,
 //!   `error_hands_on_what_the_store_said_unless_its_hit_is_a_shadow`, `local_decides_by_this_nodes_share`;
 //!   `tests/fallback_bounds.rs`: `nodes_admit_no_more_than_the_limit_and_their_shares`,
 //!   `nodes_hold_no_more_places_than_the_limit_and_their_shares`, `the_bound_at_once_is_reached_and_no_more`,
 //!   `no_decision_is_lost_while_the_store_comes_and_goes`.
-//! * Such a request takes from all its local limits or from none.
+//! * Such a request takes units from all its local limits or from none.
 //!   `tests/fallback_bounds.rs`: `a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies`,
 //!   `each_request_is_decided_as_by_the_kernel_here_or_there`.
-//! * What was taken locally is given back and renewed locally, and what gives back to a store that fails is told so.
+//! * Units that were taken locally are refunded and renewed locally. A refund to a store that fails is reported.
 //!   `tests/fallback.rs`: `what_was_taken_here_is_given_back_here`,
 //!   `leases_that_were_taken_here_are_renewed_and_released_here`,
 //!   `no_policy_gives_back_renews_or_resets_what_the_store_has`, `a_reset_is_for_both`.
-//! * Two different questions never share a counter by how their names are joined.
+//! * Two different descriptors never share a counter because of how their names are joined.
 //!   `tests/rules_plan.rs`: `keys_tell_domains_entries_and_their_order_apart`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.
-//! * Limits that are slotted by one value have one slot, and the counters that they would have without.
+//! * Limits with the same value of `slot_by` are in one slot, and count as they would without it.
 //!   `tests/rules_plan.rs`: `slot_by_puts_limits_of_several_descriptors_into_one_slot`,
 //!   `slot_by_tells_values_apart_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
-//! * Descriptors find the rule that a walk by hand finds.
+//! * A descriptor finds the same rule as a simple search through all rules.
 //!   `tests/rules_matching.rs`: `matches_as_a_naive_walk_does`.
-//! * Whatever is read as rules ends in rules, or in errors on the lines that are wrong.
+//! * Any text that is read as rules gives rules, or errors on the lines that are wrong.
 //!   `tests/rules_hostile.rs`: `random_bytes_end_well`, `random_yaml_signs_end_well`, `broken_files_end_well`;
 //!   `tests/rules_broken.rs`: `errors_are_exactly_on_the_marked_lines`.
+
+#![warn(missing_docs)]
 
 pub mod clock;
 mod embedded;

@@ -1,9 +1,11 @@
-//! Durations and counts as text: one grammar for rules, settings, flags and queries, and one way to print.
+//! Durations and counts as text, for rules, settings, flags and queries.
+//!
+//! There is one grammar for all of them, and one way to print. What is printed can be read again.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Units of time with their length in nanoseconds, the longest first.
+/// Units of time with their length in nanoseconds. The longest is first.
 const UNITS: [(&str, u64); 8] = [
     ("w", 604_800_000_000_000),
     ("d", 86_400_000_000_000),
@@ -16,6 +18,13 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Why a text is not a duration or a count.
+///
+/// ```
+/// use spillgate::units::{UnitError, parse_duration};
+/// assert_eq!(parse_duration("10"), Err(UnitError::Malformed), "the unit is missing");
+/// assert_eq!(parse_duration("600y"), Err(UnitError::Malformed), "years have no fixed length");
+/// assert_eq!(parse_duration("400000w"), Err(UnitError::TooLarge));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitError {
@@ -36,11 +45,13 @@ impl fmt::Display for UnitError {
 
 impl std::error::Error for UnitError {}
 
-/// Reads a duration: numbers, each with its unit, added up (`500ms`, `1.5s`, `1m30s`, `1d 12h`). The units are ns, us,
-/// ms, s, m, h, d and w; a number may have decimals, as long as the whole is a number of nanoseconds.
+/// Reads a duration: one or several numbers, each with its unit (`500ms`, `1.5s`, `1m30s`, `1d 12h`).
+///
+/// The units are ns, us, ms, s, m, h, d and w. A number may have decimals, if the result is a whole number of
+/// nanoseconds.
 ///
 /// # Errors
-/// Anything else, or more than 2^64 nanoseconds (584 years).
+/// The text is something else, or the duration is 2^64 nanoseconds (584 years) or more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -68,7 +79,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(total_ns))
 }
 
-/// A number with decimals, times `scale`.
+/// A number with decimals, multiplied by `scale`.
 fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -76,7 +87,7 @@ fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
         return Err(UnitError::Malformed);
     }
     let decimals = decimals.trim_end_matches('0');
-    // The longest unit has fifteen digits of nanoseconds.
+    // The longest unit has fifteen digits in nanoseconds.
     if decimals.len() > 15 {
         return Err(UnitError::Malformed);
     }
@@ -90,7 +101,8 @@ fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
     whole.checked_mul(scale).and_then(|whole| whole.checked_add(fraction)).ok_or(UnitError::TooLarge)
 }
 
-/// Prints a duration exactly, so that [`parse_duration`] reads the same: `0s`, `1.5ms`, `59.94s`, `1h30m`, `1d0.5s`.
+/// Prints a duration exactly: `0s`, `1.5ms`, `59.94s`, `1h30m`, `1d0.5s`. [`parse_duration`] reads the same value
+/// again.
 ///
 /// ```
 /// use std::time::Duration;
@@ -107,7 +119,7 @@ pub fn format_duration(duration: Duration) -> String {
             rest_ns %= unit_ns;
         }
     }
-    // The rest is one number: of seconds beside longer units, else of the largest unit that it reaches.
+    // The rest is one number. Its unit is the second after longer units, else the largest unit that it reaches.
     let beside = !text.is_empty();
     let unit = UNITS[4..].iter().find(|(_, unit_ns)| beside || rest_ns >= *unit_ns);
     match unit {
@@ -126,7 +138,7 @@ pub fn format_duration(duration: Duration) -> String {
 /// Reads a count: `500`, `1_000`, `10k`, `10M`, `1G`.
 ///
 /// # Errors
-/// Anything else, or more than 2^64 - 1.
+/// The text is something else, or the number is more than 2^64 - 1.
 ///
 /// ```
 /// assert_eq!(spillgate::units::parse_count("10k"), Ok(10_000));
@@ -135,10 +147,10 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
     parse_with_units(text, &[("", 1), ("k", 1_000), ("K", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)])
 }
 
-/// Reads a whole number with one of `units`, each with what it is worth.
+/// Reads a whole number with one of `units`. Each unit comes with its factor.
 ///
 /// # Errors
-/// Anything else, or more than 2^64 - 1.
+/// The text is something else, or the number is more than 2^64 - 1.
 ///
 /// ```
 /// assert_eq!(spillgate::units::parse_with_units("4KiB", &[("B", 1), ("KiB", 1_024)]), Ok(4_096));
@@ -215,13 +227,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read_alike(ns in prop_oneof![any::<u64>(), 0u64..200_000_000_000_000]) {
+        fn what_is_printed_is_read_as_the_same_value(ns in prop_oneof![any::<u64>(), 0u64..200_000_000_000_000]) {
             let duration = Duration::from_nanos(ns);
             prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "[0-9.nusmhdwµ ]{0,12}") {
+        fn any_text_is_read_or_rejected(text in "[0-9.nusmhdwµ ]{0,12}") {
             let _ = (parse_duration(&text), parse_count(&text));
         }
     }

@@ -1,4 +1,7 @@
-//! What a client calls a limit: the policy names of header fields and of `violated-policies`.
+//! The names of limits for clients, in header fields and in `violated-policies`.
+//!
+//! A limit needs no name in a rules file, but a client has to distinguish the limits of an answer. A limit without a name
+//! is called by its size.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -7,10 +10,19 @@ use spillgate_core::Quota;
 
 use super::{NS_PER_S, Policy, push, push_number};
 
-/// The name that a client knows the limit at `index` by, without the escapes of a header field.
+/// The name of the limit at `index`, without the escapes of a header field.
+///
+/// ```
+/// use spillgate::headers::{Policy, label};
+/// let quota = spillgate::Quota::per_hour(20).build()?;
+/// let decision = spillgate::Decision::default();
+/// let policy = Policy { name: None, quota: &quota, decision: &decision };
+/// assert_eq!((label(&[policy, policy], 0), label(&[policy, policy], 1)), ("20-per-3600s".into(), "20-per-3600s-2".into()));
+/// # Ok::<(), spillgate::QuotaError>(())
+/// ```
 ///
 /// # Panics
-/// There is no such limit.
+/// If there is no limit with this index.
 #[must_use]
 pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
     match policies[index].name {
@@ -23,8 +35,8 @@ pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
     }
 }
 
-/// The name as a structured-field string. Bytes that such a string cannot hold, and `%`, are
-/// percent-encoded (UTF-8), so that a reader can tell any two names apart.
+/// Writes the name as a structured-field string. Bytes that such a string cannot have, and `%`, are percent-encoded
+/// (UTF-8), so that any two names stay different.
 pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push(out, "\"");
     match policies[index].name {
@@ -48,8 +60,8 @@ fn push_name_byte(out: &mut impl Write, byte: u8) {
     }
 }
 
-/// What a limit without a name is called: `20-per-3600s`, `5-per-250ms`, `8-at-once`; of several that are called the
-/// same, from the second on with its number: `8-at-once-2`.
+/// Writes the name of a limit that has none: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits have the same
+/// size, the second is `8-at-once-2`, and so on.
 fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let (before, quota) = (&policies[..index], policies[index].quota);
     push_size(out, quota);
@@ -87,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_without_a_name_is_named_by_what_it_is() {
+    fn a_limit_without_a_name_is_called_by_its_size() {
         let named = |limit, window| {
             let quota = Quota::fixed_window(limit, window).build().expect("a quota");
             let mut out = String::new();

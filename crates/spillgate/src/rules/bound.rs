@@ -1,55 +1,58 @@
 //! Whether one limit of a rule makes another one useless.
+//!
+//! A rule may have a limit for a second and one for a minute. If the first is so strict that the second can never
+//! refuse, the author probably meant other numbers, and gets a warning.
 
 use spillgate_core::{Algorithm, Anchor, Quota};
 
-/// Whether `loose` can never refuse what `strict` lets pass, whatever arrives when.
+/// Whether `loose` can never refuse a request that `strict` allows, whenever requests arrive.
 ///
-/// Errs on the side of no: it compares the bounds of the algorithms, not all their behaviour.
+/// It compares the bounds of the algorithms, not their whole behaviour. If it is not sure, it answers no.
 pub(super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();
     let admitted = |span_ns: u64| admitted_at_most(strict, span_ns);
-    let room = u128::from(loose.capacity());
+    let capacity = u128::from(loose.capacity());
     match loose.algorithm() {
         Algorithm::FixedWindow(Anchor::Epoch) if nested_windows(loose, strict) => {
-            u128::from(strict.hard_capacity()) * u128::from(window_ns / strict.window_ns()) <= room
+            u128::from(strict.hard_capacity()) * u128::from(window_ns / strict.window_ns()) <= capacity
         }
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog => {
-            admitted(window_ns - 1).is_some_and(|admitted| admitted <= room)
+            admitted(window_ns - 1).is_some_and(|admitted| admitted <= capacity)
         }
-        // The weighted previous window counts units that are almost two windows old.
+        // Units that are almost two windows old still count with their weight.
         Algorithm::SlidingWindowCounter { .. } => {
-            admitted(window_ns.saturating_mul(2)).is_some_and(|admitted| admitted <= room)
+            admitted(window_ns.saturating_mul(2)).is_some_and(|admitted| admitted <= capacity)
         }
         Algorithm::TokenBucket => bucket_never_binds(loose, strict),
-        // A queue delays although it never refuses, and places are no units in a time.
+        // A queue delays callers that it does not refuse. Permits are not units in a time.
         Algorithm::LeakyBucket | Algorithm::Concurrency => false,
     }
 }
 
-/// Whether both have windows at the epoch, and those of `strict` fill those of `loose` exactly.
+/// Whether both have windows that begin at the epoch, and windows of `strict` fill a window of `loose` exactly.
 fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
     strict.algorithm() == Algorithm::FixedWindow(Anchor::Epoch) && loose.window_ns().is_multiple_of(strict.window_ns())
 }
 
 fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
-    let (room, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
+    let (loose_capacity, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
     let capacity = u128::from(strict.hard_capacity());
     if capacity == 0 {
         return true;
     }
     match strict.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            capacity <= room && u128::from(strict.interval_ns()) >= interval_ns
+            capacity <= loose_capacity && u128::from(strict.interval_ns()) >= interval_ns
         }
         Algorithm::Concurrency => false,
-        // Any of the windows admits at most L * (s/W + 2).
+        // Each of the other algorithms has windows and admits at most L * (s/W + 2) in a time s.
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog | Algorithm::SlidingWindowCounter { .. } => {
-            capacity * 2 <= room && u128::from(strict.window_ns()) >= interval_ns * capacity
+            capacity * 2 <= loose_capacity && u128::from(strict.window_ns()) >= interval_ns * capacity
         }
     }
 }
 
-/// The most units admitted in any closed interval of `span_ns`: the bounds of [`Algorithm`].
+/// The most units that are admitted in any closed interval of `span_ns`. These are the bounds of [`Algorithm`].
 fn admitted_at_most(quota: &Quota, span_ns: u64) -> Option<u128> {
     let limit = u128::from(quota.hard_capacity());
     if limit == 0 {

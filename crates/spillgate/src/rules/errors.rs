@@ -1,6 +1,6 @@
 //! All errors of one load of rules.
 //!
-//! A load reports every error of every file at once, so that nobody has to fix them one by one.
+//! A load reports every error of every file at once, so that an author does not have to fix them one by one.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! From paths to the texts of rules files.
+//!
+//! A path comes from a command line or from settings. It may be a folder, a pipe or a huge file, and none of these may
+//! block or exhaust the program.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -7,20 +10,33 @@ use std::path::{Path, PathBuf};
 use super::{MAX_FILE_BYTES, RulesFile};
 use crate::text::{At, Diagnostic, Source};
 
-/// The most files and folders that are looked at in a folder.
+/// The most files and folders that are read in one folder, all levels together.
 const MAX_ENTRIES: usize = 10_000;
 
-/// How deep folders are read.
+/// How many levels of folders are read.
 const MAX_FOLDERS_DEEP: usize = 8;
 
-/// Reads the files named by `paths`. A folder stands for its files that end in `.yaml` or
-/// `.yml`, in the order of their names, and after them for those of the folders inside; what starts with a dot is left
-/// out. A file is taken whatever its name is, but only a regular one is read: nobody knows when a pipe
-/// or a device ends.
+/// Reads the rules files that `paths` name.
+///
+/// For a folder, all files that end in `.yaml` or `.yml` are read in the order of their names. The folders inside it
+/// follow. Names that start with a dot are left out.
+///
+/// A path to a file may have any name, but it has to be a regular file: a pipe or a device may never end.
+///
+/// ```
+/// use spillgate::rules::{Rules, read_files};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("api.yaml");
+/// # std::fs::write(&path, "domain: api")?;
+/// let files = read_files(&[path])?;
+/// let rules = Rules::parse(&files)?;
+/// assert!(rules.has_domain("api"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// A path that cannot be read or is no regular file, a folder without rules, a file above
-/// [`MAX_FILE_BYTES`] or one that is not UTF-8.
+/// A path cannot be read, or is not a regular file. A folder has no rules files. A file is larger than
+/// [`MAX_FILE_BYTES`], or is not UTF-8.
 pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     if paths.is_empty() {
         let help = "name a rules file, or a folder of them";
@@ -39,7 +55,7 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     Ok(files)
 }
 
-/// The rules files in a folder and the folders inside it, each folder's own files before those inside.
+/// The rules files in a folder and in the folders inside it. The files of a folder come before those of its folders.
 fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let (mut files, mut looked_at) = (Vec::new(), 0);
     let mut waiting = vec![(path.to_owned(), 0)];
@@ -61,7 +77,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
         }
         own.sort();
         files.append(&mut own);
-        // The last one that waits is the next to be read.
+        // The last folder of the list is read next.
         inside.sort_by(|a, b| b.cmp(a));
         waiting.append(&mut inside);
     }
@@ -82,7 +98,7 @@ fn too_many(path: &Path) -> Diagnostic {
 
 fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
-    // Asked before it is opened: to open a pipe is to wait for its other end.
+    // This is checked before the file is opened: opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(|error| unreadable(path, &error))?.is_file() {
         let help = "rules are read from regular files: write them into one, or take this out of the folder";
         return Err(Diagnostic::unreadable(&name, format!("{name} is not a regular file"), help));
@@ -104,7 +120,7 @@ pub(super) fn too_large(name: &str) -> Diagnostic {
     Diagnostic::unreadable(name, message, "spread the rules over several domains, one file each")
 }
 
-/// Shows the line up to its first bad byte.
+/// The error for a file that is not UTF-8. It shows the line with the first bad byte.
 fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     let text: String = String::from_utf8_lossy(bytes).into_owned();
     let at = At::of(&text, valid..valid + char::REPLACEMENT_CHARACTER.len_utf8());
@@ -114,7 +130,7 @@ fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
         &source,
         at,
         message,
-        "this byte is no character",
+        "this byte is not a character",
         "save the file as UTF-8 without compression",
     )
 }

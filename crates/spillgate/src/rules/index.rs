@@ -1,4 +1,7 @@
-//! The index: from a request's entries to its rule, without a scan and without allocating.
+//! The index: from the entries of a descriptor to its rule.
+//!
+//! A file can have a million rules, and every request needs one of them. The index finds it with a hash look-up for each
+//! level, and without an allocation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,19 +10,19 @@ use super::model::{How, Outcome, Rule, Step, Wildcard};
 use super::pattern::Pattern;
 use super::work::{self, Work};
 
-/// The descriptors of all domains as a forest. A node's number is its rule's number.
+/// The descriptors of all domains as trees. The number of a node is the index of its rule.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     levels: Vec<Level>,
-    /// The level below each node.
+    /// The level below each node, if it has one.
     below: Vec<Option<u32>>,
 }
 
-/// The descriptors that stand beside each other.
+/// The descriptors of one list.
 #[derive(Clone, Debug, Default)]
 struct Level {
     keys: HashMap<Arc<str>, Slot>,
-    /// Of a search from here on, at worst.
+    /// The work of a search from this level on, in the worst case.
     work: Work,
 }
 
@@ -27,10 +30,10 @@ struct Level {
 #[derive(Clone, Debug, Default)]
 struct Slot {
     exact: HashMap<Arc<str>, u32>,
-    /// Of the longest exact value, in bytes: a longer value is not hashed.
+    /// The length of the longest exact value in bytes. A longer value is not hashed.
     longest: usize,
     wildcards: Vec<Wildcard>,
-    /// The patterns of `wildcards`, while the level is filled.
+    /// The patterns of `wildcards`. It is empty once the level is finished.
     patterns: HashMap<Box<str>, u32>,
     alone: Option<u32>,
 }
@@ -68,8 +71,10 @@ impl Index {
         number(self.levels.len() - 1)
     }
 
-    /// Adds the next node to a level; returns the node that was there before with the same key
-    /// and the same (or an equal) value, which then stays.
+    /// Adds the next node to a level.
+    ///
+    /// # Errors
+    /// The level has a node with the same key and an equal value. It is returned, and nothing is added.
     pub(super) fn add_node(&mut self, level: u32, key: &Arc<str>, value: Option<&Arc<str>>) -> Result<u32, u32> {
         let node = number(self.below.len());
         let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
@@ -101,10 +106,12 @@ impl Index {
         self.below[node as usize] = Some(level);
     }
 
-    /// Ends the filling of a level. Unless they stay `as_declared`, the most specific wildcard
-    /// of each key comes first; ties stay as declared in any case. The levels below are finished.
+    /// Finishes a level when it has all its nodes. The levels below have to be finished already.
     ///
-    /// Returns the key that makes a search too much work, if there is one, with what is too much and what to do.
+    /// Unless wildcards are tried `as_declared`, they are sorted: the most specific one of each key is first. Equally
+    /// specific ones stay as declared.
+    ///
+    /// If a search could be too much work, it returns the key that causes it, a message and a help text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
             slot.patterns = HashMap::new();
@@ -125,7 +132,7 @@ impl Index {
         None
     }
 
-    /// The work of a search in `slot` and below it, at worst.
+    /// The work of a search in `slot` and below it, in the worst case.
     fn work(&self, slot: &Slot, first_only: bool) -> Work {
         let below =
             |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);
@@ -133,17 +140,18 @@ impl Index {
         let exact = slot.exact.values().fold(Work::default(), |most, node| most.or(below(*node)));
         let alone = slot.alone.map_or(Work::default(), below);
         let wildcards = slot.wildcards.iter().map(|w| (w.pattern.prefix(), below(w.node)));
-        // The search goes on with the next that fits, unless only the first one counts.
+        // The search may go on with the next candidate, unless only the first one is tried.
         compared.and(match first_only {
             true => wildcards.fold(exact.or(alone), |most, (_, work)| most.or(work)),
             false => exact.and(work::together(wildcards)).and(alone),
         })
     }
 
-    /// The node that `entries` lead to. Where a level has nothing below that fits, the next
-    /// candidate is tried, unless `first_only` (the reference server's habit).
+    /// The node that matches `entries`.
     ///
-    /// Each node is looked at no more than once, and depth and [work](Work) are bounded when loading.
+    /// If nothing below a candidate fits, the next candidate is tried. With `first_only` it is not, as in the reference
+    /// server. Each node is visited at most once. The depth and the [work](Work) were bounded when the rules were
+    /// loaded.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
         let slot = self.levels[level as usize].keys.get(*key)?;
@@ -162,7 +170,7 @@ impl Index {
         None
     }
 
-    /// The same search, writing down each step.
+    /// The same search. It records each step.
     pub(super) fn explain(&self, search: &mut Explained<'_>, level: u32, depth: usize) -> bool {
         let Some((key, value)) = search.entries.get(depth).copied() else { return false };
         let last = depth + 1 == search.entries.len();
@@ -202,12 +210,12 @@ impl Index {
         false
     }
 
-    /// The keys of a level with their slots, for checks after loading.
+    /// The keys of a level with their slots, for warnings.
     pub(super) fn slots(&self, level: u32) -> impl Iterator<Item = (&str, SlotView<'_>)> {
         self.levels[level as usize].keys.iter().map(|(key, slot)| (&**key, SlotView { slot }))
     }
 
-    /// The slot of a level for one key.
+    /// The slot of one key on a level.
     pub(super) fn slot(&self, level: u32, key: &str) -> Option<SlotView<'_>> {
         self.levels[level as usize].keys.get(key).map(|slot| SlotView { slot })
     }
@@ -218,7 +226,7 @@ impl Index {
     }
 }
 
-/// What [`Index::explain`] works with.
+/// A search that records its steps, for [`Index::explain`].
 pub(super) struct Explained<'e> {
     pub(super) entries: &'e [(&'e str, &'e str)],
     pub(super) rules: &'e [Rule],
@@ -226,7 +234,7 @@ pub(super) struct Explained<'e> {
     pub(super) steps: Vec<Step>,
 }
 
-/// The nodes of one key on one level.
+/// The nodes of one key on one level, for warnings.
 pub(super) struct SlotView<'i> {
     slot: &'i Slot,
 }
@@ -240,7 +248,7 @@ impl<'i> SlotView<'i> {
         self.slot.exact.iter().map(|(value, node)| (&**value, *node))
     }
 
-    /// In the order in which they are tried.
+    /// The wildcards, in the order in which they are tried.
     pub(super) fn wildcards(&self) -> &'i [Wildcard] {
         &self.slot.wildcards
     }
@@ -249,13 +257,13 @@ impl<'i> SlotView<'i> {
         self.slot.alone
     }
 
-    /// The first of at most `most` wildcards that `fits`, or the key alone.
+    /// The first of the first `most` wildcards for which `fits` is true, else the node with the key alone.
     pub(super) fn first_that(&self, most: usize, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
         let wildcard = self.slot.wildcards.iter().take(most).find(|wildcard| fits(&wildcard.pattern));
         wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)
     }
 
-    /// All of them.
+    /// All nodes.
     pub(super) fn nodes(&self) -> impl Iterator<Item = u32> + use<'i> {
         let wildcards = self.slot.wildcards.iter().map(|wildcard| wildcard.node);
         self.slot.exact.values().copied().chain(wildcards).chain(self.slot.alone)

@@ -1,4 +1,7 @@
-//! What is allowed but probably not meant.
+//! Warnings: what is valid but probably not meant.
+//!
+//! A rule that never matches or never refuses looks like protection and protects nothing. An operator would notice only
+//! during an attack, so loading reports it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,13 +16,13 @@ use super::{DomainEntry, Rules, RulesFile};
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
-/// The most warnings that are kept.
+/// The most warnings of one load.
 pub(super) const MAX_WARNINGS: usize = 1_000;
 
-/// How many wildcards of one key are compared with each other and with values: both are quadratic.
+/// How many wildcards of one key are compared with each other and with values. The cost is quadratic.
 const MAX_COMPARED: usize = 256;
 
-/// Looks at everything that was loaded.
+/// The warnings of all rules that were loaded.
 pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -33,7 +36,7 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     findings
 }
 
-/// Rules whose own value is longer than what is counted of a value.
+/// Warnings of rules whose own value is longer than the part of a value that is counted.
 pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -56,7 +59,7 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
     findings
 }
 
-/// Concurrency limits whose permits can be taken where nobody can release them.
+/// Warnings of concurrency limits whose permits can be taken by callers that cannot release them.
 pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -71,11 +74,11 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
         for (rule, line, taken) in found {
             let help = "such a permit comes back when its `lease` ends: keep that short";
             if taken == Unreleased::Always {
-                let message = format!("permits of `{}` are taken where nobody can release them", rule.path);
+                let message = format!("permits of `{}` are taken by callers that cannot release them", rule.path);
                 linter.warn(line, message, "concurrency", help);
             } else {
                 let message =
-                    format!("permits of `{}` can be released over HTTP, and not if gRPC took them", rule.path);
+                    format!("permits of `{}` can be released over HTTP, but not if gRPC took them", rule.path);
                 linter.note(line, message, "concurrency", help);
             }
         }
@@ -84,7 +87,7 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
     findings
 }
 
-/// A file's text with the start of each line.
+/// The text of a file, with the offset of each line.
 struct Lines {
     source: Source,
     starts: Vec<usize>,
@@ -97,7 +100,7 @@ impl Lines {
         Lines { source, starts }
     }
 
-    /// The first word of a line, or what follows its dash.
+    /// The position of the first word of a line, after its dash.
     fn at(&self, line: u32) -> At {
         let start = self.starts.get(line.saturating_sub(1) as usize).copied().unwrap_or(0);
         let text = self.source.text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
@@ -137,7 +140,7 @@ impl<'r> Linter<'r> {
         self.entry.domain.compat_envoy
     }
 
-    /// A domain that lets everything pass: what is left of a file that was cut looks so.
+    /// Warns of a domain without any limit. A file that was cut looks like this.
     fn no_limits(&mut self, domain: usize) {
         if self.rules.rules_of(domain).iter().any(|rule| !rule.limits.is_empty() || rule.unlimited) {
             return;
@@ -149,7 +152,7 @@ impl<'r> Linter<'r> {
         self.warn(line, message, "this domain", help);
     }
 
-    /// Rules that no request can reach, since one beside them is tried first and always fits.
+    /// Warns of rules that no request can reach, because another rule is tried first and always fits.
     fn reachability(&mut self, level: u32) {
         let index = &self.rules.index;
         for (_, slot) in index.slots(level) {
@@ -166,7 +169,7 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// With `compat: envoy`, a wildcard behind one that fits all its values is never tried.
+    /// Warns of wildcards that are never tried with `compat: envoy`: an earlier one fits all their values.
     fn wildcards(&mut self, slot: &SlotView<'_>) {
         let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
@@ -182,7 +185,7 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Node `first` fits whatever `later` fits, and is tried before it.
+    /// Warns of node `later`: node `first` is tried before it and fits every value that `later` fits.
     fn shadowed(&mut self, first: u32, later: u32) {
         let (by, rule) = (self.rule(first), self.rule(later));
         let (below_first, below_later) = (self.rules.index.below(first), self.rules.index.below(later));
@@ -196,7 +199,7 @@ impl<'r> Linter<'r> {
         if self.compat_envoy() {
             return;
         }
-        // The search goes back up, so only what is repeated below `first` is out of reach.
+        // The search goes back up. Below `later` only the rules that `first` has too cannot be reached.
         for (key, slot) in self.rules.index.slots(below_later) {
             let Some(other) = self.rules.index.slot(below_first, key) else { continue };
             for (value, node) in slot.exacts() {
@@ -221,7 +224,7 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// What can be seen by looking at one rule at a time.
+    /// Warnings that need only one rule.
     fn each_rule(&mut self, domain: usize) {
         let rules = self.rules.rules_of(domain);
         let names: HashSet<&str> = rules.iter().flat_map(Rule::names).collect();
@@ -267,7 +270,7 @@ fn line_of(limit: &Limit, rule: &Rule) -> u32 {
     limit.origin.as_ref().map_or(rule.origin.line, |Origin { line, .. }| *line)
 }
 
-/// `10 a second`, `150 per 2m`, for people.
+/// The size of a limit as text: `10 per second`, `150 per 2m`.
 fn described(limit: &Limit) -> String {
     let window = limit.unit.map_or_else(
         || format_duration(Duration::from_nanos(limit.quota.window_ns())),

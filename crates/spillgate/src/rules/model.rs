@@ -1,4 +1,7 @@
-//! What a rules file says, once it is checked: rules and their limits.
+//! What a rules file says: domains, rules and their limits.
+//!
+//! Everything here was checked when it was read. The rest of the program can rely on it and needs to know nothing of
+//! YAML.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,21 +11,23 @@ use spillgate_core::{Algorithm, Anchor, Binding, Denied, OnStoreFailure, OpKind,
 
 use super::pattern::Pattern;
 
-/// One domain: the rules of one file.
+/// One domain: the rules of one file. [`Rules::domains`](super::Rules::domains) lists them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Domain {
-    /// Its name, as requests give it.
+    /// The name, as in requests.
     pub name: Box<str>,
-    /// The file it was read from.
+    /// The name of the file.
     pub file: Arc<str>,
-    /// Whether it keeps the reference server's habits (`compat: envoy`).
+    /// Whether it behaves as the reference server does (`compat: envoy`).
     pub compat_envoy: bool,
 }
 
-/// Where a rule was written.
+/// Where a rule or a limit was written. It is shown as `file:line`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Origin {
-    /// The file's name.
+    /// The name of the file.
     pub file: Arc<str>,
     /// The line, counted from 1.
     pub line: u32,
@@ -34,21 +39,22 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One level of a rule's path: what the request's entry at this depth has to be.
+/// One level of a rule's path: which entry a request must have there. [`Rule::steps`] has them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RuleStep {
-    /// The entry's key.
+    /// The key of the entry.
     pub key: Arc<str>,
-    /// The value or wildcard pattern as written; `None` matches any value.
+    /// The value or the wildcard as written. `None` matches any value.
     pub value: Option<Arc<str>>,
-    /// All values of the wildcard share one counter (`share_threshold`).
+    /// Whether all values that the wildcard matches share one counter (`share_threshold`).
     pub shared: bool,
-    /// The entry's value is to be part of the metric's name (`value_to_metric`).
+    /// Whether metrics of the rule have the value of this entry (`value_to_metric`).
     pub value_to_metric: bool,
 }
 
 impl RuleStep {
-    /// Whether an entry of this key with this value is what the step asks for.
+    /// Whether an entry with this key and `value` matches the step.
     #[must_use]
     pub fn fits(&self, value: &str) -> bool {
         self.value.as_deref().is_none_or(|own| Pattern::new(own).map_or(own == value, |pattern| pattern.fits(value)))
@@ -57,48 +63,49 @@ impl RuleStep {
 
 /// One descriptor of a rules file: which requests it matches, and what limits them.
 ///
-/// A rule without limits that is not `unlimited` matches too, and limits nothing.
+/// A rule may have no limits. It still matches, and limits nothing. [`Rules::find`](super::Rules::find) has an example.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Rule {
-    /// The domain's name.
+    /// The name of the domain.
     pub domain: Arc<str>,
-    /// The path for people: `user_id=vip* > path`.
+    /// The path as text: `user_id=vip* > path`.
     pub path: Box<str>,
-    /// The path level by level; a request matches only with as many entries.
+    /// The levels of the path. A descriptor matches only if it has as many entries.
     pub steps: Box<[RuleStep]>,
     /// Where the rule was written.
     pub origin: Origin,
-    /// The limits, all of which have to let a request pass; at most eight.
+    /// The limits, at most [`MAX_LIMITS`](super::MAX_LIMITS). A request passes only if all of them allow it.
     pub limits: Box<[Limit]>,
-    /// Matching requests pass without being counted (`unlimited: true`).
+    /// Whether matching requests pass without being counted (`unlimited: true`).
     pub unlimited: bool,
-    /// Judged and counted, never refused.
+    /// Whether the limits are counted but never refuse (`shadow_mode: true`).
     pub shadow_mode: bool,
-    /// Refuses only if every quota-mode rule of the request refuses.
+    /// Whether the rule refuses only together with all other such rules of the request (`quota_mode: true`).
     pub quota_mode: bool,
-    /// Metrics are kept for this rule with its whole path.
+    /// Whether metrics of the rule have all values of the request (`detailed_metric: true`).
     pub detailed_metric: bool,
-    /// Metrics carry the value of this rule's last entry.
+    /// Whether metrics of the rule have the value of its last entry (`value_to_metric: true`).
     pub value_to_metric: bool,
-    /// Whatever the file attaches to the rule.
+    /// The data that the file attaches to the rule (`metadata`).
     pub metadata: Option<Metadata>,
     /// The name of the rule's `unlimited` limit, which another rule may replace.
     pub(super) unlimited_name: Option<Box<str>>,
     /// Names of limits that this rule's `unlimited` limit replaces.
     pub(super) unlimited_replaces: Box<[Box<str>]>,
-    /// The rule's number in [`Rules::rules`](super::Rules::rules).
+    /// The index in [`Rules::rules`](super::Rules::rules).
     pub(super) index: u32,
 }
 
 impl Rule {
-    /// The rule's number in the order of [`Rules::rules`](super::Rules::rules), from 0: stable
-    /// for one load, so that a table beside the rules can be indexed by it.
+    /// The index of the rule in [`Rules::rules`](super::Rules::rules). It does not change within one load, so a table of
+    /// counters, for example, can be indexed by it.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// How refusals of this rule count in the verdict.
+    /// What a refusal by this rule means for the request.
     #[must_use]
     pub const fn binding(&self) -> Binding {
         match (self.shadow_mode, self.quota_mode) {
@@ -108,7 +115,7 @@ impl Rule {
         }
     }
 
-    /// The names that this rule takes out of the request, of all its limits.
+    /// The names of the limits that this rule replaces, of all its limits.
     pub(super) fn replaces(&self) -> impl Iterator<Item = &str> {
         let limits = self.limits.iter().flat_map(|limit| limit.replaces.iter());
         self.unlimited_replaces.iter().chain(limits).map(|name| &**name)
@@ -121,35 +128,39 @@ impl Rule {
     }
 }
 
-/// One limit of a rule.
+/// One limit of a rule. [`Limit::overriding`] makes one without a file; [`Rules::parse_with`](super::Rules::parse_with)
+/// reads them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Limit {
-    /// Returned to the client, and what `replaces` refers to.
+    /// The name. Clients see it, and `replaces` refers to it.
     pub name: Option<Box<str>>,
-    /// How much in how long.
+    /// How much is allowed in which time.
     pub quota: Quota,
-    /// The named unit it was written with; `None` where a `window` was given, or for concurrency.
+    /// The named unit of the window. `None` if the file has a `window`, and for concurrency.
     pub unit: Option<Unit>,
-    /// Units in each window, as written (places of a concurrency limit).
+    /// The units of each window as written. For a concurrency limit, the permits.
     pub requests_per_unit: u64,
-    /// Names of limits that are left out of the request where this one matches.
+    /// Names of limits that this limit replaces: if both match a request, those are left out.
     pub replaces: Box<[Box<str>]>,
-    /// Charged after the fact: takes are forced, and only looks can be refused.
+    /// Whether requests are charged after the work. A take is then never refused, only a peek is.
     pub post_paid: bool,
-    /// The entry key whose value picks the slot of a Redis Cluster, so that limits of several descriptors are
-    /// decided in one step: those with it, and that of the descriptor which has this entry alone. It is part of
-    /// the counter's name: a limit that gets or loses it counts anew.
+    /// The key of the entry whose value picks the slot of a Redis Cluster.
+    ///
+    /// All limits with the same value of this entry are in one slot, and are decided in one step. The counter's name
+    /// depends on it: a limit that gets or loses it starts to count from zero.
     pub slot_by: Option<Box<str>>,
-    /// Clients are shown it (`expose: false`: enforced all the same, and never named to those who ask).
+    /// Whether clients see the limit. With `expose: false` it is enforced, and neither its name nor its numbers are
+    /// shown.
     pub exposed: bool,
-    /// The file and line of the limit; `None` for a limit that came with a request.
+    /// Where the limit was written. `None` for a limit that came with a request.
     pub origin: Option<Origin>,
-    /// The same with refusals charged: for an override in a domain with `compat: envoy`.
+    /// The same quota with charged refusals, for a limit that comes with a request in a domain with `compat: envoy`.
     pub(super) charged: Option<Box<Quota>>,
 }
 
 impl Limit {
-    /// The limit that a request brings with it (RLS `limit`): a fixed window at the epoch.
+    /// A limit that comes with a request (`limit` in Envoy's RLS). It is a fixed window that begins at the epoch.
     ///
     /// ```
     /// use spillgate::rules::{Limit, Unit};
@@ -179,7 +190,14 @@ impl Limit {
 }
 
 impl Limit {
-    /// The same limit with another answer for while a shared store fails.
+    /// The same limit with another answer while a shared store fails.
+    ///
+    /// ```
+    /// use spillgate::OnStoreFailure;
+    /// use spillgate::rules::{Limit, Unit};
+    /// let limit = Limit::overriding(Unit::Hour, 10).on_store_failure(OnStoreFailure::Deny);
+    /// assert_eq!(limit.quota.on_store_failure(), OnStoreFailure::Deny);
+    /// ```
     #[must_use]
     pub fn on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Limit {
         if self.quota.on_store_failure() == on_store_failure {
@@ -190,8 +208,8 @@ impl Limit {
         self
     }
 
-    /// What can be asked of this limit, so that whoever loads rules can ask whether a store
-    /// [supports](spillgate_core::Store::supports) all of it.
+    /// The operations that this limit can need. With them a program can check at start whether a store
+    /// [supports](spillgate_core::Store::supports) its rules.
     pub fn operations(&self) -> impl Iterator<Item = OpKind> {
         let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
         let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew];
@@ -199,8 +217,8 @@ impl Limit {
     }
 }
 
-/// Whether the permits of a [concurrency](Algorithm::Concurrency) limit are taken where nobody can release them, so that
-/// they come back with the end of their lease.
+/// Whether callers that take permits of a [concurrency](Algorithm::Concurrency) limit can release them. A permit that
+/// is not released returns when its lease ends. [`Rules::warn_of_unreleased`](super::Rules::warn_of_unreleased) uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreleased {
     /// All callers that can take them can release them.
@@ -211,25 +229,38 @@ pub enum Unreleased {
     Always,
 }
 
-/// A window with a name. Windows begin at multiples of their length since the epoch (1970, UTC): days at midnight UTC and
-/// weeks on Thursdays. Months have 30 days and years 365, and begin on no calendar's dates.
+/// A window with a name.
+///
+/// Windows begin at multiples of their length since the epoch (1970, UTC). Days begin at midnight UTC, and weeks on
+/// Thursdays. Months and years do not follow the calendar.
+///
+/// ```
+/// use spillgate::rules::Unit;
+/// assert_eq!((Unit::Month.as_str(), Unit::Month.window().as_secs()), ("month", 30 * 86_400));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub enum Unit {
+    /// 1 s.
     Second,
+    /// 60 s.
     Minute,
+    /// 60 minutes.
     Hour,
+    /// 24 hours, from midnight UTC.
     Day,
+    /// 7 days, from Thursday.
     Week,
+    /// 30 days.
     Month,
+    /// 365 days.
     Year,
 }
 
 impl Unit {
-    /// All units, the shortest first.
+    /// All units. The shortest is first.
     pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
-    /// Its name in rules files.
+    /// The name in rules files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -243,7 +274,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length of the window.
     #[must_use]
     pub const fn window(self) -> Duration {
         Duration::from_secs(match self {
@@ -258,62 +289,86 @@ impl Unit {
     }
 }
 
-/// Free-form data attached to a rule (`metadata:`).
+/// Data of any form that is attached to a rule (`metadata:`).
+///
+/// ```
+/// use spillgate::rules::{Metadata, Rules, RulesFile};
+/// let text = "domain: api\ndescriptors: [{key: user_id, metadata: {team: payments}}]";
+/// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+/// let metadata = rules.rules().next().and_then(|rule| rule.metadata.as_ref());
+/// assert_eq!(metadata, Some(&Metadata::Map([("team".into(), Metadata::Text("payments".into()))].into())));
+/// # Ok::<(), spillgate::rules::RulesErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
 pub enum Metadata {
+    /// Nothing, `~` or `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A finite number.
     Number(f64),
+    /// Any other scalar, and everything in quotes.
     Text(Box<str>),
+    /// A list.
     List(Box<[Metadata]>),
+    /// Keys and values, in the order of the file.
     Map(Box<[(Box<str>, Metadata)]>),
 }
 
-/// How an entry was matched at one level.
+/// How an entry matched at one level. [`Step`] has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The rule names this very value.
+    /// The rule has exactly this value.
     Exact,
-    /// The rule's pattern fits the value.
+    /// The value fits this wildcard of the rule.
     Wildcard(String),
-    /// The rule names no value.
+    /// The rule has a key and no value.
     KeyAlone,
-    /// No rule at this level fits.
+    /// No rule of this level fits.
     Nothing,
 }
 
-/// What came of one attempt at one level.
+/// The outcome of one attempt at one level. [`Step`] has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It fitted and has nested descriptors: the next entry was tried below it.
+    /// The rule fits and has nested descriptors. The next entry was searched below it.
     WentDeeper,
-    /// It fitted, but nothing below it did, and the search went back up.
+    /// The rule fits, but nothing below it does. The search went back up.
     WentBack,
-    /// It fitted the last entry: this is the rule.
+    /// The rule fits the last entry: it is the rule of the request.
     Matched,
-    /// Nothing fitted, or what fitted has nothing below it for the next entry.
+    /// No rule fits, or the rule that fits has nothing nested for the next entry.
     Failed,
 }
 
-/// One step of the search for a rule, in the order it was made.
+/// One step of the search for a rule. [`Rules::explain`](super::Rules::explain) returns them in order.
+///
+/// ```
+/// use spillgate::rules::{How, Outcome, Rules, RulesFile};
+/// let text = "domain: api\ndescriptors: [{key: path, value: /login*}]";
+/// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+/// let steps = rules.explain("api", &[("path", "/login/sso")]);
+/// assert_eq!((&steps[0].how, steps[0].outcome), (&How::Wildcard("/login*".into()), Outcome::Matched));
+/// # Ok::<(), spillgate::rules::RulesErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Step {
-    /// The level, counted from 0: the entry's place in the request.
+    /// The level, counted from 0. It is also the index of the entry in the descriptor.
     pub level: usize,
-    /// The entry's key.
+    /// The key of the entry.
     pub key: String,
-    /// The entry's value.
+    /// The value of the entry.
     pub value: String,
-    /// How it was matched.
+    /// How it matched.
     pub how: How,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Where the descriptor that fitted was written.
+    /// Where the rule that fits was written.
     pub origin: Option<Origin>,
 }
 
-/// A descriptor's value in the index: the wildcard with its pattern.
+/// A wildcard in the index, with its node.
 #[derive(Clone, Debug)]
 pub(super) struct Wildcard {
     pub(super) pattern: Pattern,

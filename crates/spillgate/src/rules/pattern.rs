@@ -1,18 +1,21 @@
-//! Wildcards: `*` stands for any run of characters, also an empty one.
+//! Wildcards: `*` matches any run of characters, also an empty one.
+//!
+//! A value comes from a client, so matching must cost little whatever the value is. Regular expressions could not
+//! promise that and be as easy to read.
 
-/// A value with at least one `*`, cut at its stars.
+/// A value with at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     text: Box<str>,
-    /// Bytes before the first star.
+    /// The number of bytes before the first star.
     prefix: usize,
-    /// Bytes after the last star.
+    /// The number of bytes after the last star.
     suffix: usize,
     literals: u32,
 }
 
 impl Pattern {
-    /// `None` if `text` has no star. Runs of stars count as one.
+    /// A pattern for `text`, or `None` if it has no star. Several stars in a row are one.
     pub(super) fn new(text: &str) -> Option<Pattern> {
         if !text.contains('*') {
             return None;
@@ -29,22 +32,22 @@ impl Pattern {
         Some(Pattern { text: collapsed.into(), prefix, suffix, literals: u32::try_from(literals).unwrap_or(u32::MAX) })
     }
 
-    /// The pattern with runs of stars made one.
+    /// The text of the pattern, with one star for several in a row.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// How specific it is: the characters that are not stars.
+    /// How specific it is: the number of characters that are not stars.
     pub(super) const fn literals(&self) -> u32 {
         self.literals
     }
 
-    /// Whether it fits every value.
+    /// Whether every value fits.
     pub(super) const fn is_any(&self) -> bool {
         self.literals == 0
     }
 
-    /// What a value that fits begins with.
+    /// The text before the first star: every value that fits begins with it.
     pub(super) fn prefix(&self) -> &str {
         &self.text[..self.prefix]
     }
@@ -54,14 +57,14 @@ impl Pattern {
         &self.text[self.prefix..self.text.len() - self.suffix]
     }
 
-    /// Whether there is text between two stars: the value has to be searched for it. Other patterns look at no more
-    /// bytes than they have themselves.
+    /// Whether there is text between two stars. Then the whole value has to be searched. Any other pattern reads no more
+    /// bytes of the value than it has itself.
     pub(super) fn is_searched(&self) -> bool {
         self.middle().len() > 1
     }
 
-    /// Whether `value` fits. What stands between stars is searched from left to right, each part where it is first
-    /// found, so the value is read once.
+    /// Whether `value` fits. Text between stars is searched from left to right, and the first place is taken, so the
+    /// value is read once.
     pub(super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
@@ -76,8 +79,8 @@ impl Pattern {
 
     /// Whether every value that fits `other` fits this too.
     pub(super) fn covers(&self, other: &Pattern) -> bool {
-        // A star of `other` can only be eaten by a star of this: matching its text as a value
-        // would let a star of this eat a literal star, which is the same thing.
+        // The text of `other` is matched as a value. Only a star of this pattern can match a star in it, and a star
+        // matches any run of characters.
         self.fits(&other.text)
     }
 }
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_without_a_star_is_no_pattern() {
+    fn a_value_without_a_star_is_not_a_pattern() {
         assert_eq!(Pattern::new("vip"), None);
         assert_eq!(Pattern::new("a**").map(|p| p.as_str().to_owned()).as_deref(), Some("a*"));
     }

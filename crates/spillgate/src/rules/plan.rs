@@ -1,4 +1,6 @@
 //! From a request to the hits that a store decides.
+//!
+//! Rules know names and paths, and a store knows keys and quotas. This is the only place that knows both.
 
 use smallvec::SmallVec;
 use spillgate_core::{Hit, MAX_HITS, Op};
@@ -6,70 +8,75 @@ use spillgate_core::{Hit, MAX_HITS, Op};
 use super::{Domain, Limit, Rule, Rules};
 use crate::KeyHasher;
 
-/// What one request asks.
+/// What a request asks. [`Rules::plan`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'p> {
-    /// Which set of rules.
+    /// The domain, which picks the rules.
     pub domain: &'p str,
-    /// What is counted, each judged by its own rule.
+    /// The descriptors. Each is decided by its own rule.
     pub descriptors: &'p [Descriptor<'p>],
-    /// The longest delay the caller can wait for its turn, in nanoseconds.
+    /// The longest time that the caller can wait in a queue, in nanoseconds.
     pub max_wait_ns: u64,
 }
 
-/// One descriptor of a request.
+/// One descriptor of a request. [`Rules::plan`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'p> {
-    /// Keys and values in order; the order and the number count.
+    /// Keys and values. Their order and their number matter.
     pub entries: &'p [(&'p str, &'p str)],
-    /// What to do.
+    /// The operation.
     pub action: Action,
-    /// A limit that the caller brings instead of the rules'.
+    /// A limit of the caller that replaces the limits of the rules.
     pub limit: Option<&'p Limit>,
 }
 
-/// What a descriptor does to its limits.
+/// The operation of a descriptor on its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Take this many units; 0 looks without taking. A `post_paid` limit is charged in any case, and refuses only looks;
-    /// a refused one starts its penalty.
+    /// Takes this many units if they fit.
+    ///
+    /// 0 units are a peek: nothing is taken. A `post_paid` limit takes the units in any case and refuses only peeks. A
+    /// refused peek starts its penalty.
     Take(u64),
-    /// Give so many units back.
+    /// Returns this many units.
     Refund(u64),
 }
 
-/// The hits of one request, and which descriptor each belongs to.
+/// The hits of one request, and the descriptor of each hit. [`Rules::plan`] makes it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Plan<'p> {
-    /// Merged and ready for a store; at most [`MAX_HITS`].
+    /// The hits for a store, at most [`MAX_HITS`]. Equal hits are merged.
     pub hits: SmallVec<[Hit<'p>; 4]>,
-    /// One for each descriptor of the request, in order.
+    /// One part for each descriptor of the request, in order.
     pub descriptors: SmallVec<[Planned<'p>; 4]>,
-    /// `compat: envoy`: each descriptor is to be decided alone, in order.
+    /// Whether each descriptor is decided alone, in order (`compat: envoy`).
     pub separately: bool,
-    /// The request asks for more hits than [`MAX_HITS`]; some are missing, so refuse it.
+    /// Whether the request needs more than [`MAX_HITS`] hits. Some are missing then, so the caller must refuse it.
     pub too_large: bool,
 }
 
-/// What became of one descriptor.
+/// The part of a plan for one descriptor. [`Plan::descriptors`] has them.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Planned<'p> {
-    /// The rule that matched; `None` without one, or where the caller brought a limit.
+    /// The rule that matches. `None` if no rule does, or if the descriptor has a limit of its own.
     pub rule: Option<&'p Rule>,
-    /// The rule passes everything uncounted.
+    /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
-    /// A limit of the rule was left out, since another rule of this request replaces it.
+    /// Whether another rule of this request replaces a limit of the rule. That limit is left out.
     pub replaced: bool,
-    /// For each limit: the index of its hit in [`Plan::hits`]. Empty if nothing limits it.
+    /// The limits, each with the index of its hit in [`Plan::hits`]. It is empty if nothing limits the descriptor.
     pub hits: SmallVec<[(usize, &'p Limit); 2]>,
 }
 
 impl Rules {
-    /// Turns a request into hits: matches each descriptor, leaves out what is replaced, and
-    /// merges what is the same.
+    /// Turns a request into hits.
     ///
-    /// A rule is found by whole values. What is counted is the first `value_bytes` bytes of each value, so that
-    /// longer ones with the same beginning share a counter.
+    /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges equal hits.
+    ///
+    /// Rules match whole values, but only the first `value_bytes` bytes of a value are counted. Longer values with the
+    /// same beginning share a counter. A client chooses values, and could otherwise make keys of any length.
     ///
     /// Nothing is allocated for up to four descriptors with two limits each.
     ///
@@ -107,7 +114,7 @@ impl Rules {
         plan
     }
 
-    /// Marks the rules of which at least one limit is replaced.
+    /// Marks the descriptors whose rule has a limit that is replaced.
     fn drop_replaced(&self, domain: usize, planned: &mut [Planned<'_>]) {
         if !self.has_replaces(domain) {
             return;
@@ -159,7 +166,8 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Merges `hit` with an equal one from `first` on, or adds it; `None` if there is no room.
+    /// Adds `hit`, or merges it with an equal one at or after the index `first`. Returns its index, or `None` if there
+    /// are too many hits.
     fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
         for (index, there) in self.hits.iter_mut().enumerate().skip(first) {
@@ -176,23 +184,24 @@ impl<'p> Plan<'p> {
     }
 }
 
-/// Whether a matched rule of the request takes limits called `name` out of it.
+/// Whether a rule of the request replaces limits with this name.
 fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
     planned.iter().filter_map(|planned| planned.rule).flat_map(Rule::replaces).any(|replaced| replaced == name)
 }
 
-/// What is counted of a request, and under which keys.
+/// Makes the keys of counters.
 struct Counter<'k> {
     keys: &'k KeyHasher,
     domain: &'k Domain,
-    /// Of each value, in bytes.
+    /// The bytes of each value that are counted.
     value_bytes: usize,
 }
 
 impl Counter<'_> {
-    /// The entries as they are counted: each key with its value, or with the pattern that its values share. A longer
-    /// value is cut: refusing it instead would let it pass wherever a proxy fails open, and values come from the clients
-    /// that are to be limited.
+    /// The entries as they are counted: each key with its value, or with the wildcard whose values share a counter.
+    ///
+    /// A long value is cut. If it were refused instead, it would pass wherever a proxy fails open, and values come from
+    /// the clients that are to be limited.
     fn counted<'e>(
         &self,
         rule: Option<&'e Rule>,
@@ -206,7 +215,7 @@ impl Counter<'_> {
         })
     }
 
-    /// The key of the counter: of the domain, then each key and value.
+    /// The key of the counter: a hash of the domain and of each key and value.
     fn state_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>) -> u128 {
         let mut builder = self.keys.start();
         builder.part(self.domain.name.as_bytes());
@@ -216,27 +225,27 @@ impl Counter<'_> {
         builder.finish()
     }
 
-    /// The key that picks the slot: that of a descriptor with the entry called `by` alone.
+    /// The key that picks the slot: the key of a descriptor that has only the entry `by`.
     fn slot_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>, by: &str) -> u128 {
         self.state_key(counted.filter(|(key, _)| *key == by).take(1))
     }
 }
 
-/// The bits of a key, its lowest 98, that do not pick the slot of a Redis Cluster: the highest 30 do.
+/// The lowest 98 bits of a key. The highest 30 bits pick the slot of a Redis Cluster.
 const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 
-/// `key` in the slot of `slot`, for a limit with `slot_by`.
+/// `key`, moved into the slot of `slot`, for a limit with `slot_by`.
 ///
-/// All keys of one value of that entry have the same 30 highest bits then, so 98 bits tell them apart: of n such keys
-/// two are one with probability below n^2 / 2^99, less than that of the 88 bits which the memory store keeps. Bits
-/// that say which value it is are lost to none: keys of different values differ in those 30 bits and in the 98.
+/// All keys with one value of that entry have the same 30 highest bits. The other 98 bits distinguish them. Two of n such
+/// keys are equal with a probability below n^2 / 2^99. The memory store stores 88 bits of a key, so this is the smaller
+/// risk.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
 
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
-        // The question before the work: unlike a look, its refusal starts the penalty.
+        // The question before the work. Unlike a peek, it starts the penalty if it is refused.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

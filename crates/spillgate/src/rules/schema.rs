@@ -1,6 +1,12 @@
 //! The JSON Schema of a rules file.
+//!
+//! Editors use it to complete and check rules while an author writes them. The tests hold it to the parser.
 
 /// The JSON Schema (draft 2020-12) of a rules file, for editors that complete and check YAML.
+///
+/// ```
+/// assert!(spillgate::rules::SCHEMA.contains("requests_per_unit"));
+/// ```
 pub const SCHEMA: &str = include_str!("schema.json");
 
 #[cfg(test)]
@@ -30,7 +36,7 @@ mod tests {
         schema.pointer(at).expect("every section is in the schema")
     }
 
-    /// What the schema says against `value`; knows the keywords that the schema uses.
+    /// The places where `value` does not match the schema. It knows only the keywords that the schema uses.
     fn violations(schema: &Value, part: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
         let mut against = |what: &str| found.push(format!("{path}: {what}"));
         for (keyword, rule) in part.as_object().expect("a schema is a map") {
@@ -46,7 +52,7 @@ mod tests {
                 "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
                 "minimum" => !value.is_number() || value.as_u64().is_some_and(|n| n >= rule.as_u64().unwrap()),
                 "maximum" => !value.is_number() || value.as_u64().is_some_and(|n| n <= rule.as_u64().unwrap()),
-                // No regular expressions here: that the parser takes the value says more.
+                // Patterns are not checked here. The parser has to accept the value, which says more.
                 "pattern" => true,
                 "required" => rule.as_array().unwrap().iter().all(|key| value.get(key.as_str().unwrap()).is_some()),
                 "anyOf" => rule.as_array().unwrap().iter().any(|choice| {

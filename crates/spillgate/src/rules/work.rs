@@ -1,21 +1,21 @@
-//! How much work one descriptor of a request can be, found out when rules are loaded.
+//! How much work a search for one descriptor can be, computed when rules are loaded.
 //!
-//! A search may come past every rule: values are chosen by clients, and where nothing fits below a wildcard the next
-//! one is tried. What a file could cost at worst is known once it is read, so a file that could cost too much is
-//! refused then, and no request has to be broken off.
+//! Clients choose values, and a search tries the next wildcard if nothing below the last one fits. A search may therefore
+//! visit every rule. The worst case of a file is known once it is read. A file that could cost too much is rejected then,
+//! so that no search has to be stopped half-way.
 
 use super::pattern::Pattern;
 
-/// Bytes of keys, values and patterns that one descriptor is compared with at most.
+/// The most bytes of keys, values and patterns that one descriptor is compared with.
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
-/// How often the values of one descriptor are searched at most, each from its beginning to its end.
+/// How often the values of one descriptor may be searched from beginning to end.
 const MAX_SEARCHES: usize = 256;
 
-/// What it costs to look at anything, in bytes that are compared.
+/// The cost of one comparison of any length, as a number of compared bytes.
 const LOOK_BYTES: usize = 32;
 
-/// The work of a search at worst.
+/// The work of a search in the worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     compared_bytes: usize,
@@ -23,17 +23,18 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// To look something of this length up.
+    /// The work to look up a text of this length.
     pub(super) const fn lookup(bytes: usize) -> Work {
         Work { compared_bytes: LOOK_BYTES + bytes, searches: 0 }
     }
 
-    /// To see whether a value fits.
+    /// The work to find out whether a value fits.
     pub(super) fn of(pattern: &Pattern) -> Work {
         let searches = usize::from(pattern.is_searched());
         Work { compared_bytes: LOOK_BYTES + pattern.as_str().len(), searches }
     }
 
+    /// The work of both.
     pub(super) fn and(self, other: Work) -> Work {
         Work {
             compared_bytes: self.compared_bytes.saturating_add(other.compared_bytes),
@@ -41,7 +42,7 @@ impl Work {
         }
     }
 
-    /// One or the other.
+    /// The work of one of them: the larger numbers.
     pub(super) fn or(self, other: Work) -> Work {
         Work {
             compared_bytes: self.compared_bytes.max(other.compared_bytes),
@@ -49,7 +50,7 @@ impl Work {
         }
     }
 
-    /// What is too much about it, and what to do; `None` if nothing is.
+    /// A message and a help text if it is too much, else `None`.
     pub(super) fn too_much(self) -> Option<(String, &'static str)> {
         if self.searches > MAX_SEARCHES {
             let message =
@@ -67,13 +68,13 @@ impl Work {
     }
 }
 
-/// The most work below patterns that can all fit one value, each with the work below it: those whose beginnings begin
-/// with each other.
+/// The most work below patterns that can all fit one value. Each pattern comes as the text before its first star, with
+/// the work below it. Patterns can fit one value only if each of these texts begins with the shorter ones.
 pub(super) fn together<'p>(below: impl Iterator<Item = (&'p str, Work)>) -> Work {
     let mut below: Vec<(&str, Work)> = below.collect();
     below.sort_unstable_by_key(|(prefix, _)| *prefix);
     let mut most = Work::default();
-    // The beginnings that the one at hand begins with, each with the work of all up to it.
+    // The texts that the current one begins with. Each has the work of all texts up to it.
     let mut open: Vec<(&str, Work)> = Vec::new();
     for (prefix, work) in below {
         while open.last().is_some_and(|(shorter, _)| !prefix.starts_with(shorter)) {
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_beginnings_that_begin_with_each_other_add_up() {
+    fn only_texts_that_begin_with_each_other_add_up() {
         let work = |below: &[&str]| together(below.iter().map(|prefix| (*prefix, Work::lookup(0)))).compared_bytes;
         assert_eq!(work(&[]), 0);
         assert_eq!(work(&["a", "b", "c"]), LOOK_BYTES);

@@ -26,7 +26,7 @@ pub(super) struct Excerpt {
 }
 
 impl Excerpt {
-    /// `at` is inside the text and on character boundaries. Its line is known, so no line is counted again.
+    /// The lines around `at`, which is inside the text and on character boundaries. Its line number is known already.
     pub(super) fn around(text: &str, at: At) -> Excerpt {
         let window = at.start.saturating_sub(BEFORE_BYTES)..at.start.saturating_add(MAX_LINE_BYTES - BEFORE_BYTES);
         let line = line_start(text, at.start).zip(line_end(text, at.start));

@@ -1,6 +1,17 @@
-//! The known word that a wrong one was probably meant to be.
+//! The known word that an author probably meant when they wrote an unknown one.
+//!
+//! `did you mean` saves the reader a look into the manual.
 
-/// The candidate closest to `word`, if it is close enough to be worth suggesting.
+/// The candidate that is nearest to `word`, if it is near enough to be worth a suggestion.
+///
+/// Nearness is the number of edits, whatever the case, and `-` is the same as `_`. Words of more than 64 bytes have no
+/// nearest word, since the cost is quadratic.
+///
+/// ```
+/// use spillgate::text::nearest;
+/// assert_eq!(nearest("request_per_unit", ["unit", "requests_per_unit"].into_iter()), Some("requests_per_unit"));
+/// assert_eq!(nearest("colour", ["unit", "window"].into_iter()), None);
+/// ```
 pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
     let plain = |text: &str| text.trim().to_lowercase().replace(['-', ' '], "_");
     let word = plain(word);
@@ -11,8 +22,8 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
     near.filter(|(distance, candidate)| *distance <= candidate.len().max(3) / 3).map(|(_, candidate)| candidate)
 }
 
-/// Edits between two words: insertions, deletions, replacements, and swaps of neighbours
-/// (optimal string alignment distance).
+/// The number of edits between two words: insertions, deletions, replacements, and swaps of neighbours (optimal string
+/// alignment distance).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -38,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_find_their_word() {
+    fn a_misspelt_word_finds_the_right_one() {
         let keys = ["requests_per_unit", "unit", "window", "rate_limit"];
         assert_eq!(nearest("request_per_unit", keys.into_iter()), Some("requests_per_unit"));
         assert_eq!(nearest("uint", keys.into_iter()), Some("unit"));

@@ -277,7 +277,7 @@ fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
         }
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
             let help = "write out what it stands for, without itself";
-            Words::new("this alias (`*name`) stands for what it is a part of", "an alias", help)
+            Words::new("this alias (`*name`) contains itself", "an alias", help)
         }
         Error::Budget { breach, .. } => budget_words(breach, advice),
         Error::MultipleDocuments { .. } => two_documents(advice),

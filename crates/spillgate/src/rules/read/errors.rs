@@ -1,4 +1,6 @@
-//! Collects the errors of a load, with a bound.
+//! Collects the errors and warnings of a load.
+//!
+//! Their number is bounded: a file of another kind can have an error on every line.
 
 use super::super::RulesErrors;
 use super::super::lint::MAX_WARNINGS;
@@ -24,9 +26,9 @@ impl Errors {
         self.errors.len() + self.dropped
     }
 
-    /// The warnings if there are no errors.
+    /// The warnings, or the errors if there are any.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, RulesErrors> {
-        // Files in the order given; within a file by line, whatever order the checks run in.
+        // Sorted by file, as given, and by line. The checks find them in another order.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
             if !order.iter().any(|file| file == error.file()) {
@@ -35,7 +37,7 @@ impl Errors {
         }
         let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        // What is written once and used by an alias has its error once.
+        // A value that several aliases use has its error only once.
         self.errors.dedup_by(|a, b| {
             (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
         });
@@ -50,7 +52,7 @@ pub(super) struct Reporter<'e> {
 }
 
 impl Reporter<'_> {
-    /// Something is wrong at `at`: what, a few words for the label, and the mend.
+    /// Reports an error: what is wrong, a few words to print below the line, and how to fix it.
     pub(super) fn error(
         &mut self,
         at: At,
@@ -61,7 +63,7 @@ impl Reporter<'_> {
         self.errors.push(Diagnostic::error_at(self.source, at, message, label, help));
     }
 
-    /// What is taken, but as something else than some readers expect.
+    /// Reports a value that some readers understand in another way than this program does.
     pub(super) fn warning(&mut self, at: At, message: String, label: &str, help: String) {
         if self.errors.warnings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);

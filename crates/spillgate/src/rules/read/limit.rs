@@ -1,4 +1,7 @@
 //! One `rate_limit`: from its fields to a checked quota.
+//!
+//! The fields depend on each other: a `burst`, for example, needs an algorithm that has one. The core checks the numbers;
+//! this file puts each of its errors on the field that causes it.
 
 use std::time::Duration;
 
@@ -11,30 +14,30 @@ use super::section::{Fields, Section, found, is_empty, shown};
 use crate::text::yaml::{Node, Value};
 use crate::text::{At, nearest};
 
-/// What a `rate_limit` says.
+/// The content of a `rate_limit`.
 pub(super) enum Parsed {
     Limit(Box<Limit>),
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
 }
 
-/// What stands around a `rate_limit`.
+/// The context of a `rate_limit`.
 pub(super) struct Around<'a> {
     /// Where the limit was written.
     pub(super) origin: Origin,
-    /// Where to point when something is missing.
+    /// The position for errors about a missing field.
     pub(super) at: At,
-    /// The path to the descriptor, itself included.
+    /// The path of the descriptor, with its own level.
     pub(super) steps: &'a [RuleStep],
-    /// Refusals are charged unless the limit says otherwise.
+    /// Whether refusals are charged by default.
     pub(super) compat_envoy: bool,
-    /// What holds for a limit that does not say it.
+    /// The default for `on_store_failure`.
     pub(super) on_store_failure: OnStoreFailure,
 }
 
-/// The fields that mean something beside `unlimited: true`.
+/// The fields that may be given with `unlimited: true`.
 const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 
-/// Reads one limit; `None` (and errors) if anything is wrong with it.
+/// Reads one limit. `None` (and errors) if anything is wrong with it.
 pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
     let before = reporter.count();
     let fields = Fields::read(node, Section::Limit, reporter)?;
@@ -137,7 +140,8 @@ fn window(
     let (unit, window) = (fields.get("unit"), fields.get("window"));
     if algorithm == Algorithm::Concurrency {
         for at in ["unit", "window"].into_iter().filter_map(|key| fields.key_at(key)) {
-            let help = "remove it: places are taken and released, not counted in a window (`lease` is their life)";
+            let help =
+                "remove it: permits are taken and released, not counted in a window; `lease` is how long one is held";
             reporter.error(at, "concurrency has neither unit nor window", "not with concurrency", help);
         }
         return Some((None, Duration::ZERO));
@@ -163,7 +167,7 @@ fn window(
     }
 }
 
-/// What is no part of the quota.
+/// The fields that are not part of the quota.
 struct Policy {
     post_paid: bool,
     slot_by: Option<Box<str>>,
@@ -175,7 +179,7 @@ impl Policy {
         let post_paid = fields.get("post_paid").and_then(|node| boolean(node, "post_paid", reporter)).unwrap_or(false);
         if post_paid && algorithm == Algorithm::Concurrency {
             let at = fields.key_at("post_paid").unwrap_or(around.at);
-            let help = "remove `post_paid`: a place is taken before the work, not charged after it";
+            let help = "remove `post_paid`: a permit is taken before the work, not charged after it";
             reporter.error(at, "concurrency cannot be post_paid", "not with concurrency", help);
         }
         let slot_by = fields.get("slot_by").and_then(|node| slot_by(node, around.steps, reporter));
@@ -184,7 +188,7 @@ impl Policy {
     }
 }
 
-/// The entry key that picks a slot has to be on the rule's path.
+/// Reads `slot_by`: a key of an entry on the path of the rule.
 fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
     let key = text(node, "slot_by", reporter)?;
     if steps.iter().any(|step| &*step.key == key) {
@@ -195,11 +199,11 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("the keys of this rule are {}", keys().collect::<Vec<_>>().join(", ")),
     };
-    reporter.error(node.at, format!("`{}` is no key of this rule", shown(key)), "not on the rule's path", help);
+    reporter.error(node.at, format!("`{}` is not a key of this rule", shown(key)), "not on the rule's path", help);
     None
 }
 
-/// What a refusal costs, if anything is said or the file's habit is to charge.
+/// Whether refusals are charged, if the limit says it or `compat: envoy` does.
 fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -208,20 +212,20 @@ fn denied(
     reporter: &mut Reporter<'_>,
 ) -> Option<Denied> {
     let Some(node) = fields.get("denied") else {
-        // What is charged after the work leaves a refusal nothing to charge.
+        // A post-paid limit is charged after the work, so a refusal has nothing to charge.
         let charged = around.compat_envoy && algorithm != Algorithm::Concurrency && !post_paid;
         return charged.then_some(Denied::Charged);
     };
     let denied = choice(node, "denied", &[("free", Denied::Free), ("charged", Denied::Charged)], reporter)?;
     if denied == Denied::Charged && post_paid && fields.get("penalty").is_none() {
-        let help = "remove it: with `post_paid` only looks are refused, and they cost nothing; beside a `penalty` it \
-                    has each refused look start that again";
+        let help = "remove it: with `post_paid` only peeks are refused, and they cost nothing; together with a `penalty` it \
+                    makes each refused peek start the penalty again";
         reporter.error(node.at, "`denied: charged` does nothing beside `post_paid`", "not with post_paid", help);
     }
     Some(denied)
 }
 
-/// The options of the quota, where given.
+/// The options of the quota that are given.
 fn options(mut builder: QuotaBuilder, fields: &Fields<'_>, reporter: &mut Reporter<'_>) -> QuotaBuilder {
     if let Some(burst) = fields.get("burst").and_then(|node| integer(node, "burst", reporter)) {
         builder = builder.burst(burst);
@@ -263,7 +267,7 @@ fn segments(node: &Node, reporter: &mut Reporter<'_>) -> Option<u8> {
     fits
 }
 
-/// Puts an error of the quota on the field that it is about.
+/// Reports an error of the quota at the field that causes it.
 fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) {
     let first = |keys: &[&str]| keys.iter().find_map(|key| fields.get(key).map(|node| node.at));
     let limit = ["requests_per_unit", "limit"];
@@ -297,7 +301,7 @@ fn quota_error(error: &QuotaError, fields: &Fields<'_>, around: &Around<'_>, rep
     reporter.error(at, error.to_string(), "this field", help);
 }
 
-/// Which algorithm an option belongs to.
+/// A help text that names the algorithm of an option.
 fn home_of(option: &str) -> String {
     match option {
         "burst" => "remove it, or write `algorithm: token_bucket`".to_owned(),

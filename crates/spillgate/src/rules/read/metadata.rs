@@ -1,4 +1,6 @@
-//! Free-form data of a rule.
+//! The data that a file attaches to a rule (`metadata`).
+//!
+//! It may have any form, but a key that is given twice is an error here too: one of the two would be lost.
 
 use super::super::model::Metadata;
 use super::errors::Reporter;

@@ -1,4 +1,6 @@
-//! From files to rules: walks the plain data, checks everything, and fills the index.
+//! From files to rules: walks the nodes of the YAML text, checks everything, and fills the index.
+//!
+//! Everything is checked here, so that a wrong file is rejected when it is loaded and not when a request needs it.
 
 mod errors;
 mod limit;
@@ -27,10 +29,10 @@ use crate::text::{At, Source};
 #[cfg(test)]
 pub(super) use self::section::Section;
 
-/// A file with more errors is of another kind: it is not read to its end.
+/// After this many errors the rest of a file is not read. It is probably not a rules file.
 const MAX_COUNTED: usize = 10_000;
 
-/// How to fix what no rules file may be.
+/// How to fix a file that is YAML but cannot be a rules file.
 const ADVICE: yaml::Advice = yaml::Advice {
     empty: "start with `domain: NAME`",
     documents: "one domain a file: move what follows `---` into a file of its own",
@@ -38,7 +40,7 @@ const ADVICE: yaml::Advice = yaml::Advice {
     size: "spread the rules over several domains, one file each",
 };
 
-/// Reads all files; all or none.
+/// Reads all files. If one has an error, none is loaded.
 pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, RulesErrors> {
     let mut rules = Rules::default();
     let mut errors = Errors::default();
@@ -74,11 +76,11 @@ pub(super) fn read(files: &[RulesFile], defaults: Defaults) -> Result<Rules, Rul
 struct FileReader<'f> {
     rules: &'f mut Rules,
     reporter: Reporter<'f>,
-    /// Its number.
+    /// The index of the file.
     file: usize,
     /// The path to the descriptor that is being read.
     steps: Vec<RuleStep>,
-    /// Of the paths of all its rules so far.
+    /// The bytes of the paths of all its rules so far.
     path_bytes: usize,
     domain: Arc<str>,
     compat_envoy: bool,
@@ -193,7 +195,7 @@ impl FileReader<'_> {
         self.steps.pop();
     }
 
-    /// The descriptor's key and value.
+    /// The key and the value of a descriptor.
     fn step(&mut self, fields: &Fields<'_>) -> Option<RuleStep> {
         let reporter = &mut self.reporter;
         let key = match fields.get("key") {
@@ -204,7 +206,7 @@ impl FileReader<'_> {
                 None
             }
         };
-        // An empty value is as if it were not written, as in the reference server.
+        // An empty value means no value, as in the reference server.
         let mut value = match fields.get("value") {
             Some(node) if !is_empty(node) => Some(text(node, "value", reporter)?),
             _ => None,
@@ -221,7 +223,7 @@ impl FileReader<'_> {
         if shared && value.and_then(Pattern::new).is_none() {
             let at = fields.key_at("share_threshold").unwrap_or(fields.at);
             if let Some(word) = wildcard_key {
-                // What is left of it: all values of the key as it is written share a counter.
+                // The key is matched as written, so all its values share one counter.
                 value = Some("*");
                 let message =
                     format!("`share_threshold` holds for the key `{}` alone: other keys do not match", shown(word));
@@ -239,7 +241,7 @@ impl FileReader<'_> {
         fields.get(key).and_then(|node| boolean(node, key, &mut self.reporter)).unwrap_or(false)
     }
 
-    /// Adds the descriptor to the index; `None` (and an error) if it is there already.
+    /// Adds the descriptor to the index. `None` (and an error) if the index has it already.
     fn add_node(&mut self, fields: &Fields<'_>, level: u32, step: &RuleStep) -> Option<u32> {
         match self.rules.index.add_node(level, &step.key, step.value.as_ref()) {
             Ok(node) => Some(node),
@@ -253,7 +255,7 @@ impl FileReader<'_> {
         }
     }
 
-    /// The rule of the descriptor on top of `steps`, if the index has a node for it.
+    /// The rule of the last descriptor in `steps`, if the index has a node for it.
     fn rule(&mut self, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: fields.at.line };
         let shadow_mode = self.flag(fields, "shadow_mode");
@@ -291,7 +293,7 @@ impl FileReader<'_> {
         Some(rule)
     }
 
-    /// What stands under `rate_limit` or `rate_limits`.
+    /// The limits under `rate_limit` or `rate_limits`.
     fn limits(&mut self, fields: &Fields<'_>) -> Limits {
         if let (Some(_), Some(at)) = (fields.get("rate_limit"), fields.key_at("rate_limits")) {
             let help = "put all of them under `rate_limits`";
@@ -356,7 +358,7 @@ impl FileReader<'_> {
         limit::read(node, &around, &mut self.reporter)
     }
 
-    /// Limits of one descriptor must not count in one state, nor replace each other.
+    /// Checks that no two limits of a descriptor count in one state, and that none replaces another.
     fn check_together(&mut self, limits: &[(At, Limit)]) {
         for (i, (at, limit)) in limits.iter().enumerate() {
             let same = limits[..i].iter().find(|(_, other)| other.quota.identity() == limit.quota.identity());
@@ -365,7 +367,7 @@ impl FileReader<'_> {
                 let (strict, loose) = if of(limit) < of(other) { (limit, other) } else { (other, limit) };
                 let (message, what) = match never_binds(&loose.quota, &strict.quota) {
                     true => (format!("the one of {} never binds", of(loose)), "keep the stricter one"),
-                    // Such as a bucket of a higher rate and a smaller burst.
+                    // For example a bucket with a higher rate and a smaller burst.
                     false => ("they would share one count".to_owned(), "keep one, or give one of them another window"),
                 };
                 let message = format!("two limits have the same window and algorithm: {message}");

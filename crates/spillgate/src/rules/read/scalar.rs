@@ -1,4 +1,7 @@
 //! Single values: words, numbers, durations, shares, and choices.
+//!
+//! YAML readers disagree about values such as `007` or `yes`. Here each has one meaning, and a value with two common
+//! meanings is an error or a warning.
 
 use std::time::Duration;
 
@@ -47,7 +50,7 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     };
     let (message, label, help) = match parse_count(text) {
         Ok(number) => match octal(text) {
-            // YAML 1.1, which the reference server reads, takes a leading zero for base eight.
+            // In YAML 1.1, which the reference server reads, a number with a leading zero has base eight.
             Some(octal) if octal != number => (
                 format!("`{key}: {}` is {octal} to the reference server and {number} to most readers", shown(text)),
                 "two readings",
@@ -64,19 +67,19 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
                 [b'-', ..] => "it cannot be negative; 0 refuses everything".to_owned(),
                 _ => format!("write a number such as `{key}: 100`, 10k or 1M"),
             };
-            (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "no whole number", help)
+            (format!("`{key}` has to be a whole number, not `{}`", shown(text)), "not a whole number", help)
         }
     };
     reporter.error(node.at, message, label, help);
     None
 }
 
-/// What a number with a leading zero says in base eight.
+/// The value of a number with a leading zero, read in base eight.
 fn octal(text: &str) -> Option<u64> {
     u64::from_str_radix(&text.strip_prefix('0')?.replace('_', ""), 8).ok()
 }
 
-/// `true` or `false`; the other words that YAML 1.1 has for them are taken with a warning.
+/// `true` or `false`. The other words that YAML 1.1 has for them are accepted with a warning.
 pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<bool> {
     if let Value::Text { text, quoted: false } = &node.value {
         let word = text.to_ascii_lowercase();
@@ -85,7 +88,7 @@ pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
             "false" => return Some(false),
             "yes" | "on" | "y" | "no" | "off" | "n" => {
                 let means = matches!(&*word, "yes" | "on" | "y");
-                let message = format!("`{key}: {}` is taken for {means}", shown(text));
+                let message = format!("`{key}: {}` is read as {means}", shown(text));
                 let help = format!("write `{key}: {means}`: to most readers of YAML `{}` is a text", shown(text));
                 reporter.warning(node.at, message, "not true or false", help);
                 return Some(means);
@@ -98,7 +101,7 @@ pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// One of a few words, in any case.
+/// One of a few words, in upper or lower case.
 pub(super) fn choice<T: Copy>(
     node: &Node,
     key: &str,
@@ -132,11 +135,11 @@ pub(super) fn duration(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> O
         }
         UnitError::Malformed => "write numbers with units: 500ms, 1.5s, 1m30s, 2h, 1d (also ns, us, w)".to_owned(),
     };
-    reporter.error(node.at, message, "no duration", help);
+    reporter.error(node.at, message, "not a duration", help);
     None
 }
 
-/// A share such as `20%`, in millionths; more than nothing and at most tenfold.
+/// A share such as `20%`, in millionths. It is above 0% and at most 1000%.
 pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<u32> {
     let word = text(node, key, reporter)?;
     let ppm = word.strip_suffix('%').and_then(parse_percent_ppm);
@@ -144,11 +147,11 @@ pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> 
         return Some(ppm);
     }
     let message = format!("`{key}` has to be a share above 0% and at most 1000%, not `{}`", shown(word));
-    reporter.error(node.at, message, "no share", format!("write a percentage, such as `{key}: 20%`"));
+    reporter.error(node.at, message, "not a share", format!("write a percentage, such as `{key}: 20%`"));
     None
 }
 
-/// Percent with up to four decimals, in millionths.
+/// A percentage with up to four decimals, in millionths.
 fn parse_percent_ppm(text: &str) -> Option<u32> {
     let (whole, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,11 +1,13 @@
-//! The keys of each part of a rules file: unknown, misplaced and repeated ones are errors.
+//! The keys of each part of a rules file. Unknown, misplaced and repeated keys are errors.
+//!
+//! A misspelt key that was ignored would leave a limit off, and the operator would not notice.
 
 use super::super::model::Unit;
 use super::errors::Reporter;
 use crate::text::yaml::{Node, Value};
 use crate::text::{At, nearest};
 
-/// A part of the file with keys of its own.
+/// A part of a rules file that has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Section {
     File,
@@ -18,7 +20,7 @@ impl Section {
     pub(in super::super) const ALL: [Section; 4] =
         [Section::File, Section::Descriptor, Section::Limit, Section::Replaces];
 
-    /// Every key that may stand here; the JSON Schema lists the same.
+    /// Every key of this part. The JSON Schema lists the same keys.
     pub(in super::super) const fn keys(self) -> &'static [&'static str] {
         match self {
             Section::File => &["domain", "compat", "descriptors"],
@@ -61,7 +63,7 @@ impl Section {
         }
     }
 
-    /// What it is, for people.
+    /// What it is, for messages.
     const fn what(self) -> &'static str {
         match self {
             Section::File => "a rules file",
@@ -71,7 +73,7 @@ impl Section {
         }
     }
 
-    /// Where it is, for people.
+    /// Where it is, for messages.
     const fn place(self) -> &'static str {
         match self {
             Section::File => "at the top of the file",
@@ -82,7 +84,7 @@ impl Section {
     }
 }
 
-/// What a settings file has at its top and a rules file never does.
+/// Keys at the top of a settings file. A rules file never has most of them.
 const SETTINGS: &[&str] = &[
     "compat",
     "http",
@@ -105,14 +107,14 @@ const SETTINGS: &[&str] = &[
     "limits",
 ];
 
-/// Where the first key of settings stands, if that is what the file holds: one error says more
-/// than one for each of its keys.
+/// The position of the first key of settings, if the file is a settings file. One error about the file is more useful
+/// than one for each key.
 pub(super) fn settings_key(file: &Node) -> Option<At> {
     let Value::Map(map) = &file.value else { return None };
     let mut first = None;
     for (key, _) in map {
         let Value::Text { text, .. } = &key.value else { continue };
-        // `compat` and others are keys of both.
+        // `compat` is a key of both.
         match (Section::File.keys().contains(&&**text), SETTINGS.contains(&&**text)) {
             (true, false) => return None,
             (false, true) if first.is_none() => first = Some(key.at),
@@ -122,17 +124,17 @@ pub(super) fn settings_key(file: &Node) -> Option<At> {
     first
 }
 
-/// A map whose keys are known.
+/// A map with known keys.
 pub(super) struct Fields<'n> {
-    /// Where the map starts.
+    /// The start of the map.
     pub(super) at: At,
-    /// A key is not known: it may be meant for one that is missing.
+    /// Whether a key is unknown. It may be a misspelt key that is then missing.
     has_unknown: bool,
     entries: Vec<(&'static str, &'n Node, &'n Node)>,
 }
 
 impl<'n> Fields<'n> {
-    /// The fields of `node`; `None` (and an error) if it is no map.
+    /// The fields of `node`. `None` (and an error) if it is not a map.
     pub(super) fn read(node: &'n Node, section: Section, reporter: &mut Reporter<'_>) -> Option<Fields<'n>> {
         let Value::Map(map) = &node.value else {
             if let (Value::List(_), Section::Limit) = (&node.value, section) {
@@ -154,13 +156,18 @@ impl<'n> Fields<'n> {
 
     fn add(&mut self, key: &'n Node, value: &'n Node, section: Section, reporter: &mut Reporter<'_>) {
         let Value::Text { text, quoted } = &key.value else {
-            reporter.error(key.at, "a key has to be a word", "this is none", format!("use one of {}", list(section)));
+            reporter.error(
+                key.at,
+                "a key has to be a word",
+                "this is not a word",
+                format!("use one of {}", list(section)),
+            );
             return;
         };
         let Some(known) = section.keys().iter().copied().find(|known| *known == &**text) else {
             self.has_unknown = true;
             if &**text == "<<" && !quoted {
-                // Those that have one are merged by now.
+                // If its value is a map, it was merged when the text was read.
                 let help =
                     "write `<<: *name` or `<<: [*name, *other]`, where each name is the anchor (`&name`) of a map";
                 reporter.error(value.at, "`<<` takes a map or a list of maps", found(value), help);
@@ -183,25 +190,25 @@ impl<'n> Fields<'n> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
 
-    /// Reports that a key is missing, unless one that is not known has been reported: it may be meant for this.
+    /// Reports that a key is missing. It does nothing if an unknown key was reported, which may be this one misspelt.
     pub(super) fn missing(&self, at: At, message: &str, label: &str, help: &str, reporter: &mut Reporter<'_>) {
         if !self.has_unknown {
             reporter.error(at, message, label, help);
         }
     }
 
-    /// Where the key itself stands.
+    /// The position of the key itself.
     pub(super) fn key_at(&self, key: &str) -> Option<At> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, key, _)| key.at)
     }
 
-    /// All keys that are there, with their places.
+    /// All keys of the map, with their positions.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&'static str, At)> {
         self.entries.iter().map(|(name, key, _)| (*name, key.at))
     }
 }
 
-/// Whether nothing is written: no text, `~` or `""`.
+/// Whether the value is empty: no text, `~` or `""`.
 pub(super) fn is_empty(node: &Node) -> bool {
     match &node.value {
         Value::Null => true,
@@ -210,7 +217,7 @@ pub(super) fn is_empty(node: &Node) -> bool {
     }
 }
 
-/// What is there instead, for a label.
+/// What the value is instead, for a label.
 pub(super) fn found(node: &Node) -> &'static str {
     match &node.value {
         Value::Null => "nothing is here",
@@ -250,7 +257,7 @@ fn list(section: Section) -> String {
     section.keys().join(", ")
 }
 
-/// A key or value of the file within a message: a long one is cut.
+/// A key or a value of the file, for a message. It is cut if it is long.
 pub(super) fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {
