@@ -1,4 +1,4 @@
-//! The messages that the do-nothing server of `limits` answers with.
+//! Generates the messages for the server of `limits`, which this program starts too.
 
 fn main() {
     let folder = "../limits/proto";

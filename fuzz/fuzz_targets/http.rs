@@ -1,4 +1,6 @@
-//! Any bytes as a body or a header field of every HTTP path: an answer below 500, always.
+//! Any bytes as a body or a header field of every HTTP path. The status of the answer is always below 500.
+//!
+//! A status of 500 or above would mean that a client can cause an error of the server.
 
 #![no_main]
 
@@ -37,9 +39,11 @@ const POSTS: [&str; 5] = ["/v1/check", "/v1/hit", "/json", "/v1/release", "/v1/r
 
 static STATE: LazyLock<HttpState<SystemClock>> = LazyLock::new(|| {
     let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };
-    let rules = Rules::parse(&[file]).expect("the rules of this target are right");
+    let rules = Rules::parse(&[file]).expect("the rules of this target are valid");
     let file = SettingsFile { name: String::from("settings.yaml"), text: SETTINGS.to_owned() };
-    let settings = resolve(&Sources { file: Some(file), ..Sources::default() }).expect("so are its settings").settings;
+    let settings = resolve(&Sources { file: Some(file), ..Sources::default() })
+        .expect("the settings of this target are valid")
+        .settings;
     let store = MemoryStore::new(MemoryOptions { max_keys: 4096, ..MemoryOptions::default() });
     let limiter = Limiter::new(Backend::Memory(store));
     let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));

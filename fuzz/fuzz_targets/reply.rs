@@ -1,5 +1,7 @@
-//! Any bytes as what a Redis answers: each answer ends where the client library's parser ends it and is what that reads, or
-//! it is refused; what is cut off is never whole, and none is longer than its bytes.
+//! Any bytes as replies of Redis.
+//!
+//! Each reply has the same end and the same value as in the parser of the client library, or is an error. A reply that is
+//! cut off is never complete, and no reply is longer than its bytes.
 
 #![no_main]
 

@@ -1,4 +1,6 @@
-//! Any bytes as a RateLimitRequest: decoded or refused, then decided within the bounds, by a service with rules.
+//! Any bytes as a `RateLimitRequest`. It is rejected, or decoded and decided by a service with rules.
+//!
+//! Envoy copies values of its clients into this message.
 
 #![no_main]
 
@@ -38,7 +40,7 @@ descriptors:
 
 static SERVICE: LazyLock<Service> = LazyLock::new(|| {
     let file = RulesFile { name: String::from("rules.yaml"), text: RULES.to_owned() };
-    let rules = Rules::parse(&[file]).expect("the rules of this target are right");
+    let rules = Rules::parse(&[file]).expect("the rules of this target are valid");
     let store = MemoryStore::new(MemoryOptions { max_keys: 4096, ..MemoryOptions::default() });
     let limiter = Limiter::new(Backend::Memory(store));
     Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))
@@ -74,7 +76,7 @@ fuzz_target!(|data: &[u8]| {
     let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: u64::from(wire.hits_addend) };
     let grants = Grants { refund: true, overriding: true };
     let loaded = SERVICE.rules();
-    // An error is an answer; what counts is that there is one.
+    // An error is an answer too. It must not panic or hang.
     if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, grants)) {
         assert_eq!(answer.statuses.len(), descriptors.len());
         for status in &answer.statuses {

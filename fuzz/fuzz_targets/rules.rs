@@ -1,4 +1,6 @@
-//! Any bytes as a rules file: an error that can be shown, or rules that can be asked anything.
+//! Any bytes as a rules file. The result is an error that can be printed, or rules that answer every request.
+//!
+//! Rules are written by hand, and a server reads them while it runs. A mistake must not end it.
 
 #![no_main]
 
@@ -6,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
 
-/// Splits the input where a second file begins.
+/// The line between two files in the input.
 const NEXT_FILE: &str = "\n=====\n";
 
 fuzz_target!(|data: &[u8]| {
@@ -19,11 +21,11 @@ fuzz_target!(|data: &[u8]| {
     let rules = match Rules::parse(&files) {
         Ok(rules) => rules,
         Err(errors) => {
-            assert!(errors.iter().next().is_some(), "refused without a reason");
-            // A carriage return alone ends a line in YAML too.
+            assert!(errors.iter().next().is_some(), "an error without a reason");
+            // In YAML a carriage return alone ends a line too.
             let lines = text.split(['\n', '\r']).count();
             for error in errors.iter() {
-                assert!(!error.help().is_empty(), "no mend: {error}");
+                assert!(!error.help().is_empty(), "no fix: {error}");
                 assert!(error.line() as usize <= lines + 1, "{error}");
             }
             assert!(!errors.to_string().is_empty());

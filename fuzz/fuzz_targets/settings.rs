@@ -1,4 +1,6 @@
-//! Any bytes as a settings file, and any words in the environment: settings, or errors that can be shown.
+//! Any bytes as a settings file and as a variable of the environment. The result is settings, or errors that can be printed.
+//!
+//! Settings are written by hand. Each mistake must be an error with a fix, not a panic.
 
 #![no_main]
 
@@ -14,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     match resolve(&Sources { file, environment, ..Sources::default() }) {
         Ok(resolved) => assert_eq!(resolved.settings, resolved.settings.clone()),
         Err(errors) => {
-            assert!(!errors.is_empty(), "refused without a reason");
+            assert!(!errors.is_empty(), "an error without a reason");
             for error in errors {
                 assert!(!error.to_string().is_empty() && !error.help().is_empty());
             }

@@ -1,23 +1,26 @@
-//! Clients that allocate nothing while they ask: what is counted is the server's.
+//! Clients that allocate nothing while they send requests and read answers.
+//!
+//! Client and server run in one process, so an allocation of the client would be counted as one of the server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+/// Connects to a server, without delay of small writes.
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(server).expect("the server listens");
-    stream.set_nodelay(true).expect("a socket can be told so");
+    stream.set_nodelay(true).expect("the option is supported");
     stream
 }
 
-/// A request of HTTP/1.1, whole.
+/// The bytes of an HTTP/1.1 request.
 pub(crate) fn http_request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
         .into_bytes()
 }
 
-/// Sends `request` and reads the answer, which has to be 200.
-pub(crate) fn ask_http(stream: &mut TcpStream, request: &[u8]) {
+/// Sends `request` and reads the answer, whose status must be 200.
+pub(crate) fn send_http(stream: &mut TcpStream, request: &[u8]) {
     stream.write_all(request).expect("the server reads");
     let (mut answer, mut read) = ([0; 4096], 0);
     loop {
@@ -51,10 +54,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// One gRPC call over HTTP/2, again and again on streams of their own.
+/// One gRPC call over HTTP/2, which can be sent many times. Each call has a stream of its own.
 pub(crate) struct Call {
     stream: TcpStream,
-    /// HEADERS and DATA; the number of the stream is written into both.
+    /// The frames HEADERS and DATA. The number of the stream is written into both before each call.
     request: Vec<u8>,
     data_at: usize,
     number: u32,
@@ -68,7 +71,7 @@ impl Call {
         let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &initial_window)];
         stream.write_all(&greeting.concat()).expect("the server reads");
         stream.write_all(&frame(8, 0, 0, &window)).expect("the server reads");
-        // Static names and literals that nobody has to index.
+        // Names from the static table, and literals that are not added to the dynamic table.
         let mut fields = vec![0x83, 0x86];
         let literals: [(&[u8], &str); 4] =
             [(&[4], path), (&[1], "localhost"), (&[0x0f, 16], "application/grpc"), (b"\0\x02te", "trailers")];
@@ -83,8 +86,8 @@ impl Call {
         Call { stream, data_at: headers.len(), request: [headers, data].concat(), number: 1 }
     }
 
-    /// Calls, and reads until the call is over.
-    pub(crate) fn ask(&mut self) {
+    /// Sends the call, and reads until it ends.
+    pub(crate) fn send(&mut self) {
         let number = self.number.to_be_bytes();
         self.request[5..9].copy_from_slice(&number);
         self.request[self.data_at + 5..self.data_at + 9].copy_from_slice(&number);
@@ -93,7 +96,7 @@ impl Call {
         loop {
             self.stream.read_exact(&mut frames[..9]).expect("the server answers");
             let [_, a, b, kind, flags, ..] = frames;
-            // Not longer than 16 KiB, as nothing else was said.
+            // A frame has at most 16 KiB, because this client has set no other bound.
             let length = usize::from(u16::from_be_bytes([a, b]));
             let of_call = frames[5..9] == number;
             self.stream.read_exact(&mut frames[..length]).expect("the server answers");

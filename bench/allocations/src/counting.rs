@@ -1,41 +1,44 @@
-//! The system's allocator, counted.
+//! An allocator that counts allocations and calls the allocator of the system.
+//!
+//! An allocation is hard to see in code, but costs more than a decision. The count shows every one.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts every piece of memory that is asked for or grown.
+/// Counts every allocation, and every growth of one.
 pub(crate) struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is forwarded unchanged to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.realloc(memory, layout, size) }
     }
 }
 
-/// Requests that come before what is counted: buffers grow, tables fill, header maps are reused.
+/// The number of requests before the count starts. They make buffers grow and fill tables.
 const WARMUP: u32 = 500;
+/// The number of requests that are counted.
 const COUNTED: u32 = 2000;
 
-/// Allocations of the whole process for each of many calls of `ask`, which must not allocate itself.
-pub(crate) fn each(mut ask: impl FnMut()) -> f64 {
-    (0..WARMUP).for_each(|_| ask());
+/// The allocations of the whole process for each call of `request`, which must not allocate anything itself.
+pub(crate) fn each(mut request: impl FnMut()) -> f64 {
+    (0..WARMUP).for_each(|_| request());
     let before = CALLS.load(Ordering::Relaxed);
-    (0..COUNTED).for_each(|_| ask());
+    (0..COUNTED).for_each(|_| request());
     (CALLS.load(Ordering::Relaxed) - before) as f64 / f64::from(COUNTED)
 }

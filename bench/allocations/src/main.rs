@@ -1,5 +1,7 @@
-//! Allocations per request on each path, in steady state over one kept connection, and those of the servers of
-//! `limits` that answer the same message at once: what is above those is spillgate's own. Prints markdown.
+//! Counts the allocations of a request on each path, over one connection that is kept open. Prints markdown.
+//!
+//! The servers of `limits` answer the same message and do nothing else. Their allocations belong to the protocol stack; all
+//! others belong to spillgate.
 
 #[path = "../../limits/src/answer.rs"]
 #[allow(dead_code)]
@@ -30,7 +32,7 @@ use spillgate_server::service::{Backend, Service, ServiceOptions};
 use spillgate_server::settings::{Grants, Listen, SettingsFile, Sources, resolve};
 
 use answer::pb;
-use client::{Call, ask_http, connect, http_request};
+use client::{Call, connect, http_request, send_http};
 use counting::{Counting, each};
 
 #[global_allocator]
@@ -44,22 +46,23 @@ const CHECK: &str = r#"{"domain":"bench","descriptors":[{"user_id":"user:7"}],"c
 const HIT: &str = r#"{"bucket":"b","key":"user:7","limit":1000000000,"window_ms":3600000,"algorithm":"token_bucket"}"#;
 const RLS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A path of a request.
+/// The result for one path of a request.
 struct Row {
     path: &'static str,
+    /// Allocations per request.
     allocations: f64,
-    /// What a test holds it to.
+    /// The highest number that the test accepts.
     most: f64,
-    /// What a server takes that answers the same message at once.
+    /// The name and the allocations of a server that does nothing but answer the same message.
     at_once: Option<(&'static str, f64)>,
 }
 
 fn main() -> Outcome {
     if std::env::args().len() > 1 {
-        println!("Prints allocations a request on each path, as markdown; takes no arguments.");
+        println!("Prints the allocations of a request on each path, as markdown. There are no arguments.");
         return Ok(());
     }
-    println!("| path | allocations a request | held to | answering at once |\n|---|---|---|---|");
+    println!("| path | allocations per request | at most | a server that only answers |\n|---|---|---|---|");
     for Row { path, allocations, most, at_once } in count()? {
         let at_once = at_once.map_or(String::from("-"), |(name, count)| format!("{count:.1} ({name})"));
         println!("| {path} | {allocations:.1} | {most} | {at_once} |");
@@ -96,21 +99,22 @@ fn service() -> Result<Arc<Service>, Box<dyn Error>> {
     Ok(Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))))
 }
 
-/// Starts spillgate as `spillgate serve` does; says where gRPC and HTTP listen.
+/// Starts spillgate as `spillgate serve` does. Returns the addresses of gRPC and HTTP.
 fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Box<dyn Error>> {
     let file = SettingsFile { name: "settings.yaml".into(), text: SETTINGS.into() };
-    let settings = resolve(&Sources { file: Some(file), ..Sources::default() }).expect("they are right").settings;
+    let settings =
+        resolve(&Sources { file: Some(file), ..Sources::default() }).expect("the settings are valid").settings;
     let mut server = Server::new(settings.limits, Some(1), Arc::clone(service.metrics()));
     let mut bind = |app| match server.bind(&Listen::Tcp("127.0.0.1:0".parse()?), app)? {
         Listen::Tcp(address) => Ok::<_, Box<dyn Error>>(address),
-        Listen::Unix(_) => Err("TCP was asked for".into()),
+        Listen::Unix(_) => Err("the address is not a TCP address".into()),
     };
     let grpc = bind(App::Grpc(Grpc::new(Arc::clone(service), settings.allow.grpc, settings.limits.body)?))?;
     let http = bind(App::Http(HttpState::new(Arc::clone(service), HttpOptions::from(&settings))?))?;
     Ok((server.start()?, grpc, http))
 }
 
-/// Starts the servers of `limits`, which end with the process.
+/// Starts two servers of `limits`. They end with the process.
 fn do_nothing() -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
     let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
     let (tonic, axum) = (free()?, free()?);
@@ -149,12 +153,12 @@ fn of_call(server: SocketAddr) -> f64 {
     let descriptor = pb::RateLimitDescriptor { entries: vec![entry], ..Default::default() };
     let message = pb::RateLimitRequest { domain: "bench".into(), descriptors: vec![descriptor], hits_addend: 1 };
     let mut call = Call::new(server, RLS, &message.encode_to_vec());
-    each(|| call.ask())
+    each(|| call.send())
 }
 
 fn of_http(server: SocketAddr, method: &str, path: &str, body: &str) -> f64 {
     let (mut stream, request) = (connect(server), http_request(method, path, body));
-    each(|| ask_http(&mut stream, &request))
+    each(|| send_http(&mut stream, &request))
 }
 
 #[cfg(test)]
@@ -162,10 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_path_allocates_more_than_it_is_held_to() {
+    fn no_path_allocates_more_than_its_bound() {
         for Row { path, allocations, most, .. } in count().expect("servers run") {
-            // Buffers that grow now and then come on top.
-            assert!(allocations < most + 0.5, "{path}: {allocations} allocations a request, held to {most}");
+            // A buffer grows now and then, so the average may be slightly above a whole number.
+            assert!(allocations < most + 0.5, "{path}: {allocations} allocations per request, at most {most} expected");
         }
     }
 }

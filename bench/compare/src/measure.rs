@@ -74,7 +74,7 @@ impl Comparison {
 /// In a run of its own, which the client counts from its beginning.
 fn asked(cli: &Cli, scenario: Scenario, server: &mut Server) -> Result<Option<Asked>, String> {
     let Some(redis) = &mut server.redis else { return Ok(None) };
-    redis.forget()?;
+    redis.reset_counts()?;
     let run = load(cli, scenario, server, 0.0)?;
     let Some(redis) = &mut server.redis else { return Ok(None) };
     let Counted { scripts, bytes_in, bytes_out, .. } = redis.counted()?;

@@ -1,4 +1,6 @@
-//! The system's allocator, counting the bytes that are asked of it.
+//! An allocator that counts bytes and calls the allocator of the system.
+//!
+//! The memory of a key can only be measured by what is allocated for it: the size of a type does not include its heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,14 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
+/// The counting allocator of a program.
 pub(crate) struct Counting;
 
-/// Bytes that are allocated now.
+/// The number of bytes that are allocated now.
 pub(crate) fn live_bytes() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// The most that ever were.
+/// The highest number of bytes that were allocated at one time.
 pub(crate) fn peak_bytes() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
@@ -27,11 +30,11 @@ fn subtract(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the allocator of the system.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller keeps the contract of this very method.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -48,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // In this order, as while it is copied both may be there.
+        // The new size is added first, because both may exist while the bytes are copied.
         add(new_size);
         subtract(layout.size());
         // SAFETY: as above.
@@ -61,11 +64,11 @@ mod tests {
     use super::{live_bytes, peak_bytes};
 
     #[test]
-    fn what_is_held_is_counted_and_the_peak_stays() {
+    fn allocated_bytes_are_counted_and_the_peak_stays() {
         const SIZE: usize = 1 << 30;
-        let held: Vec<u8> = Vec::with_capacity(SIZE);
+        let bytes: Vec<u8> = Vec::with_capacity(SIZE);
         assert!(live_bytes() >= SIZE);
-        drop(held);
+        drop(bytes);
         assert!(live_bytes() < SIZE && peak_bytes() >= SIZE);
     }
 }

@@ -1,4 +1,6 @@
-//! The batch call against the single one, on the same keys of the same store.
+//! Compares the batch call with the single call, on the same keys of the same store.
+//!
+//! A batch fetches the memory of several keys at once. This program shows how much faster that is.
 
 use std::fmt::Write;
 
@@ -15,10 +17,10 @@ pub(crate) struct Options {
     /// Threads that share the limiter
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Distinct keys, drawn uniformly, all known before anything counts
+    /// Different keys, drawn uniformly, all known before the measurement starts
     #[arg(long, default_value_t = 10_000_000)]
     keys: u32,
-    /// Keys of one batch
+    /// Keys in one batch
     #[arg(long, num_args = 1.., default_values_t = [16, 64, 256])]
     sizes: Vec<usize>,
     /// Decisions of each thread in each repetition
@@ -29,18 +31,18 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
-    // spillgate bounds each of its shards, which never fill evenly.
+    // The bound is above the number of keys, so that no key is refused.
     let max_keys = options.keys as usize * 2;
     let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
     let quota = Case::TokenBucket.quota(Width::Wide)?;
     let subject = Spillgate { limiter: Limiter::new(store), quota };
-    learn(&subject, options.keys);
+    decide_once_each(&subject, options.keys);
     let sequences = (1..).take(options.threads).map(|seed| kit::draw(options.keys, 0.0, seed, options.decisions));
     let keys: Vec<Keys> = sequences.map(|sequence| Keys::new(&sequence)).collect();
-    // A batch of 0 stands for the single call.
+    // A size of 0 means the single call.
     let sizes: Vec<usize> = [0].into_iter().chain(options.sizes.iter().copied()).collect();
     let mut costs = vec![Vec::new(); sizes.len()];
-    // The first round warms up and does not count.
+    // The first round is a warm-up and is not recorded.
     for repetition in 0..=options.repetitions {
         for turn in 0..sizes.len() {
             let which = (turn + repetition) % sizes.len();
@@ -62,8 +64,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(report(options, &sizes, &costs))
 }
 
-/// Asks once about each key.
-fn learn(subject: &Spillgate, count: u32) {
+/// Decides once for each key.
+fn decide_once_each(subject: &Spillgate, count: u32) {
     const CHUNK: u32 = 10_000;
     let mut chunk = Keys::with_capacity(CHUNK as usize);
     for first in (0..count).step_by(CHUNK as usize) {
@@ -72,7 +74,7 @@ fn learn(subject: &Spillgate, count: u32) {
     }
 }
 
-/// Gathering the keys into a slice is part of what a batch costs.
+/// The cost of a batch includes the copy of its keys into a slice.
 fn count_allowed_in_batches(subject: &Spillgate, keys: &Keys, size: usize) -> usize {
     let mut keys = keys.iter();
     let mut batch: Vec<&str> = Vec::with_capacity(size);
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_decide_about_every_key_once() {
+    fn batches_decide_once_for_every_key() {
         let options = Options { threads: 2, keys: 1000, sizes: vec![7, 64], decisions: 100, repetitions: 1 };
         assert!(run(&options).unwrap().contains("`hit_batch_now`, 64 keys"));
     }

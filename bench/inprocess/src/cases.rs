@@ -1,4 +1,6 @@
-//! The limiters that are measured, each behind the call that its users write.
+//! The limiters that are measured. Each is called as its users call it.
+//!
+//! A comparison is fair only if every limiter gets the same keys and each answer is used.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -15,25 +17,28 @@ use spillgate::{Clock, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, Sy
 
 use crate::keys::Keys;
 
-/// Whether the limit lets everything pass, or the first request of each key only.
+/// Whether the limit allows every request, or only the first request of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
+    /// Every request is allowed.
     Wide,
+    /// Only the first request of each key is allowed.
     Narrow,
 }
 
+/// A limiter to measure, or a map for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
     TokenBucket,
     FixedWindow,
     SlidingWindowCounter,
-    /// governor's keyed DashMap, its default clock, String keys
+    /// governor with its keyed DashMap, its default clock and String keys
     Governor,
-    /// 256 mutexes, each around a HashMap with foldhash that owns its keys: what a plain map costs; no clock, no limit
+    /// 256 mutexes, each around a HashMap with foldhash that owns its keys; no clock, no limit. It shows the cost of a plain map
     PlainMap,
-    /// An open-addressed table of 64-bit fingerprints, 16 bytes a slot: one atomic addition; no clock, no limit
+    /// An open-addressed table of 64-bit fingerprints with 16 bytes per slot: one atomic addition; no clock, no limit
     BareTable,
-    /// The same table with spillgate's hash and clock: what is left is what a decision costs over its inputs and one miss
+    /// The same table with spillgate's hash and clock. The difference to spillgate is the cost of the decision itself
     BareTableSameInputs,
 }
 
@@ -50,7 +55,7 @@ impl Case {
         }
     }
 
-    /// spillgate's quota; a key's state outlives any run.
+    /// The quota for spillgate. The state of a key does not expire during a run.
     pub(crate) fn quota(self, width: Width) -> Result<Quota, String> {
         let (limit, window) = match width {
             Width::Wide => (100_000_000, Duration::from_secs(100_000_000)),
@@ -64,7 +69,7 @@ impl Case {
         builder.build().map_err(|error| error.to_string())
     }
 
-    /// A fresh limiter for at most this many keys.
+    /// Starts a new limiter for at most `max_keys` keys.
     pub(crate) fn start(self, max_keys: usize, width: Width) -> Result<Box<dyn Subject>, String> {
         Ok(match self {
             Case::Governor => Box::new(governor(width)?),
@@ -83,10 +88,11 @@ impl Case {
 
 /// A limiter that threads share.
 pub(crate) trait Subject: Sync {
-    /// Asks about every key, and returns how many were allowed.
+    /// Decides once for every key in `keys`, and returns how many were allowed.
     fn count_allowed(&self, keys: &Keys) -> usize;
 }
 
+/// spillgate with one quota for all keys.
 pub(crate) struct Spillgate<C = SystemClock> {
     pub(crate) limiter: Limiter<MemoryStore, C>,
     pub(crate) quota: Quota,
@@ -104,6 +110,7 @@ impl<C: Clock> Subject for Spillgate<C> {
     }
 }
 
+/// A governor limiter for keys that are strings.
 pub(crate) fn governor(width: Width) -> Result<DefaultKeyedRateLimiter<String>, String> {
     let (burst, period) = match width {
         Width::Wide => (100_000_000, Duration::from_secs(1)),
@@ -116,7 +123,7 @@ pub(crate) fn governor(width: Width) -> Result<DefaultKeyedRateLimiter<String>, 
 
 impl Subject for DefaultKeyedRateLimiter<String> {
     fn count_allowed(&self, keys: &Keys) -> usize {
-        // It looks up by `&String`; filling one again and again costs no allocation.
+        // Its lookup needs a `&String`. One string is reused, which costs no allocation.
         let mut owned = String::with_capacity(16);
         let allows = |key: &&str| {
             owned.clear();
@@ -127,7 +134,7 @@ impl Subject for DefaultKeyedRateLimiter<String> {
     }
 }
 
-/// What a map that owns its keys costs, whatever it then decides.
+/// A map that owns its keys. It counts, and decides nothing.
 struct PlainMap {
     shards: Box<[PlainShard]>,
     hasher: RandomState,
@@ -162,22 +169,22 @@ impl Subject for PlainMap {
     }
 }
 
-/// What memory alone costs: one slot, one addition.
+/// A table that shows the cost of memory alone: one slot, one addition.
 struct BareTable {
     slots: Box<[Slot]>,
     inputs: Inputs,
 }
 
-/// What a decision needs before it can look at anything.
+/// What a decision computes before it accesses the table.
 enum Inputs {
-    /// A fast hash.
+    /// Only a fast hash.
     Fast(RandomState),
-    /// A secure one, and the time.
+    /// The hash with a secret and the clock that spillgate uses.
     Same(KeyHasher, SystemClock),
 }
 
 impl Inputs {
-    /// A fingerprint of `key`, after the clock was read if there is one.
+    /// The fingerprint of `key`. Also reads the clock, if there is one.
     fn read(&self, key: &str) -> u64 {
         match self {
             Inputs::Fast(hasher) => hasher.hash_one(key),
@@ -192,14 +199,14 @@ impl Inputs {
 
 #[derive(Default)]
 struct Slot {
-    /// 0 is free.
+    /// 0 if the slot is free.
     fingerprint: AtomicU64,
     used: AtomicU64,
 }
 
 impl BareTable {
     fn new(max_keys: usize, inputs: Inputs) -> BareTable {
-        // Half full at most, and a slot to end every search.
+        // At most half of the slots are used, and one slot is always free to end a search.
         let slots = (max_keys * 2 + 1).next_power_of_two();
         BareTable { slots: (0..slots).map(|_| Slot::default()).collect(), inputs }
     }
@@ -210,11 +217,11 @@ impl BareTable {
         let mut index = (fingerprint >> 20) as usize & mask;
         loop {
             let slot = &self.slots[index];
-            let there = slot.fingerprint.load(Ordering::Relaxed);
-            if there == fingerprint {
+            let stored = slot.fingerprint.load(Ordering::Relaxed);
+            if stored == fingerprint {
                 return slot;
             }
-            if there == 0 {
+            if stored == 0 {
                 let claim = slot.fingerprint.compare_exchange(0, fingerprint, Ordering::Relaxed, Ordering::Relaxed);
                 if claim.is_ok() || claim == Err(fingerprint) {
                     return slot;

@@ -1,4 +1,6 @@
-//! How even a store stays: the CPU time of each batch of decisions while it grows, and while all its keys expire.
+//! Measures the CPU time of each batch of decisions, while a store grows and while all its keys expire.
+//!
+//! A store that grows all at once has good averages and one very slow request. The slowest batch shows that.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,33 +14,35 @@ use crate::cases::{Case, Spillgate, Subject, Width, governor};
 use crate::keys::Keys;
 use crate::timing::thread_cpu_ns;
 
-/// How long a key's state lives after its only decision.
+/// The time until the state of a key expires after its only decision.
 const LIFE: Duration = Duration::from_secs(3600);
-/// Batches after which what was decided while the old keys go has expired too, so that the store gets small again.
+/// The number of batches in which this time passes while keys expire. The keys that were decided before have then expired,
+/// so the store gets small again.
 const LIFE_BATCHES: u32 = 50;
-/// Keys that are asked about all the time.
+/// The number of keys that have requests all the time.
 const HOT_KEYS: u32 = 10_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Keys at the end of growth
+    /// Keys after the growth
     #[arg(long, default_value_t = 20_000_000)]
     keys: u32,
-    /// Decisions of a batch
+    /// Decisions in one batch
     #[arg(long, default_value_t = 10_000)]
     batch: u32,
-    /// Batches after which a store that is still not small is given up on
+    /// Most batches to wait for the store to get small
     #[arg(long, default_value_t = 6000)]
     expiry_batches: u32,
     #[arg(long, value_enum, num_args = 1.., default_values_t = [Case::TokenBucket, Case::FixedWindow, Case::Governor])]
     cases: Vec<Case>,
 }
 
-/// The batches of one phase, in order.
+/// The times of one phase.
 struct Phase {
     name: &'static str,
+    /// The CPU time of each batch, in order.
     batch_ns: Vec<f64>,
-    /// Keys held and bytes live at its end.
+    /// The number of keys and live bytes at its end.
     note: String,
 }
 
@@ -46,9 +50,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
     let _ = writeln!(
         report,
-        "\nThread CPU time of each batch of {} decisions: first every decision on a new key, up to {} keys; then the clock \
-         is moved until all have expired, and half of the decisions are on new keys, a quarter on old ones, a quarter on \
-         {HOT_KEYS} hot ones, until the store is small again.\n",
+        "\nThread CPU time of each batch of {} decisions. In the first phase every decision is on a new key, up to {} keys. \
+         Then the clock advances until all keys have expired. In the second phase half of the decisions are on new keys, a \
+         quarter on old keys and a quarter on {HOT_KEYS} hot keys, until the store is small again.\n",
         options.batch, options.keys
     );
     report.push_str("| limiter, phase | batches | median us | p99.9 us | second slowest us | slowest us (batch) ");
@@ -58,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
             Case::Governor => vec![grow_governor(options)?],
             Case::TokenBucket | Case::FixedWindow | Case::SlidingWindowCounter => Store::new(case, options)?.run(),
             Case::PlainMap | Case::BareTable | Case::BareTableSameInputs => {
-                return Err(format!("{} forgets nothing", case.name()));
+                return Err(format!("{} removes no keys", case.name()));
             }
         };
         for phase in phases {
@@ -87,14 +91,14 @@ impl Phase {
     }
 }
 
-/// CPU time of one batch on keys that are already made.
+/// The CPU time of one batch. Its keys were made before.
 fn timed(subject: &impl Subject, keys: &Keys) -> f64 {
     let start = thread_cpu_ns();
     subject.count_allowed(keys);
     (thread_cpu_ns() - start) as f64
 }
 
-/// Asks once about each key.
+/// Decides once for each key, and returns the time of each batch.
 fn grow(subject: &impl Subject, options: &Options) -> Vec<f64> {
     let mut batch = Keys::with_capacity(options.batch as usize);
     let batches = (0..options.keys).step_by(options.batch as usize);
@@ -105,7 +109,7 @@ fn grow(subject: &impl Subject, options: &Options) -> Vec<f64> {
     batches.map(decide).collect()
 }
 
-/// Only grows: what is expired it forgets when it is told to, all at once.
+/// Only the growth: governor removes expired keys all at once, and only when its user calls that.
 fn grow_governor(options: &Options) -> Result<Phase, String> {
     let before = live_bytes();
     let limiter = governor(Width::Wide)?;
@@ -114,7 +118,7 @@ fn grow_governor(options: &Options) -> Result<Phase, String> {
     Ok(Phase { name: "growing", batch_ns, note })
 }
 
-/// spillgate's store on a clock that is moved by hand.
+/// A memory store of spillgate with a manual clock.
 struct Store<'o> {
     subject: Spillgate<ManualClock>,
     options: &'o Options,
@@ -124,10 +128,10 @@ struct Store<'o> {
 impl Store<'_> {
     fn new(case: Case, options: &Options) -> Result<Store<'_>, String> {
         let before_bytes = live_bytes();
-        // Room for the new keys that come while the old ones go.
+        // Capacity also for the new keys that come while the old ones expire.
         let max_keys = options.keys as usize * 2;
         let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
-        // A boundary of the windows, so that every fixed window lasts as long as it can.
+        // The start of a window, so that every fixed window has its full length.
         let clock = ManualClock::at(Time::EPOCH.after(LIFE * 1000));
         let quota = match case {
             Case::FixedWindow => Quota::fixed_window(1, LIFE),
@@ -141,14 +145,14 @@ impl Store<'_> {
     fn run(self) -> Vec<Phase> {
         let batch_ns = grow(&self.subject, self.options);
         let growing = Phase { name: "growing", batch_ns, note: self.note() };
-        // A sliding window counts for two of its lengths.
+        // The state of a sliding window lives for two windows.
         self.subject.limiter.clock().advance(LIFE * 2);
         let batch_ns = self.expire();
         let expiring = Phase { name: "expiring", batch_ns, note: self.note() };
         vec![growing, expiring]
     }
 
-    /// Decides on, while time passes, until no more is held than what was decided lately.
+    /// Continues to decide while time passes, until the store has only recent keys.
     fn expire(&self) -> Vec<f64> {
         let Options { keys: old, batch: size, .. } = *self.options;
         let mut batch = Keys::with_capacity(size as usize);
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_tells_its_slowest_batch() {
+    fn a_phase_reports_its_slowest_batch() {
         let batch_ns = vec![1000.0, 2000.0, 9000.0, 2000.0, 3000.0];
         let phase = Phase { name: "growing", batch_ns, note: String::from("-") };
         assert_eq!(phase.columns(), "growing | 5 | 2 | 9 | 3 | 9 (2) | **4.50** | -");

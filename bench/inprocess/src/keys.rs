@@ -1,4 +1,6 @@
-//! Keys of 16 bytes, made before anything is measured.
+//! Keys of 16 bytes, made before the measurement starts.
+//!
+//! To make a key costs as much as a decision, so it must not be part of the measurement.
 
 use std::io::Write;
 
@@ -6,13 +8,13 @@ const KEY_BYTES: usize = 16;
 
 /// The key of a number, written into `text`.
 fn key_of(index: u32, text: &mut [u8; KEY_BYTES]) -> &str {
-    // The text has room for every number, so nothing can fail.
+    // The text is long enough for every number, so this cannot fail.
     let _ = write!(text.as_mut_slice(), "user:{index:011}");
     std::str::from_utf8(text).unwrap_or_default()
 }
 
-/// Keys in one flat buffer, in the order in which they are asked for: reading the next one misses no cache, as if it
-/// had just been received.
+/// Keys in one flat buffer, in the order in which they are used. The next key is in the cache, like the key of a request
+/// that was just received.
 pub(crate) struct Keys(Vec<u8>);
 
 impl Keys {
@@ -26,7 +28,7 @@ impl Keys {
         Keys(Vec::with_capacity(keys * KEY_BYTES))
     }
 
-    /// Replaces all keys; does not allocate if there were as many before.
+    /// Replaces all keys. Allocates nothing if there were as many keys before.
     pub(crate) fn fill(&mut self, sequence: impl IntoIterator<Item = u32>) {
         self.0.clear();
         let mut text = [0; KEY_BYTES];
@@ -36,7 +38,7 @@ impl Keys {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        // A check of 16 ASCII bytes costs a nanosecond or two, and the same for every limiter.
+        // The check of 16 ASCII bytes costs one or two nanoseconds, and the same for every limiter.
         self.0.chunks_exact(KEY_BYTES).map(|key| std::str::from_utf8(key).unwrap_or_default())
     }
 }

@@ -1,6 +1,6 @@
-//! Measures limiters in process, beside each other: what a decision costs, what a key costs, and how even both stay.
+//! Compares limiters in one process: the time of a decision, the bytes of a key, and the slowest batch of decisions.
 //!
-//! Every command prints markdown for `RESULTS.md`. Ratios, not speeds, carry over to other machines.
+//! Every command prints markdown for `RESULTS.md`. Ratios are valid on other machines; speeds are not.
 
 mod allocator;
 mod batch;
@@ -27,13 +27,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Nanoseconds a decision on keys that are all known, interleaved, against governor and bare tables
+    /// Nanoseconds per decision on known keys, compared with governor and with plain tables
     Speed(speed::Options),
-    /// The batch call against the single one
+    /// The batch call compared with the single call
     Batch(batch::Options),
-    /// Bytes a key, all in
+    /// Bytes per key, everything included
     Memory(memory::Options),
-    /// The slowest batch of decisions while a store grows and while all its keys expire
+    /// The slowest batch of decisions, while a store grows and while all its keys expire
     Growth(growth::Options),
     /// One case of `memory`, in a process of its own
     #[command(hide = true)]

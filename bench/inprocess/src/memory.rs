@@ -1,4 +1,6 @@
-//! Bytes a key, all in: whatever grew while a limiter was made and learned its keys.
+//! Measures bytes per key: everything that grew while a limiter was made and got its keys.
+//!
+//! A store for many keys is limited by memory first. Each case runs in a process of its own.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -10,15 +12,15 @@ use crate::allocator::{live_bytes, peak_bytes};
 use crate::cases::{Case, Width};
 use crate::keys::Keys;
 
-/// Keys that are made at a time, before they are counted in.
+/// The number of keys that are made at a time.
 const CHUNK: u32 = 10_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Distinct keys
+    /// Different keys
     #[arg(long, num_args = 1.., default_values_t = [1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000])]
     keys: Vec<u32>,
-    /// The bound that spillgate is told at the start; above the keys, as its shards never fill evenly
+    /// The highest number of keys in spillgate's store
     #[arg(long, default_value_t = 20_000_000)]
     max_keys: usize,
     #[arg(long, value_enum, num_args = 1.., default_values_t = [Case::TokenBucket, Case::FixedWindow, Case::Governor])]
@@ -35,14 +37,14 @@ pub(crate) struct CaseOptions {
     max_keys: usize,
 }
 
-/// Bytes that a limiter added to its process.
+/// The bytes that a limiter added to its process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Footprint {
-    /// Asked of the allocator and not given back.
+    /// Bytes that are allocated at the end.
     live: usize,
-    /// The most at any moment, while a table grew for instance.
+    /// The highest number of allocated bytes at one time, for example while a table grew.
     peak: usize,
-    /// Memory of the process that is there, the allocator's own included.
+    /// The resident memory of the process. It includes the memory that the allocator itself needs.
     resident: usize,
 }
 
@@ -51,7 +53,7 @@ impl Footprint {
         Ok(Footprint { live: live_bytes(), peak: peak_bytes(), resident: resident_bytes()? })
     }
 
-    /// What grew since `before`.
+    /// The difference to `before`.
     fn since(self, before: Footprint) -> Footprint {
         Footprint {
             live: self.live.saturating_sub(before.live),
@@ -70,8 +72,8 @@ impl Footprint {
         Some(Footprint { live: next()?, peak: next()?, resident: next()? })
     }
 
-    /// What a key costs by the larger of the two counts.
-    fn bytes_a_key(self, keys: u32) -> f64 {
+    /// Bytes per key, by the larger one of live and resident memory.
+    fn bytes_per_key(self, keys: u32) -> f64 {
         self.live.max(self.resident) as f64 / f64::from(keys)
     }
 }
@@ -80,8 +82,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
     let _ = writeln!(
         report,
-        "\nBytes a key in a fresh process for each line: live in the allocator, the peak of that, and what the process's \
-         resident memory grew by. spillgate may hold {} keys.\n",
+        "\nBytes per key, in a new process for each line: live in the allocator, the peak of that, and the growth of the \
+         resident memory of the process. spillgate may have {} keys.\n",
         options.max_keys
     );
     report.push_str("| limiter | keys | live | peak while growing | resident | the larger of live and resident |\n");
@@ -92,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
             eprintln!("{}, {keys} keys", case.name());
             let footprint = in_child(case, keys, options.max_keys)?;
             let per_key = |bytes: usize| bytes as f64 / f64::from(keys);
-            let larger = footprint.bytes_a_key(keys);
+            let larger = footprint.bytes_per_key(keys);
             figures.push(larger);
             let (live, peak) = (per_key(footprint.live), per_key(footprint.peak));
             let resident = per_key(footprint.resident);
@@ -106,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(report)
 }
 
-/// Measures in a fresh process, so that nothing that was freed before is counted or used again.
+/// Measures in a new process. In an old one, freed memory could be reused or counted again.
 fn in_child(case: Case, keys: u32, max_keys: usize) -> Result<Footprint, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
@@ -114,8 +116,8 @@ fn in_child(case: Case, keys: u32, max_keys: usize) -> Result<Footprint, String>
     command.args(["memory-case", "--case", name.get_name()]);
     command.arg("--keys").arg(keys.to_string()).arg("--max-keys").arg(max_keys.to_string());
     let output = command.output().map_err(|error| error.to_string())?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    Footprint::from_line(&told).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    let line = String::from_utf8_lossy(&output.stdout);
+    Footprint::from_line(&line).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 pub(crate) fn run_case(options: &CaseOptions) -> Result<String, String> {
@@ -131,7 +133,11 @@ pub(crate) fn run_case(options: &CaseOptions) -> Result<String, String> {
     let footprint = Footprint::of_process()?.since(before);
     drop(subject);
     if allowed != options.keys as usize {
-        return Err(format!("{} allowed {allowed} of {}: it did not hold all keys", options.case.name(), options.keys));
+        return Err(format!(
+            "{} allowed {allowed} of {}: it does not have all keys",
+            options.case.name(),
+            options.keys
+        ));
     }
     Ok(footprint.to_line())
 }
@@ -147,18 +153,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_footprint_is_what_grew_and_survives_its_line() {
+    fn a_footprint_is_a_difference_and_can_be_printed_and_read() {
         let before = Footprint { live: 10, peak: 90, resident: 1000 };
         let after = Footprint { live: 50, peak: 120, resident: 900 };
         let grown = after.since(before);
         assert_eq!(grown, Footprint { live: 40, peak: 110, resident: 0 });
         assert_eq!(Footprint::from_line(&grown.to_line()), Some(grown));
         assert_eq!(Footprint::from_line("1 2"), None);
-        assert_eq!(grown.bytes_a_key(4), 10.0);
+        assert_eq!(grown.bytes_per_key(4), 10.0);
     }
 
     #[test]
-    fn a_case_counts_what_its_keys_take() {
+    fn a_case_counts_the_bytes_of_its_keys() {
         let options = CaseOptions { case: Case::Governor, keys: 20_000, max_keys: 20_000 };
         let footprint = Footprint::from_line(&run_case(&options).unwrap()).unwrap();
         assert!(footprint.live > 20_000 * 16, "{footprint:?}");

@@ -1,4 +1,6 @@
-//! Nanoseconds a decision, one limiter beside the other.
+//! Measures nanoseconds per decision of several limiters.
+//!
+//! All limiters exist at once and take turns, so that a slow phase of the machine affects all of them.
 
 use std::fmt::Write;
 
@@ -14,7 +16,7 @@ pub(crate) struct Options {
     /// Threads that share each limiter
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Distinct keys, all known before anything counts
+    /// Different keys, all known before the measurement starts
     #[arg(long, default_value_t = 1_000_000)]
     keys: u32,
     /// Decisions of each thread in each repetition
@@ -22,13 +24,13 @@ pub(crate) struct Options {
     decisions: usize,
     #[arg(long, default_value_t = 9)]
     repetitions: usize,
-    /// Exponents of the keys' distribution; 0 is uniform
+    /// Exponents of the distribution of keys; 0 is uniform
     #[arg(long, num_args = 1.., default_values_t = [0.0, 1.0])]
     zipf: Vec<f64>,
-    /// Allow only one request of each key an hour: nearly all that counts is refused
+    /// Allow only one request per key and hour, so that nearly all measured requests are refused
     #[arg(long)]
     deny: bool,
-    /// The limiters, the one that the ratios are of first
+    /// The limiters; ratios are relative to the first
     #[arg(long, value_enum, num_args = 1.., default_values_t = Case::value_variants().to_vec())]
     cases: Vec<Case>,
 }
@@ -53,10 +55,10 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(report)
 }
 
-/// For each case, its cost in each repetition.
+/// Returns the cost of each case in each repetition.
 fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
     let width = if options.deny { Width::Narrow } else { Width::Wide };
-    // spillgate bounds each of its shards, which never fill evenly.
+    // The bound is above the number of keys, so that no key is refused.
     let max_keys = options.keys as usize * 2;
     let started = options.cases.iter().map(|case| case.start(max_keys, width));
     let subjects = started.collect::<Result<Vec<Box<dyn Subject>>, String>>()?;
@@ -67,7 +69,7 @@ fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
         subject.count_allowed(&all);
     }
     let mut costs = vec![Vec::new(); subjects.len()];
-    // The first round warms up and does not count.
+    // The first round is a warm-up and is not recorded.
     for repetition in 0..=options.repetitions {
         for turn in 0..subjects.len() {
             let which = (turn + repetition) % subjects.len();
@@ -82,7 +84,7 @@ fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
     Ok(costs)
 }
 
-/// Decides about all keys, and holds the limiter to its answers.
+/// Decides for all keys, and checks the number of allowed requests.
 fn decide(subject: &dyn Subject, keys: &Keys, options: &Options) -> usize {
     let allowed = subject.count_allowed(keys);
     assert!(options.deny || allowed == options.decisions, "{allowed} of {} were allowed", options.decisions);

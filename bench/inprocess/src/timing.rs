@@ -1,4 +1,6 @@
-//! Wall and CPU time of threads that start together.
+//! Measures wall time and CPU time of threads that start together.
+//!
+//! If both times differ by much, the machine was busy with something else.
 
 use std::sync::Barrier;
 use std::thread;
@@ -6,22 +8,23 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of this thread, in nanoseconds.
+/// The CPU time of this thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// What threads spent on decisions that they shared.
+/// The time of one decision, where several threads decide at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Wall time times threads, a decision.
+    /// Wall time times the number of threads, per decision.
     pub(crate) wall_ns: f64,
-    /// CPU time of the threads, a decision.
+    /// CPU time of all threads, per decision.
     pub(crate) cpu_ns: f64,
 }
 
-/// Runs `work` with each thread's number at once, and divides what it took by the decisions that it says it made.
+/// Runs `work` in each thread, with the number of the thread. Divides the time by the sum of the decisions that `work`
+/// returns.
 pub(crate) fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> Cost {
     let barrier = Barrier::new(threads);
     let run = |thread: usize| {
@@ -33,7 +36,7 @@ pub(crate) fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> 
     let run = &run;
     let results: Vec<_> = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        // A thread that panicked has said why, and aborted the program.
+        // A thread that panics prints its message and aborts the program.
         handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
     let start = results.iter().map(|result| result.0).min();

@@ -1,6 +1,9 @@
-//! One kind of decision, COUNT times, for valgrind to count instructions: `instructions CASE COUNT`. What two counts
-//! differ by is the decisions' own. Without arguments it names the cases. `scripts/show-no-regression.sh` builds this against
-//! an earlier commit too: what that does not have may not be used here.
+//! Makes one kind of decision COUNT times, so that valgrind can count its instructions: `instructions CASE COUNT`.
+//!
+//! Times vary too much on a busy machine to show a small regression; instructions do not. The difference between two
+//! counts belongs to the decisions alone. Without arguments the program prints the cases.
+//!
+//! `scripts/show-no-regression.sh` also builds this file with an earlier commit. It may only use what that commit has.
 
 use std::error::Error;
 use std::future::Future;
@@ -29,12 +32,12 @@ const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 const SERVICE: &str = "Service::decide";
 const REQUESTS: [&str; 4] = ["allowed", "refused", "unmatched", "two limits"];
 
-/// Keys that take turns: more than one, so that none is at hand by chance.
+/// The number of keys that take turns. With one key only, everything would always be in the cache.
 const KEYS: usize = 64;
-/// States lie where the hash of their key says: each run has to hash alike.
+/// The secret of the hash. The hash decides where a state is stored, so it has to be the same in each run.
 const SECRET: [u8; 16] = [7; 16];
-/// For an allowed request and, of the same shape, a refused one; for one with two descriptors, each with a limit; and
-/// nothing for one that is not matched.
+/// Rules for an allowed request, for a refused one of the same shape, and for one with two limits. No rule matches the
+/// request of the case `unmatched`.
 const RULES: &str = "
 domain: bench
 descriptors:
@@ -43,8 +46,10 @@ descriptors:
   - {key: second, rate_limit: {unit: hour, requests_per_unit: 1000000000}}
 ";
 
-/// A microsecond later at each reading. The system's clock measures itself at its start and looks at wall time now and
-/// then: what that takes hangs on how busy the machine is.
+/// A clock that advances by a microsecond at each reading.
+///
+/// The clock of the system calibrates itself at its start and sometimes reads wall time. The instructions for that depend
+/// on how busy the machine is.
 #[derive(Default)]
 struct Ticks(AtomicU64);
 
@@ -76,11 +81,11 @@ fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
     let decide = |key: &str, op: Op| {
         let key = hasher.start().part(b"bench").part(key.as_bytes()).finish();
         let mut decisions = [Decision::default()];
-        let answered = ready(limiter.decide(&[Hit::new(key, &quota, op, Binding::Enforce)], &mut decisions));
-        answered.map(|_| decisions[0])
+        let verdict = ready(limiter.decide(&[Hit::new(key, &quota, op, Binding::Enforce)], &mut decisions));
+        verdict.map(|_| decisions[0])
     };
     each(allowed, count, |key| match (algorithm, allowed) {
-        // A permit is released as a rule.
+        // A permit is usually released.
         ("concurrency", true) => {
             let taken = decide(key, Op::take(1))?;
             Ok(decide(key, Op::Refund { cost: 1, receipt: taken.receipt })?.allowed && taken.allowed)
@@ -91,7 +96,7 @@ fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
     })
 }
 
-/// A quota that never refuses here, or one that refuses all but the first.
+/// A quota that never refuses here, or one that refuses all requests except the first.
 fn quota(algorithm: &str, allowed: bool) -> Outcome<QuotaBuilder> {
     let (limit, window) =
         if allowed { (60_000, Duration::from_secs(60_000)) } else { (1, Duration::from_secs(86_400)) };
@@ -112,8 +117,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
         "allowed" | "refused" | "unmatched" => (request, 1),
         other => return Err(format!("there is no case {other}").into()),
     };
-    // The level of a server: what it checks before it logs is part of a decision. It looks up the first thousand unmatched
-    // descriptors of a second, so counts above that differ by what the others cost.
+    // The log level of a server, because the checks before a log line are part of a decision. The service looks up
+    // only the first thousand unmatched descriptors of a second. With larger counts, the difference has none of that.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -121,28 +126,28 @@ fn of_service(request: &str, count: usize) -> Outcome {
     let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));
     each(request != "refused", count, |key| {
         let entries = [[(key_of_entry, key)], [("second", key)]];
-        let asked = entries.each_ref().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None });
-        let request = Request { domain: "bench", descriptors: &asked[..descriptors], max_wait_ns: 0 };
+        let all = entries.each_ref().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None });
+        let request = Request { domain: "bench", descriptors: &all[..descriptors], max_wait_ns: 0 };
         let loaded = service.rules();
         Ok(ready(service.decide(&loaded, &request, Grants::default()))?.verdict.allowed)
     })
 }
 
-/// Asks about every key once, and then `count` times.
-fn each(allowed: bool, count: usize, mut ask: impl FnMut(&str) -> Outcome<bool>) -> Outcome {
+/// Decides once for every key, and then `count` times.
+fn each(allowed: bool, count: usize, mut decide: impl FnMut(&str) -> Outcome<bool>) -> Outcome {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("user:{key}")).collect();
     for key in &keys {
-        ask(key)?;
+        decide(key)?;
     }
     for key in keys.iter().cycle().take(count) {
-        if ask(black_box(key))? != allowed {
-            return Err(format!("{key} was not answered as this case has it").into());
+        if decide(black_box(key))? != allowed {
+            return Err(format!("the answer for {key} is not that of this case").into());
         }
     }
     Ok(())
 }
 
-/// Memory answers at once.
+/// The output of a future that never waits: a memory store answers at once.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

@@ -1,8 +1,11 @@
-//! Seeded sequences of key numbers: uniform, or Zipf by inverse transform over the exact cumulative weights.
+//! Random sequences of key numbers, uniform or by a Zipf distribution. The same seed gives the same sequence.
+//!
+//! Every limiter must get the same keys in the same order, or their times cannot be compared.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// `length` numbers below `count`; an exponent of 0 is uniform, else rank `n` has the weight `n^-exponent`.
+/// Draws `length` numbers below `count`. With an exponent of 0 they are uniform. Otherwise rank `n` has the weight
+/// `n^-exponent`, and a number is drawn by inverse transform over the exact cumulative weights.
 pub fn draw(count: u32, exponent: f64, seed: u64, length: usize) -> Vec<u32> {
     let count = count.max(1);
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -30,7 +33,10 @@ mod tests {
         assert_ne!(sequence, draw(1000, 1.0, 8, 100_000));
         let first = sequence.iter().filter(|&&index| index == 0).count() as f64;
         let second = sequence.iter().filter(|&&index| index == 1).count() as f64;
-        assert!((1.8..2.2).contains(&(first / second)), "rank 1 comes twice as often as rank 2: {first} / {second}");
+        assert!(
+            (1.8..2.2).contains(&(first / second)),
+            "rank 1 must be twice as frequent as rank 2: {first} / {second}"
+        );
         let uniform = draw(10, 0.0, 7, 100_000);
         let counts: Vec<usize> = (0..10).map(|index| uniform.iter().filter(|&&i| i == index).count()).collect();
         assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");

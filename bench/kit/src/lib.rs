@@ -1,4 +1,6 @@
-//! What the measuring programs share.
+//! The code that all measuring programs share: keys, statistics, servers, and the report.
+//!
+//! Without it each program would start servers and compute medians in its own way, and their results would differ.
 
 mod draw;
 mod machine;

@@ -1,8 +1,10 @@
-//! What ran, and how busy it was before.
+//! A description of the machine, for the head of a report.
+//!
+//! A time means nothing without the machine, and little if that machine was busy.
 
 use std::fs;
 
-/// A line of markdown about this machine.
+/// A line of markdown with the processor, the kernel and the load of this machine.
 pub fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu_info = read("/proc/cpuinfo");

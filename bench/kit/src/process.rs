@@ -1,4 +1,6 @@
-//! A server under measurement: started on its core, awaited, and ended whatever happens.
+//! A server that is measured. It starts on its own cores and ends with the measurement, even after an error.
+//!
+//! A server that is left running would use the processor during the next measurement.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take until it accepts connections.
+/// The longest time until a server accepts connections.
 const START: Duration = Duration::from_secs(20);
 
-/// A process that listens, and ends with this.
+/// A server process. It is killed on drop.
 pub struct Process {
     pub name: String,
     pub address: SocketAddr,
@@ -18,13 +20,13 @@ pub struct Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
+        // The process may have ended by itself, so an error is ignored.
         let _ = self.kill();
     }
 }
 
 impl Process {
-    /// Starts a server that will listen on `address`, and waits until it does.
+    /// Starts a server that listens on `address`, and waits until it accepts connections.
     pub fn start(name: &str, mut command: Command, address: SocketAddr) -> Result<Process, String> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(|e| format!("{name}: {e}"))?;
         let mut process = Process { name: name.to_owned(), address, child };
@@ -45,21 +47,22 @@ impl Process {
         self.child.id()
     }
 
-    /// By SIGKILL; returns once it is gone.
+    /// Kills the process with SIGKILL, and returns when it has ended.
     pub fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 }
 
-/// A command that runs on these cores only; taskset becomes the command, so the process id is the server's.
+/// A command that runs on these cores only. `taskset` replaces itself by the command, so the process id is that of the
+/// server.
 pub fn pinned(cores: &str) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cores);
     command
 }
 
-/// Of loopback, with a port that nobody listens on.
+/// An address of the loopback interface with a port that is not in use.
 pub fn free_address() -> Result<SocketAddr, String> {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|e| e.to_string())
 }

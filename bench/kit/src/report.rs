@@ -1,8 +1,10 @@
-//! What a program prints at its end.
+//! The output of a program at its end.
+//!
+//! All programs print markdown to standard output and errors to standard error, so that a report can be saved to a file.
 
 use std::process::ExitCode;
 
-/// Markdown, or why there is none.
+/// Prints the markdown, or the error.
 pub fn print(program: &str, outcome: Result<String, String>) -> ExitCode {
     match outcome {
         Ok(report) => {
@@ -16,7 +18,7 @@ pub fn print(program: &str, outcome: Result<String, String>) -> ExitCode {
     }
 }
 
-/// Whether a speed is what it should be. Another machine, or a busy one, may miss it: that ends no program.
+/// The word for a speed that reaches its target or misses it. It is no error, because a slower or busy machine may miss it.
 pub fn met(is_met: bool) -> &'static str {
     if is_met { "met" } else { "missed" }
 }

@@ -1,4 +1,6 @@
-//! A Redis of our own, and what it counts.
+//! A Redis for a measurement, and the commands and bytes that it counts.
+//!
+//! Redis counts its own work exactly, whatever the speed of the machine is.
 
 use std::net::SocketAddr;
 
@@ -6,14 +8,14 @@ use redis::{Connection, ConnectionLike as _, FromRedisValue};
 
 use crate::process::{Process, pinned};
 
-/// A Redis that keeps nothing on disk, and ends with this.
+/// A Redis that writes nothing to disk. It ends on drop.
 pub struct Redis {
     pub process: Process,
     connection: Connection,
 }
 
 impl Redis {
-    /// On one core, with arguments that come after the usual ones.
+    /// Starts a Redis on one core. `arguments` come after the usual ones.
     pub fn start(core: u32, address: SocketAddr, arguments: &[&str]) -> Result<Redis, String> {
         let mut command = pinned(&core.to_string());
         command.args(["redis-server", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
@@ -22,7 +24,7 @@ impl Redis {
         Redis::of(Process::start("redis-server", command, address)?)
     }
 
-    /// One that runs already.
+    /// Connects to a Redis that runs already.
     pub fn of(process: Process) -> Result<Redis, String> {
         let connection = connection(process.address)?;
         Ok(Redis { process, connection })
@@ -37,12 +39,12 @@ impl Redis {
         answer.map_err(|e| format!("{}: {e}", words.join(" ")))
     }
 
-    /// Like [`run`](Redis::run), for words that are no text.
+    /// Like [`run`](Redis::run), for words that are not text.
     pub fn run_bytes<T: FromRedisValue>(&mut self, words: &[&[u8]]) -> Result<T, String> {
         redis::Cmd::new().arg(words).query(&mut self.connection).map_err(|e| e.to_string())
     }
 
-    /// Whether it has not closed our connection.
+    /// Whether the connection is open.
     pub fn is_connected(&self) -> bool {
         self.connection.is_open()
     }
@@ -52,21 +54,21 @@ impl Redis {
         Ok(())
     }
 
-    /// A line of INFO.
+    /// The value of a line of INFO.
     pub fn info<T: std::str::FromStr>(&mut self, field: &str) -> Result<T, String> {
         let text: String = self.run(&["INFO", "everything"])?;
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| format!("INFO has no {field}"))
     }
 
-    /// What it counted since it was last [forgotten](Redis::forget).
+    /// What Redis counted since the last [`reset_counts`](Redis::reset_counts).
     pub fn counted(&mut self) -> Result<Counted, String> {
         let text: String = self.run(&["INFO", "everything"])?;
         let number =
             |field: &str| text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok()).unwrap_or(0);
         let calls = |line: &str| -> Option<(bool, u64)> {
             let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            // What this asks itself.
+            // These commands were sent by this program.
             let is_ours = matches!(command, "info" | "config|resetstat");
             let calls = rest.split(',').next()?.parse().ok().filter(|_| !is_ours)?;
             Some((command == "evalsha", calls))
@@ -80,7 +82,8 @@ impl Redis {
         })
     }
 
-    pub fn forget(&mut self) -> Result<(), String> {
+    /// Sets all counts to 0.
+    pub fn reset_counts(&mut self) -> Result<(), String> {
         self.run(&["CONFIG", "RESETSTAT"])
     }
 }
@@ -90,12 +93,12 @@ fn connection(address: SocketAddr) -> Result<Connection, String> {
     redis::Client::open(url).and_then(|client| client.get_connection()).map_err(|e| format!("redis-server: {e}"))
 }
 
-/// What a server counts but for the questions about it, whose bytes do not matter among so many.
+/// The counts of a Redis, without the commands that read them. The bytes of those commands are included, but are few.
 #[derive(Clone, Copy)]
 pub struct Counted {
-    /// Calls of scripts: what a store's client sends.
+    /// Calls of scripts: the commands that a store sends.
     pub scripts: u64,
-    /// All commands, those that scripts call too.
+    /// All commands, including those that scripts call.
     pub commands: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,

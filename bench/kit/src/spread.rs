@@ -1,7 +1,10 @@
-//! The middle and the ends of what was measured.
+//! The median, the minimum and the maximum of measured numbers, and quantiles.
+//!
+//! One number says little on a busy machine. A report shows how far the repetitions differ.
 
 use std::fmt;
 
+/// The median of several numbers, and their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub median: f64,
@@ -10,14 +13,14 @@ pub struct Spread {
 }
 
 impl fmt::Display for Spread {
-    /// `median (min to max)`, with the precision asked for.
+    /// Prints `median (min to max)`, with the precision of the format.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(0);
         write!(f, "{:.digits$} ({:.digits$} to {:.digits$})", self.median, self.min, self.max)
     }
 }
 
-/// The median of an even count is the mean of the two in the middle.
+/// The spread of `figures`. For an even count, the median is the mean of the two figures in the middle.
 pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -29,18 +32,21 @@ pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     Spread { median: f64::midpoint(figures[lower], figures[middle]), min, max }
 }
 
-/// The smallest of the `sorted` figures that at least this share of them does not exceed.
+/// The smallest of the `sorted` figures for which at least this share of all figures is not larger.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// Where the true median lies with a confidence of 95 % at least, by order statistics: whatever the figures are spread
-/// like, each is below the true median as often as above. `None` if there are fewer than six.
+/// The interval that has the true median with a confidence of at least 95 %; `None` if there are fewer than six figures.
+///
+/// It is computed by order statistics, so the distribution of the figures does not matter. Each figure is below the true
+/// median as often as above it.
 pub fn median_interval(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    // How many figures may lie outside at each end: fewer heads of as many coins come in 2.5 % of all tries at most.
+    // The number of figures outside the interval at each end. It is the highest one for which so few heads among `count`
+    // coins have a probability of at most 2.5 %.
     let (count, mut outside) = (figures.len(), 0);
     let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut tail = chance;
@@ -65,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_is_written_with_the_precision_asked_for() {
+    fn a_spread_is_printed_with_the_precision_of_the_format() {
         assert_eq!(format!("{:.1}", spread([1.0, 2.0, 4.0])), "2.0 (1.0 to 4.0)");
         assert_eq!(spread([1.0, 2.0, 4.0]).to_string(), "2 (1 to 4)");
     }
@@ -81,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_a_median_leaves_out_as_many_at_each_end_as_tables_say() {
+    fn the_interval_of_a_median_agrees_with_published_tables() {
         let interval = |count: u32| median_interval((1..=count).rev().map(f64::from));
         assert_eq!(interval(5), None);
         assert_eq!(interval(6), Some((1.0, 6.0)));

@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut figures = cases.each_ref().map(|_| (Vec::new(), Vec::new()));
     for round in 1..=options.repetitions {
         for (case, (micros, calls)) in cases.iter().zip(&mut figures) {
-            redis.forget()?;
+            redis.reset_counts()?;
             for i in 0..options.questions {
                 // One round over all keys after the other, each under the next quota.
                 let key = case.first_key + i as u128 % options.keys;

@@ -103,7 +103,7 @@ fn round(
     library_first: bool,
 ) -> Result<Round, String> {
     let early = if library_first { None } else { Some(benchmark(options, redis, quota, tasks)?) };
-    redis.forget()?;
+    redis.reset_counts()?;
     let (decisions, seconds) = library(options, redis, quota, keys, tasks)?;
     let Counted { scripts, bytes_in, bytes_out, .. } = redis.counted()?;
     let its = early.map_or_else(|| benchmark(options, redis, quota, tasks), Ok)?;
