@@ -144,7 +144,7 @@ fn the_other_words_for_true_and_false_are_taken_with_a_warning() {
             "domain: d\ndescriptors:\n  - {{key: a, shadow_mode: {word}, rate_limit: {{unit: second, requests_per_unit: 1}}}}"
         )]);
         assert_eq!(loaded.rules().next().map(|rule| rule.shadow_mode), Some(means));
-        assert_eq!(warned(&loaded), [(3, &*format!("`shadow_mode: {word}` is taken for {means}"))]);
+        assert_eq!(warned(&loaded), [(3, &*format!("`shadow_mode: {word}` is read as {means}"))]);
     }
 }
 
