@@ -56,6 +56,16 @@ fn every_route_is_in_the_tables() {
     }
 }
 
+#[test]
+fn every_member_of_an_answer_is_explained() {
+    let server = Spillgate::serve(&root().join("examples/quickstart.yaml"), &[]);
+    let body = r#"{"domain": "api", "descriptors": [{"user_id": "7"}]}"#;
+    let answer = http::request(server.http(), "POST", "/v1/check", &[], body).expect("an answer");
+    let members: serde_json::Map<String, Value> = serde_json::from_str(&answer.body).expect("an object");
+    let members: BTreeSet<_> = members.keys().cloned().collect();
+    assert_eq!(first_column("docs/src/reference/http.md", "`POST /v1/check`"), members);
+}
+
 /// The Rust sources of a folder as one text, with line ends of string literals removed.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).expect("a folder") {
