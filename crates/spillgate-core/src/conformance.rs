@@ -238,7 +238,7 @@ impl<'t, 'q> Request<'t, 'q> {
             let answer = &answers[index_of[i]];
             expected.check_decision(answer).map_err(|e| format!("hit {}: {e}; got {answer:?}", i + 1))?;
             if let Some(name) = expected.get("receipt") {
-                named.push((name, answer.receipt.ok_or("a receipt is expected, but there is none")?));
+                named.push((name, answer.receipt.ok_or("a receipt is expected, but there is no receipt")?));
             }
         }
         let binds = verdict.binding.and_then(|b| index_of.iter().position(|i| *i == b));

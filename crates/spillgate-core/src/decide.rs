@@ -17,7 +17,7 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// * A take is charged if its own limit and the whole request allow it.
 /// * A refused take costs nothing. If its limit [charges](Denied::Charged) refusals, it costs min(cost, capacity).
 /// * A refused take starts the penalty of its limit, whatever the verdict is. A take with a cost of 0 does so too.
-/// * Forces and refunds always take effect. Refunds come last, so they make no room in their own request.
+/// * Forces and refunds always take effect. Refunds come last, so they free no capacity for their own request.
 /// * Renewals take effect only if the request is allowed.
 /// * A hit under one quota never lowers what was counted under another quota, unless it is a refund or a reset.
 ///

@@ -19,7 +19,7 @@ use crate::Time;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// If nobody else asks, the same take is allowed after this many nanoseconds. 0 only if it is allowed now.
+    /// If no other caller asks, the same take is allowed after this many nanoseconds. 0 only if it is allowed now.
     After(u64),
     /// The wait cannot be known: it depends on when another caller releases its permit (`concurrency`).
     Unknown,
@@ -78,7 +78,7 @@ pub enum Reason {
     CostAboveCapacity,
     /// The key was refused before, and the quota's penalty has not ended.
     Penalty,
-    /// The queue has room, but the turn comes later than the caller accepts.
+    /// The take fits in the queue, but its turn comes later than the caller accepts.
     WaitTooLong,
     /// The lease to renew is unknown or has expired.
     LeaseExpired,

@@ -48,7 +48,7 @@
 //!   `segments_admit_l_and_a_segments_share`, `queue_admits_q_and_one_and_s_over_t`,
 //!   `queue_lets_out_one_every_t_in_order`, `at_most_n_permits_are_held`.
 //! * `retry_after` is exact. A refused caller is refused at every instant before it. At that instant the caller is
-//!   allowed, if nobody else has asked meanwhile. `tests/waits.rs`: `a_wait_is_exact_at_every_instant`,
+//!   allowed, if no other caller has asked meanwhile. `tests/waits.rs`: `a_wait_is_exact_at_every_instant`,
 //!   `a_wait_is_exact_at_random_instants`.
 //! * Until `retry_after` has passed, every take with the same or a larger cost is refused too. The exceptions are a
 //!   refund, a reset, and a changed quota. `tests/waits.rs`: `a_refusal_holds_for_all_that_cost_as_much`.
@@ -121,7 +121,7 @@
 //! * A state that was written down and read back decides everything as before. Words that are not a state are rejected.
 //!   `tests/encoding.rs`: `a_state_that_was_written_down_decides_as_before`,
 //!   `no_words_make_the_kernel_panic`, `no_changed_word_makes_the_kernel_panic`,
-//!   `no_integers_that_are_sound_make_the_kernel_panic`.
+//!   `no_sound_integers_make_the_kernel_panic`.
 //! * Every field of every answer equals that of a model that is simple enough to check by reading.
 //!   `tests/oracles.rs`: `token_bucket_decides_as_the_model` and the tests beside it;
 //!   `tests/exhaustive.rs`: `every_small_trace_of_a_token_bucket` and the tests beside it.

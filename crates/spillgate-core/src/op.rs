@@ -12,8 +12,8 @@ use crate::Receipt;
 /// use spillgate_core::{Op, OpKind};
 ///
 /// // A caller that takes 3 units and can wait for up to 50 ms for its turn in a queue.
-/// let patient = Op::Take { cost: 3, max_wait_ns: 50_000_000 };
-/// assert_eq!(patient.kind(), OpKind::Take);
+/// let take = Op::Take { cost: 3, max_wait_ns: 50_000_000 };
+/// assert_eq!(take.kind(), OpKind::Take);
 /// assert_eq!(Op::take(3), Op::Take { cost: 3, max_wait_ns: 0 });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

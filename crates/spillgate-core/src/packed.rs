@@ -29,7 +29,7 @@ pub struct Packed {
     /// It is no earlier than the time at which the state equals an empty one, and less than one window later. 0 if the
     /// state already equals an empty one.
     pub expires_at: u64,
-    /// Of a bucket, what it keeps of the quota that charged it last, below 2^38. Else the units in the current window.
+    /// The units in the current window. A bucket keeps T and the bound of its debt here, as a number below 2^38.
     pub first: u64,
     /// The units in the window before (`sliding_window_counter`), else 0.
     pub second: u64,

@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn no_integers_that_are_sound_make_the_kernel_panic(
+    fn no_sound_integers_make_the_kernel_panic(
         expires_at in edges(), first in edges(), second in edges(), quota in all_quotas(), now in edges(), later in edges(),
     ) {
         let packed = Packed { expires_at, first, second };

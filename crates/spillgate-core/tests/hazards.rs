@@ -82,7 +82,7 @@ fn extremes_are_refused_at_build_or_saturate() {
 }
 
 #[test]
-fn counters_stay_exact_as_doubles_do() {
+fn counters_count_exactly_up_to_the_limit_of_doubles() {
     // The limit is 2^53 - 1. A script whose numbers are doubles counts the same.
     let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), MAX_UNITS, Duration::from_secs(1));
     let mut state = State::default();
@@ -355,7 +355,7 @@ fn a_mismatched_window_index_does_not_reset_the_count() {
 }
 
 #[test]
-fn a_state_is_bounded_and_ends() {
+fn a_state_is_bounded_and_expires() {
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 50, Duration::from_secs(1));
         let (mut state, start) = (State::default(), 1_770_000_000 * SECOND_NS);

@@ -10,7 +10,7 @@ use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
 
-/// The refused caller asks again, at `instants` before the end of the wait and at its end. Nobody else asks.
+/// The refused caller asks again, at `instants` before the end of the wait and at its end. No other caller asks.
 fn assert_exact(
     state: &State,
     quota: &Quota,

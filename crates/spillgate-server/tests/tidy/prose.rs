@@ -16,8 +16,6 @@ const UNREAD: &[&str] = &[
     "bench/limits/",
     "bench/loadgen/",
     "bench/redis/",
-    "crates/spillgate-core/src/",
-    "crates/spillgate-core/tests/",
     "crates/spillgate-redis/src/",
     "crates/spillgate-redis/tests/",
     "crates/spillgate-server/proto/",
