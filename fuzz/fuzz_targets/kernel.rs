@@ -161,7 +161,7 @@ fn answers_are_true(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict)
     assert_eq!(verdict.allowed, verdict.retry_after == Wait::NONE);
 }
 
-/// After the wait, the same take is allowed if no client else has asked.
+/// After the wait, the same take is allowed if no other request comes in between.
 fn waiting_helps(map: &HashMap<u128, State>, hit: &Hit<'_>, decision: &Decision, now: Time) {
     let Wait::After(ns) = decision.retry_after else { return };
     let free = hit.quota.denied() == Denied::Free && hit.op.kind() == OpKind::Take;

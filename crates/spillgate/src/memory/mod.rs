@@ -29,7 +29,7 @@
 //! | chain | the buckets from a home bucket on that may have its entries |
 //! | overflow count | how many entries went past a bucket because it was full; a search ends at 0 |
 //! | spill bucket | a bucket behind the last home bucket, for the ends of chains |
-//! | rank | the position of a key in the order of all keys of its shard, whatever the size of the table |
+//! | rank | the number of a key in the order of all keys of its shard; the size of the table does not matter |
 //! | slab, index | the states of a shard that do not fit a slot, and where a state is there |
 //! | claim | to write the fingerprint of a new key into a free slot, before the decision |
 //! | sweep, sweep cursor | to remove expired entries, a few buckets at a time; the bucket that is next |

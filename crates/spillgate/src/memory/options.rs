@@ -40,7 +40,7 @@ pub struct MemoryOptions {
     pub max_keys: usize,
     /// The highest number of bytes in states that do not fit a slot; 1 GiB by default.
     ///
-    /// These are logs, counters of several segments, leases and penalties. At the bound none of them grows. Each thread
+    /// These are logs, counters of several segments, leases and penalties. At the bound no such state grows. Each thread
     /// may exceed the bound by one growth. A request that meets the bound also copies, while it is decided, each state
     /// that it may not charge.
     pub max_heap_bytes: usize,

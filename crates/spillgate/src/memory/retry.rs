@@ -22,8 +22,8 @@ const KNOWN_KEY_BITS: u32 = 6;
 pub(super) struct GiveUpOn {
     /// Capacity in the budget, although a sweep was tried.
     pub(super) capacity: bool,
-    /// A larger table, because it would not help. This is apart from `capacity`: a request that lacked capacity before
-    /// may have it now, and still need a larger table.
+    /// A larger table, because it would not help. This is a flag of its own: a request that lacked capacity before may
+    /// have it now, and still need a larger table.
     pub(super) larger_table: bool,
 }
 

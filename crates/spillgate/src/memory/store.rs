@@ -13,7 +13,7 @@ use super::budget::Budget;
 use super::options::{MemoryOptions, OnFull};
 use super::shards::{Fingerprint, Shards, Table, Width};
 
-/// A shard is made for this many keys. A table that grows copies at most this many entries at once.
+/// A shard is made for this many keys. A table that grows copies about this many entries at most.
 const SHARD_KEYS: usize = 128 * 1024;
 /// There are at most 2^12 shards, enough for 500 million keys. More shards help no machine.
 const MAX_SHARD_BITS: u32 = 12;

@@ -45,7 +45,7 @@ impl Fingerprint {
         self.high.checked_shr(64 - bits).map_or(0, |shard| shard as usize)
     }
 
-    /// The position of the key in the order of all keys of its shard, where there are `2^bits` shards.
+    /// The number of the key in the order of all keys of its shard, where there are `2^bits` shards.
     ///
     /// The rank does not depend on the size of the table.
     #[inline]

@@ -42,8 +42,8 @@ const MIN_LOAD: f64 = 0.4;
 const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table grows in steps of 2^(1/8), about a tenth. Shards grow at different times.
 const STEPS_TO_DOUBLE: f64 = 8.0;
-/// A table with fewer home buckets may always grow, even if it looks empty: a request that meets an obstacle first
-/// removes the entries that it claimed. A table with this many has slots for all new keys of one request.
+/// A table with this many home buckets has slots for all new keys of one request. A smaller table may always grow, even
+/// if it seems to be empty: a request that meets an obstacle removes the entries that it claimed before.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
 /// The smallest table that is not empty has about this many home buckets, because a table has whole blocks.
 const MIN_HOME_BUCKETS: usize = 56;
@@ -59,7 +59,7 @@ pub(super) struct Shards {
     shards: Box<[Shard]>,
 }
 
-/// The data of a shard beside its table. Most decisions do not need it.
+/// The data of a shard, except its table. Most decisions do not need it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard {

@@ -39,7 +39,7 @@ impl Width {
     }
 }
 
-/// What a slot stores beside the fingerprint.
+/// What a slot stores in addition to the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// The state itself: the time when it expires (not 0, below 2^63) and its two numbers.

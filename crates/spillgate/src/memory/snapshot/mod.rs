@@ -24,7 +24,7 @@ use restore::Outcome;
 
 pub use format::SnapshotError;
 
-/// The number of bytes that are read or written at once: large enough for the system, and small beside a store.
+/// The number of bytes that are read or written at once: large enough for the system, and small compared with a store.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// The report about a snapshot that was written. See [`MemoryStore::save`].
