@@ -67,3 +67,8 @@ pub use node::breaker::Circuit;
 pub use node::status::NodeStatus;
 pub use settings::{LogForm, Settings, Tls};
 pub use store::RedisStore;
+
+/// The Rust of the book's page compiles as it stands.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/how-to/embed-redis.md")]
+struct Page;
