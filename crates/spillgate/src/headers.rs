@@ -117,6 +117,7 @@ pub struct Policy<'a> {
 /// The largest integer of a structured field (RFC 9651, section 3.3.1).
 const SF_INTEGER_MAX: u64 = 999_999_999_999_999;
 
+/// The nanoseconds of a second.
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Writes the header fields of an answer.
@@ -176,11 +177,13 @@ struct Fields<'b, W, P> {
 }
 
 impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
+    /// Adds a field with a number.
     fn int(&mut self, name: &'static str, value: u64) {
         push_int(self.buffer, "", value);
         (self.put)(name, self.buffer);
     }
 
+    /// Adds a field with one item for each limit.
     fn list(&mut self, name: &'static str, policies: &[Policy<'_>], item: impl Fn(&mut W, &[Policy<'_>], usize)) {
         for i in 0..policies.len() {
             push(self.buffer, if i > 0 { ", " } else { "" });
@@ -250,11 +253,13 @@ fn push_window(out: &mut impl Write, quota: &Quota) {
     }
 }
 
+/// Writes `prefix` and an integer that a structured field can have.
 fn push_int(out: &mut impl Write, prefix: &str, value: u64) {
     push(out, prefix);
     push_number(out, value.min(SF_INTEGER_MAX));
 }
 
+/// Writes a text.
 fn push(out: &mut impl Write, text: &str) {
     out.write_str(text).expect("writing to memory does not fail");
 }

@@ -87,11 +87,11 @@
 //!   `leases_that_were_taken_here_are_renewed_and_released_here`,
 //!   `no_policy_gives_back_renews_or_resets_what_the_store_has`, `a_reset_is_for_both`.
 //! * Two different descriptors never share a counter because of how their names are joined.
-//!   `tests/rules_plan.rs`: `keys_tell_domains_entries_and_their_order_apart`;
+//!   `tests/rules_plan.rs`: `keys_distinguish_domains_entries_and_their_order`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.
 //! * Limits with the same value of `slot_by` are in one slot, and count as they would without it.
 //!   `tests/rules_plan.rs`: `slot_by_puts_limits_of_several_descriptors_into_one_slot`,
-//!   `slot_by_tells_values_apart_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
+//!   `slot_by_distinguishes_values_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
 //! * A descriptor finds the same rule as a simple search through all rules.
 //!   `tests/rules_matching.rs`: `matches_as_a_naive_walk_does`.
 //! * Any text that is read as rules gives rules, or errors on the lines that are wrong.

@@ -1,4 +1,6 @@
-//! Reading files and folders, and several files at once.
+//! Reading files and folders, and several files in one load.
+//!
+//! The paths come from a command line. They may be anything: a folder that contains itself, a pipe, a huge file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +41,7 @@ fn folders_inside_a_folder_are_read_after_its_own_files() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_without_end_is_an_error() {
+fn a_folder_that_contains_itself_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "a.yaml", "domain: x");
     std::os::unix::fs::symlink(".", folder.path().join("again")).unwrap();
@@ -61,7 +63,7 @@ fn a_folder_of_links_is_read_as_orchestrators_mount_it() {
 }
 
 #[test]
-fn a_file_is_taken_whatever_its_name_is() {
+fn a_file_is_read_whatever_its_name_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "rules.conf", "domain: x");
     assert_eq!(read_files(&[path]).unwrap().len(), 1);
@@ -79,7 +81,7 @@ fn what_cannot_be_read_is_an_error_with_its_path() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_shown_where_they_are() {
+fn bytes_that_are_not_text_are_shown_where_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "latin1.yaml", b"domain: api\n# caf\xe9\n");
     let error = read_files(&[path]).unwrap_err();
@@ -88,7 +90,7 @@ fn bytes_that_are_no_text_are_shown_where_they_are() {
 }
 
 #[test]
-fn a_file_above_the_bound_is_refused_unread() {
+fn a_file_above_the_bound_is_rejected_unread() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), "large.yaml", vec![b'#'; MAX_FILE_BYTES + 1]);
     assert!(read_files(&[path]).unwrap_err().message().contains("larger than 16 MiB"));
@@ -150,7 +152,7 @@ fn a_domain_without_rules_loads() {
 }
 
 #[test]
-fn many_rules_are_found_each() {
+fn each_of_many_rules_is_found() {
     let mut text = String::from("domain: d\ndescriptors:\n");
     for number in 0..1_000 {
         text.push_str(&format!("  - {{key: user, value: u{number}, rate_limit: {{unit: second, limit: {number}}}}}\n"));

@@ -1,4 +1,6 @@
-//! Whatever a file holds, loading ends with rules or with errors, never with a panic.
+//! Hostile files: loading any text ends with rules or with errors, in bounded time, and never with a panic.
+//!
+//! A server reads rules again while it runs. A file that stops it would stop all its clients.
 #![allow(clippy::disallowed_methods, reason = "two searches are compared by the time that they take")]
 
 use std::time::Instant;
@@ -7,7 +9,7 @@ use proptest::prelude::*;
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
 
-/// Uses much of the grammar, to be broken in random places.
+/// A file that uses much of the grammar. The tests break it in random places.
 const FULL: &str = r#"domain: d
 compat: envoy
 descriptors:
@@ -37,7 +39,7 @@ descriptors:
     rate_limit: {unlimited: true}
 "#;
 
-/// Loads the text and uses what was loaded.
+/// Loads the text, and uses the rules or the errors.
 fn exercise(text: &str) {
     match Rules::parse(&[RulesFile { name: "f.yaml".into(), text: text.to_owned() }]) {
         Ok(rules) => {
@@ -127,7 +129,8 @@ fn a_wildcard_costs_its_own_length_and_not_the_values() {
             searches.sort_unstable_by_key(|took| took[at]);
             searches[searches.len() / 2][at]
         });
-        // 4,096 times as long: were it read for each wildcard, the search would take hundreds of times as long.
+        // One value is 4,096 times as long as the other. A search that read it for each wildcard would take hundreds of
+        // times as long.
         assert!(long < short * 32, "{end}: {long:?} for a long value, {short:?} for a short one");
     }
 }
@@ -140,7 +143,7 @@ fn rules_that_could_read_a_value_without_end_do_not_load() {
         load(within(257)).unwrap_err(),
         ["a value here is searched for up to 257 wildcards, one after the other"]
     );
-    // Below wildcards that all fit one value, or of which only one can.
+    // Wildcards that all fit one value add up. Wildcards with different beginnings cannot all fit.
     let nested = |first: fn(u32) -> String| {
         let below = "descriptors: [{key: b, value: '*x*'}]";
         let rules: String = (0..300).map(|n| format!("  - {{key: a, value: '{}', {below}}}\n", first(n))).collect();
@@ -157,12 +160,12 @@ fn rules_that_could_compare_without_end_do_not_load() {
     assert!(load(wildcards(500)).is_ok());
     let messages = load(wildcards(550)).unwrap_err();
     assert!(messages.len() == 1 && messages[0].starts_with("a value here is compared with up to "), "{messages:?}");
-    // The search goes back up from each of the many: all that is below counts.
+    // The search goes back up after each wildcard, so the work below all of them counts.
     let long = format!("descriptors: [{{key: b, value: {}}}]", "v".repeat(4_000));
     let rules: String = (0..1_000).map(|n| format!("  - {{key: a, value: '*{n}', {long}}}\n")).collect();
     let deep = |compat: &str| load(format!("domain: d\n{compat}descriptors:\n{rules}"));
     assert_eq!(deep("").unwrap_err().len(), 1);
-    assert!(deep("compat: envoy\n").is_ok(), "there only the first one is tried");
+    assert!(deep("compat: envoy\n").is_ok(), "with `compat: envoy` only the first wildcard is tried");
 }
 
 proptest! {

@@ -1,9 +1,12 @@
-//! Matching against a naive walk of the same tree.
+//! Matching, compared with a simple search through the same tree.
+//!
+//! The index is fast and not simple. The search here is simple, so both have to be wrong in the same way for a fault to
+//! pass.
 
 use proptest::prelude::*;
 use spillgate::rules::{Defaults, How, Outcome, Rules, RulesFile};
 
-/// A descriptor as a test thinks of it; its limit is named by its path in the tree.
+/// A descriptor with the descriptors below it. The name of its limit is its path in the tree.
 #[derive(Clone, Debug)]
 struct Tree {
     key: &'static str,
@@ -58,7 +61,7 @@ fn fits(pattern: &str, value: &str) -> bool {
     }
 }
 
-/// The name of the limit that `entries` lead to, by looking at every descriptor of every level.
+/// The name of the limit that matches `entries`. It visits every descriptor of every level.
 fn walk(trees: &[Tree], entries: &[(&str, &str)], path: &str, compat: bool) -> Option<String> {
     let ((key, value), rest) = entries.split_first()?;
     let star = |tree: &Tree| tree.value.is_some_and(|value| value.contains('*'));
@@ -165,7 +168,7 @@ descriptors:
 }
 
 #[test]
-fn explaining_tells_each_attempt() {
+fn explaining_shows_each_attempt() {
     let rules = rules(
         "domain: d
 descriptors:
@@ -178,10 +181,10 @@ descriptors:
       - {key: path, rate_limit: {unit: second, requests_per_unit: 2}}",
     );
     let steps = rules.explain("d", &[("user", "vip7"), ("path", "/x")]);
-    let told: Vec<(usize, How, Outcome)> =
+    let found: Vec<(usize, How, Outcome)> =
         steps.iter().map(|step| (step.level, step.how.clone(), step.outcome)).collect();
     assert_eq!(
-        told,
+        found,
         [
             (0, How::Wildcard("vip*".into()), Outcome::WentBack),
             (1, How::Nothing, Outcome::Failed),

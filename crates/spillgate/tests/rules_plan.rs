@@ -1,4 +1,6 @@
-//! From requests to hits: our own rules.
+//! From requests to hits: the options that the reference server does not have.
+//!
+//! A mistake here puts two clients into one counter, or one client into two.
 
 use spillgate::rules::{Action, Descriptor, Plan, Request, Rules, RulesFile};
 use spillgate::{
@@ -39,7 +41,7 @@ fn several_limits_of_one_descriptor_share_the_key() {
 }
 
 #[test]
-fn the_same_question_is_asked_once() {
+fn equal_hits_are_merged() {
     let rules = rules(SEVERAL);
     let user = [("user", "7")];
     let two = [asked(&user, Action::Take(1)), asked(&[("user", "8")], Action::Take(1)), asked(&user, Action::Take(2))];
@@ -50,7 +52,7 @@ fn the_same_question_is_asked_once() {
     let indices = |at: usize| planned.descriptors[at].hits.iter().map(|(hit, _)| *hit).collect::<Vec<_>>();
     assert_eq!((indices(0), indices(1), indices(2)), (vec![0, 1], vec![2, 3], vec![0, 1]));
     let mixed = [asked(&user, Action::Take(1)), asked(&user, Action::Refund(1)), asked(&user, Action::Take(0))];
-    assert_eq!(plan(&rules, &mixed).hits.len(), 6, "a refund and a look are other questions");
+    assert_eq!(plan(&rules, &mixed).hits.len(), 6, "a refund and a peek are different operations");
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn operations_follow_the_action_and_the_rule() {
 }
 
 #[test]
-fn keys_tell_domains_entries_and_their_order_apart() {
+fn keys_distinguish_domains_entries_and_their_order() {
     let rules = Rules::parse(&[
         RulesFile {
             name: "d.yaml".into(),
@@ -109,7 +111,7 @@ fn keys_tell_domains_entries_and_their_order_apart() {
 }
 
 #[test]
-fn more_hits_than_a_store_takes_are_told() {
+fn more_hits_than_a_store_accepts_are_reported() {
     let rules = rules(SEVERAL);
     let values: Vec<String> = (0..MAX_HITS).map(|number| number.to_string()).collect();
     let entries: Vec<[(&str, &str); 1]> = values.iter().map(|value| [("user", value.as_str())]).collect();
@@ -182,7 +184,7 @@ descriptors:
       - {key: path, rate_limit: {unit: minute, limit: 5, slot_by: host}}
 ";
 
-/// The bits of a key that pick its slot, and those that do not.
+/// The bits of a key that pick its slot, and the other bits.
 const fn parts(key: u128) -> (u128, u128) {
     (key >> 98, key & ((1 << 98) - 1))
 }
@@ -202,7 +204,7 @@ fn slot_by_puts_limits_of_several_descriptors_into_one_slot() {
     let [second, day, hour] = keys_of(&rules, &[("tenant", "t1"), ("path", "/a")])[..] else { panic!("three limits") };
     let user = keys_of(&rules, &[("user", "u"), ("tenant", "t1")])[0];
     assert_eq!(parts(second).0, parts(alone).0, "the slot of the tenant");
-    assert_eq!(parts(user).0, parts(alone).0, "wherever the entry stands");
+    assert_eq!(parts(user).0, parts(alone).0, "the position of the entry does not matter");
     assert_ne!(parts(day).0, parts(alone).0, "the slot of the path");
     assert_eq!(parts(day).0, parts(keys_of(&rules, &[("tenant", "t2"), ("path", "/a")])[1]).0);
     assert_ne!(parts(hour).0, parts(alone).0, "without it, the slot of the whole descriptor");
@@ -212,7 +214,7 @@ fn slot_by_puts_limits_of_several_descriptors_into_one_slot() {
 }
 
 #[test]
-fn slot_by_tells_values_apart_as_the_descriptor_does() {
+fn slot_by_distinguishes_values_as_the_descriptor_does() {
     let rules = rules(SLOTS);
     let mut all = Vec::new();
     for tenant in 0..50 {
@@ -233,7 +235,7 @@ fn values_that_share_a_counter_share_its_slot() {
     let rules = rules(SLOTS);
     let (a, b) =
         (keys_of(&rules, &[("host", "api-1"), ("path", "/")]), keys_of(&rules, &[("host", "api-2"), ("path", "/")]));
-    assert_eq!(a, b, "else one counter would be in two slots");
+    assert_eq!(a, b, "otherwise one counter would be in two slots");
     let other = keys_of(&rules, &[("host", "api-2"), ("path", "/b")]);
     assert_eq!(parts(a[0]).0, parts(other[0]).0);
     assert_ne!(a, other);
@@ -256,9 +258,13 @@ fn a_login_guard_locks_an_account_for_its_penalty() {
     }
     let locked = ask(60, 0);
     assert_eq!((locked.allowed, locked.retry_after), (false, Wait::After(900_000_000_000)));
-    assert!(ask(70, 1).allowed, "a login that was under way fails");
+    assert!(ask(70, 1).allowed, "a login that had already begun fails");
     let waits = [300, 959].map(|at_s| ask(at_s, 0).retry_after);
-    assert_eq!(waits, [Wait::After(660_000_000_000), Wait::After(1_000_000_000)], "asking does not prolong it");
+    assert_eq!(
+        waits,
+        [Wait::After(660_000_000_000), Wait::After(1_000_000_000)],
+        "a peek does not prolong the penalty"
+    );
     assert!(ask(960, 0).allowed);
 }
 
@@ -281,7 +287,7 @@ descriptors:
 }
 
 #[test]
-fn keys_in_one_slot_crowd_no_place_of_the_memory_store() {
+fn keys_in_one_slot_crowd_no_bucket_of_the_memory_store() {
     let rules = rules(SLOTS);
     let store = MemoryStore::new(MemoryOptions { max_keys: 20_000, ..MemoryOptions::default() });
     for path in 0..20_000 {
@@ -295,7 +301,7 @@ fn keys_in_one_slot_crowd_no_place_of_the_memory_store() {
 }
 
 #[test]
-fn a_limit_says_what_can_be_asked_of_it() {
+fn a_limit_lists_the_operations_that_it_can_need() {
     use OpKind::{Force, Peek, Refund, Renew, Reset, Take};
     let rules = rules(
         "domain: d

@@ -1,4 +1,6 @@
-//! The reference server's features: its files load unchanged and match as they do there.
+//! The features of Envoy's reference rate limit server: its files load unchanged and match in the same way.
+//!
+//! Users bring their files from there, and must not have to change them.
 
 use spillgate::rules::{Action, Descriptor, Limit, Metadata, Plan, Request, Rules, RulesFile, Severity, Unit};
 use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, MemoryOptions, MemoryStore, Op, Time};
@@ -17,7 +19,7 @@ fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &'p [Descriptor<'p>]
     rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain, descriptors, max_wait_ns: 0 }, 1024)
 }
 
-/// Units and seconds of the rule's only limit.
+/// The units and the seconds of the only limit of a rule.
 fn limit(rules: &Rules, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
     let limits = &rules.find(domain, entries)?.limits;
     limits.first().map(|limit| (limit.requests_per_unit, limit.quota.window_ns() / 1_000_000_000))
@@ -54,7 +56,7 @@ fn the_worked_case() {
     assert!(!plan.separately);
 }
 
-/// Lines and messages of the warnings; the notes are left out.
+/// The lines and messages of the warnings, without the notes.
 fn warned(rules: &Rules) -> Vec<(u32, &str)> {
     rules
         .warnings()
@@ -91,7 +93,7 @@ descriptors:
 fn aliases_cannot_make_a_file_large() {
     let parse = |text: String| Rules::parse(&[RulesFile { name: "f.yaml".into(), text }]).map(|_| ());
     let message = |text| parse(text).unwrap_err().iter().next().map(|error| error.message().to_owned());
-    // A mebibyte a thousand times, and ten to the power of twelve values.
+    // First a mebibyte a thousand times, then 10^12 values.
     let long = format!("domain: &d {}\ndescriptors: [{}]", "d".repeat(1 << 20), "*d,".repeat(1_000));
     let doubled = (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(10)));
     let nested = format!("domain: d\nl0: &l0 [x]\n{}", doubled.collect::<String>());
@@ -104,7 +106,7 @@ fn aliases_cannot_make_a_file_large() {
 }
 
 #[test]
-fn what_is_empty_is_as_if_it_were_not_written() {
+fn empty_values_are_as_if_not_written() {
     for empty in ["\"\"", "~", ""] {
         let rules = rules(&[&format!(
             "
@@ -138,7 +140,7 @@ fn a_missing_number_is_0_in_compat_only_and_warned_of() {
 }
 
 #[test]
-fn the_other_words_for_true_and_false_are_taken_with_a_warning() {
+fn the_other_words_for_true_and_false_are_accepted_with_a_warning() {
     for (word, means) in [("yes", true), ("On", true), ("y", true), ("no", false), ("off", false), ("N", false)] {
         let loaded = rules(&[&format!(
             "domain: d\ndescriptors:\n  - {{key: a, shadow_mode: {word}, rate_limit: {{unit: second, requests_per_unit: 1}}}}"
@@ -257,7 +259,7 @@ descriptors:
 }
 
 #[test]
-fn the_reference_never_goes_back_up() {
+fn in_compat_the_search_never_goes_back_up() {
     let text = "domain: d
 descriptors:
   - {key: user, value: vip*, descriptors: [{key: path, value: /buy, rate_limit: {unit: second, requests_per_unit: 1}}]}

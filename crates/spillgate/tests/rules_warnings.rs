@@ -1,4 +1,6 @@
-//! What `validate` warns of, and what it does not.
+//! Warnings and notes: which rules get one, and which do not.
+//!
+//! A warning that comes too often is not read, so the tests also show rules that must have none.
 
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile, Severity, Unreleased};
@@ -7,7 +9,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// Lines and messages of the warnings; the notes are left out.
+/// The lines and messages of the warnings, without the notes.
 fn warnings(text: &str) -> Vec<(u32, String)> {
     let rules = rules(text);
     let real = rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note);
@@ -69,7 +71,7 @@ fn limits_that_never_bind() {
 }
 
 #[test]
-fn names_that_nobody_has_and_modes_that_exclude_each_other() {
+fn names_that_no_limit_has_and_modes_that_exclude_each_other() {
     let text = "domain: d
 descriptors:
   - {key: a, rate_limit: {name: a, unit: second, limit: 1, replaces: [{name: b}]}}
@@ -79,7 +81,7 @@ descriptors:
 }
 
 #[test]
-fn permits_that_nobody_can_release_are_a_warning_and_those_that_some_cannot_a_note() {
+fn permits_that_no_caller_can_release_are_a_warning_and_those_that_some_callers_cannot_a_note() {
     let text = "domain: d
 descriptors:
   - {key: a, rate_limit: {algorithm: concurrency, limit: 5}}
@@ -94,15 +96,15 @@ descriptors:
         "b" => Unreleased::Sometimes,
         _ => Unreleased::Always,
     });
-    let told: Vec<_> =
+    let found: Vec<_> =
         rules.warnings().iter().map(|warning| (warning.line(), warning.severity() == Severity::Note)).collect();
-    assert_eq!(told, [(4, true), (5, false)]);
+    assert_eq!(found, [(4, true), (5, false)]);
 }
 
 #[test]
-fn plain_limits_have_no_note_about_looks() {
+fn plain_limits_have_no_note_about_peeks() {
     let plain = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, limit: 1}}]";
-    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule has one");
+    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule has a plain limit");
 }
 
 #[test]
@@ -113,15 +115,15 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
          - {{key: a, value: {long}*, share_threshold: true, rate_limit: {{unit: second, limit: 1}}}}"
     );
     let file = RulesFile { name: "d.yaml".into(), text };
-    let told = |value_bytes| {
+    let found = |value_bytes| {
         let mut rules = Rules::parse(std::slice::from_ref(&file)).expect("good rules");
         rules.warn_of_long_values(std::slice::from_ref(&file), value_bytes);
         let real = rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note);
         real.map(|warning| (warning.line(), warning.message().to_owned())).collect::<Vec<_>>()
     };
-    assert_eq!(told(1_025), []);
+    assert_eq!(found(1_025), []);
     let message = "this value is 1025 bytes long, and requests are counted by the first 1024";
-    assert_eq!(told(1_024), [(3, message.to_owned())], "a shared one counts as its pattern");
+    assert_eq!(found(1_024), [(3, message.to_owned())], "values that share a counter count as their pattern");
 }
 
 #[test]
@@ -157,8 +159,8 @@ descriptors:
 #[test]
 fn a_leaf_without_a_limit_is_noted() {
     let rules = rules("domain: d\ndescriptors:\n  - {key: a}\n  - {key: b, rate_limit: {unlimited: true}}");
-    let told: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.severity() == Severity::Note)).collect();
-    assert_eq!(told, [(3, true)]);
+    let found: Vec<(u32, bool)> = rules.warnings().iter().map(|w| (w.line(), w.severity() == Severity::Note)).collect();
+    assert_eq!(found, [(3, true)]);
 }
 
 #[test]
@@ -189,7 +191,7 @@ fn a_warning_shows_its_line() {
 }
 
 #[test]
-fn what_only_a_shared_store_goes_by_is_no_warning() {
+fn options_that_only_a_shared_store_uses_are_not_a_warning() {
     let text = "domain: d\ndescriptors:
   - {key: a, rate_limit: {unit: second, limit: 1, post_paid: true, on_store_failure: deny, slot_by: a}}";
     assert_eq!(rules(text).warnings().len(), 0, "rules do not know their store");

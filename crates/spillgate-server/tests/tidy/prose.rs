@@ -42,9 +42,6 @@ const UNREAD: &[&str] = &[
     "crates/spillgate-server/tests/unread.rs",
     "crates/spillgate/src/fallback.rs",
     "crates/spillgate/tests/fallback.rs",
-    "crates/spillgate/tests/rules_matching.rs",
-    "crates/spillgate/tests/rules_plan.rs",
-    "crates/spillgate/tests/rules_warnings.rs",
     "examples/",
 ];
 

@@ -47,10 +47,12 @@ pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: us
     push(out, "\"");
 }
 
+/// Whether a byte needs no escape.
 const fn is_plain(byte: u8) -> bool {
     matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\' | b'%')
 }
 
+/// Writes a byte of a name, escaped if necessary.
 fn push_name_byte(out: &mut impl Write, byte: u8) {
     match byte {
         b'"' => push(out, "\\\""),
@@ -75,6 +77,7 @@ fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize)
     }
 }
 
+/// Writes the size of a quota: its limit and its window.
 fn push_size(out: &mut impl Write, quota: &Quota) {
     push_number(out, quota.limit());
     let window_ns = quota.window_ns();

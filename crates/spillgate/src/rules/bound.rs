@@ -34,6 +34,7 @@ fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
     strict.algorithm() == Algorithm::FixedWindow(Anchor::Epoch) && loose.window_ns().is_multiple_of(strict.window_ns())
 }
 
+/// The same for a token bucket `loose`: it never refuses if it is as deep and as fast as `strict` allows.
 fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     let (loose_capacity, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
     let capacity = u128::from(strict.hard_capacity());

@@ -49,6 +49,7 @@ impl Slot {
     }
 }
 
+/// How a candidate fits the value.
 enum Tried<'i> {
     Exact,
     Wildcard(&'i Pattern),
@@ -66,6 +67,7 @@ impl Tried<'_> {
 }
 
 impl Index {
+    /// Adds an empty level, and returns its number.
     pub(super) fn add_level(&mut self) -> u32 {
         self.levels.push(Level::default());
         number(self.levels.len() - 1)
@@ -102,6 +104,7 @@ impl Index {
         Ok(node)
     }
 
+    /// Sets the level below a node.
     pub(super) fn set_below(&mut self, node: u32, level: u32) {
         self.below[node as usize] = Some(level);
     }
@@ -240,10 +243,12 @@ pub(super) struct SlotView<'i> {
 }
 
 impl<'i> SlotView<'i> {
+    /// The node with exactly this value.
     pub(super) fn exact(&self, value: &str) -> Option<u32> {
         self.slot.exact.get(value).copied()
     }
 
+    /// All nodes with exact values.
     pub(super) fn exacts(&self) -> impl Iterator<Item = (&'i str, u32)> + use<'i> {
         self.slot.exact.iter().map(|(value, node)| (&**value, *node))
     }
@@ -253,6 +258,7 @@ impl<'i> SlotView<'i> {
         &self.slot.wildcards
     }
 
+    /// The node with the key alone.
     pub(super) fn alone(&self) -> Option<u32> {
         self.slot.alone
     }

@@ -110,6 +110,7 @@ impl Lines {
     }
 }
 
+/// Collects the warnings of one domain.
 struct Linter<'r> {
     rules: &'r Rules,
     entry: &'r DomainEntry,
@@ -118,6 +119,7 @@ struct Linter<'r> {
 }
 
 impl<'r> Linter<'r> {
+    /// Adds a warning about a line.
     fn warn(&mut self, line: u32, message: String, label: &str, help: impl Into<String>) {
         if self.findings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
@@ -125,6 +127,7 @@ impl<'r> Linter<'r> {
         }
     }
 
+    /// Adds a note about a line.
     fn note(&mut self, line: u32, message: String, label: &str, help: &str) {
         if self.findings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
@@ -132,10 +135,12 @@ impl<'r> Linter<'r> {
         }
     }
 
+    /// The rule of a node.
     fn rule(&self, node: u32) -> &'r Rule {
         &self.rules.rules[node as usize]
     }
 
+    /// Whether only the first wildcard that fits is tried.
     fn compat_envoy(&self) -> bool {
         self.entry.domain.compat_envoy
     }
@@ -218,6 +223,7 @@ impl<'r> Linter<'r> {
         }
     }
 
+    /// The same, if there is a node that is tried first.
     fn shadowed_by(&mut self, first: Option<u32>, later: u32) {
         if let Some(first) = first {
             self.shadowed(first, later);
@@ -252,6 +258,7 @@ impl<'r> Linter<'r> {
         }
     }
 
+    /// Warns of limits that never refuse, because another limit of the rule is always stricter.
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);
@@ -266,6 +273,7 @@ impl<'r> Linter<'r> {
     }
 }
 
+/// The line of a limit, or of its rule.
 fn line_of(limit: &Limit, rule: &Rule) -> u32 {
     limit.origin.as_ref().map_or(rule.origin.line, |Origin { line, .. }| *line)
 }

@@ -91,6 +91,7 @@ pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     })
 }
 
+/// Parses on this thread, which needs a large stack.
 fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options());
     match parsed {
@@ -99,6 +100,7 @@ fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     }
 }
 
+/// The bounds of the parser, and how it reads what YAML leaves open.
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -138,6 +140,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
+/// Reads any value of serde's data model.
 struct RawVisitor;
 
 impl<'de> Visitor<'de> for RawVisitor {
@@ -200,6 +203,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
+/// The node of a value, with its position in the text.
 fn node(text: &str, raw: Spanned<Raw>) -> Node {
     // The value of an alias is where its anchor is.
     let at = place(text, raw.defined);
@@ -258,6 +262,7 @@ fn place(text: &str, location: Location) -> At {
     At { line: number(location.line()), column: number(location.column()), start, len: end - start }
 }
 
+/// The diagnostic of an error of the parser, in the words of the kind of file.
 fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     let error = error.without_snippet();
     let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
@@ -300,6 +305,7 @@ fn error_place(text: &str, location: Location) -> At {
     At { start: before + within, len: 0, ..at }
 }
 
+/// Words for a syntax error. A few common mistakes have their own help text.
 fn syntax_words(text: &str, at: At, message: &str) -> Words {
     let what = message.lines().next().unwrap_or_default();
     let what = what.rsplit_once(" at line ").map_or(what, |(what, _)| what);
@@ -317,10 +323,12 @@ fn syntax_words(text: &str, at: At, message: &str) -> Words {
     Words::new(format!("this is not valid YAML: {what}"), "here", help)
 }
 
+/// Words for a second document in the file.
 fn two_documents(advice: &Advice) -> Words {
     Words::new("the file has more than one YAML document", "the next one starts here", advice.documents)
 }
 
+/// Words for a file that exceeds a bound.
 fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
     match breach {
         BudgetBreach::Aliases { .. } => {

@@ -6,6 +6,7 @@ use super::super::RulesErrors;
 use super::super::lint::MAX_WARNINGS;
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 
+/// The errors and warnings so far.
 #[derive(Debug, Default)]
 pub(in super::super) struct Errors {
     errors: Vec<Diagnostic>,
@@ -14,6 +15,7 @@ pub(in super::super) struct Errors {
 }
 
 impl Errors {
+    /// Adds an error. After [`RulesErrors::MAX`] errors they are only counted.
     pub(super) fn push(&mut self, error: Diagnostic) {
         if self.errors.len() < RulesErrors::MAX {
             self.errors.push(error);
@@ -22,6 +24,7 @@ impl Errors {
         }
     }
 
+    /// The number of all errors so far.
     pub(super) fn count(&self) -> usize {
         self.errors.len() + self.dropped
     }
@@ -71,6 +74,7 @@ impl Reporter<'_> {
         }
     }
 
+    /// The number of all errors so far. A caller compares it to find out whether a part was right.
     pub(super) fn count(&self) -> usize {
         self.errors.count()
     }

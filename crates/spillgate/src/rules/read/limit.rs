@@ -16,7 +16,9 @@ use crate::text::{At, nearest};
 
 /// The content of a `rate_limit`.
 pub(super) enum Parsed {
+    /// A limit.
     Limit(Box<Limit>),
+    /// `unlimited: true`, with the two fields that may be given with it.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
 }
 
@@ -110,6 +112,7 @@ fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
     names.into()
 }
 
+/// Reads `requests_per_unit` or `limit`, which mean the same. With `compat: envoy` a missing number is 0.
 fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
     if let (Some(_), Some(at)) = (fields.get("requests_per_unit"), fields.key_at("limit")) {
         let help = "keep one of the two: they mean the same";
@@ -131,6 +134,7 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
     None
 }
 
+/// Reads `unit` or `window`. A concurrency limit has neither.
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -175,6 +179,7 @@ struct Policy {
 }
 
 impl Policy {
+    /// Reads the fields, and checks them against the algorithm and the path.
     fn read(fields: &Fields<'_>, algorithm: Algorithm, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Policy {
         let post_paid = fields.get("post_paid").and_then(|node| boolean(node, "post_paid", reporter)).unwrap_or(false);
         if post_paid && algorithm == Algorithm::Concurrency {
@@ -257,6 +262,7 @@ fn options(mut builder: QuotaBuilder, fields: &Fields<'_>, reporter: &mut Report
     builder
 }
 
+/// Reads `segments`. The quota checks the exact bounds later.
 fn segments(node: &Node, reporter: &mut Reporter<'_>) -> Option<u8> {
     let segments = integer(node, "segments", reporter)?;
     let fits = u8::try_from(segments).ok();

@@ -17,6 +17,7 @@ pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata>
     None
 }
 
+/// One value of any form.
 fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     match &node.value {
         Value::Null => Metadata::Null,
@@ -26,6 +27,7 @@ fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     }
 }
 
+/// A scalar without quotes may be a number, `true` or `false`. Everything else is text.
 fn scalar(text: &str, quoted: bool) -> Metadata {
     match (text, text.parse::<f64>()) {
         (text, _) if quoted => Metadata::Text(text.into()),
@@ -36,6 +38,7 @@ fn scalar(text: &str, quoted: bool) -> Metadata {
     }
 }
 
+/// A map. Keys have to be words, and each may be given once.
 fn map(entries: &[(Node, Node)], reporter: &mut Reporter<'_>) -> Box<[(Box<str>, Metadata)]> {
     let mut keys = std::collections::HashSet::new();
     let mut map = Vec::with_capacity(entries.len());

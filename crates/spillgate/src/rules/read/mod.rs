@@ -88,6 +88,7 @@ struct FileReader<'f> {
 }
 
 impl FileReader<'_> {
+    /// Reads the top of the file, and then its descriptors.
     fn read(mut self, node: &Node) {
         if matches!(node.value, Value::Null) {
             self.reporter.error(At::TOP, "the file is empty", "here", "start with `domain: NAME`");
@@ -124,6 +125,7 @@ impl FileReader<'_> {
         }
     }
 
+    /// Adds a domain whose outermost descriptors are in the level `root`. A domain that is defined twice is an error.
     fn add_domain(&mut self, name: &str, at: At, root: u32) {
         let file = self.reporter.source.name.clone();
         if let Some(first) = self.rules.by_name.get(name) {
@@ -139,7 +141,7 @@ impl FileReader<'_> {
         self.rules.domains.push(entry);
     }
 
-    /// Reads a list of descriptors into `level`.
+    /// Reads a list of descriptors into `level`. The bounds of a load are checked here.
     fn descriptors(&mut self, list: &Node, level: u32) {
         let items = match &list.value {
             Value::List(items) => items,
@@ -177,6 +179,7 @@ impl FileReader<'_> {
         }
     }
 
+    /// Reads one descriptor, and the descriptors that are nested in it.
     fn descriptor(&mut self, item: &Node, level: u32) {
         let Some(fields) = Fields::read(item, section::Section::Descriptor, &mut self.reporter) else { return };
         let Some(step) = self.step(&fields) else { return };
@@ -237,6 +240,7 @@ impl FileReader<'_> {
         Some(RuleStep { key: key?.into(), value: value.map(Into::into), shared, value_to_metric })
     }
 
+    /// A key that is true or false. It is false if it is missing.
     fn flag(&mut self, fields: &Fields<'_>, key: &str) -> bool {
         fields.get(key).and_then(|node| boolean(node, key, &mut self.reporter)).unwrap_or(false)
     }
@@ -324,6 +328,7 @@ impl FileReader<'_> {
         Limits::Some(limits.into_iter().map(|(_, limit)| limit).collect())
     }
 
+    /// Reads the list under `rate_limits`.
     fn several(&mut self, node: &Node, limits: &mut Vec<(At, Limit)>) {
         let items = match &node.value {
             Value::List(items) if !items.is_empty() => items,
@@ -351,6 +356,7 @@ impl FileReader<'_> {
         }
     }
 
+    /// Reads one limit. `at` is the position for errors about a missing field.
     fn limit(&mut self, node: &Node, at: At) -> Option<Parsed> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: at.line };
         let FileReader { compat_envoy, on_store_failure, .. } = *self;
@@ -385,11 +391,15 @@ impl FileReader<'_> {
     }
 }
 
+/// The limits of one descriptor.
 enum Limits {
+    /// Limits, or none.
     Some(Vec<Limit>),
+    /// `rate_limit: {unlimited: true}`.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
 }
 
+/// One level of a path: `user_id=vip*`, or the key alone.
 fn step_text(step: &RuleStep) -> String {
     match &step.value {
         Some(value) => format!("{}={value}", step.key),
@@ -397,6 +407,7 @@ fn step_text(step: &RuleStep) -> String {
     }
 }
 
+/// The whole path: `user_id=vip* > path`.
 fn path_text(steps: &[RuleStep]) -> Box<str> {
     steps.iter().map(step_text).collect::<Vec<_>>().join(" > ").into()
 }

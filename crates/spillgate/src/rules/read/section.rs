@@ -10,13 +10,18 @@ use crate::text::{At, nearest};
 /// A part of a rules file that has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Section {
+    /// The top of the file.
     File,
+    /// An item of `descriptors`.
     Descriptor,
+    /// A `rate_limit`, or an item of `rate_limits`.
     Limit,
+    /// An item of `replaces`.
     Replaces,
 }
 
 impl Section {
+    /// All parts.
     pub(in super::super) const ALL: [Section; 4] =
         [Section::File, Section::Descriptor, Section::Limit, Section::Replaces];
 
@@ -154,6 +159,7 @@ impl<'n> Fields<'n> {
         Some(fields)
     }
 
+    /// Adds one field, or reports why its key is wrong.
     fn add(&mut self, key: &'n Node, value: &'n Node, section: Section, reporter: &mut Reporter<'_>) {
         let Value::Text { text, quoted } = &key.value else {
             reporter.error(
@@ -186,6 +192,7 @@ impl<'n> Fields<'n> {
         self.entries.push((known, key, value));
     }
 
+    /// The value of a key, if it is given.
     pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
@@ -228,6 +235,7 @@ pub(super) fn found(node: &Node) -> &'static str {
     }
 }
 
+/// The message and the help text for an unknown key. The key may belong to another part, or be misspelt.
 fn unknown(key: &str, section: Section) -> (String, String) {
     let elsewhere = Section::ALL.into_iter().find(|other| other.keys().contains(&key));
     if let Some(home) = elsewhere {
@@ -253,6 +261,7 @@ fn unknown(key: &str, section: Section) -> (String, String) {
     (message, help)
 }
 
+/// All keys of a part, for a help text.
 fn list(section: Section) -> String {
     section.keys().join(", ")
 }
