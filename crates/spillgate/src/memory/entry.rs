@@ -179,6 +179,9 @@ impl MemoryStore {
     }
 
     /// Stores the state. An empty state is removed instead, and nothing is stored for an entry that is over budget.
+    ///
+    /// The state goes to the slot if its numbers fit, and else to the slab. It moves from one to the other as its numbers
+    /// grow and shrink.
     #[inline]
     pub(super) fn store_state(
         &self,

@@ -17,7 +17,9 @@ use super::store::{MemoryStore, ShardRef};
 
 /// A state of the request. Several hits may count in it.
 struct Target<'s, 'q> {
+    /// The key of the state.
     key: Fingerprint,
+    /// The shard that has the key.
     shard: ShardRef<'s>,
     /// The quota of the first hit on the state. Other hits may have another limit, but the same [identity](Quota::identity).
     quota: &'q Quota,
@@ -27,8 +29,11 @@ struct Target<'s, 'q> {
 
 /// A request of several hits, and its states.
 struct MultiHit<'r, 's, 'q> {
+    /// The time of the decision.
     now: Time,
+    /// The hits, in the order of the caller.
     hits: &'r [Hit<'q>],
+    /// The different states, in the order in which the hits first use them.
     targets: SmallVec<[Target<'s, 'q>; 4]>,
     /// For each hit, the index of its target.
     state_of: SmallVec<[usize; 4]>,
@@ -61,6 +66,7 @@ type Attempt = Result<(Verdict, SmallVec<[bool; 4]>), (usize, Obstacle)>;
 
 /// The locks of a request, in ascending order, and the entries of its targets.
 struct LockedEntries<'t> {
+    /// One item for each chain of buckets that does not overlap an earlier one.
     locks: SmallVec<[LockedBuckets<'t>; 4]>,
     /// For each target, the index of its locks, and its entry.
     entries: SmallVec<[(usize, Entry); 4]>,
@@ -68,6 +74,9 @@ struct LockedEntries<'t> {
 
 impl MemoryStore {
     /// Decides a request of any number of hits.
+    ///
+    /// The tables are loaded before the first lock and kept until the last one is given up. A table that is replaced in
+    /// between is an obstacle, which the locks report.
     pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
         let request = MultiHit::new(self, now, hits);
         let mut give_up_on = GiveUpOn::default();
@@ -125,6 +134,8 @@ impl MemoryStore {
     }
 
     /// Locks all buckets that the request needs, and finds or claims its slots: all of them or none.
+    ///
+    /// On an obstacle it removes the entries that it claimed, gives all locks up, and returns the index of the target.
     fn lock_entries<'t>(
         &self,
         request: &MultiHit<'_, '_, '_>,

@@ -21,6 +21,8 @@ pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
 
 impl MemoryStore {
     /// Decides a request of one hit, with the same result as [`decide_all`](MemoryStore::decide_all).
+    ///
+    /// It repeats attempts until one meets no obstacle. Each obstacle is removed, or the request gives up on it.
     #[inline]
     pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
         let (key, shard) = self.locate(hit);
@@ -59,6 +61,8 @@ impl MemoryStore {
     }
 
     /// One attempt for a hit of any kind, on a known or a new key.
+    ///
+    /// It is not inlined, to keep the usual path short.
     #[inline(never)]
     fn try_any(
         &self,

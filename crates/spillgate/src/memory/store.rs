@@ -50,8 +50,11 @@ pub struct MemoryStore {
     pub(super) narrow: Shards,
     /// Sliding counters of one segment.
     pub(super) wide: Shards,
+    /// Keys and bytes in use, for all shards together.
     pub(super) budget: Budget,
+    /// What happens at the bounds.
     pub(super) on_full: OnFull,
+    /// How many requests met a bound.
     pub(super) full_requests: AtomicU64,
 }
 
@@ -71,6 +74,8 @@ impl MemoryStore {
     }
 
     /// The number of requests that met a bound of the store. They were refused or not counted: see [`OnFull`].
+    ///
+    /// If this number grows, [`MemoryOptions::max_keys`] or [`MemoryOptions::max_heap_bytes`] is too low for the traffic.
     #[must_use]
     pub fn full_requests(&self) -> u64 {
         self.full_requests.load(Ordering::Relaxed)
@@ -117,10 +122,12 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// One shard of the store.
+/// One shard of the store. Two of them are equal if they are the same shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShardRef<'s> {
+    /// The narrow or the wide shards.
     pub(super) shards: &'s Shards,
+    /// The index of the shard among them.
     pub(super) index: usize,
 }
 

@@ -54,6 +54,8 @@ pub(crate) struct Moved;
 
 impl Bucket {
     /// Waits for the lock. A thread that gets it must call [`unlock`](Bucket::unlock).
+    ///
+    /// Returns [`Moved`] if the table was replaced. The entries of the bucket are then in the new table.
     #[inline]
     pub(super) fn lock(&self) -> Result<(), Moved> {
         let mut tries = 0;
@@ -162,7 +164,7 @@ impl Bucket {
         (high != 0).then_some(Fingerprint { high, low })
     }
 
-    /// The content of a slot that is not free.
+    /// The content of a slot that is not free. The caller has the lock, as for all that reads or writes slots.
     #[inline]
     pub(crate) fn content(&self, width: Width, slot: usize) -> Content {
         let word = slot * width.words();

@@ -112,6 +112,8 @@ impl<'t> LockedBuckets<'t> {
     }
 
     /// Claims a free slot for `key`, which must not be in the table. The entry counts as expired until it is written.
+    ///
+    /// Returns [`Obstacle::Crowded`] if no bucket within the longest chain has a free slot.
     pub(crate) fn claim(&mut self, key: Fingerprint) -> Result<Position, Obstacle> {
         let (home, width) = (self.table.home_bucket(key), self.table.width);
         for bucket in home..self.table.buckets().min(home + MAX_CHAIN) {

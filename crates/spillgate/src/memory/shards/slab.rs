@@ -77,6 +77,8 @@ impl Slab {
     }
 
     /// Frees the index and returns its state. Deallocates blocks at the end in which every index is free.
+    ///
+    /// An index that is free is reused, lowest first. Memory therefore shrinks after a peak, from its end.
     pub(crate) fn remove(&mut self, index: u32) -> State {
         let state = self.load(index);
         let block = index as usize / BLOCK;

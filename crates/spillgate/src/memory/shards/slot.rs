@@ -42,10 +42,22 @@ impl Width {
 /// What a slot stores in addition to the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The state itself: the time when it expires (not 0, below 2^63) and its two numbers.
-    Inline { expires_at: u64, first: u64, second: u64 },
-    /// A state in the slab of the shard: the time when it expires (below 2^63) and its index there.
-    InSlab { expires_at: u64, index: u32 },
+    /// The state itself, as [`Packed`](spillgate_core::Packed) has it.
+    Inline {
+        /// The time when the state expires, in nanoseconds: not 0, and below 2^63.
+        expires_at: u64,
+        /// The first number of the packed state.
+        first: u64,
+        /// The second number of the packed state. It is 0 in a narrow slot.
+        second: u64,
+    },
+    /// A state in the slab of the shard.
+    InSlab {
+        /// The time when the state expires, in nanoseconds, below 2^63.
+        expires_at: u64,
+        /// The index of the state in the slab.
+        index: u32,
+    },
 }
 
 impl Content {

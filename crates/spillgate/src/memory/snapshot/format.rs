@@ -101,7 +101,7 @@ pub(super) fn write_header(buffer: &mut Vec<u8>, taken_at: Time, secret: [u8; 16
     write_words(buffer, &entries.map(|entries| entries as u64));
 }
 
-/// Appends the record of one slot.
+/// Appends the record of one slot. The caller has the lock of its bucket.
 pub(super) fn write_record(buffer: &mut Vec<u8>, width: Width, key: Fingerprint, content: Content, slab: &Mutex<Slab>) {
     let (kind, numbers, state) = match (content, width) {
         (Content::Inline { expires_at, first, .. }, Width::Narrow) => (NARROW_INLINE, [expires_at, first], None),
@@ -136,8 +136,11 @@ fn write_words(buffer: &mut Vec<u8>, words: &[u64]) {
 /// A record that was read: the entry of one key.
 #[derive(Debug)]
 pub(super) struct Record {
+    /// The width of the slot that had the entry.
     pub(super) width: Width,
+    /// The fingerprint of the key.
     pub(super) key: Fingerprint,
+    /// The state, and when it expires.
     pub(super) state: SavedState,
 }
 

@@ -15,7 +15,12 @@ pub(super) enum SavedState {
     /// A state that was in its slot.
     Inline(Packed),
     /// A state that was in the slab.
-    InSlab { expires_at: u64, state: State },
+    InSlab {
+        /// The time when it expires, in nanoseconds.
+        expires_at: u64,
+        /// The state as the kernel has it.
+        state: State,
+    },
 }
 
 impl SavedState {
