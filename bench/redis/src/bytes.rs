@@ -150,7 +150,7 @@ async fn fill(store: &RedisStore, kind: &Kind, keys: u32) -> Result<(), String> 
             for number in (first..keys).step_by(TASKS as usize) {
                 for _ in 0..hits {
                     let hits = [hit(&quota, number)];
-                    let verdict = store.decide(None, &hits, &mut [Decision::default()]).await;
+                    let verdict = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await;
                     if !verdict.map_err(|e| e.to_string())?.allowed {
                         return Err(format!("{} refused", quota.algorithm().as_str()));
                     }

@@ -151,7 +151,7 @@ fn hit(key: u128, quota: &Quota) -> Hit<'_> {
 
 async fn decide(store: &RedisStore, hits: &[Hit<'_>]) -> Result<bool, String> {
     let mut decisions = [Decision::default(); 2];
-    let verdict = store.decide(None, hits, &mut decisions[..hits.len()]).await.map_err(|e| e.to_string())?;
+    let verdict = store.decide(Timing::BY_STORE, hits, &mut decisions[..hits.len()]).await.map_err(|e| e.to_string())?;
     Ok(verdict.allowed)
 }
 

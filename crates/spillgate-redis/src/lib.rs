@@ -63,9 +63,9 @@ pub use command::script::{SCRIPT_COMMANDS, Script};
 pub use command::state_codec::decode_state;
 pub use command::transaction::TRANSACTION_COMMANDS;
 pub use error::{Error, ErrorKind};
-pub use node::breaker::Circuit;
 pub use node::status::NodeStatus;
 pub use settings::{LogForm, Settings, Tls};
+pub use spillgate_core::Circuit;
 pub use store::RedisStore;
 
 /// The Rust of the book's page compiles as it stands.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use spillgate_core::{Decision, Hit, OpKind, Quota, Store, StoreError, Time, Verdict};
+use spillgate_core::{
+    Binding, Circuit, Decision, Hit, Op, OpKind, Quota, Store, StoreError, StoreHealth, Time, Timing, Verdict,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -22,7 +24,6 @@ use crate::deadline;
 use crate::deny_cache::{CLUSTER_MAX_AGE, DenyCache};
 use crate::error::{Error, ErrorKind};
 use crate::node::Node;
-use crate::node::breaker::Circuit;
 use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
@@ -47,7 +48,7 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 /// let quota = Quota::per_second(10).build()?;
 /// let mut decisions = [Decision::default()];
 /// let hits = [Hit::new(7, &quota, Op::take(4), Binding::Enforce)];
-/// let verdict = store.decide(None, &hits, &mut decisions).await?;
+/// let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await?;
 /// assert!(verdict.allowed);
 /// # Ok(())
 /// # }
@@ -99,7 +100,26 @@ struct Inner {
     max_in_flight: usize,
     in_flight: AtomicUsize,
     circuit_opened: Arc<Notify>,
-    failures: [AtomicU64; ErrorKind::ALL.len()],
+    /// The quota of probes, whose keys last for a millisecond.
+    probe: Quota,
+    failures: [Failures; ErrorKind::ALL.len()],
+}
+
+/// The requests that failed with one kind of error.
+#[derive(Default)]
+struct Failures {
+    requests: AtomicU64,
+    /// The first error since it was last read.
+    first: ArcSwapOption<Error>,
+}
+
+impl Failures {
+    fn count(&self, error: &Error) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.first.load().is_none() {
+            self.first.store(Some(Arc::new(error.clone())));
+        }
+    }
 }
 
 /// Who is asked.
@@ -154,6 +174,7 @@ impl RedisStore {
             max_in_flight: settings.max_in_flight,
             in_flight: AtomicUsize::new(0),
             circuit_opened,
+            probe: probe_quota(),
             failures: Default::default(),
         };
         let (timeout, connect_timeout) = (settings.timeout, settings.connect_timeout);
@@ -188,21 +209,6 @@ impl RedisStore {
         }
     }
 
-    /// This store, with a time of the caller's own for each request.
-    ///
-    /// ```no_run
-    /// # async fn example(store: &spillgate_redis::RedisStore) -> Result<(), spillgate_core::StoreError> {
-    /// use std::time::Duration;
-    /// use spillgate_core::Store;
-    ///
-    /// store.within(Duration::from_millis(3)).decide(None, &[], &mut []).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn within(&self, timeout: Duration) -> impl Store {
-        Within { store: self, timeout }
-    }
-
     /// Like [`Store::decide`], within a time of the caller's own (of a day at most), and with the class of what failed.
     ///
     /// # Errors
@@ -215,8 +221,8 @@ impl RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, Error> {
         let decided = self.decide_or_repeat(timeout, now, hits, decisions).await;
-        if let Err(failed) = &decided {
-            self.inner.failures[failed.kind as usize].fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = &decided {
+            self.inner.failures[error.kind as usize].count(error);
         }
         decided
     }
@@ -344,10 +350,49 @@ impl RedisStore {
         self.inner.deny_cache.refusals()
     }
 
-    /// Requests that failed so.
+    /// Requests that failed with this kind of error. Probes are not among them.
     #[must_use]
     pub fn failures(&self, kind: ErrorKind) -> u64 {
-        self.inner.failures[kind as usize].load(Ordering::Relaxed)
+        self.inner.failures[kind as usize].requests.load(Ordering::Relaxed)
+    }
+
+    /// The first error of this kind since the last call, for the log. Probes are not among them.
+    #[must_use]
+    pub fn take_first_error(&self, kind: ErrorKind) -> Option<Error> {
+        self.inner.failures[kind as usize].first.swap(None).map(|error| Error::clone(&error))
+    }
+
+    /// How long a request waits if its caller sets no timeout.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Takes a unit from a key that no request uses, to find out whether the store decides. Each `number` is in another slot.
+    ///
+    /// All servers of a fleet probe the same keys. So a refusal is a good answer too.
+    ///
+    /// # Errors
+    /// The store does not decide.
+    pub async fn probe(&self, number: u32, timeout: Duration) -> Result<Verdict, Error> {
+        let key = u128::from(number) << Hit::SLOT_SHIFT;
+        let hits = [Hit::new(key, &self.inner.probe, Op::take(1), Binding::Enforce)];
+        self.decide_or_repeat(timeout.min(self.timeout), None, &hits, &mut [Decision::default()]).await
+    }
+
+    /// The health of the store now. It allocates, so it is for metrics and readiness and not for each request.
+    #[must_use]
+    pub fn health(&self) -> StoreHealth {
+        let nodes = self.nodes();
+        let mut health = StoreHealth::new(self.circuit());
+        health.is_down = self.is_down();
+        health.error = self.last_error().map(StoreError::from);
+        health.nodes = nodes.len();
+        health.nodes_connected = nodes.iter().filter(|node| node.is_connected).count();
+        health.in_flight = self.in_flight();
+        health.failures = ErrorKind::ALL.map(|kind| (kind, self.failures(kind))).to_vec();
+        health.refunds_lost = self.refunds_lost();
+        health
     }
 
     /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it did
@@ -375,6 +420,11 @@ impl Topology {
             },
         }
     }
+}
+
+fn probe_quota() -> Quota {
+    let quota = Quota::fixed_window(1, Duration::from_millis(1)).build();
+    quota.expect("invariant: a millisecond is a valid window")
 }
 
 fn one_of_cluster() -> Error {
@@ -414,35 +464,11 @@ impl Store for RedisStore {
 
     async fn decide(
         &self,
-        now: Option<Time>,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        Ok(self.decide_within(self.timeout, now, hits, decisions).await?)
-    }
-}
-
-/// A store whose requests have another time than its settings say.
-struct Within<'s> {
-    store: &'s RedisStore,
-    timeout: Duration,
-}
-
-impl Store for Within<'_> {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.store.supports(quota, op)
-    }
-
-    fn has_clock(&self) -> bool {
-        self.store.has_clock()
-    }
-
-    async fn decide(
-        &self,
-        now: Option<Time>,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        Ok(self.store.decide_within(self.timeout, now, hits, decisions).await?)
+        let timeout = timing.timeout.unwrap_or(self.timeout);
+        Ok(self.decide_within(timeout, timing.now, hits, decisions).await?)
     }
 }

@@ -33,11 +33,11 @@ fn at_debug_each_request_is_in_the_log_with_its_rules_and_answer() {
     assert_eq!([check(&server, "api", descriptors), check(&server, "api", descriptors)], [200, 429]);
     let allowed = server.process.logged("allowed=true");
     let expected = r#"domain="api" descriptors="user_id=7\nx (user_id: 0 of 1 left); user_id=7, path=/ (no rule)""#;
-    assert!(allowed.contains("DEBUG asked") && allowed.contains(expected), "{allowed}");
+    assert!(allowed.contains("DEBUG decided") && allowed.contains(expected), "{allowed}");
     let refused = server.process.logged("allowed=false");
     assert!(refused.contains("(user_id: 0 of 1 left, over)") && refused.contains("retry_after_ms="), "{refused}");
     assert_eq!(check(&server, "", descriptors), 400);
-    assert!(server.process.logged("not judged").contains("the domain is empty"));
+    assert!(server.process.logged("not decided").contains("the domain is empty"));
     let key = "k".repeat(1_000);
     let hit = format!(r#"{{"bucket":"mail\n","key":"{key}","limit":5,"window_ms":1000}}"#);
     assert_eq!(http::request(server.http(), "POST", "/v1/hit", &[], &hit).expect("an answer").status, 200);
@@ -67,7 +67,7 @@ fn at_info_it_says_what_was_refused_and_what_nothing_limits_without_values_and_i
     assert!(first.contains(r#"domain="api" rule="user_id" name="per_user" at="#), "{first}");
     assert!(first.contains("rules.yaml:3") && first.contains("refused="), "{first}");
     let path = server.process.logged("no rule matches a descriptor");
-    assert!(path.contains(r#"domain="api" keys="path""#) && path.contains("it passes"), "{path}");
+    assert!(path.contains(r#"domain="api" keys="path""#) && path.contains("it is allowed"), "{path}");
     assert!(server.process.logged("a domain that no rules file has").contains(r#"domain="shop""#));
     let lines = server.process.stderr();
     assert!(lines.len() <= 20, "{lines:#?}");

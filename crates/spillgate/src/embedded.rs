@@ -1,4 +1,6 @@
-//! A limiter over memory answers at once: the same calls without a future.
+//! Calls of a limiter over memory that return at once.
+//!
+//! Memory never waits. So a program that uses it needs no futures and no runtime.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Quota, StoreError};
@@ -9,21 +11,22 @@ use crate::{MemoryOptions, Restored, Saved, SnapshotError};
 #[cfg(feature = "snapshot")]
 use std::{io, path::Path};
 
-/// Keys that are hashed before any is decided: few enough to stay on the stack.
+/// How many keys are hashed before the first of them is decided. The hits of this many keys fit the stack.
 const BATCH: usize = 32;
 
 impl<C: Clock> Limiter<MemoryStore, C> {
-    /// [`Limiter::hit`] without a future to wait for, and without an error: one hit to memory has none.
+    /// Does what [`Limiter::hit`] does, without a future and without an error: one hit to memory never fails.
     #[must_use]
     pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Decision {
-        // The key first, so that the time is that of the decision.
+        // Hash the key before reading the clock, so that the time is that of the decision.
         let hit = self.hit_on(bucket, key, quota, cost);
         self.store().hit_now(self.now(), &hit)
     }
 
-    /// [`hit_now`](Limiter::hit_now) for each of `keys`, in order, at one reading of the clock;
-    /// `decisions` has the same length. Faster than one by one where keys are many: see
-    /// [`MemoryStore::hit_batch_now`].
+    /// Calls [`hit_now`](Limiter::hit_now) for each of `keys`, in order, at one reading of the clock. `decisions` has the
+    /// same length.
+    ///
+    /// With many keys this is faster than one call for each: see [`MemoryStore::hit_batch_now`].
     ///
     /// ```
     /// use spillgate::{Decision, Limiter, MemoryOptions, MemoryStore, Quota};
@@ -37,7 +40,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// ```
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] if the lengths differ.
+    /// The error is [`Malformed`](crate::StoreErrorKind::Malformed) if the lengths differ.
     pub fn hit_batch_now(
         &self,
         bucket: &str,
@@ -47,7 +50,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         decisions: &mut [Decision],
     ) -> Result<(), StoreError> {
         if keys.len() != decisions.len() {
-            return Err(StoreError::Malformed("keys and decisions differ in length"));
+            return Err(StoreError::malformed("keys and decisions differ in length"));
         }
         let now = self.now();
         for (keys, decisions) in keys.chunks(BATCH).zip(decisions.chunks_mut(BATCH)) {
@@ -60,18 +63,18 @@ impl<C: Clock> Limiter<MemoryStore, C> {
 
 #[cfg(feature = "snapshot")]
 impl<C: Clock> Limiter<MemoryStore, C> {
-    /// Writes all that was counted to `path`, so that [`restored`](Limiter::restored) finds it.
+    /// Writes all counts to `path`, where [`restored`](Limiter::restored) finds them.
     ///
-    /// See [`MemoryStore::save`] for what a snapshot is while decisions go on. Called when none do
-    /// any more, it forgets nothing; called every so often, a crash forgets what was counted since.
+    /// See [`MemoryStore::save`] for what a snapshot holds if decisions go on meanwhile. A call after the last decision
+    /// loses nothing. If a program calls it at intervals, a crash loses the counts since the last call.
     ///
     /// # Errors
-    /// The folder is missing or not ours to write to, or the disk is full.
+    /// The folder does not exist or is not writable, or the disk is full.
     pub fn save(&self, path: &Path) -> io::Result<Saved> {
         self.store().save(self.keys(), self.now(), path)
     }
 
-    /// A limiter that counts on from what was [saved](Limiter::save) at `path`.
+    /// A limiter that continues from the counts that were [saved](Limiter::save) at `path`.
     ///
     /// ```
     /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
@@ -89,7 +92,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
     /// ```
     ///
     /// # Errors
-    /// There is no file, or it is not a whole snapshot of this version's format.
+    /// The file does not exist, or is not a whole snapshot in the format of this version.
     pub fn restored(
         options: MemoryOptions,
         clock: C,

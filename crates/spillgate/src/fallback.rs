@@ -1,4 +1,6 @@
-//! What answers while the store that many processes share fails.
+//! Decides requests while a shared store fails.
+//!
+//! Without it, every request would fail as long as the store does. Each limit has a policy that says what happens then.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -6,34 +8,35 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spillgate_core::{
     Anchor, Binding, Decision, Hit, OnStoreFailure, Op, OpKind, Quota, Reason, Receipt, Source, State, Store,
-    StoreError, Time, Verdict, Wait, decide,
+    StoreError, StoreErrorKind, Time, Timing, Verdict, Wait, decide,
 };
 
 use crate::MemoryStore;
 
-/// The bit of a receipt's mark that says: taken here. Marks are times in nanoseconds, at most 73 years ahead, so no store
-/// gives one out that has it before the year 2189. After that, giving back such a take does nothing.
-const HERE: u64 = 1 << 63;
+/// The bit of a receipt's mark that says: taken from the local store. Marks are times in nanoseconds, at most 73 years
+/// ahead. So no store issues a mark with this bit before the year 2189. After that, a refund of such a take does nothing.
+const LOCAL: u64 = 1 << 63;
 
-/// Longer than any window that somebody counts in, so that no other limit has this state; and a whole number of the
-/// units that any store counts time in.
+/// The window of our placeholder limits. It is longer than any real window, so that no real limit shares their state. It
+/// is a whole number of the units that any store counts time in.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
 /// Answers by each limit's [policy](OnStoreFailure) while a shared store fails.
 ///
-/// * [`Allow`](OnStoreFailure::Allow) lets pass, but for a take that costs more by itself than the limit ever has room for
-///   (one on a limit of nothing does): that is refused, as by the store.
-/// * [`Deny`](OnStoreFailure::Deny) refuses whatever is asked.
-/// * [`Error`](OnStoreFailure::Error) hands on what the store said; of a shadow hit, which refuses nothing, it lets pass.
-/// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in local memory.
+/// * [`Allow`](OnStoreFailure::Allow) allows. One take is refused as by the store: a take that costs more than the limit's
+///   capacity. Every take from a limit of 0 does.
+/// * [`Deny`](OnStoreFailure::Deny) refuses everything.
+/// * [`Error`](OnStoreFailure::Error) returns the error of the store. A shadow hit, which refuses nothing, is allowed.
+/// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in a local memory store.
 ///
-/// The answer is one verdict over all hits, all or nothing like any other: nothing is taken locally where a policy
-/// refuses. For a limit of bound f, with shares of bound f', m nodes that are asked while the store comes and goes
-/// admit at most f(s) + m * f'(s) in any time s. What was used locally is kept while the store is back.
+/// The answer is one verdict over all hits, all or nothing like any other. Nothing is taken locally if a policy refuses.
 ///
-/// No policy gives back, renews or resets: what asks for that gets the error. What was taken locally is given back
-/// and renewed locally, whether the store answers or not: its receipt says where it was taken. Another node does not
-/// know such a receipt. A reset is for the store and for the local state.
+/// A limit of bound f has shares of bound f'. If m nodes send requests while the store comes and goes, they admit at most
+/// f(s) + m * f'(s) in any time s. Local counts are kept while the store is back.
+///
+/// No policy refunds, renews or resets: such a request gets the error. There is one exception. A take from the local store
+/// is refunded and renewed there, whether the shared store answers or not. Its receipt says where it was taken. Another
+/// node does not know such a receipt. A reset applies to the shared store and to the local one.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -50,147 +53,162 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 pub struct Fallback {
     local: MemoryStore,
     nodes: NonZeroU32,
-    /// Limits of nothing, which keep no state. Hits on them stand for what is decided elsewhere: one lets a look
-    /// pass, the other refuses a take, whoever decides them.
-    passes: Quota,
-    refuses: Quota,
+    /// The quotas of placeholders: hits in place of those that another store or a policy decides. Both are limits of 0,
+    /// which keep no state. A peek on the first passes, a take from the second is refused, in every store and by policy.
+    allowing: Quota,
+    refusing: Quota,
 }
 
 impl Fallback {
-    /// With `local` for what is decided here, and as many nodes as may be asked while the store fails.
+    /// A fallback that keeps local counts in `local`. `expected_nodes` is the number of nodes that share each limit.
     ///
     /// # Panics
-    /// Never: the limits that it makes for itself are valid.
+    /// Never: its own placeholder limits are valid.
     #[must_use]
     pub fn new(local: MemoryStore, expected_nodes: NonZeroU32) -> Fallback {
-        let nothing = |policy| {
+        let placeholder = |policy| {
             let quota = Quota::fixed_window(0, NEVER).anchor(Anchor::FirstHit).on_store_failure(policy);
-            quota.build().expect("invariant: a limit of nothing is valid")
+            quota.build().expect("invariant: a limit of 0 is valid")
         };
-        let (passes, refuses) = (nothing(OnStoreFailure::Allow), nothing(OnStoreFailure::Deny));
-        Fallback { local, nodes: expected_nodes, passes, refuses }
+        let (allowing, refusing) = (placeholder(OnStoreFailure::Allow), placeholder(OnStoreFailure::Deny));
+        Fallback { local, nodes: expected_nodes, allowing, refusing }
     }
 
-    /// Where local state lies.
+    /// The store of local counts.
     #[must_use]
     pub const fn local(&self) -> &MemoryStore {
         &self.local
     }
 
-    /// Asks `store`, and where it is [unavailable](StoreError::Unavailable) answers by the policy of each hit.
+    /// Asks `store`. If it fails, each hit is answered by its policy.
     ///
-    /// `now` is the time of the local state, and of the store's if that has no clock of its own. The verdict's source
-    /// is what `store` says, or [`Local`](Source::Local) if a local limit took part, or [`Policy`](Source::Policy).
+    /// `timing.now` is the time of the local store, and also that of `store` if it has no clock of its own.
+    ///
+    /// The verdict's source is that of `store`, or [`Local`](Source::Local) if a local limit took part, or
+    /// [`Policy`](Source::Policy).
     ///
     /// # Errors
-    /// The request is malformed; or the store failed, and a hit that counts has the policy `error` or gives back,
-    /// renews or resets.
+    /// * The request is [malformed](StoreErrorKind::Malformed), or `timing` has no time.
+    /// * The store failed, and a hit with the policy `error` is not a shadow.
+    /// * The store failed, and a hit refunds, renews or resets.
     pub async fn decide<S: Store>(
         &self,
         store: &S,
-        now: Time,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         if hits.len() != decisions.len() {
-            return Err(StoreError::Malformed("hits and decisions differ in length"));
+            return Err(StoreError::malformed("hits and decisions differ in length"));
         }
-        if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_here(hit)) {
-            // In a box: all other requests would carry its size around.
-            return Box::pin(self.ask_both(store, now, hits, decisions)).await;
+        let Some(now) = timing.now else {
+            return Err(StoreError::malformed("the local store has no clock of its own: pass the time"));
+        };
+        if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_locally(hit)) {
+            // The box keeps this rare case out of the future of every other request.
+            return Box::pin(self.decide_in_both(store, now, timing, hits, decisions)).await;
         }
-        self.ask(store, now, hits, decisions).await
+        self.decide_in_shared(store, now, timing, hits, decisions).await
     }
 
-    /// Asks the store, or the policies.
-    async fn ask<S: Store>(
+    /// Asks the shared store. The policies answer if it fails.
+    async fn decide_in_shared<S: Store>(
         &self,
         store: &S,
         now: Time,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let time = if store.has_clock() { None } else { Some(now) };
-        match store.decide(time, hits, decisions).await {
-            Err(error @ StoreError::Unavailable(_)) => self.stand_in(now, hits, decisions, error),
+        let mut timing = timing;
+        if store.has_clock() {
+            timing.now = None;
+        }
+        match store.decide(timing, hits, decisions).await {
+            Err(error) if error.kind() != StoreErrorKind::Malformed => {
+                self.decide_by_policies(now, hits, decisions, error)
+            }
             decided => decided,
         }
     }
 
-    /// Asks for what was taken here in local state, resets both, and asks the store for the rest.
+    /// Sends local takes to the local store, resets to both stores, and everything else to the shared one.
     ///
-    /// Renewals here come first, so that a lease that cannot be renewed refuses the rest too, and nothing is taken; what
-    /// is given back here comes last, so that nothing is if the store fails, and whoever asks again gives it back once.
-    async fn ask_both<S: Store>(
+    /// Local renewals come first. So a lease that cannot be renewed refuses the rest too, and nothing is taken.
+    ///
+    /// Local refunds come last. So nothing is refunded if the shared store fails, and a caller that tries again refunds
+    /// once.
+    async fn decide_in_both<S: Store>(
         &self,
         store: &S,
         now: Time,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let gives_back = |hit: &Hit<'_>| was_taken_here(hit) && hit.op.kind() == OpKind::Refund;
-        let before = self.ask_here(now, hits, |hit| !gives_back(hit), decisions)?;
-        let mut answers = decisions.to_vec();
-        let rest = hits.iter().zip(&answers);
-        let rest: Vec<Hit<'_>> = rest
-            .map(|(hit, answer)| if was_taken_here(hit) { self.settled(hit, answer.allowed) } else { *hit })
+        let is_local_refund = |hit: &Hit<'_>| was_taken_locally(hit) && hit.op.kind() == OpKind::Refund;
+        let before = self.decide_locally(now, hits, |hit| !is_local_refund(hit), decisions)?;
+        let mut local = decisions.to_vec();
+        let shared = hits.iter().zip(&local);
+        let shared: Vec<Hit<'_>> = shared
+            .map(|(hit, local)| if was_taken_locally(hit) { self.placeholder(hit, local.allowed) } else { *hit })
             .collect();
-        let verdict = if hits.iter().all(was_taken_here) {
+        let verdict = if hits.iter().all(was_taken_locally) {
             before.with_source(Source::Local)
         } else {
-            self.ask(store, now, &rest, decisions).await?
+            self.decide_in_shared(store, now, timing, &shared, decisions).await?
         };
-        if hits.iter().any(gives_back) {
-            let mut given_back = vec![Decision::default(); hits.len()];
-            self.ask_here(now, hits, gives_back, &mut given_back)?;
-            let given_back = hits.iter().zip(given_back).enumerate().filter(|(_, (hit, _))| gives_back(hit));
-            given_back.for_each(|(i, (_, decision))| answers[i] = decision);
+        if hits.iter().any(is_local_refund) {
+            let mut refunded = vec![Decision::default(); hits.len()];
+            self.decide_locally(now, hits, is_local_refund, &mut refunded)?;
+            let refunded = hits.iter().zip(refunded).enumerate().filter(|(_, (hit, _))| is_local_refund(hit));
+            refunded.for_each(|(i, (_, decision))| local[i] = decision);
         }
-        for (i, answer) in answers.into_iter().enumerate().filter(|(i, _)| was_taken_here(&hits[*i])) {
-            decisions[i] = answer;
+        for (i, decision) in local.into_iter().enumerate().filter(|(i, _)| was_taken_locally(&hits[*i])) {
+            decisions[i] = decision;
         }
         Ok(verdict_of(hits, decisions, verdict))
     }
 
-    /// Asks local state for those of the resets and of what was taken here that are `asked`; all others pass.
-    fn ask_here(
+    /// Decides the `selected` resets and local takes in the local store. Every other hit is allowed.
+    fn decide_locally(
         &self,
         now: Time,
         hits: &[Hit<'_>],
-        asked: impl Fn(&Hit<'_>) -> bool,
+        selected: impl Fn(&Hit<'_>) -> bool,
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let shares: Vec<Quota> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
-        let here = hits.iter().zip(&shares).map(|(hit, share)| match hit.op {
-            Op::Reset if asked(hit) => hit.with_quota(share),
-            op if was_taken_here(hit) && asked(hit) => hit.with_quota(share).with_op(unmarked(op)),
-            _ => self.settled(hit, true),
+        let local = hits.iter().zip(&shares).map(|(hit, share)| match hit.op {
+            Op::Reset if selected(hit) => hit.with_quota(share),
+            op if was_taken_locally(hit) && selected(hit) => hit.with_quota(share).with_op(without_mark(op)),
+            _ => self.placeholder(hit, true),
         });
-        self.local.decide_now(now, &here.collect::<Vec<Hit<'_>>>(), decisions)
+        self.local.decide_now(now, &local.collect::<Vec<Hit<'_>>>(), decisions)
     }
 
-    /// Answers by the policies; `error` is what the store said.
-    fn stand_in(
+    /// Answers by the policies. `error` is that of the shared store.
+    fn decide_by_policies(
         &self,
         now: Time,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
         error: StoreError,
     ) -> Result<Verdict, StoreError> {
-        if hits.iter().any(has_no_policy) {
+        if hits.iter().any(needs_shared_store) {
             return Err(error);
         }
-        let local = hits.iter().any(is_local);
-        let source = if local { Source::Local } else { Source::Policy };
+        let any_local = hits.iter().any(is_local);
+        let source = if any_local { Source::Local } else { Source::Policy };
         let mut verdict = None;
-        if local {
+        if any_local {
             let shares: SmallVec<[Quota; 4]> = hits.iter().map(|hit| hit.quota.share(self.nodes)).collect();
-            let asked = hits.iter().zip(&shares).map(|(hit, share)| match is_local(hit) {
+            let local = hits.iter().zip(&shares).map(|(hit, share)| match is_local(hit) {
                 true => hit.with_quota(share),
-                false => self.settled(hit, by_policy(hit, now).allowed),
+                false => self.placeholder(hit, by_policy(hit, now).allowed),
             });
-            let asked: SmallVec<[Hit<'_>; 4]> = asked.collect();
-            verdict = Some(self.local.decide_now(now, &asked, decisions)?);
+            let local: SmallVec<[Hit<'_>; 4]> = local.collect();
+            verdict = Some(self.local.decide_now(now, &local, decisions)?);
         }
         for (hit, decision) in hits.iter().zip(&mut *decisions) {
             if is_local(hit) {
@@ -203,16 +221,18 @@ impl Fallback {
         Ok(verdict_of(hits, decisions, verdict.with_source(source)))
     }
 
-    /// A hit in place of one that is decided elsewhere, so that its answer counts where this one is asked.
-    fn settled<'q>(&'q self, hit: &Hit<'_>, passes: bool) -> Hit<'q> {
-        let (quota, op) = if passes { (&self.passes, Op::Peek) } else { (&self.refuses, Op::take(1)) };
+    /// A hit in place of one that is decided elsewhere. Its answer counts in the verdict of the store that gets it.
+    fn placeholder<'q>(&'q self, hit: &Hit<'_>, allowed: bool) -> Hit<'q> {
+        let (quota, op) = if allowed { (&self.allowing, Op::Peek) } else { (&self.refusing, Op::take(1)) };
         Hit::new(hit.key, quota, op, hit.binding)
     }
 }
 
-/// A shared store with what answers while it fails, as one store: see [`Fallback`].
+/// A shared store with its [`Fallback`], as one store.
 ///
-/// It is asked with the caller's time, which local state counts by; the store by its own clock if it has one.
+/// A caller always passes the time. The local store counts by it. The shared store uses its own clock if it has one.
+///
+/// See [`Fallback`] for an example.
 #[derive(Debug)]
 pub struct FallbackStore<S> {
     store: S,
@@ -220,19 +240,19 @@ pub struct FallbackStore<S> {
 }
 
 impl<S: Store> FallbackStore<S> {
-    /// `store`, and `fallback` for when it fails.
+    /// A store that asks `store`, and `fallback` while that fails.
     #[must_use]
     pub const fn new(store: S, fallback: Fallback) -> FallbackStore<S> {
         FallbackStore { store, fallback }
     }
 
-    /// The store that many share.
+    /// The shared store.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store
     }
 
-    /// What answers while it fails.
+    /// The fallback, with the local store.
     #[must_use]
     pub const fn fallback(&self) -> &Fallback {
         &self.fallback
@@ -244,37 +264,36 @@ impl<S: Store> Store for FallbackStore<S> {
         self.store.supports(quota, op)
     }
 
-    async fn decide(
+    fn decide(
         &self,
-        now: Option<Time>,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        let now = now.ok_or(StoreError::Malformed("local state has no clock of its own: pass the time"))?;
-        self.fallback.decide(&self.store, now, hits, decisions).await
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
+        self.fallback.decide(&self.store, timing, hits, decisions)
     }
 }
 
-/// Whether the hit is about a take that was decided in local state.
-fn was_taken_here(hit: &Hit<'_>) -> bool {
+/// Whether the hit is about a take from the local store.
+fn was_taken_locally(hit: &Hit<'_>) -> bool {
     match hit.op {
-        Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } => receipt.mark & HERE != 0,
+        Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } => receipt.mark & LOCAL != 0,
         _ => false,
     }
 }
 
-/// The operation with the receipt as local state gave it out.
-fn unmarked(op: Op) -> Op {
-    let unmarked = |receipt: Receipt| receipt.with_mark(receipt.mark & !HERE);
+/// The operation with the receipt that the local store issued.
+fn without_mark(op: Op) -> Op {
+    let without_mark = |receipt: Receipt| receipt.with_mark(receipt.mark & !LOCAL);
     match op {
-        Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(unmarked) },
-        Op::Renew { receipt } => Op::Renew { receipt: unmarked(receipt) },
+        Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(without_mark) },
+        Op::Renew { receipt } => Op::Renew { receipt: without_mark(receipt) },
         other => other,
     }
 }
 
-/// Whether there is no answer to this hit but the store's.
-fn has_no_policy(hit: &Hit<'_>) -> bool {
+/// Whether only the shared store can answer this hit.
+fn needs_shared_store(hit: &Hit<'_>) -> bool {
     let errs = hit.quota.on_store_failure() == OnStoreFailure::Error && hit.binding != Binding::Shadow;
     errs || matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew | OpKind::Reset)
 }
@@ -283,10 +302,11 @@ fn is_local(hit: &Hit<'_>) -> bool {
     hit.quota.on_store_failure() == OnStoreFailure::Local
 }
 
-/// Marks a local decision's receipt. What only the share has no room for may fit once the store is back.
+/// Marks the receipt of a local decision. A take that exceeds only the share may fit once the store is back, so its wait
+/// becomes unknown.
 fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     if let Some(receipt) = &mut decision.receipt {
-        receipt.mark |= HERE;
+        receipt.mark |= LOCAL;
     }
     if let Op::Take { cost, .. } = hit.op
         && decision.reason == Reason::CostAboveCapacity
@@ -297,27 +317,27 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     }
 }
 
-/// The decision of the policies that need no state.
+/// The decision of a policy that needs no state.
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
     match quota.on_store_failure() {
         OnStoreFailure::Deny => Decision::refuse(limit, Reason::StoreFailed, Wait::Unknown),
         OnStoreFailure::Allow if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) => {
-            // Whatever the state is.
+            // Every state refuses this take, so the kernel decides on an empty one.
             let mut decisions = [Decision::default()];
             decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
             decisions[0].without_receipt()
         }
-        // As much as this would pass now.
+        // Each request is allowed now, whatever it costs up to the limit.
         OnStoreFailure::Allow | OnStoreFailure::Error | OnStoreFailure::Local => {
             Decision::allow(limit, limit).with_reason(Reason::StoreFailed)
         }
     }
 }
 
-/// The verdict over all hits, of which those that were asked came to `decided`.
+/// The verdict over all hits. `decided` is the verdict of the store that was asked.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
-    // A full store refuses a request also where its quota-mode hits would let it pass.
+    // A full local store refuses a request even if its quota-mode hits would allow it.
     if verdict.allowed == decided.allowed { verdict } else { decided }
 }

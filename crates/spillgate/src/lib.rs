@@ -74,18 +74,18 @@
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
 //! * While a shared store fails, the policies of its limits answer every request. The nodes admit no more than the bound
 //!   of the limit and the bounds of their shares.
-//!   `tests/fallback.rs`: `allow_lets_pass_and_deny_refuses_whatever_is_asked`,
-//!   `error_hands_on_what_the_store_said_unless_its_hit_is_a_shadow`, `local_decides_by_this_nodes_share`;
+//!   `tests/fallback.rs`: `allow_allows_and_deny_refuses_every_request`,
+//!   `error_returns_the_error_of_the_store_unless_its_hit_is_a_shadow`, `local_decides_by_the_share_of_this_node`;
 //!   `tests/fallback_bounds.rs`: `nodes_admit_no_more_than_the_limit_and_their_shares`,
-//!   `nodes_hold_no_more_places_than_the_limit_and_their_shares`, `the_bound_at_once_is_reached_and_no_more`,
+//!   `nodes_hold_no_more_permits_than_the_limit_and_their_shares`, `the_bound_at_once_is_reached_and_no_more`,
 //!   `no_decision_is_lost_while_the_store_comes_and_goes`.
 //! * Such a request takes units from all its local limits or from none.
 //!   `tests/fallback_bounds.rs`: `a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies`,
-//!   `each_request_is_decided_as_by_the_kernel_here_or_there`.
+//!   `each_request_is_decided_as_by_the_kernel_locally_or_in_the_store`.
 //! * Units that were taken locally are refunded and renewed locally. A refund to a store that fails is reported.
-//!   `tests/fallback.rs`: `what_was_taken_here_is_given_back_here`,
-//!   `leases_that_were_taken_here_are_renewed_and_released_here`,
-//!   `no_policy_gives_back_renews_or_resets_what_the_store_has`, `a_reset_is_for_both`.
+//!   `tests/fallback.rs`: `a_local_take_is_refunded_locally`,
+//!   `local_leases_are_renewed_and_released_locally`,
+//!   `no_policy_refunds_renews_or_resets_takes_of_the_store`, `a_reset_applies_to_both_stores`.
 //! * Two different descriptors never share a counter because of how their names are joined.
 //!   `tests/rules_plan.rs`: `keys_distinguish_domains_entries_and_their_order`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.

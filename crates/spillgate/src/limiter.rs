@@ -1,23 +1,27 @@
-//! Reads the clock once, asks the store once.
+//! The limiter: a store, a clock and the secret for keys.
+//!
+//! Programs and the server use it, so that every request reads the clock once and asks the store once.
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, StoreError, Time, Verdict};
+use std::time::Duration;
+
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, StoreError, Time, Timing, Verdict};
 
 use crate::{Clock, KeyHasher, SystemClock};
 
 /// A store, a clock and the secret that keys are hashed with.
 ///
-/// Share it behind an `Arc`: two limiters count apart. Those of a fleet count together in a store outside the process,
-/// if they hash keys with one secret:
+/// Share one limiter behind an `Arc`: two limiters over memory count separately. The limiters of a fleet count together if
+/// they share a store outside the process and hash keys with the same secret:
 ///
 /// ```text
-/// let store = RedisStore::connect("redis://10.0.0.7/").await?; // of spillgate-redis
+/// let store = RedisStore::connect("redis://10.0.0.7/").await?; // from the crate spillgate-redis
 /// let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), expected_nodes);
 /// let store = FallbackStore::new(store, fallback);
 /// let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
 /// ```
 ///
-/// A store that has a clock of its own decides by that, so nodes need not agree on the time; the limiter's clock is
-/// for stores without one, and for the local state of a [`FallbackStore`](crate::FallbackStore).
+/// A store with a clock of its own decides by that clock, so nodes need not agree on the time. The limiter's clock is for
+/// stores without one, and for the local store of a [`FallbackStore`](crate::FallbackStore).
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock> {
     store: S,
@@ -26,7 +30,7 @@ pub struct Limiter<S, C = SystemClock> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter on the system's clock, with a secret of its own.
+    /// A limiter on the system's clock, with a random secret.
     #[must_use]
     pub fn new(store: S) -> Limiter<S> {
         Limiter::with_clock(store, SystemClock::start())
@@ -34,34 +38,72 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// A limiter on a clock of the caller's.
+    /// A limiter on the caller's clock, with a random secret.
     #[must_use]
     pub fn with_clock(store: S, clock: C) -> Limiter<S, C> {
         Limiter::with_keys(store, clock, KeyHasher::random())
     }
 
-    /// A limiter whose store holds states of keys that were hashed with this secret.
+    /// A limiter for a store whose keys were hashed with the secret of `keys`.
     #[must_use]
     pub const fn with_keys(store: S, clock: C, keys: KeyHasher) -> Limiter<S, C> {
         Limiter { store, clock, keys }
     }
 
-    /// Decides all `hits` of one request, all or nothing; `decisions` has the same length.
+    /// Decides all `hits` of one request, all or nothing. `decisions` has the same length.
     ///
     /// # Errors
-    /// The store failed; nothing is known about what was charged.
+    /// The store failed. [`StoreErrorKind::may_have_been_applied`](crate::StoreErrorKind::may_have_been_applied) says
+    /// whether it may have charged.
     pub async fn decide(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
-        let now = if self.store.has_clock() { None } else { Some(self.clock.now()) };
-        self.store.decide(now, hits, decisions).await
+        let timing = if self.store.has_clock() { Timing::BY_STORE } else { Timing::at(self.clock.now()) };
+        self.store.decide(timing, hits, decisions).await
     }
 
-    /// Takes `cost` units for `key` in `bucket`, if they fit `quota`; a cost of 0 only looks.
+    /// Does what [`decide`](Limiter::decide) does, for a caller that has read the clock already.
     ///
-    /// The quota may differ from call to call: what was used is kept as long as the algorithm
-    /// and the window are the same. The time is the limiter's, or the store's if it has a clock; waits count from then.
+    /// A store with a clock of its own ignores `now`. The caller waits at most `timeout`, or as long as the store's
+    /// setting says if that is `None`.
+    ///
+    /// ```
+    /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// let quota = Quota::per_minute(5).build()?;
+    /// let now = limiter.now();
+    /// for key in [1, 2] {
+    ///     let hits = [Hit::new(key, &quota, Op::take(1), Binding::Enforce)];
+    ///     let verdict = limiter.decide_at(now, None, &hits, &mut [Decision::default()]).await?;
+    ///     assert_eq!(verdict.now, now);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// The store failed; nothing is known about what was charged.
+    /// The store failed, as for [`decide`](Limiter::decide).
+    #[inline]
+    pub fn decide_at(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
+        let mut timing = if self.store.has_clock() { Timing::BY_STORE } else { Timing::at(now) };
+        timing.timeout = timeout;
+        self.store.decide(timing, hits, decisions)
+    }
+
+    /// Takes `cost` units for `key` in `bucket`, if they fit `quota`. A cost of 0 only peeks.
+    ///
+    /// The quota may differ from call to call. The counts are kept as long as the algorithm and the window are the same.
+    ///
+    /// The time is that of the limiter's clock, or of the store's if it has one. Waits in the decision start then.
+    ///
+    /// # Errors
+    /// The store failed, as for [`decide`](Limiter::decide).
     pub async fn hit(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Result<Decision, StoreError> {
         let mut decisions = [Decision::default()];
         self.decide(&[self.hit_on(bucket, key, quota, cost)], &mut decisions).await?;
@@ -69,7 +111,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(decision)
     }
 
-    /// The question that [`hit`](Limiter::hit) asks.
+    /// The hit that [`hit`](Limiter::hit) decides.
     pub(crate) fn hit_on<'q>(&self, bucket: &str, key: &str, quota: &'q Quota, cost: u64) -> Hit<'q> {
         let key = self.keys.start().part(bucket.as_bytes()).part(key.as_bytes()).finish();
         Hit::new(key, quota, Op::take(cost), Binding::Enforce)
@@ -93,7 +135,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self.clock
     }
 
-    /// What keys are hashed with.
+    /// The hasher of keys, with its secret.
     #[must_use]
     pub const fn keys(&self) -> &KeyHasher {
         &self.keys

@@ -1,4 +1,4 @@
-//! What is admitted while a shared store comes and goes: bounds, all or nothing, and no decision lost.
+//! What a fleet admits while its shared store comes and goes: bounds, all or nothing, and no lost decision.
 
 #[path = "support/shaky.rs"]
 mod shaky;
@@ -13,15 +13,15 @@ use shaky::{Link, Shaky, at_once, fallback, nodes};
 use spillgate::conformance::Reference;
 use spillgate::{
     Algorithm, Anchor, Binding, Decision, Fallback, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, Reason,
-    Receipt, Source, StoreError, Time, Verdict, Wait,
+    Receipt, Source, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
 };
 use support::Random;
 
 const START_NS: u64 = 1_790_000_000_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);
-const HERE: u64 = 1 << 63;
+const LOCAL: u64 = 1 << 63;
 
-/// Some nodes that share a store, each with a way to it of its own.
+/// Some nodes that share a store. Each has its own link to it.
 struct Fleet(Vec<(Shaky, Fallback)>);
 
 impl Fleet {
@@ -33,11 +33,11 @@ impl Fleet {
     fn ask(&self, node: usize, now: Time, hits: &[Hit<'_>]) -> Result<(Verdict, Vec<Decision>), StoreError> {
         let (store, fallback) = &self.0[node];
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = at_once(fallback.decide(store, now, hits, &mut decisions))?;
+        let verdict = at_once(fallback.decide(store, Timing::at(now), hits, &mut decisions))?;
         Ok((verdict, decisions))
     }
 
-    /// How many units of one each are admitted one after the other, `most` at most.
+    /// How many takes of one unit are admitted in a row, `most` at most.
     fn drain(&self, node: usize, now: Time, quota: &Quota, most: u32) -> u32 {
         let take = Op::Take { cost: 1, max_wait_ns: u64::MAX };
         let hits = [Hit::new(1, quota, take, Binding::Enforce)];
@@ -61,7 +61,7 @@ fn algorithms() -> [Algorithm; 7] {
     ]
 }
 
-/// f(s): the most units that `quota` lets pass in any closed interval of `s` ns.
+/// f(s): the most units that `quota` admits in any closed interval of `s` ns.
 fn bound(quota: &Quota, s: u64) -> u128 {
     let (l, w, t) = (u128::from(quota.hard_capacity()), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
     let s = u128::from(s);
@@ -101,7 +101,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// f(s) + m * f'(s), between any two of all events.
+    /// Between any two events the fleet admits at most f(s) + m * f'(s).
     #[test]
     fn nodes_admit_no_more_than_the_limit_and_their_shares(
         algorithm in prop::sample::select(algorithms().to_vec()), limit in 1..=9u64, size in 1..=5u32, steps in steps(),
@@ -127,14 +127,14 @@ proptest! {
         }
     }
 
-    /// Leases that are neither released nor at their end: N + m * N' at most.
+    /// At most N + m * N' leases are held at the same time.
     #[test]
-    fn nodes_hold_no_more_places_than_the_limit_and_their_shares(
-        places in 1..=9u64, size in 1..=5u32, steps in steps(), releases in prop::collection::vec(any::<bool>(), 60),
+    fn nodes_hold_no_more_permits_than_the_limit_and_their_shares(
+        permits in 1..=9u64, size in 1..=5u32, steps in steps(), releases in prop::collection::vec(any::<bool>(), 60),
     ) {
-        let quota = built(Quota::concurrency(places).lease(SECOND * 3));
+        let quota = built(Quota::concurrency(permits).lease(SECOND * 3));
         let fleet = Fleet::new(size);
-        let most = places + u64::from(size) * quota.share(nodes(size)).capacity();
+        let most = permits + u64::from(size) * quota.share(nodes(size)).capacity();
         let (mut now_ns, mut held): (u64, Vec<(u64, Receipt)>) = (START_NS, Vec::new());
         for (Step { gap_ns, node, link, most: takes }, release) in steps.into_iter().zip(releases) {
             now_ns += gap_ns;
@@ -148,9 +148,9 @@ proptest! {
                 held.push((now_ns + quota.lease_ns(), receipt));
             }
             held.retain(|(ends_ns, _)| *ends_ns > now_ns);
-            prop_assert!(held.len() as u64 <= most, "{} places, {most} at most", held.len());
+            prop_assert!(held.len() as u64 <= most, "{} permits, {most} at most", held.len());
             if release && !held.is_empty() {
-                // Any node is asked. Whatever it says, the place is not used any more.
+                // Any node gets the release. Whatever it answers, the permit is not used any more.
                 let (_, receipt) = held.remove(0);
                 drop(fleet.ask(node, now, &hit(Op::Refund { cost: 1, receipt: Some(receipt) })));
             }
@@ -170,11 +170,15 @@ fn the_bound_at_once_is_reached_and_no_more() {
         let share = quota.share(nodes(size)).capacity();
         assert_eq!(u64::from(drain(Link::Works)), quota.capacity(), "{algorithm:?}");
         assert_eq!(u64::from(drain(Link::Lost)), u64::from(size) * share, "{algorithm:?}");
-        assert_eq!([drain(Link::Works), drain(Link::Lost), drain(Link::Works)], [0; 3], "a flap gives nothing");
+        assert_eq!(
+            [drain(Link::Works), drain(Link::Lost), drain(Link::Works)],
+            [0; 3],
+            "an outage that comes again admits nothing more"
+        );
     }
 }
 
-/// Every algorithm, all with the policy `local`.
+/// A quota of every algorithm, all with the policy `local`.
 fn local_quotas() -> Vec<Quota> {
     let mut quotas: Vec<Quota> =
         algorithms().into_iter().map(|algorithm| built(QuotaBuilder::new(algorithm, 7, SECOND))).collect();
@@ -184,7 +188,7 @@ fn local_quotas() -> Vec<Quota> {
 }
 
 #[test]
-fn each_request_is_decided_as_by_the_kernel_here_or_there() {
+fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
     let quotas = local_quotas();
     let shares: Vec<Quota> = quotas.iter().map(|quota| quota.share(nodes(3))).collect();
     let (store, fallback) = (Shaky::new(), fallback(3));
@@ -196,35 +200,36 @@ fn each_request_is_decided_as_by_the_kernel_here_or_there() {
         let (now, works) = (Time::from_nanos(now_ns), random.below(3) > 0);
         store.set(if works { Link::Works } else { Link::Lost });
         let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
-        let of_here = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & HERE > 0);
-        // Both sides in one request, and resets of both, have tests of their own.
+        let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & LOCAL > 0);
+        // Requests to both stores, and resets, have tests of their own.
         hits.retain(|hit| !matches!(hit.op, Op::Reset));
-        let all_here = hits.iter().all(of_here);
-        hits.retain(|hit| all_here || !of_here(hit));
+        let all_local = hits.iter().all(was_taken_locally);
+        hits.retain(|hit| all_local || !was_taken_locally(hit));
         if hits.is_empty() {
             continue;
         }
         let mut answers = vec![Decision::default(); hits.len()];
-        let answer = at_once(fallback.decide(&store, now, &hits, &mut answers));
+        let answer = at_once(fallback.decide(&store, Timing::at(now), &hits, &mut answers));
         let mut expected = vec![Decision::default(); hits.len()];
-        let gives_back = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew));
-        let verdict = if all_here || !works && !gives_back {
+        let refunds = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew));
+        let verdict = if all_local || !works && !refunds {
             let share_of = |quota: &Quota| &shares[quotas.iter().position(|q| q == quota).expect("one of them")];
             let shared: Vec<Hit<'_>> =
                 hits.iter().map(|hit| hit.with_quota(share_of(hit.quota)).with_op(without_mark(hit.op))).collect();
             let verdict = here.decide(now, &shared, &mut expected);
             local += 1;
-            back += u32::from(all_here);
+            back += u32::from(all_local);
             verdict.with_source(Source::Local)
         } else if works {
             there.decide(now, &hits, &mut expected)
         } else {
-            assert!(matches!(answer, Err(StoreError::Unavailable(_))), "request {i}: {hits:?}");
+            let kind = answer.err().map(|error| error.kind());
+            assert_eq!(kind, Some(StoreErrorKind::Disconnected), "request {i}: {hits:?}");
             errors += 1;
             continue;
         };
         for (expected, hit) in expected.iter_mut().zip(&hits).filter(|_| verdict.source == Source::Local) {
-            expected.receipt = expected.receipt.map(|receipt| receipt.with_mark(receipt.mark | HERE));
+            expected.receipt = expected.receipt.map(|receipt| receipt.with_mark(receipt.mark | LOCAL));
             let fits_there = matches!(hit.op, Op::Take { cost, .. } if cost <= hit.quota.hard_capacity());
             if expected.reason == Reason::CostAboveCapacity && fits_there {
                 (expected.reason, expected.retry_after) = (Reason::StoreFailed, Wait::Unknown);
@@ -235,11 +240,11 @@ fn each_request_is_decided_as_by_the_kernel_here_or_there() {
         receipts.extend(answers.iter().filter_map(|decision| decision.receipt));
         receipts.drain(..receipts.len().saturating_sub(20));
     }
-    assert!(errors > 1000 && local > 5000 && back > 200, "{errors} errors, {local} local, {back} of them give back");
+    assert!(errors > 1000 && local > 5000 && back > 200, "{errors} errors, {local} local, {back} of them refunds");
 }
 
 fn without_mark(op: Op) -> Op {
-    let plain = |receipt: Receipt| receipt.with_mark(receipt.mark & !HERE);
+    let plain = |receipt: Receipt| receipt.with_mark(receipt.mark & !LOCAL);
     match op {
         Op::Refund { cost, receipt } => Op::Refund { cost, receipt: receipt.map(plain) },
         Op::Renew { receipt } => Op::Renew { receipt: plain(receipt) },
@@ -258,7 +263,7 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
         .collect();
     let (store, fallback) = (Shaky::new(), fallback(2));
     store.set(Link::Lost);
-    let look = |now, hit: &Hit<'_>| {
+    let peek = |now, hit: &Hit<'_>| {
         let share = hit.quota.share(nodes(2));
         fallback.local().hit_now(now, &Hit::new(hit.key, &share, Op::Peek, Binding::Enforce)).remaining
     };
@@ -275,9 +280,10 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
                 Hit::new(u128::from(i), quota, op, random.one_of(&bindings))
             })
             .collect();
-        let before: Vec<u64> = hits.iter().map(|hit| look(now, hit)).collect();
+        let before: Vec<u64> = hits.iter().map(|hit| peek(now, hit)).collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = at_once(fallback.decide(&store, now, &hits, &mut decisions)).expect("there is a policy");
+        let verdict =
+            at_once(fallback.decide(&store, Timing::at(now), &hits, &mut decisions)).expect("there is a policy");
         let refuses = |binding| hits.iter().zip(&decisions).any(|(h, d)| h.binding == binding && !d.allowed);
         let passes = hits.iter().zip(&decisions).any(|(h, d)| h.binding == Binding::Quota && d.allowed);
         assert_eq!(verdict.allowed, !refuses(Binding::Enforce) && (passes || !refuses(Binding::Quota)));
@@ -287,8 +293,8 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
             let Op::Take { cost, .. } = hit.op else { panic!("takes only") };
             let local = hit.quota.on_store_failure() == OnStoreFailure::Local;
             let charged = local && verdict.allowed && decision.allowed;
-            assert_eq!(decision.receipt.is_some_and(|receipt| receipt.mark & HERE > 0), charged, "{hit:?}");
-            assert_eq!(look(now, hit), before[i] - if charged { cost } else { 0 }, "{hit:?}");
+            assert_eq!(decision.receipt.is_some_and(|receipt| receipt.mark & LOCAL > 0), charged, "{hit:?}");
+            assert_eq!(peek(now, hit), before[i] - if charged { cost } else { 0 }, "{hit:?}");
             seen[usize::from(local)][usize::from(decision.allowed)] += 1;
         }
     }
@@ -308,7 +314,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
                     for _ in 0..TAKES / 4 {
                         let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
                         let (now, mut decisions) = (Time::from_nanos(START_NS), [Decision::default()]);
-                        let asked = fallback.decide(&store, now, &hits, &mut decisions);
+                        let asked = fallback.decide(&store, Timing::at(now), &hits, &mut decisions);
                         let verdict = at_once(asked).expect("decided");
                         let admitted = if verdict.source == Source::Store { &by_store } else { &by_share };
                         admitted.fetch_add(usize::from(verdict.allowed), Ordering::Relaxed);
@@ -326,10 +332,10 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
             taker.join().expect("no thread panics");
         }
     });
-    // What the two sides admitted is what they have charged.
+    // Each store has charged what it admitted.
     let left = |store: &spillgate::MemoryStore, quota: &Quota| {
-        let look = Hit::new(1, quota, Op::Peek, Binding::Enforce);
-        store.hit_now(Time::from_nanos(START_NS), &look).remaining
+        let peek = Hit::new(1, quota, Op::Peek, Binding::Enforce);
+        store.hit_now(Time::from_nanos(START_NS), &peek).remaining
     };
     let (by_store, by_share) = (by_store.into_inner() as u64, by_share.into_inner() as u64);
     assert_eq!(by_store, 4000 - left(&store.shared, &quota));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::future::try_join_all;
 use redis::ConnectionAddr;
+use spillgate_core::Circuit;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, sleep, timeout};
@@ -23,9 +24,8 @@ use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::race::first_success;
 use crate::connect::url::address_text;
 use crate::deadline;
-use crate::error::{Error, ErrorKind};
+use crate::error::{self, Error, ErrorKind};
 use crate::node::Node;
-use crate::node::breaker::Circuit;
 use crate::node::jitter::Jitter;
 use crate::node::redirection::Redirection;
 use crate::node::send::NodeReply;
@@ -90,7 +90,7 @@ impl Cluster {
             let _ = deadline::wait_until(deadline, sleep(self.jitter.of(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
-        if asked.as_ref().is_err_and(|failed| failed.kind.another_node_may_serve()) {
+        if asked.as_ref().is_err_and(|failed| error::another_node_may_serve(failed.kind)) {
             self.read_anew();
         }
         asked

@@ -63,15 +63,15 @@ impl Encoder {
     /// Checks what must hold for the request as a whole. A request over several slots is checked before it is split.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] for too many hits.
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits.
     pub(crate) fn check(hits: &[Hit<'_>]) -> Result<(), StoreError> {
-        if hits.len() > MAX_HITS { Err(StoreError::Malformed("too many hits")) } else { Ok(()) }
+        if hits.len() > MAX_HITS { Err(StoreError::malformed("too many hits")) } else { Ok(()) }
     }
 
     /// The command for `hits`, whose states are all in one slot.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for a hit that is not [supported](Encoder::support).
     pub(crate) fn encode<'e, 'r, 'q>(
         &'e self,
         now: Option<Time>,

@@ -2,7 +2,8 @@
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
+    Algorithm, Anchor, Binding, Decision, Hit, MAX_HITS, Op, OpKind, Quota, State, StoreError, StoreErrorKind, Time,
+    Verdict, decide,
 };
 
 use crate::command::args::{HitArgs, algorithm, epoch_window_us};
@@ -96,7 +97,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// The call for `hits` where logs are packed; `now` is `None` where the server's clock decides.
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] for too many hits, or for what the scripts do not [support](supports).
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for what the scripts do not [support](supports).
     pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<ScriptCall<'r, 'q>, StoreError> {
         ScriptCall::with(now, hits, LogForm::Packed)
     }
@@ -107,10 +108,10 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// As of [`new`](ScriptCall::new).
     pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<ScriptCall<'r, 'q>, StoreError> {
         if hits.len() > MAX_HITS {
-            return Err(StoreError::Malformed("too many hits"));
+            return Err(StoreError::malformed("too many hits"));
         }
         if !hits.iter().all(|hit| supports(hit.quota, OpKind::Peek)) {
-            return Err(StoreError::Malformed("a quota that scripts cannot serve"));
+            return Err(StoreError::malformed("a quota that scripts cannot serve"));
         }
         let mut keys: SmallVec<[RedisKey; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
@@ -220,7 +221,8 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// # Panics
     /// If `decisions` is not as long as the hits.
     pub fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
-        let broken = || StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into());
+        let broken =
+            || StoreError::new(StoreErrorKind::Garbled, format!("{} did not answer with states", self.script.name));
         let told = self.read(reply).ok_or_else(broken)?;
         let quotas = || told.raws.iter().zip(&told.quotas);
         let is_done =
@@ -235,7 +237,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
             return Ok(self.call_again());
         }
         if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
-            return Err(StoreError::Unavailable("script and kernel do not agree".into()));
+            return Err(StoreError::new(StoreErrorKind::Garbled, "script and kernel do not agree"));
         }
         Ok(Decoded::Verdict(verdict))
     }
@@ -253,7 +255,10 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
         let Some((now, mut states)) = told else {
-            return Err(StoreError::Unavailable(format!("{} did not answer with states", self.script.name).into()));
+            return Err(StoreError::new(
+                StoreErrorKind::Garbled,
+                format!("{} did not answer with states", self.script.name),
+            ));
         };
         decisions.copy_from_slice(&decide_refused(&mut states, &self.state_of, self.hits, now));
         Ok(())

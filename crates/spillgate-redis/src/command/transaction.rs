@@ -16,7 +16,8 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 use smallvec::SmallVec;
 use spillgate_core::{
-    Algorithm, Anchor, Decision, Hit, MAX_UNITS, Op, OpKind, Quota, State, StoreError, Time, Verdict, decide,
+    Algorithm, Anchor, Decision, Hit, MAX_UNITS, Op, OpKind, Quota, State, StoreError, StoreErrorKind, Time, Verdict,
+    decide,
 };
 
 use crate::command::bytes::Reader;
@@ -71,17 +72,17 @@ pub(crate) struct Transaction<'c, 'r, 'q> {
 
 impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
     /// # Errors
-    /// [`StoreError::Malformed`] if `now` is given, or for a hit that plain commands cannot serve.
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) if `now` is given, or for a hit that plain commands cannot serve.
     pub(crate) fn new(
         now: Option<Time>,
         hits: &'r [Hit<'q>],
         clock: &'c ServerClock,
     ) -> Result<Transaction<'c, 'r, 'q>, StoreError> {
         if now.is_some() {
-            return Err(StoreError::Malformed("plain commands go by the server's clock"));
+            return Err(StoreError::malformed("plain commands go by the server's clock"));
         }
         if !hits.iter().all(|hit| supports(hit.quota, hit.op.kind())) {
-            return Err(StoreError::Malformed("a hit that plain commands cannot serve"));
+            return Err(StoreError::malformed("a hit that plain commands cannot serve"));
         }
         Ok(Transaction { clock, hits, counters: counters(hits, clock) })
     }
@@ -118,7 +119,7 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
     /// # Errors
     /// The reply is not a reply to these commands.
     pub(crate) fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
-        let broken = || StoreError::Unavailable("the transaction did not answer with counters".into());
+        let broken = || StoreError::new(StoreErrorKind::Garbled, "the transaction did not answer with counters");
         let (counts, time) = reply.split_at_checked(reply.len().saturating_sub(TIME_BYTES)).ok_or_else(broken)?;
         let now = read_time(time).ok_or_else(broken)?;
         self.clock.report(now);

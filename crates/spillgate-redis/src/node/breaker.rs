@@ -3,23 +3,14 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use spillgate_core::Circuit;
+
 use crate::node::jitter::Jitter;
 
 /// A bit of the time of the next probe: one is under way.
 const PROBING: u64 = 1;
 /// The first time that a probe can have.
 const EARLIEST_NS: u64 = 2;
-
-/// What a breaker does with requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Circuit {
-    /// All pass.
-    Closed,
-    /// None passes until the next probe.
-    Open,
-    /// One has passed, whose answer is awaited.
-    HalfOpen,
-}
 
 /// A circuit breaker. Its hot path is one load.
 ///
@@ -116,6 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Breaker, Circuit};
+
     use crate::node::jitter::Jitter;
 
     const PROBE_EVERY_NS: u64 = 250_000_000;

@@ -9,14 +9,14 @@ pub(crate) mod status;
 
 use std::sync::Arc;
 
+use spillgate_core::Circuit;
 use tokio::time::Instant;
 
 use crate::command::Command;
 use crate::connect::endpoint::{Endpoint, Location};
 use crate::connect::url::address_text;
 use crate::deadline;
-use crate::error::{Error, ErrorKind};
-use crate::node::breaker::Circuit;
+use crate::error::{self, Error, ErrorKind};
 use crate::node::pool::Pool;
 use crate::node::send::{NodeReply, reply};
 use crate::node::status::NodeStatus;
@@ -56,7 +56,7 @@ impl Node {
             return Err(Error::new(ErrorKind::Timeout, "no answer before the deadline"));
         };
         match &reply {
-            Err(failed) if failed.kind.means_node_is_down() => {
+            Err(failed) if error::means_node_is_down(failed.kind) => {
                 self.links.is_down(failed);
                 if failed.kind == ErrorKind::ReadOnly {
                     live.give_up();
@@ -118,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use redis::{ConnectionAddr, RedisConnectionInfo};
-    use spillgate_core::{Binding, Hit, Op, Quota};
+    use spillgate_core::{Binding, Circuit, Hit, Op, Quota};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio::time::{Instant, sleep};
@@ -129,7 +129,6 @@ mod tests {
     use crate::connect::connector::Connector;
     use crate::connect::endpoint::{Endpoint, Location};
     use crate::error::{Error, ErrorKind};
-    use crate::node::breaker::Circuit;
     use crate::settings::Settings;
 
     /// A server that lets in and says no more, and a store of one connection that awaits one answer beside that to PING.

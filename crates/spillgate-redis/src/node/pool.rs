@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::ConnectionAddr;
+use spillgate_core::Circuit;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -17,7 +18,7 @@ use crate::connect::endpoint::Endpoint;
 use crate::connection::Connection;
 use crate::deadline;
 use crate::error::{Error, ErrorKind};
-use crate::node::breaker::{Breaker, Circuit};
+use crate::node::breaker::Breaker;
 use crate::node::jitter::Jitter;
 use crate::settings::Settings;
 

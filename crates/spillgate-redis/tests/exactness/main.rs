@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use server::Server;
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::runtime::Runtime;
 
@@ -127,7 +127,8 @@ async fn admitted(store: &RedisStore, key: u128, quota: &Quota) -> usize {
         let mut admitted = 0;
         for _ in 0..TAKES_A_TASK {
             let hits = [Hit::new(key, &quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)];
-            let verdict = store.decide(None, &hits, &mut [Decision::default()]).await.expect("the server answers");
+            let verdict =
+                store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.expect("the server answers");
             admitted += usize::from(verdict.allowed);
         }
         admitted

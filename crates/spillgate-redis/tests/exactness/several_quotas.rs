@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Store as _, Time, Verdict,
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Store as _, Time, Timing, Verdict,
 };
 use spillgate_redis::{RedisStore, Settings};
 use tokio::task::JoinSet;
@@ -37,7 +37,7 @@ impl Node {
     async fn decide(&self, hit: Hit<'_>, decision: &mut Decision) -> Verdict {
         let (hits, decisions) = ([hit], std::slice::from_mut(decision));
         match self {
-            Node::Redis(store) => store.decide(None, &hits, decisions).await.expect("the server answers"),
+            Node::Redis(store) => store.decide(Timing::BY_STORE, &hits, decisions).await.expect("the server answers"),
             Node::Memory(store) => store.decide_now(now(), &hits, decisions).expect("well formed"),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Source, Store as _, Timing};
 use spillgate_redis::{ErrorKind, LogForm, RedisKey, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
@@ -62,7 +62,7 @@ async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
     let (refused, _) = take(&here, 1, &quota, PATIENCE).await.expect("it serves");
     assert!(!refused.allowed);
     let reset = [Hit::new(1, &quota, Op::Reset, Binding::Enforce)];
-    there.decide(None, &reset, &mut [Decision::default()]).await.expect("it serves");
+    there.decide(Timing::BY_STORE, &reset, &mut [Decision::default()]).await.expect("it serves");
     let deadline = Instant::now() + PATIENCE;
     while !take(&here, 1, &quota, PATIENCE).await.expect("it serves").0.allowed {
         assert!(Instant::now() < deadline, "nobody ever asks again");
@@ -85,7 +85,7 @@ async fn a_request_in_several_slots_is_decided_by_each() {
         let mut told = Vec::new();
         for _ in 0..3 {
             let mut decisions = [Decision::default(); 2];
-            let verdict = store.decide(None, &hits, &mut decisions).await.expect("it serves");
+            let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("it serves");
             assert_eq!(verdict.source, Source::Store);
             told.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Reason, Source, Store, Time};
+use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Reason, Source, Store, Time, Timing};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
@@ -65,7 +65,8 @@ async fn a_refused_key_asks_the_server_nothing() {
         assert_eq!(scripts_run(&mut client), before, "{quota:?}");
         // The server alone knows what it says at a time that is passed.
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
-        let verdict = store.decide(Some(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
+        let verdict =
+            store.decide(Timing::at(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
         assert_eq!(verdict.source, Source::Store);
     }
 }
@@ -111,17 +112,18 @@ async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
         let both = |key| [(key, quota), (99, &all)].map(|(key, quota)| Hit::new(key, quota, one(), Binding::Enforce));
         let mut decisions = [Decision::default(); 2];
         for turn in 0..4 {
-            let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
+            let verdict = store.decide(Timing::BY_STORE, &both(key), &mut decisions).await.expect("Redis answers");
             assert_eq!((verdict.allowed, verdict.source), (turn < 3, Source::Store), "{quota:?}");
         }
         let left = decisions[1].remaining;
-        let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
+        let verdict = store.decide(Timing::BY_STORE, &both(key), &mut decisions).await.expect("Redis answers");
         assert_eq!((verdict.source, verdict.binding, decisions[1].limit), (Source::DenyCache, Some(0), 1000));
         assert_eq!(decisions[1].remaining, left, "{quota:?}");
         for other in 0..20 {
-            let taken = store.decide(None, &both(key << 64 | other), &mut decisions).await.expect("Redis answers");
+            let taken =
+                store.decide(Timing::BY_STORE, &both(key << 64 | other), &mut decisions).await.expect("Redis answers");
             let before = scripts_run(&mut client);
-            let verdict = store.decide(None, &both(key), &mut decisions).await.expect("Redis answers");
+            let verdict = store.decide(Timing::BY_STORE, &both(key), &mut decisions).await.expect("Redis answers");
             assert_eq!((taken.source, verdict.source, verdict.binding), (Source::Store, Source::DenyCache, Some(0)));
             let not_asked = Decision::default().with_reason(Reason::NotAsked);
             assert_eq!((decisions[1], scripts_run(&mut client)), (not_asked, before), "{quota:?}");

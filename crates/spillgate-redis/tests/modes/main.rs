@@ -22,7 +22,7 @@ mod server;
 mod support;
 
 use common::{PATIENCE, a_day, patient, take, until};
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Verdict};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing, Verdict};
 use spillgate_redis::{RedisStore, Settings};
 use support::RedisServer;
 
@@ -35,6 +35,6 @@ fn settings(server: &RedisServer) -> Settings {
 async fn ask(store: &RedisStore, key: u128, quota: &Quota, op: Op) -> (Verdict, Decision) {
     let mut decisions = [Decision::default()];
     let hits = [Hit::new(key, quota, op, Binding::Enforce)];
-    let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+    let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
     (verdict, decisions[0])
 }

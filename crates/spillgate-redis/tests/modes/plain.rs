@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use spillgate::{Fallback, MemoryOptions, MemoryStore};
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Wait};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Timing, Wait};
 use spillgate_redis::{ErrorKind, RedisStore, Settings, TRANSACTION_COMMANDS};
 use tokio::time::{Instant, sleep};
 
@@ -83,7 +83,7 @@ async fn each_hit_is_charged_by_itself() {
     let mut told = Vec::new();
     for _ in 0..3 {
         let mut decisions = [Decision::default(); 2];
-        let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+        let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         told.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
     // The refusal by one limit charges the other; one that is known charges none.
@@ -92,7 +92,7 @@ async fn each_hit_is_charged_by_itself() {
     // Two hits on one counter, in their order.
     let hits = [3, 8].map(|cost| Hit::new(3, &many, Op::take(cost), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+    let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
     assert_eq!((verdict.allowed, decisions.map(|d| (d.allowed, d.remaining))), (false, [(true, 7), (false, 0)]));
 }
 
@@ -193,11 +193,12 @@ async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let now = Time::from_nanos(1_790_000_000_000_000_000);
     let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default(); 2];
-    fallback.decide(&nobody, now, &taken, &mut decisions[..1]).await.expect("decided here");
+    fallback.decide(&nobody, Timing::at(now), &taken, &mut decisions[..1]).await.expect("decided here");
     let receipt = decisions[0].receipt;
     let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
     let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
-    let verdict = fallback.decide(&store, now, &hits, &mut decisions).await.expect("decided here and there");
+    let verdict =
+        fallback.decide(&store, Timing::at(now), &hits, &mut decisions).await.expect("decided here and there");
     assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
     let look = taken[0].with_op(Op::Peek);
     assert_eq!(fallback.local().hit_now(now, &look).remaining, 2, "it is back");

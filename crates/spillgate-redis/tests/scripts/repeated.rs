@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use spillgate_core::{
     Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Receipt, Source, State, Store as _,
-    Time, Verdict, decide,
+    Time, Timing, Verdict, decide,
 };
 use spillgate_redis::{LogForm, RedisStore, Settings};
 use tokio::time::sleep;
@@ -112,7 +112,7 @@ impl<'q> Node<'q> {
         }
         let hits = self.hits();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = self.store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+        let verdict = self.store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         if verdict.source == Source::DenyCache {
             self.tally.repeated += 1;
             self.check(client, &hits, &verdict, &decisions);

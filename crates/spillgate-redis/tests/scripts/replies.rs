@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, Time};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, StoreErrorKind, Time};
 use spillgate_redis::{Decoded, ScriptCall};
 
 use crate::support::{Random, RedisServer, bytes, call};
@@ -52,7 +52,7 @@ fn no_reply_makes_a_request_panic() {
         match request.decode(&reply, &mut decisions) {
             Ok(Decoded::Verdict(_)) => decided += 1,
             Ok(Decoded::CallAgain) => again += 1,
-            Err(StoreError::Unavailable(_)) => refused += 1,
+            Err(error) if error.kind() == StoreErrorKind::Garbled => refused += 1,
             Err(other) => panic!("{other}"),
         }
     }
@@ -77,7 +77,7 @@ fn a_request_that_comes_after_its_latest_time_does_nothing() {
         let first = ask(now.as_nanos()).expect("in time");
         for late_ns in [1, 1_000_000_000] {
             let late = ask(now.as_nanos() - late_ns);
-            assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+            assert!(late.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::Garbled), "{late:?}");
         }
         assert_eq!(ask(now.as_nanos() + 1), Ok(first - 1), "nothing was done in between: {quota:?}");
     }
@@ -90,10 +90,10 @@ fn what_scripts_cannot_serve_is_malformed() {
     let years = |n: u64| Duration::from_secs(n * 365 * 86_400);
     assert_eq!(of(&quota(Duration::from_micros(7))), Ok(()));
     assert_eq!(of(&quota(years(71))), Ok(()));
-    let wrong = Err(StoreError::Malformed("a quota that scripts cannot serve"));
+    let wrong = Err(StoreError::malformed("a quota that scripts cannot serve"));
     assert_eq!(of(&quota(Duration::from_nanos(7_001))), wrong);
     assert_eq!(of(&quota(years(72))), wrong);
     let plain = quota(years(1));
     let many = vec![Hit::new(1, &plain, Op::Peek, Binding::Enforce); 257];
-    assert!(matches!(ScriptCall::new(None, &many), Err(StoreError::Malformed("too many hits"))));
+    assert_eq!(ScriptCall::new(None, &many).err(), Some(StoreError::malformed("too many hits")));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, StoreError, Time, Wait};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Store, Time, Timing, Wait};
 use spillgate_redis::{Decoded, LogForm, RedisStore, SCRIPT_COMMANDS, Script, ScriptCall, Settings};
 
 use crate::support::{Client, RedisServer, bytes, call};
@@ -39,7 +39,7 @@ async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
     let mut admitted = 0;
     for _ in 0..TAKES {
         let hits = [Hit::new(key, quota, Op::Take { cost: 1, max_wait_ns: u64::MAX }, Binding::Enforce)];
-        let verdict = store.decide(None, &hits, &mut [Decision::default()]).await.expect("Redis answers");
+        let verdict = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.expect("Redis answers");
         admitted += usize::from(verdict.allowed);
     }
     admitted
@@ -92,9 +92,9 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
                 _ => Op::take(1),
             };
             let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
-            store.decide(None, &hits, &mut decisions).await.expect("allowed");
+            store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("allowed");
             // With a time that is passed keys end otherwise.
-            store.decide(Some(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
+            store.decide(Timing::at(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
             receipt = receipt.or(decisions[0].receipt);
         }
     }
@@ -121,7 +121,7 @@ async fn a_server_that_lost_its_scripts_gets_them_again() {
     for left in (0..10).rev() {
         server.connect().ask_one(redis::cmd("SCRIPT").arg("FLUSH").clone());
         let mut decisions = [Decision::default()];
-        let verdict = store.decide(None, &hits, &mut decisions).await.expect("Redis answers");
+        let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
         assert_eq!((verdict.allowed, decisions[0].remaining), (true, left));
     }
 }
@@ -134,8 +134,8 @@ async fn a_key_of_another_type_is_an_error() {
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let name = spillgate_redis::RedisKey::of(&hits[0]);
     server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
-    let answer = store.within(PATIENCE).decide(None, &hits, &mut [Decision::default()]).await;
-    assert!(matches!(&answer, Err(StoreError::Unavailable(why)) if why.contains("WRONGTYPE")), "{answer:?}");
+    let answer = store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()]).await;
+    assert!(answer.as_ref().is_err_and(|error| error.detail().contains("WRONGTYPE")), "{answer:?}");
 }
 
 /// What is answered to these hits: by how many calls, whether it is allowed, and the longest wait.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::server::free_port;
 use spillgate::{Limiter, ManualClock};
+use spillgate_core::Timing;
 use spillgate_redis::RedisKey;
 
 /// `max_limit` in `window_ms`.
@@ -146,7 +147,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
         let key = user << 100 | user;
         let hits = [&second, &day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
         let mut decisions = [Decision::default(); 2];
-        let verdict = store.decide(None, &hits, &mut decisions).await.expect("one slot");
+        let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("one slot");
         assert_eq!((verdict.allowed, decisions.map(|decision| decision.remaining)), (true, [4, 149]));
     }
     assert_eq!(keys(&server).len(), 100);

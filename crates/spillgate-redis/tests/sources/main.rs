@@ -18,6 +18,7 @@ use server::Server;
 use spillgate::{
     Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Source, Store, Time, Verdict,
 };
+use spillgate_core::Timing;
 use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
@@ -51,7 +52,8 @@ fn at(ms: u64) -> Option<Time> {
 async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, cost: u64) -> (Verdict, Decision) {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    let verdict = store.decide(now, &hits, &mut decisions).await.expect("the store answers");
+    let verdict =
+        store.decide(now.map_or(Timing::BY_STORE, Timing::at), &hits, &mut decisions).await.expect("the store answers");
     assert_eq!(verdict.allowed, decisions[0].allowed);
     (verdict, decisions[0])
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{Circuit, ErrorKind, RedisKey};
 
 use crate::cluster::{Cluster, key_on, slot, text};
@@ -84,7 +84,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let key = key_on(from, 0, &quotas[0], 11);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    store.decide(None, &hits, &mut decisions).await.expect("it serves");
+    store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("it serves");
 
     let (slot, port) = (slot(from, key, &quotas[0]).to_string(), to.port().to_string());
     let migrate =
@@ -96,7 +96,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
         async move {
             let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
             let mut decisions = [Decision::default(); 2];
-            store.decide(None, &hits, &mut decisions).await.map(|_| decisions)
+            store.decide(Timing::BY_STORE, &hits, &mut decisions).await.map(|_| decisions)
         }
     });
     let tried = || from.info("errorstat_TRYAGAIN:count=");
@@ -132,10 +132,10 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     assert!(matches!(failed.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
     // One state is new at a time.
-    store.decide(None, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
+    store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
     assert_eq!(decisions[0].remaining, 999, "nothing was charged before");
     finish_move(&slot, from, to);
-    store.decide(None, &hits, &mut decisions).await.expect("the slot has moved");
+    store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("the slot has moved");
     assert_eq!(decisions.map(|decision| decision.remaining), [998, 999]);
     assert_eq!(store.circuit(), Circuit::Closed);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, State, Store as _, StoreError,
-    Time, decide,
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_HITS, Op, Quota, Receipt, State, Store as _, Time, Timing,
+    decide,
 };
 use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
 use tokio::time::{Instant, sleep};
@@ -113,7 +113,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
         let at = Time::from_nanos(now);
         let hits = world.hits(&mut random);
         let (mut told, mut right) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
-        let verdict = store.decide(Some(at), &hits, &mut told).await.expect("the cluster serves");
+        let verdict = store.decide(Timing::at(at), &hits, &mut told).await.expect("the cluster serves");
         let rightly = kernel(&mut states, at, &hits, &mut right);
         let mut receipts = Vec::new();
         for (i, hit) in hits.iter().enumerate() {
@@ -147,7 +147,7 @@ fn takes<'q>(limited: &'q [(u128, Quota)], which: impl IntoIterator<Item = usize
 }
 
 async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
-    let verdict = store.decide(None, hits, &mut vec![Decision::default(); hits.len()]).await;
+    let verdict = store.decide(Timing::BY_STORE, hits, &mut vec![Decision::default(); hits.len()]).await;
     verdict.expect("the cluster serves").allowed
 }
 
@@ -231,7 +231,7 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
     cluster.nodes[1].freeze();
     let hits = takes(&limited, 0..3);
-    let failed = store.decide(None, &hits, &mut [Decision::default(); 3]).await;
+    let failed = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default(); 3]).await;
     assert!(failed.is_err(), "{failed:?}");
     assert_eq!(store.failures(ErrorKind::Timeout), 1);
     until("the others have given back", || store.in_flight() == 0).await;
@@ -248,7 +248,8 @@ async fn a_slot_without_a_connection_keeps_nothing() {
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     assert_eq!(left(&store, &limited[0]).await, 500);
     cluster.nodes[1].freeze();
-    let failed = store.within(WITHIN).decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
+    let failed =
+        store.decide(Timing::BY_STORE.within(WITHIN), &takes(&limited, 0..2), &mut [Decision::default(); 2]).await;
     assert!(failed.is_err(), "{failed:?}");
     until("the other has given back", || store.in_flight() == 0).await;
     assert_eq!((store.failures(ErrorKind::NotSent), store.refunds_lost()), (1, 0));
@@ -266,10 +267,13 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     store.wait_connected().await.expect("the cluster serves");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     cluster.nodes[1].freeze();
-    store.decide(None, &takes(&limited, [1]), &mut [Decision::default()]).await.expect_err("it says nothing");
-    let (patient, ran) = (store.within(PATIENCE), scripts_run(&cluster.nodes[0]));
+    store
+        .decide(Timing::BY_STORE, &takes(&limited, [1]), &mut [Decision::default()])
+        .await
+        .expect_err("it says nothing");
+    let (patient, ran) = (Timing::BY_STORE.within(PATIENCE), scripts_run(&cluster.nodes[0]));
     for (turn, which) in (1..).zip([[0, 1], [1, 0], [1, 0]]) {
-        let failed = patient.decide(None, &takes(&limited, which), &mut [Decision::default(); 2]).await;
+        let failed = store.decide(patient, &takes(&limited, which), &mut [Decision::default(); 2]).await;
         assert!(failed.is_err(), "{failed:?}");
         assert_eq!((store.failures(ErrorKind::CircuitOpen), store.refunds_lost()), (turn, 0));
     }
@@ -287,7 +291,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     let ran = scripts_run(&cluster.nodes[0]);
     let asked = tokio::spawn({
         let (store, limited) = (store.clone(), limited.clone());
-        async move { store.decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
+        async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
     });
     until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
     asked.abort();
@@ -299,7 +303,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     // Looks take nothing, whatever becomes of them.
     cluster.nodes[1].freeze();
     let looks = takes(&limited, 0..2).into_iter().map(|hit| hit.with_op(Op::Peek)).collect::<Vec<_>>();
-    let late = store.within(WITHIN).decide(None, &looks, &mut [Decision::default(); 2]).await;
+    let late = store.decide(Timing::BY_STORE.within(WITHIN), &looks, &mut [Decision::default(); 2]).await;
     assert!(late.is_err() && store.refunds_lost() == 2, "{late:?}");
     cluster.nodes[1].thaw();
 }
@@ -308,7 +312,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
 async fn left(store: &RedisStore, (key, quota): &(u128, Quota)) -> u64 {
     let look = [Hit::new(*key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    store.within(PATIENCE).decide(None, &look, &mut decisions).await.expect("this node serves");
+    store.decide(Timing::BY_STORE.within(PATIENCE), &look, &mut decisions).await.expect("this node serves");
     decisions[0].remaining
 }
 
@@ -337,7 +341,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
         cluster.nodes[1].freeze();
         let asked = tokio::spawn({
             let (store, limited) = (store.clone(), limited.clone());
-            async move { store.decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
+            async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
         });
         until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
         cluster.nodes[0].freeze();
@@ -367,15 +371,15 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     let limited: Vec<(u128, Quota)> =
         (0..2).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), quotas[i].clone())).collect();
     let hits = takes(&limited, 0..2);
-    let patient = store.within(PATIENCE);
-    assert!(patient.decide(None, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
+    let patient = Timing::BY_STORE.within(PATIENCE);
+    assert!(store.decide(patient, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
     // The first node takes part now and then; every request is refused by the second one, if it is decided at all.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "no give-back was ever late");
         let asked = tokio::spawn({
             let (store, limited) = (store.clone(), limited.clone());
-            async move { store.decide(None, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
+            async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
         });
         sleep(Duration::from_micros(500)).await;
         cluster.nodes[0].freeze();
@@ -384,7 +388,7 @@ async fn a_give_back_is_dropped_when_it_is_late() {
         }
         until("its place is free", || store.in_flight() == 0).await;
         cluster.nodes[0].thaw();
-        patient.decide(None, &takes(&limited, [0]), &mut [Decision::default()]).await.expect("it is thawed");
+        store.decide(patient, &takes(&limited, [0]), &mut [Decision::default()]).await.expect("it is thawed");
     }
 }
 
@@ -399,12 +403,12 @@ async fn a_request_that_is_malformed_charges_nothing() {
     let mut hits = takes(&limited, 0..2);
     hits.push(Hit::new(limited[2].0, &odd, Op::take(1), Binding::Enforce));
     let mut decisions = vec![Decision::default(); 300];
-    let refused = store.decide(None, &hits, &mut decisions[..3]).await;
-    assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
+    let refused = store.decide(Timing::BY_STORE, &hits, &mut decisions[..3]).await;
+    assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Malformed), "{refused:?}");
     let many = |count: usize| takes(&limited, (0..count).map(|i| i % 3));
-    let refused = store.decide(None, &many(MAX_HITS + 1), &mut decisions[..=MAX_HITS]).await;
-    assert!(matches!(refused, Err(StoreError::Malformed(_))), "{refused:?}");
-    store.decide(None, &many(MAX_HITS), &mut decisions[..MAX_HITS]).await.expect("as many as may be");
+    let refused = store.decide(Timing::BY_STORE, &many(MAX_HITS + 1), &mut decisions[..=MAX_HITS]).await;
+    assert!(refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Malformed), "{refused:?}");
+    store.decide(Timing::BY_STORE, &many(MAX_HITS), &mut decisions[..MAX_HITS]).await.expect("as many as may be");
     let used: Vec<u64> = decisions[..3].iter().map(|decision| 1000 - decision.remaining).collect();
     assert_eq!(used, [86, 85, 85], "nothing else was charged");
 }

@@ -17,7 +17,7 @@ use crate::{PATIENCE, a_day, patient, take, until, until_decided};
 async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
     let deadline = Instant::now() + PATIENCE;
     while store.failures(class) == 0 {
-        assert!(Instant::now() < deadline, "it never failed as {}", class.name());
+        assert!(Instant::now() < deadline, "it never failed as {}", class.as_str());
         let _ = take(store, 1, quota, Duration::from_millis(100)).await;
         // Nothing runs between the failure and the caller's next line.
         if store.failures(class) == 0 {

@@ -1,4 +1,6 @@
-//! `GET /metrics`: what was counted, in the format that the client prefers.
+//! `GET /metrics`: all metrics, in the format that the client prefers.
+//!
+//! Prometheus and OpenMetrics scrapers read it.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -20,7 +22,7 @@ pub(super) async fn metrics<C: Clock + 'static>(State(state): State<AdminState<C
     state.pages.page(kind, move || page.next(service.metrics()))
 }
 
-/// OpenMetrics for a client that names it and likes nothing better that there is; Prometheus' own text for all others.
+/// The format of the answer: OpenMetrics if the client names it and prefers no other format of ours, else Prometheus' text.
 fn preferred(headers: &HeaderMap) -> Format {
     let (mut open, mut text) = (0.0, 0.0_f32);
     let fields = headers.get_all(header::ACCEPT).iter().filter_map(|field| field.to_str().ok());

@@ -1,7 +1,9 @@
-//! The operators' listener: metrics, the rules as loaded, and resetting what was counted.
+//! The listener for operators: metrics, the rules in force, and resets.
 //!
-//! With a token every path but the health checks wants it (`Authorization: Bearer ...`). Without
-//! one everybody who reaches the listener may read, and only this machine may write.
+//! It is apart from the listeners for clients, so that clients cannot reset their counts.
+//!
+//! With a token, every path except the health checks requires it (`Authorization: Bearer ...`). Without a token, everybody
+//! who reaches the listener may read, and only this machine may write.
 
 mod metrics;
 mod page;
@@ -18,15 +20,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use spillgate::{Clock, SystemClock};
 
-use crate::protocol::http::{self, lease::same, problem::Problem};
+use crate::protocol::http::{self, lease::equal_in_constant_time, problem::Problem};
 use crate::service::{Peer, Service};
 
 use page::Pages;
 
-/// Bytes of a request's body; a reset names a few descriptors.
+/// The most bytes of a request's body. A reset names a few descriptors.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// What every handler needs; cheap to clone.
+/// The state of the admin handlers. It is cheap to clone.
 #[derive(Debug)]
 pub struct AdminState<C: Clock = SystemClock> {
     service: Arc<Service<C>>,
@@ -43,19 +45,19 @@ impl<C: Clock> Clone for AdminState<C> {
 struct Token(String);
 
 impl std::fmt::Debug for Token {
-    /// Does not tell the token.
+    /// Does not show the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")
     }
 }
 
-/// The token is empty: everybody would have it.
+/// The error of an empty token, which everybody would know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the admin token is empty; write one into its file, such as 32 random characters")]
 pub struct EmptyToken;
 
 impl<C: Clock> AdminState<C> {
-    /// What lets operators see into `service`; `token` is the text of the token's file.
+    /// The state for `service`. `token` is the text of the token's file.
     ///
     /// # Errors
     /// The token is empty or blank.
@@ -68,7 +70,7 @@ impl<C: Clock> AdminState<C> {
     }
 }
 
-/// All paths of the admin listener.
+/// Routes all paths of the admin listener.
 pub fn router<C: Clock + 'static>(state: AdminState<C>) -> Router {
     let service = Arc::clone(&state.service);
     let ready = async move || http::readiness(&service);
@@ -112,15 +114,15 @@ fn bearer(request: &Request, token: &Token) -> Result<(), Problem> {
         let (scheme, given) = value.split_at_checked("Bearer ".len())?;
         scheme.eq_ignore_ascii_case(b"Bearer ").then(|| given.trim_ascii())
     });
-    if given.is_some_and(|given| same(given, token.0.as_bytes())) {
+    if given.is_some_and(|given| equal_in_constant_time(given, token.0.as_bytes())) {
         return Ok(());
     }
     let detail = "the admin token is missing or wrong";
     Err(Problem::new(StatusCode::UNAUTHORIZED, detail, "send `Authorization: Bearer` and the text of admin_token_file"))
 }
 
-/// Without a token: reading is free, writing is for this machine, and not for web pages that a
-/// browser on this machine happens to show.
+/// Checks a request to a listener without a token. Everybody may read. Only this machine may write, and no web page that a
+/// browser on this machine shows.
 fn local(request: &Request) -> Result<(), Problem> {
     if matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(());

@@ -1,4 +1,6 @@
-//! Pages that are made in pieces, as their readers take them.
+//! Pages that are built in pieces, as their readers take them.
+//!
+//! A page of many metrics or rules is large. Built at once, it would delay requests and use much memory for a slow reader.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,10 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::http::problem::Problem;
 
-/// Pages that are read at the same time, at most: each holds a few pieces while its reader is slow.
+/// The most pages that are read at the same time. Each keeps a few pieces in memory while its reader is slow.
 const PAGES: usize = 16;
 
-/// How many more may be read.
+/// The pages that may still be opened.
 #[derive(Debug, Clone)]
 pub(super) struct Pages(Arc<Semaphore>);
 
@@ -26,7 +28,7 @@ impl Pages {
         Pages(Arc::new(Semaphore::new(PAGES)))
     }
 
-    /// A response of `kind`, whose pieces `next` makes until there are no more.
+    /// A response of the content type `kind`. `next` builds its pieces, and returns `None` at the end.
     pub(super) fn page<F>(&self, kind: &'static str, next: F) -> Response
     where
         F: FnMut() -> Option<String> + Send + Unpin + 'static,

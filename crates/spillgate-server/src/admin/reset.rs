@@ -1,4 +1,6 @@
-//! `POST /reset`: forgets what was used, and any penalty, of one key.
+//! `POST /reset`: deletes the counts, and any penalty, of one key.
+//!
+//! An operator can then unblock a customer at once.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -11,13 +13,13 @@ use spillgate::{Binding, Clock, Decision, Hit, Op};
 use crate::protocol::http::hit::WireHit;
 use crate::protocol::http::json::{Entries, Text, object};
 use crate::protocol::http::problem::Problem;
-use crate::protocol::http::received;
+use crate::protocol::http::read_body;
 
 use super::{AdminState, BODY_BYTES};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}, or what was sent to /v1/hit"#;
 
-/// Tells the two kinds of body apart, so that an error in either is told as it is.
+/// Decides which kind of body this is, so that an error in it is about that kind.
 #[derive(Deserialize)]
 struct Kind {
     bucket: Option<IgnoredAny>,
@@ -25,7 +27,7 @@ struct Kind {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfRules<'a> {
+struct ResetByRules<'a> {
     #[serde(borrow)]
     domain: Text<'a>,
     #[serde(borrow)]
@@ -33,18 +35,19 @@ struct OfRules<'a> {
 }
 
 pub(super) async fn reset<C: Clock>(State(state): State<AdminState<C>>, request: Request) -> Result<Response, Problem> {
-    let body = received(request.into_body(), BODY_BYTES).await?;
+    let body = read_body(request.into_body(), BODY_BYTES).await?;
     let kind: Kind = object(&body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
-    let reset = if kind.bucket.is_some() { of_hit(&state, &body).await? } else { of_rules(&state, &body).await? };
-    tracing::info!(limits = reset, "an operator reset what was counted");
+    let reset =
+        if kind.bucket.is_some() { reset_hit(&state, &body).await? } else { reset_rules(&state, &body).await? };
+    tracing::info!(limits = reset, "an operator reset counts");
     Ok(Json(serde_json::json!({ "reset": reset })).into_response())
 }
 
-/// The limits of every rule that the descriptors match; says how many.
-async fn of_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
-    let wire: OfRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
+/// Resets the limits of every rule that the descriptors match. Returns their number.
+async fn reset_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
+    let wire: ResetByRules<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     if wire.descriptors.is_empty() {
-        return Err(Problem::bad_request("there are no descriptors", "name whose counts to forget"));
+        return Err(Problem::bad_request("there are no descriptors", "name the descriptors whose counts to reset"));
     }
     let mut reset = 0;
     for descriptor in &wire.descriptors {
@@ -54,8 +57,8 @@ async fn of_rules<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize,
     Ok(reset)
 }
 
-/// One limit that came with a call.
-async fn of_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
+/// Resets one limit that came with a call.
+async fn reset_hit<C: Clock>(state: &AdminState<C>, body: &[u8]) -> Result<usize, Problem> {
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?;
     let hits = [Hit::new(wire.key(&state.service)?, &quota, Op::Reset, Binding::Enforce)];

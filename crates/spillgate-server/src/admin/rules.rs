@@ -1,4 +1,6 @@
-//! `GET /rules`: the rules in force, each with the line it was written on.
+//! `GET /rules`: the rules in force, each with its file and line.
+//!
+//! After a reload an operator can check here what is in force.
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use spillgate::rules;
 
 use super::AdminState;
 
-/// Rules of a piece of the page.
+/// How many rules one piece of the page has.
 const PIECE_RULES: usize = 100;
 
 #[derive(Serialize)]
@@ -37,9 +39,9 @@ struct Limit<'a> {
     name: Option<&'a str>,
     algorithm: &'static str,
     limit: u64,
-    /// Of concurrency none.
+    /// `None` for a concurrency limit.
     window_ns: Option<u64>,
-    /// The most that can be taken at once.
+    /// The most units that can be taken at once.
     capacity: u64,
     line: Option<u32>,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use h2::RecvStream;
 use http::{Request, Response};
+use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -41,8 +42,8 @@ impl Handler for Calls {
     type Call = Call<TimedBody<StreamBody>>;
     type Body = AnswerBody;
 
-    fn call(&self, request: Request<RecvStream>, arrived: Instant) -> Self::Call {
-        Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive)), arrived)
+    fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call {
+        Call::of(request.map(|stream| TimedBody::new(StreamBody::new(stream), self.receive)), arrived, now)
     }
 
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<AnswerBody>> + Send {
@@ -53,7 +54,7 @@ impl Handler for Calls {
         GrpcConnection::failure()
     }
 
-    fn at_one_time(&self, row: &mut dyn FnMut()) {
-        self.grpc.at_one_time(row);
+    fn now(&self) -> Option<Time> {
+        Some(self.grpc.now())
     }
 }

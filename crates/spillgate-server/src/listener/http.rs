@@ -21,7 +21,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
-use spillgate::{Clock, SystemClock};
+use spillgate::{Clock, SystemClock, Time};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tower::BoxError;
@@ -221,7 +221,7 @@ where
     type Call = F;
     type Body = B;
 
-    fn call(&self, request: Request<RecvStream>, _: Instant) -> F {
+    fn call(&self, request: Request<RecvStream>, _: Instant, _: Option<Time>) -> F {
         let body = |stream| TimedBody::new(RequestBody::Http2(StreamBody::new(stream)), self.receive);
         (self.answer)(request.map(body))
     }

@@ -26,6 +26,7 @@ use h2::server::{Builder, Handshake, SendResponse};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::Body;
+use spillgate::Time;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -51,14 +52,14 @@ pub(super) trait Handler: Send + Sync + 'static {
     /// A call before it is answered. It should be small, since the future that answers it stores it.
     type Call: Send;
     type Body: Body<Data = Bytes> + Send;
-    /// The call of a `request` that arrived at this time.
-    fn call(&self, request: Request<RecvStream>, arrived: Instant) -> Self::Call;
+    /// The call of a `request` that arrived at this time. `now` is the time at which its row is decided.
+    fn call(&self, request: Request<RecvStream>, arrived: Instant, now: Option<Time>) -> Self::Call;
     fn answer(&self, call: Self::Call) -> impl Future<Output = Response<Self::Body>> + Send;
     /// The answer to a call whose handler panicked.
     fn failure() -> Response<Self::Body>;
-    /// Runs `row`, which answers calls that were read together. A handler can give them all one time.
-    fn at_one_time(&self, row: &mut dyn FnMut()) {
-        row();
+    /// The time at which all calls of the next row are decided. `None` if each call has its own time.
+    fn now(&self) -> Option<Time> {
+        None
     }
 }
 
@@ -81,13 +82,13 @@ where
         .max_send_buffer_size(AHEAD_BYTES)
         .handshake(io);
     let calls = Arc::new(Calls { handler, activity: Arc::clone(activity) });
-    let rows = Arc::clone(&calls);
+    let clock = Arc::clone(&calls);
     Streams {
         state: State::Greeting { handshake, shutdown_requested: false },
         read: VecDeque::new(),
         runner: Runner::new(),
-        answer: move |stream, arrived| answer(Arc::clone(&calls), stream, arrived),
-        at_one_time: move |row: &mut dyn FnMut()| rows.handler.at_one_time(row),
+        answer: move |stream, arrived, now| answer(Arc::clone(&calls), stream, arrived, now),
+        now: move || clock.handler.now(),
         activity,
         streams_max: limits.streams as usize,
         ping_timeout: limits.receive,
@@ -101,7 +102,7 @@ struct Calls<H> {
 }
 
 /// A connection, and the streams that it has read and not begun to answer.
-struct Streams<'a, I, A, R, F> {
+struct Streams<'a, I, A, N, F> {
     state: State<I>,
     /// The streams and the times when they arrived, `streams_max` at most.
     read: VecDeque<(Stream, Instant)>,
@@ -109,14 +110,14 @@ struct Streams<'a, I, A, R, F> {
     runner: Runner<F>,
     /// Makes the future that answers a stream that arrived at this time.
     answer: A,
-    /// See [`Handler::at_one_time`].
-    at_one_time: R,
+    /// See [`Handler::now`].
+    now: N,
     activity: &'a Activity,
     /// How long the client may take to answer a PING.
     ping_timeout: Duration,
 }
 
-impl<I, A, R, F> Streams<'_, I, A, R, F> {
+impl<I, A, N, F> Streams<'_, I, A, N, F> {
     /// Refuses all but [`WAITING_MAX`] waiting calls if other connections have used up the pool: the waiting requests
     /// need memory too. Nothing was decided for a refused call, so the client may send it again.
     #[cold]
@@ -134,11 +135,11 @@ enum State<I> {
     Serving { connection: h2::server::Connection<I, Piece>, keep_alive: Option<KeepAlive> },
 }
 
-impl<I, A, R, F> Connection for Streams<'_, I, A, R, F>
+impl<I, A, N, F> Connection for Streams<'_, I, A, N, F>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Stream, Instant) -> F,
-    R: Fn(&mut dyn FnMut()),
+    A: Fn(Stream, Instant, Option<Time>) -> F,
+    N: Fn() -> Option<Time>,
     F: Future<Output = ()> + Send + 'static,
 {
     fn poll(&mut self, cx: &mut task::Context<'_>, active_at: &mut Instant) -> Poll<bool> {
@@ -185,19 +186,18 @@ where
                 return Poll::Pending;
             }
             let enough = self.runner.waiting() + WAITING_MAX;
-            (self.at_one_time)(&mut || {
-                while self.runner.waiting() < enough
-                    && self.activity.unread.has_capacity()
-                    && let Some((mut stream, arrived)) = self.read.pop_front()
-                {
-                    // The client may have reset a stream of an earlier poll meanwhile.
-                    let is_left_over = left_over > 0;
-                    left_over = left_over.saturating_sub(1);
-                    if !is_left_over || stream.1.poll_reset(cx).is_pending() {
-                        self.runner.run((self.answer)(stream, arrived));
-                    }
+            let now = (self.now)();
+            while self.runner.waiting() < enough
+                && self.activity.unread.has_capacity()
+                && let Some((mut stream, arrived)) = self.read.pop_front()
+            {
+                // The client may have reset a stream of an earlier poll meanwhile.
+                let is_left_over = left_over > 0;
+                left_over = left_over.saturating_sub(1);
+                if !is_left_over || stream.1.poll_reset(cx).is_pending() {
+                    self.runner.run((self.answer)(stream, arrived, now));
                 }
-            });
+            }
             if self.runner.waiting() >= enough && !self.read.is_empty() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -225,8 +225,9 @@ fn answer<H: Handler>(
     calls: Arc<Calls<H>>,
     (request, mut respond): Stream,
     arrived: Instant,
+    now: Option<Time>,
 ) -> impl Future<Output = ()> + Send + use<H> {
-    let (call, hold) = (calls.handler.call(request, arrived), Hold::of_call(&calls.activity));
+    let (call, hold) = (calls.handler.call(request, arrived, now), Hold::of_call(&calls.activity));
     async move {
         let answered = {
             let answer = pin!(calls.handler.answer(call));

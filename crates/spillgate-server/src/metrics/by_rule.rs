@@ -1,5 +1,6 @@
-//! Counters of rules: one set for each rule, and where a rule asks for it (`detailed_metric`,
-//! `value_to_metric`) one for each of its values, up to a bound.
+//! Counters of rules: one set for each rule, and for each value where a rule demands it.
+//!
+//! A rule demands it by `detailed_metric` or `value_to_metric`. Clients choose the values, so their number has a bound.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,7 +15,7 @@ use spillgate::rules::{Limit, Rule, RuleStep};
 use super::registry::labels;
 use super::{Counter, Metrics, OUTCOMES, Outcome};
 
-/// Bytes of a client's value that its label shows; values that begin with the same ones share their counters.
+/// Bytes of a client's value that its label shows. Values that begin with the same bytes share their counters.
 const VALUE_BYTES: usize = 128;
 
 /// One counter for each outcome.
@@ -31,7 +32,7 @@ impl Outcomes {
     }
 }
 
-/// The labels of what goes by the name `rule` in `domain`, as they are written.
+/// The labels of the name `rule` in `domain`, as they are written.
 pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
     labels(&[("domain", domain), ("rule", rule)]).into()
 }
@@ -41,16 +42,16 @@ pub(super) fn labels_of(domain: &str, rule: &str) -> Arc<str> {
 pub struct RuleCounters {
     plain: Arc<Outcomes>,
     by_value: Option<ByValue>,
-    /// Looks at the rule that it never refuses, from the first one on.
-    looks: OnceLock<Counter>,
-    /// For each limit, what it has refused since the log last said how much.
+    /// Peeks at the rule that it never refuses. Set at the first peek.
+    peeks: OnceLock<Counter>,
+    /// For each limit, how many requests it has refused since the last log line about it.
     refused: Box<[AtomicU64]>,
 }
 
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// By the hash of the values that the name shows: a name is made only when it is new.
+    /// By the hash of the values that the name shows. So the name itself is built only once.
     counters: RwLock<HashMap<u64, Arc<Outcomes>>>,
 }
 
@@ -58,19 +59,19 @@ impl RuleCounters {
     pub(super) fn new(rule: &Rule, plain: Arc<Outcomes>) -> RuleCounters {
         let by_value = rule.detailed_metric || rule.steps.iter().any(|step| step.value_to_metric);
         let refused = rule.limits.iter().map(|_| AtomicU64::new(0)).collect();
-        RuleCounters { plain, by_value: by_value.then(ByValue::default), looks: OnceLock::new(), refused }
+        RuleCounters { plain, by_value: by_value.then(ByValue::default), peeks: OnceLock::new(), refused }
     }
 
-    /// Each limit of `rule`, with what it has refused since the log last said how much.
+    /// Each limit of `rule`, with the number of requests that it has refused since the last log line about it.
     pub(crate) fn refused<'a>(&'a self, rule: &'a Rule) -> impl Iterator<Item = (&'a Limit, &'a AtomicU64)> {
         zip(&rule.limits, &self.refused)
     }
 
-    /// Counts a look at `rule` that it never refuses. For the first one of this rule: how many rules have had one.
-    pub fn count_look(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
+    /// Counts a peek at `rule` that it never refuses. For the first peek of this rule, returns how many rules have had one.
+    pub fn count_peek(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
         let mut rules = None;
-        let counter = self.looks.get_or_init(|| {
-            let (counter, new) = metrics.looks.at(rule);
+        let counter = self.peeks.get_or_init(|| {
+            let (counter, new) = metrics.peeks.of(rule);
             rules = new;
             counter
         });
@@ -94,7 +95,7 @@ impl ByValue {
             value.hash(&mut hasher);
         }
         let hash = hasher.finish();
-        // Most requests need no more than this shared lock, also when the bound is reached.
+        // Most requests need only this shared lock, even when the bound is reached.
         let shared = self.counters.read();
         if let Some(known) = shared.get(&hash).or((shared.len() >= metrics.rule_values).then_some(plain)) {
             known.inc(outcome);
@@ -102,16 +103,16 @@ impl ByValue {
         }
         drop(shared);
         let mut counters = self.counters.write();
-        let own = if counters.len() < metrics.rule_values || counters.contains_key(&hash) {
+        let counter = if counters.len() < metrics.rule_values || counters.contains_key(&hash) {
             counters.entry(hash).or_insert_with(|| metrics.outcomes(&rule.domain, &name(rule, entries)))
         } else {
             plain
         };
-        own.inc(outcome);
+        counter.inc(outcome);
     }
 }
 
-/// Each level of the rule, with the value that its name shows instead of what the rule says.
+/// Each level of the rule. With it comes the client's value, if the name shows that instead of the rule's text.
 fn named_values<'a>(
     rule: &'a Rule,
     entries: &'a [(&'a str, &'a str)],
@@ -122,7 +123,7 @@ fn named_values<'a>(
     })
 }
 
-/// The rule's path with the values of this request: `user_id=7 > path`.
+/// The rule's path with the values of this request, such as `user_id=7 > path`.
 fn name(rule: &Rule, entries: &[(&str, &str)]) -> String {
     let mut name = String::new();
     for (step, value) in named_values(rule, entries) {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_shows_the_values_it_asks_for_and_no_others() {
+    fn a_rule_shows_the_values_that_it_demands_and_no_others() {
         let values = || ["1", "2", "2"].map(String::from).into_iter();
         assert!(counted("", values()).contains(r#"rule="a > b",outcome="allowed"} 3"#));
         let shown = counted("value_to_metric: true,", values());

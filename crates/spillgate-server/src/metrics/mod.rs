@@ -1,10 +1,11 @@
-//! What the server counts. Every handle exists before the first request, so that counting is one
-//! atomic addition. Label values come from the rules loaded and from fixed lists; from clients only
-//! where a rule asks for it, and then up to a bound.
+//! The metrics of the server.
+//!
+//! Every counter exists before the first request, so that counting is one atomic addition. Label values come from the rules
+//! and from fixed lists. They come from clients only if a rule demands it, and then up to a bound.
 
 mod by_rule;
-mod looks;
 mod page;
+mod peeks;
 mod registry;
 mod store;
 
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use spillgate::rules::Rules;
 
 use by_rule::{Outcomes, labels_of};
-use looks::Looks;
+use peeks::Peeks;
 use registry::Registry;
 
 pub use by_rule::RuleCounters;
@@ -24,33 +25,33 @@ pub use page::Page;
 pub use registry::{Counter, Format, Gauge};
 pub use store::StoreMetrics;
 
-/// The values of one rule that have counters of their own, unless a setting says otherwise.
+/// How many values of one rule have counters of their own, unless a setting says otherwise.
 const RULE_VALUES: usize = 1000;
 
-/// What became of one descriptor under one rule.
+/// The result for one descriptor under one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It passed.
+    /// It was allowed.
     Allowed,
-    /// It passed, above the soft limit.
+    /// It was allowed, above the soft limit.
     SoftOver,
     /// Its limit refused it.
     Refused,
-    /// Its limit would have refused it, but is only watched.
+    /// Its limit would have refused it, but is a shadow.
     ShadowRefused,
 }
 
-/// The names of the outcomes, in their order.
+/// The names of the outcomes in metrics, in the order of their declaration.
 const OUTCOMES: [&str; 4] = ["allowed", "soft_over", "refused", "shadow_refused"];
 
-/// Why a request was not judged at all.
+/// Why a request was not decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rejection {
-    /// It makes no sense.
+    /// It is invalid.
     BadRequest,
-    /// It is beyond a bound.
+    /// It exceeds a bound.
     TooLarge,
-    /// This listener may not do that.
+    /// Its listener does not allow it.
     Forbidden,
 }
 
@@ -69,15 +70,15 @@ impl Rejection {
 /// Why the server closed a connection before its client did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Closed {
-    /// There were as many connections as there may be.
+    /// The server had the most connections that it accepts.
     Bound,
-    /// No request, or not all of one, came in time.
+    /// No whole request arrived in time.
     Slow,
-    /// Nothing was asked for long.
+    /// There was no request for a long time.
     Idle,
-    /// It broke the protocol or went away.
+    /// The client broke the protocol or went away.
     Broken,
-    /// It was still busy when the time to drain was up.
+    /// It was still busy when the time to drain was over.
     Drained,
 }
 
@@ -95,53 +96,53 @@ impl Closed {
     }
 }
 
-/// Every handle, and the registry that reads them.
+/// All metrics, and the registry that writes them.
 pub struct Metrics {
     registry: Registry,
-    /// What was decided by rules, by the labels of domain and rule.
+    /// Decisions, by the labels of domain and rule.
     decisions: Mutex<BTreeMap<Arc<str>, Arc<Outcomes>>>,
-    /// The values of one rule that have counters of their own.
+    /// How many values of one rule have counters of their own.
     rule_values: usize,
     /// Descriptors that no rule matched.
     pub unmatched: Counter,
-    looks: Looks,
-    /// Requests that passed.
+    peeks: Peeks,
+    /// Requests that were allowed.
     pub allowed: Counter,
     /// Requests that were refused.
     pub refused: Counter,
     rejected: [Counter; Rejection::ALL.len()],
-    /// Descriptors that gave units back.
+    /// Descriptors that refunded units.
     pub refunds: Counter,
     /// Descriptors that brought a limit of their own.
     pub overrides: Counter,
-    /// Requests that the store could not answer.
+    /// Requests that neither the store nor a policy answered.
     pub store_errors: Counter,
-    /// States that this process holds; set when metrics are read.
+    /// States in this process. Set when the metrics are read.
     pub store_keys: Gauge,
-    /// Requests that met a bound of these; brought up to date when metrics are read.
+    /// Requests that met the bound of the memory store. Updated when the metrics are read.
     pub store_full: Counter,
-    /// What concerns a shared store.
+    /// Metrics of a shared store.
     pub store: StoreMetrics,
     /// Snapshots that were written.
     pub snapshots: Counter,
     /// Snapshots that could not be written.
     pub snapshot_failures: Counter,
-    /// When the last snapshot was begun, in seconds since the epoch; on no page before the first.
+    /// The start of the last snapshot, in seconds since the epoch. On no page before the first snapshot.
     pub snapshot_time: Gauge,
     /// Rules in force.
     pub rules: Gauge,
-    /// Rules files that were read again and taken.
+    /// Reloads that put changed rules in force.
     pub reloads: Counter,
-    /// Rules files that were read again and were wrong, so that the old rules stayed.
+    /// Reloads that failed because the rules were invalid. The old rules stayed in force.
     pub reload_failures: Counter,
-    /// Connections open now, all listeners together.
+    /// Open connections of all listeners.
     pub connections: Gauge,
-    /// Connections taken since the start.
+    /// Connections that were accepted since the start.
     pub connections_accepted: Counter,
     closed: [Counter; Closed::ALL.len()],
-    /// Errors of accept(2) that were not the connection's own.
+    /// Errors of accept(2) that were not caused by a single connection.
     pub accept_errors: Counter,
-    /// Panics of request handlers, each answered with an internal error.
+    /// Panics of request handlers. The client of each got an internal error.
     pub panics: Counter,
 }
 
@@ -164,60 +165,65 @@ impl Metrics {
         Metrics::with_rule_values(RULE_VALUES)
     }
 
-    /// The same, where `rule_values` values of one rule have counters of their own.
+    /// All metrics, at zero. `rule_values` values of one rule have counters of their own.
     #[must_use]
     pub fn with_rule_values(rule_values: usize) -> Metrics {
         let mut registry = Registry::default();
         let reg = &mut registry;
         let rejected = Rejection::ALL.map(Rejection::as_str);
         let closed = Closed::ALL.map(Closed::as_str);
-        let minted = "Descriptors that gave units back or brought a limit, by kind";
+        let minted = "Descriptors that refunded units or brought a limit of their own, by kind";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         let snapshot_time = Gauge::unknown();
-        let held = "States that this process holds: with a shared store, those of its stand-in";
+        let states = "States in this process; with a shared store, those of its local fallback";
         Metrics {
             unmatched: reg.counter("unmatched_descriptors", "Descriptors that no rule matched"),
-            allowed: reg.counter("requests_allowed", "Requests that passed"),
+            allowed: reg.counter("requests_allowed", "Requests that were allowed"),
             refused: reg.counter("requests_refused", "Requests that were refused"),
-            rejected: reg.counters("requests_rejected", "Requests that were not judged, by reason", "reason", rejected),
+            rejected: reg.counters(
+                "requests_rejected",
+                "Requests that were not decided, by reason",
+                "reason",
+                rejected,
+            ),
             refunds,
             overrides,
             store_errors: reg.counter("store_errors", "Requests that neither the store nor a policy answered"),
-            store_keys: reg.gauge("store_keys", held, Gauge::default()),
-            store_full: reg.counter("store_full", "Requests that met a bound of what this process holds"),
+            store_keys: reg.gauge("store_keys", states, Gauge::default()),
+            store_full: reg.counter("store_full", "Requests that met the bound of the memory store"),
             store: StoreMetrics::new(reg),
             snapshots: reg.counter("snapshots", "Snapshots of the store that were written"),
             snapshot_failures: reg.counter("snapshot_failures", "Snapshots that could not be written"),
-            snapshot_time: reg.gauge("snapshot_timestamp_seconds", "When the last snapshot was begun", snapshot_time),
+            snapshot_time: reg.gauge("snapshot_timestamp_seconds", "Start of the last snapshot", snapshot_time),
             rules: reg.gauge("rules", "Rules in force", Gauge::default()),
-            reloads: reg.counter("rules_reloads", "Changed rules that were taken"),
-            reload_failures: reg.counter("rules_reload_failures", "Changed rules that were wrong"),
-            connections: reg.gauge("connections", "Connections open now", Gauge::default()),
-            connections_accepted: reg.counter("connections_accepted", "Connections taken"),
+            reloads: reg.counter("rules_reloads", "Reloads that put changed rules in force"),
+            reload_failures: reg.counter("rules_reload_failures", "Reloads that failed because the rules were invalid"),
+            connections: reg.gauge("connections", "Open connections", Gauge::default()),
+            connections_accepted: reg.counter("connections_accepted", "Connections accepted"),
             closed: reg.counters("connections_closed", "Connections closed by the server, by reason", "reason", closed),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             panics: reg.counter("panics", "Request handlers that panicked"),
             decisions: Mutex::default(),
-            looks: Looks::default(),
+            peeks: Peeks::default(),
             rule_values,
             registry,
         }
     }
 
-    /// The counter of requests that were not judged for `reason`.
+    /// The counter of requests that were not decided, for `reason`.
     #[must_use]
     pub fn rejected(&self, reason: Rejection) -> &Counter {
         &self.rejected[reason as usize]
     }
 
-    /// The counter of connections that were closed for `reason`.
+    /// The counter of connections that the server closed, for `reason`.
     #[must_use]
     pub fn closed(&self, reason: Closed) -> &Counter {
         &self.closed[reason as usize]
     }
 
-    /// Counters for each of `rules`, in their order; those of rules that are gone are dropped,
-    /// and those by value start anew.
+    /// The counters of each of `rules`, in their order. Counters of rules that were removed are dropped. Counters by value
+    /// start again at zero.
     pub fn for_rules(&self, rules: &Rules) -> Box<[RuleCounters]> {
         let before = self.decisions.lock().clone();
         let mut after = BTreeMap::new();
@@ -229,12 +235,12 @@ impl Metrics {
         });
         let counters: Box<[_]> = counters.collect();
         self.rules.set(i64::try_from(counters.len()).unwrap_or(i64::MAX));
-        self.looks.retain(|labels| after.contains_key(labels));
+        self.peeks.retain(|labels| after.contains_key(labels));
         *self.decisions.lock() = after;
         counters
     }
 
-    /// The counters of what goes by the name `rule` in `domain`, new or known.
+    /// The counters of the name `rule` in `domain`. They are created if they are new.
     fn outcomes(&self, domain: &str, rule: &str) -> Arc<Outcomes> {
         Arc::clone(self.decisions.lock().entry(labels_of(domain, rule)).or_default())
     }

@@ -1,4 +1,6 @@
-//! All metrics as text, in pieces: for a client that reads slowly the server holds no more than one of them.
+//! All metrics as text, in pieces.
+//!
+//! A client may read slowly. The server then keeps one piece in memory, and not the whole page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,18 +14,18 @@ use super::by_rule::Outcomes;
 use super::registry::{Format, head};
 use super::{Metrics, OUTCOMES};
 
-/// About this many bytes are a piece.
+/// The bytes of a piece, approximately.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// The metrics by rule, between the others: all are in the order of their names.
+/// The metrics by rule. The page is in the order of names, so they are between other metrics.
 const DECISIONS: &str = "decisions";
-const LOOKS: &str = "looks_never_refused";
-/// Behind all names.
+const PEEKS: &str = "looks_never_refused";
+/// A text that sorts after all names.
 const END: &str = "~";
-const LOOKS_HELP: &str =
-    "Looks over gRPC (hits_addend: 0) at limits that refuse none, since they are not post_paid, by rule";
+const PEEKS_HELP: &str =
+    "Peeks over gRPC (hits_addend: 0) at limits that never refuse one because they are not post_paid, by rule";
 
-/// A page of metrics that is being read. Each number is as of the time of its piece.
+/// A page of metrics that is being read. Each number is from the time of its piece.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
@@ -33,29 +35,29 @@ pub struct Page {
 #[derive(Debug)]
 enum Next {
     First,
-    /// The series behind this one.
+    /// The series after this one.
     Decisions(Arc<str>),
     Between,
-    /// The series behind this one.
-    Looks(Arc<str>),
+    /// The series after this one.
+    Peeks(Arc<str>),
     Last,
     Nothing,
 }
 
 impl Page {
-    /// From its first line.
+    /// A page that begins with its first line.
     #[must_use]
     pub fn new(format: Format) -> Page {
         Page { format, next: Next::First }
     }
 
-    /// The next piece; `None` at the end.
+    /// The next piece. `None` at the end.
     pub fn next(&mut self, metrics: &Metrics) -> Option<String> {
         let mut piece = String::new();
         match mem::replace(&mut self.next, Next::Nothing) {
             Next::First => {
                 metrics.registry.write(""..DECISIONS, self.format, &mut piece);
-                head(DECISIONS, "Descriptors judged, by rule and outcome", true, self.format, &mut piece);
+                head(DECISIONS, "Descriptors decided, by rule and outcome", true, self.format, &mut piece);
                 self.next = Next::Decisions("".into());
             }
             Next::Decisions(after) => {
@@ -66,20 +68,20 @@ impl Page {
                 self.next = series.into_iter().last().map_or(Next::Between, |(last, _)| Next::Decisions(last));
             }
             Next::Between => {
-                metrics.registry.write(DECISIONS..LOOKS, self.format, &mut piece);
-                head(LOOKS, LOOKS_HELP, true, self.format, &mut piece);
-                self.next = Next::Looks("".into());
+                metrics.registry.write(DECISIONS..PEEKS, self.format, &mut piece);
+                head(PEEKS, PEEKS_HELP, true, self.format, &mut piece);
+                self.next = Next::Peeks("".into());
             }
-            Next::Looks(after) => {
-                let series = listed(&metrics.looks.0, &after);
+            Next::Peeks(after) => {
+                let series = listed(&metrics.peeks.0, &after);
                 for (labels, count) in &series {
                     // Writing to a string cannot fail.
-                    let _ = writeln!(piece, "spillgate_{LOOKS}_total{{{labels}}} {}", count.get());
+                    let _ = writeln!(piece, "spillgate_{PEEKS}_total{{{labels}}} {}", count.get());
                 }
-                self.next = series.into_iter().last().map_or(Next::Last, |(last, _)| Next::Looks(last));
+                self.next = series.into_iter().last().map_or(Next::Last, |(last, _)| Next::Peeks(last));
             }
             Next::Last => {
-                metrics.registry.write(LOOKS..END, self.format, &mut piece);
+                metrics.registry.write(PEEKS..END, self.format, &mut piece);
                 if self.format == Format::OpenMetrics {
                     piece.push_str("# EOF\n");
                 }
@@ -90,15 +92,15 @@ impl Page {
     }
 }
 
-/// Series in their order, enough for a piece. A request that makes a new one waits no longer than this takes.
+/// The next series in their order, enough for one piece. A request that adds a series waits no longer than this takes.
 fn listed<T: Clone>(series: &Mutex<BTreeMap<Arc<str>, T>>, after: &str) -> Vec<(Arc<str>, T)> {
     let mut bytes = 0;
-    let behind = (Bound::Excluded(after), Bound::Unbounded);
+    let after = (Bound::Excluded(after), Bound::Unbounded);
     let series = series.lock();
-    let piece = series.range::<str, _>(behind).take_while(|(labels, _)| {
-        let has_room = bytes < PIECE_BYTES;
+    let piece = series.range::<str, _>(after).take_while(|(labels, _)| {
+        let fits = bytes < PIECE_BYTES;
         bytes += OUTCOMES.len() * (labels.len() + 64);
-        has_room
+        fits
     });
     piece.map(|(labels, counted)| (Arc::clone(labels), counted.clone())).collect()
 }

@@ -1,17 +1,17 @@
-//! Counters, gauges, and how they are written.
+//! Counters, gauges, and the text format of metrics.
 //!
-//! A scrape of many series must not stop requests that are counted. So a page is made in pieces, and nothing is locked for
-//! longer than it takes to list the series of one piece.
+//! A scrape of many series must not delay requests. So a page is built in pieces, and a lock is held no longer than it takes
+//! to list the series of one piece.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// What a page of metrics is written as.
+/// The format of a page of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus' own, version 0.0.4.
+    /// The text format of Prometheus, version 0.0.4.
     Text,
     /// OpenMetrics, version 1.0.0.
     OpenMetrics,
@@ -46,12 +46,12 @@ pub struct Gauge(Arc<AtomicI64>);
 impl Gauge {
     const UNKNOWN: i64 = i64::MIN;
 
-    /// A gauge that shows on no page before it is set.
+    /// A gauge that is on no page until it is set.
     pub(super) fn unknown() -> Gauge {
         Gauge(Arc::new(AtomicI64::new(Gauge::UNKNOWN)))
     }
 
-    /// Sets it.
+    /// Sets the number.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
@@ -61,12 +61,12 @@ impl Gauge {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes one away.
+    /// Subtracts one.
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The number now; 0 if it was never set.
+    /// The number now. 0 if it was never set.
     #[must_use]
     pub fn get(&self) -> i64 {
         self.known().unwrap_or(0)
@@ -77,11 +77,11 @@ impl Gauge {
     }
 }
 
-/// Metrics of one name.
+/// The metrics of one name.
 struct Family {
     name: &'static str,
     help: &'static str,
-    /// With their labels, as they are written between braces.
+    /// The metrics, each with its labels as they are written between braces.
     samples: Vec<(String, Sample)>,
 }
 
@@ -99,7 +99,7 @@ impl Sample {
     }
 }
 
-/// Metrics whose labels are known from the start.
+/// The metrics whose labels are known from the start.
 #[derive(Default)]
 pub(super) struct Registry {
     families: Vec<Family>,
@@ -139,7 +139,7 @@ impl Registry {
         self.families.insert(at, family);
     }
 
-    /// Writes those whose names are in `names`.
+    /// Writes the metrics whose names are in `names`.
     pub(super) fn write(&self, names: Range<&str>, format: Format, out: &mut String) {
         for family in self.families.iter().filter(|family| names.contains(&family.name)) {
             let is_counter = matches!(family.samples.first(), Some((_, Sample::Counter(_))));
@@ -159,15 +159,15 @@ impl Registry {
     }
 }
 
-/// Writes what stands above the samples of one name.
+/// Writes the two lines above the samples of one name.
 pub(super) fn head(name: &str, help: &str, is_counter: bool, format: Format, out: &mut String) {
     let kind = if is_counter { "counter" } else { "gauge" };
-    // OpenMetrics names what is counted, and each sample has the suffix; the older format knows samples only.
+    // In OpenMetrics the name has no suffix, only its samples do. The older format has one name for both.
     let total = if is_counter && format == Format::Text { "_total" } else { "" };
     let _ = writeln!(out, "# HELP spillgate_{name}{total} {help}.\n# TYPE spillgate_{name}{total} {kind}");
 }
 
-/// Labels as they are written between braces.
+/// The labels as they are written between braces.
 pub(super) fn labels(labels: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in labels {

@@ -1,25 +1,28 @@
-//! What is counted of a shared store. Its own counters are read when metrics are.
+//! Metrics of a shared store.
+//!
+//! The store counts its own requests and failures. They are copied here when somebody reads the metrics.
 
-use spillgate::Source;
-use spillgate_redis::{Circuit, ErrorKind, RedisStore};
+use spillgate::{Circuit, Source, StoreErrorKind, StoreHealth};
 
 use super::registry::Registry;
 use super::{Counter, Gauge};
 
-/// Handles of what concerns a shared store; without one counters stay at zero, and gauges show on no page.
+/// Metrics of a shared store. Without one the counters stay at zero, and the gauges are on no page.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    failures: [Counter; ErrorKind::ALL.len()],
+    failures: [Counter; StoreErrorKind::ALL.len()],
     circuit: Gauge,
     in_flight: Gauge,
-    give_backs_lost: Counter,
-    /// Requests that were answered by others than the store.
+    refunds_lost: Counter,
+    /// Requests that the deny cache answered.
     deny_cache: Counter,
+    /// Requests that the local store of the fallback answered.
     local: Counter,
+    /// Requests that policies answered.
     policy: Counter,
-    /// Whether it answers, by the last probe.
+    /// Whether the store answered the last probe.
     pub up: Gauge,
-    /// How often it was found to answer again.
+    /// How often the store began to answer again.
     pub recoveries: Counter,
 }
 
@@ -28,37 +31,37 @@ impl StoreMetrics {
         let sources = [Source::DenyCache, Source::Local, Source::Policy].map(Source::as_str);
         let [deny_cache, local, policy] = registry.counters(
             "requests_without_store",
-            "Requests that were judged without asking the shared store, or because it failed, by who did",
+            "Requests that the shared store did not decide, by what decided them instead",
             "source",
             sources,
         );
         StoreMetrics {
             failures: registry.counters(
                 "store_failures",
-                "Requests that the shared store did not decide, by class; probes are not counted",
+                "Requests that failed in the shared store, by class of error; probes are not counted",
                 "class",
-                ErrorKind::ALL.map(ErrorKind::name),
+                StoreErrorKind::ALL.map(StoreErrorKind::as_str),
             ),
             circuit: registry.gauge(
                 "store_circuit",
-                "The breaker of the shared store: 0 closed, 1 half open (some nodes of a cluster serve), 2 open",
+                "Circuit breaker of the shared store: 0 closed, 1 half open (some nodes of a cluster serve), 2 open",
                 Gauge::unknown(),
             ),
-            in_flight: registry.gauge("store_in_flight", "Questions that wait for the shared store", Gauge::unknown()),
-            give_backs_lost: registry.counter(
+            in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
+            refunds_lost: registry.counter(
                 "store_give_backs_lost",
-                "Parts of requests that were not admitted, which a slot of a cluster may have kept; not what refusals charge \
-                 with scripts: off",
+                "Parts of requests that were not admitted, which a slot of a cluster may have kept; without those that \
+                 refusals charge with scripts: off",
             ),
             deny_cache,
             local,
             policy,
             up: registry.gauge("store_up", "Whether the shared store answered the last probe", Gauge::unknown()),
-            recoveries: registry.counter("store_recoveries", "How often the shared store was found to answer again"),
+            recoveries: registry.counter("store_recoveries", "How often the shared store began to answer again"),
         }
     }
 
-    /// Counts who judged a request.
+    /// Counts a request by what decided it.
     pub fn answered(&self, source: Source) {
         let counter = match source {
             Source::Store => return,
@@ -69,14 +72,15 @@ impl StoreMetrics {
         counter.inc();
     }
 
-    /// Brings up to date what the store counts itself.
-    pub fn read(&self, store: &RedisStore, failures: impl Fn(ErrorKind) -> u64) {
-        for (counter, class) in self.failures.iter().zip(ErrorKind::ALL) {
-            counter.inc_by(failures(class).saturating_sub(counter.get()));
+    /// Copies the counts of the store.
+    pub fn update(&self, health: &StoreHealth) {
+        for (kind, failures) in &health.failures {
+            let counter = &self.failures[*kind as usize];
+            counter.inc_by(failures.saturating_sub(counter.get()));
         }
-        self.give_backs_lost.inc_by(store.refunds_lost().saturating_sub(self.give_backs_lost.get()));
-        self.in_flight.set(i64::try_from(store.in_flight()).unwrap_or(i64::MAX));
-        self.circuit.set(match store.circuit() {
+        self.refunds_lost.inc_by(health.refunds_lost.saturating_sub(self.refunds_lost.get()));
+        self.in_flight.set(i64::try_from(health.in_flight).unwrap_or(i64::MAX));
+        self.circuit.set(match health.circuit {
             Circuit::Closed => 0,
             Circuit::HalfOpen => 1,
             Circuit::Open => 2,

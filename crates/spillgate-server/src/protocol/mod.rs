@@ -1,4 +1,6 @@
-//! Wire formats: each turns its requests into the service's and the answers back, and nothing else.
+//! Wire formats: each translates its requests to the service and the answers back.
+//!
+//! A protocol decides nothing, so that all protocols agree.
 
 pub mod grpc;
 pub mod http;

@@ -1,202 +1,122 @@
-//! The store that was picked at the start.
+//! The store that the settings chose: memory, or Redis with a fallback to memory.
+//!
+//! The service sees one store and its health. So another store needs one more variant here and no change elsewhere in the
+//! service.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use spillgate::{Binding, Decision, Fallback, Hit, MemoryStore, Op, OpKind, Quota, Store, StoreError, Time, Verdict};
-use spillgate_redis::{Error, ErrorKind, RedisStore};
-use tokio::time::Instant;
+use spillgate::{
+    Decision, FallbackStore, Hit, MemoryStore, OpKind, Quota, Store, StoreError, StoreHealth, Timing, Verdict,
+};
+use spillgate_redis::RedisStore;
 
-/// The store that was picked at the start.
+/// The store that the settings chose.
+///
+/// ```
+/// use spillgate::{MemoryOptions, MemoryStore};
+/// use spillgate_server::service::Backend;
+///
+/// let backend = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
+/// assert!(!backend.is_shared() && backend.health().is_none());
+/// ```
 #[derive(Debug)]
 pub enum Backend {
-    /// State in this process.
+    /// States in this process.
     Memory(MemoryStore),
-    /// State that a fleet shares.
-    Redis(Box<Shared>),
+    /// States that a fleet shares, with a local store for the time when Redis fails.
+    Redis(Box<FallbackStore<RedisStore>>),
 }
 
 impl Backend {
-    /// One question, answered within `timeout` if the store has to be waited for and can be.
-    pub(super) async fn ask(
-        &self,
-        now: Time,
-        timeout: Option<Duration>,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        match self {
-            Backend::Memory(store) => store.decide(Some(now), hits, decisions).await,
-            Backend::Redis(shared) => {
-                // In a box, so that questions to memory do not carry its size around, nor the compiler its type.
-                let asked: Pin<Box<dyn Future<Output = _> + Send + '_>> =
-                    Box::pin(shared.ask(now, timeout, hits, decisions));
-                asked.await
-            }
-        }
-    }
-
-    /// The store in this process: all there is, or what stands in for the shared one.
+    /// The store in this process: the only store, or the local one of the fallback.
     #[must_use]
     pub fn memory(&self) -> &MemoryStore {
         match self {
             Backend::Memory(store) => store,
-            Backend::Redis(shared) => shared.fallback.local(),
+            Backend::Redis(store) => store.fallback().local(),
         }
     }
 
-    /// The store that a fleet shares, if it is one.
+    /// The Redis store, if this is one. Commands that examine Redis use it.
     #[must_use]
-    pub fn shared(&self) -> Option<&Shared> {
+    pub fn redis(&self) -> Option<&RedisStore> {
         match self {
             Backend::Memory(_) => None,
-            Backend::Redis(shared) => Some(shared),
+            Backend::Redis(store) => Some(store.store()),
+        }
+    }
+
+    /// Whether other processes share this store.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        match self {
+            Backend::Memory(_) => false,
+            Backend::Redis(_) => true,
+        }
+    }
+
+    /// The health of a shared store. `None` for memory.
+    #[must_use]
+    pub fn health(&self) -> Option<StoreHealth> {
+        self.redis().map(RedisStore::health)
+    }
+
+    /// How long a caller that gives itself `asked` waits for the store: at most as long as the store's setting says.
+    /// `None` for memory, which never waits.
+    #[inline]
+    #[must_use]
+    pub fn timeout(&self, asked: Option<Duration>) -> Option<Duration> {
+        let setting = self.redis()?.timeout();
+        Some(asked.map_or(setting, |asked| asked.min(setting)))
+    }
+
+    /// Why a shared store does not support one of these hits. `None` if it supports them all, and for memory.
+    #[inline]
+    pub(super) fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
+        match self {
+            Backend::Memory(_) => None,
+            Backend::Redis(store) => unsupported(store.store(), hits),
         }
     }
 }
 
-/// A store has a clock of its own, but what stands in for it has none: so there is always a time to pass.
+/// Why Redis does not support one of these hits.
+fn unsupported(store: &RedisStore, hits: &[Hit<'_>]) -> Option<String> {
+    let hit = hits.iter().find(|hit| !store.supports(hit.quota, hit.op.kind()))?;
+    Some(format!(
+        "the store does not support {:?} on this limit ({}): windows and segments have to be whole microseconds, at most \
+         71 years; with store.scripts: off only plain fixed windows are supported, without resets and refunds",
+        hit.op.kind(),
+        hit.quota.algorithm().as_str()
+    ))
+}
+
+/// The local store of the fallback has no clock. So a caller always passes the time, whichever store this is.
 impl Store for Backend {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         match self {
             Backend::Memory(store) => store.supports(quota, op),
-            Backend::Redis(shared) => shared.store.supports(quota, op),
+            Backend::Redis(store) => store.supports(quota, op),
         }
     }
 
+    #[inline]
     async fn decide(
         &self,
-        now: Option<Time>,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let now = now.ok_or(StoreError::Malformed("no time"))?;
-        self.ask(now, None, hits, decisions).await
-    }
-}
-
-/// A store that a fleet shares, and what answers while it fails.
-#[derive(Debug)]
-pub struct Shared {
-    store: RedisStore,
-    fallback: Fallback,
-    deadline: Duration,
-    /// What every store has; its keys are gone at once.
-    probe: Quota,
-    failures: [Failures; ErrorKind::ALL.len()],
-}
-
-/// Requests that failed in one way.
-#[derive(Debug, Default)]
-struct Failures {
-    count: AtomicU64,
-    /// The first since somebody looked.
-    detail: ArcSwapOption<Error>,
-}
-
-impl Shared {
-    /// `store`, which has at most `deadline` for each request, and `fallback` for what it does not decide.
-    ///
-    /// # Panics
-    /// Never: a millisecond is a window.
-    #[must_use]
-    pub fn new(store: RedisStore, fallback: Fallback, deadline: Duration) -> Shared {
-        let probe = Quota::fixed_window(1, Duration::from_millis(1)).build();
-        let probe = probe.expect("invariant: a millisecond is a window");
-        Shared { store, fallback, deadline, probe, failures: Default::default() }
-    }
-
-    /// The store itself.
-    #[must_use]
-    pub const fn store(&self) -> &RedisStore {
-        &self.store
-    }
-
-    /// How long a request waits for the store at most.
-    #[must_use]
-    pub const fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Requests that the store did not decide, so; probes are none.
-    #[must_use]
-    pub fn failures(&self, class: ErrorKind) -> u64 {
-        self.failures[class as usize].count.load(Ordering::Relaxed)
-    }
-
-    /// What was said at the first failure of this class since the last look.
-    #[must_use]
-    pub fn take_detail(&self, class: ErrorKind) -> Option<String> {
-        self.failures[class as usize].detail.swap(None).map(|failed| failed.detail.to_string())
-    }
-
-    /// Takes from a key that no request has, within `timeout`; each probe is for another slot. All servers of a fleet probe
-    /// the same keys: a probe that is refused is an answer too.
-    ///
-    /// # Errors
-    /// The store does not decide.
-    pub async fn probe(&self, probe: u32, timeout: Duration) -> Result<Verdict, Error> {
-        let hits = [Hit::new(u128::from(probe) << Hit::SLOT_SHIFT, &self.probe, Op::take(1), Binding::Enforce)];
-        let timeout = timeout.min(self.deadline);
-        self.store.decide_within(timeout, None, &hits, &mut [Decision::default()]).await
-    }
-
-    /// When a question that is asked now, with that time of its own, has to be answered.
-    pub(super) fn until(&self, timeout: Option<Duration>) -> Instant {
-        Instant::now() + self.time(timeout)
-    }
-
-    fn time(&self, timeout: Option<Duration>) -> Duration {
-        timeout.map_or(self.deadline, |timeout| timeout.min(self.deadline))
-    }
-
-    async fn ask(
-        &self,
-        now: Time,
-        timeout: Option<Duration>,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        let timeout = self.time(timeout);
-        self.fallback.decide(&Timed { shared: self, timeout }, now, hits, decisions).await
-    }
-}
-
-/// The shared store, with a time for each request, and a count of those that fail.
-struct Timed<'s> {
-    shared: &'s Shared,
-    timeout: Duration,
-}
-
-impl Store for Timed<'_> {
-    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.shared.store.supports(quota, op)
-    }
-
-    fn has_clock(&self) -> bool {
-        true
-    }
-
-    async fn decide(
-        &self,
-        now: Option<Time>,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        let decided = self.shared.store.decide_within(self.timeout, now, hits, decisions).await;
-        decided.map_err(|failed| {
-            let class = failed.kind;
-            let Failures { count, detail } = &self.shared.failures[class as usize];
-            count.fetch_add(1, Ordering::Relaxed);
-            if detail.load().is_none() {
-                detail.store(Some(failed.into()));
+        match self {
+            Backend::Memory(store) => store.decide(timing, hits, decisions).await,
+            Backend::Redis(store) => {
+                // The box keeps the size of this future, and its type, out of requests to memory.
+                let decided: Pin<Box<dyn Future<Output = _> + Send + '_>> =
+                    Box::pin(store.decide(timing, hits, decisions));
+                decided.await
             }
-            // What the store says is for the log: callers get what that means. One that the store cannot put as asked is
-            // a failure like any other, since the service has seen to what is wrong with it: the policies answer.
-            StoreError::Unavailable(class.explanation().into())
-        })
+        }
     }
 }

@@ -1,36 +1,38 @@
-//! Why a request was not judged.
+//! Why a request was not decided.
+//!
+//! Each protocol translates these errors to its own status codes.
 
-use spillgate::StoreError;
+use spillgate::{StoreError, StoreErrorKind};
 
 use crate::metrics::Rejection;
 
-/// Why a request was not judged. A refusal is none of these.
+/// Why a request was not decided. A refusal is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The request makes no sense; the text says why.
+    /// The request is invalid. The text says why.
     #[error("{0}")]
     BadRequest(String),
-    /// Nothing limits what was named.
+    /// No limit has this name.
     #[error("no limit matches")]
     UnknownLimit,
-    /// The request is beyond a bound.
+    /// The request exceeds a bound.
     #[error("too many {what}: at most {max} are allowed")]
     TooLarge {
         /// What there is too much of.
         what: &'static str,
-        /// The most there may be.
+        /// The largest number that is allowed.
         max: usize,
     },
-    /// This listener may not do that.
+    /// The listener does not allow this.
     #[error("{0}")]
     Forbidden(&'static str),
-    /// The store could not answer.
-    #[error(transparent)]
+    /// The store could not decide. The store's own words are for the log: a client gets only their meaning.
+    #[error("{}", store_text(.0))]
     Store(#[from] StoreError),
 }
 
 impl ServiceError {
-    /// What it is counted as; `None` where the store is at fault and not the caller.
+    /// The reason under which a rejected request is counted. `None` if the store caused the error.
     pub(super) fn rejection(&self) -> Option<Rejection> {
         match self {
             ServiceError::BadRequest(_) | ServiceError::UnknownLimit => Some(Rejection::BadRequest),
@@ -38,5 +40,13 @@ impl ServiceError {
             ServiceError::Forbidden(_) => Some(Rejection::Forbidden),
             ServiceError::Store(_) => None,
         }
+    }
+}
+
+/// The error of a store as a client reads it.
+fn store_text(error: &StoreError) -> String {
+    match error.kind() {
+        StoreErrorKind::Malformed => format!("malformed request to the store: {}", error.detail()),
+        kind => format!("the store is unavailable: {}", kind.explanation()),
     }
 }

@@ -1,4 +1,6 @@
-//! The rules of one load, with what is made of them.
+//! The rules of one load, with their counters.
+//!
+//! A reload replaces all of this at once, so that counters always belong to the rules beside them.
 
 use std::ops::Deref;
 
@@ -10,7 +12,7 @@ use super::ServiceOptions;
 use super::readiness::Policies;
 use crate::metrics::{Metrics, RuleCounters};
 
-/// The name of the limit that refuses what no rule matches.
+/// The name of the limit that refuses descriptors without a matching rule.
 pub const UNMATCHED: &str = "unmatched";
 
 /// The rules of one load, with their counters.
@@ -19,9 +21,9 @@ pub struct Loaded {
     pub(super) rules: Rules,
     pub(super) counters: Box<[RuleCounters]>,
     pub(super) policies: Policies,
-    /// Held while refusals are written to the log.
+    /// Locked while refusals are written to the log.
     pub(super) writing: Mutex<()>,
-    /// A limit of 0 for what no rule matches, if that is to be refused.
+    /// A limit of 0 for descriptors without a matching rule, if the options refuse them.
     unmatched: Option<Limit>,
 }
 
@@ -41,17 +43,17 @@ impl Loaded {
         }
     }
 
-    /// Whether what no rule matches is refused.
+    /// Whether descriptors without a matching rule are refused.
     #[must_use]
     pub const fn denies_unmatched(&self) -> bool {
         self.unmatched.is_some()
     }
 
-    /// Gives every descriptor that nothing matches the limit that refuses it, if there is one.
+    /// Gives every descriptor without a matching rule the limit that refuses it, if the options say so.
     #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'p>) {
         let Some(limit) = &self.unmatched else { return };
-        // Beside the first hit, so that a request in one slot of a cluster stays there.
+        // The key is next to that of the first hit. So a request in one slot of a cluster stays in that slot.
         let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
         let mut refusing = None;
         for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors) {
@@ -59,12 +61,12 @@ impl Loaded {
             if !unmatched || matches!(descriptor.action, Action::Refund(_)) {
                 continue;
             }
-            // A look at a limit of 0 would pass.
-            let at = *refusing.get_or_insert_with(|| {
+            // This is a take even if the descriptor only peeks: a limit of 0 would allow the peek.
+            let index = *refusing.get_or_insert_with(|| {
                 plan.hits.push(Hit::new(key, &limit.quota, Op::take(1), Binding::Enforce));
                 plan.hits.len() - 1
             });
-            planned.hits.push((at, limit));
+            planned.hits.push((index, limit));
         }
     }
 }

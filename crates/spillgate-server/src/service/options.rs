@@ -1,19 +1,21 @@
-//! How a service behaves: what it refuses, and what one request can hold.
+//! How a service behaves: what it refuses, and how large a request may be.
+//!
+//! The settings file has more than this. The service reads only these options.
 
 use spillgate::OnStoreFailure;
 
 use crate::settings::{Limits, Settings};
 
-/// What one request can hold.
+/// How large one request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Descriptors of a request.
+    /// The most descriptors of a request.
     pub descriptors: usize,
-    /// Entries of a descriptor.
+    /// The most entries of a descriptor.
     pub entries: usize,
-    /// Bytes of an entry's key, and of the domain.
+    /// The most bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// Bytes of an entry's value that are counted; rules match the whole value.
+    /// The bytes of an entry's value that its counter is found by. Rules match the whole value.
     pub value_bytes: usize,
 }
 
@@ -37,13 +39,13 @@ impl From<&Limits> for Bounds {
 /// How a service behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceOptions {
-    /// Judge and count, never refuse.
+    /// Decide and count, but never refuse.
     pub shadow: bool,
-    /// Refuse what no rule matches.
+    /// Refuse descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// What is answered for limits that come with a call while a shared store fails.
+    /// The policy of limits that come with a call, for the time when a shared store fails.
     pub on_store_failure: OnStoreFailure,
-    /// What one request can hold.
+    /// How large one request may be.
     pub bounds: Bounds,
 }
 

@@ -1,14 +1,16 @@
-//! Who asks, as far as a connection tells.
+//! The client at the other end of a connection.
+//!
+//! Without it, protocols would need the types of sockets.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Who is at the other end of a connection.
+/// The client at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// A network address.
+    /// A client on the network.
     Tcp(SocketAddr),
-    /// A process on this machine that may open the socket.
+    /// A process on this machine that may open the Unix socket.
     Unix,
 }
 

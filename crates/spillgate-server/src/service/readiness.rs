@@ -1,10 +1,12 @@
-//! Whether the server wants requests, and what that hangs on.
+//! Whether the server wants requests, and why not.
+//!
+//! Load balancers ask this. A server that cannot decide some of its limits should not get requests while other servers
+//! can.
 
 use std::sync::PoisonError;
 
 use spillgate::rules::Rules;
-use spillgate::{Clock, OnStoreFailure, Time};
-use spillgate_redis::{Circuit, ErrorKind};
+use spillgate::{Circuit, Clock, OnStoreFailure, StoreErrorKind, Time};
 use tokio::sync::watch;
 
 use super::Service;
@@ -12,12 +14,19 @@ use super::Service;
 /// Whether the server wants requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Yes.
+    /// It does.
     Ready,
-    /// Not while the store does not answer: there are limits that only the store may answer for.
+    /// It does not: the store does not decide, and some limits have the policy `error`.
     StoreDown,
-    /// Not any more: it ends when the requests in flight are answered.
+    /// It does not any more: it ends once the requests in flight are answered.
     Draining,
+}
+
+/// A time in which the shared store does not decide.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outage {
+    since: Time,
+    why: StoreErrorKind,
 }
 
 /// How many limits have each of [`OnStoreFailure::ALL`].
@@ -31,6 +40,7 @@ impl Policies {
         Policies(OnStoreFailure::ALL.map(count))
     }
 
+    /// Limits that only the store can answer for.
     fn errors(&self) -> usize {
         self.iter().find(|(policy, _)| *policy == OnStoreFailure::Error).map_or(0, |(_, count)| count)
     }
@@ -39,7 +49,7 @@ impl Policies {
         OnStoreFailure::ALL.into_iter().zip(self.0)
     }
 
-    /// `local 5, deny 2`.
+    /// A text like `local 5, deny 2`.
     fn text(&self) -> String {
         let some = self.iter().filter(|(_, count)| *count > 0);
         let all: Vec<_> = some.map(|(policy, count)| format!("{} {count}", policy.as_str())).collect();
@@ -61,12 +71,12 @@ impl<C: Clock> Service<C> {
         self.readiness() == Readiness::Ready
     }
 
-    /// Follows the readiness.
+    /// A receiver that gets each change of the readiness.
     pub fn watch_readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.subscribe()
     }
 
-    /// Tells watchers; once draining, nothing else can be said.
+    /// Sets the readiness and wakes the watchers. [`Draining`](Readiness::Draining) is final: later calls do nothing.
     pub fn set_readiness(&self, readiness: Readiness) {
         self.readiness.send_if_modified(|now| {
             let changes = *now != Readiness::Draining && *now != readiness;
@@ -77,35 +87,36 @@ impl<C: Clock> Service<C> {
         });
     }
 
-    /// Why the shared store does not decide, if so: to be told again and again.
-    pub fn store_fails(&self, why: Option<ErrorKind>) {
+    /// Reports the result of a probe: why the shared store does not decide, or `None` if it does. The watcher of the store
+    /// calls this after each probe.
+    pub fn set_store_error(&self, why: Option<StoreErrorKind>) {
         {
-            let mut down = self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who is down already stays so since then.
-            let since = down.map_or_else(|| self.limiter.now(), |(since, _)| since);
-            *down = why.map(|why| (since, why));
+            let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+            // An outage that goes on keeps its beginning.
+            let since = outage.map_or_else(|| self.limiter.now(), |outage| outage.since);
+            *outage = why.map(|why| Outage { since, why });
         }
-        self.weigh_readiness();
+        self.update_readiness();
     }
 
-    /// What hangs on the store and on the rules in force.
-    pub(super) fn weigh_readiness(&self) {
+    /// Sets the readiness by the store and by the rules in force.
+    pub(super) fn update_readiness(&self) {
         self.set_readiness(if self.lacks_store() { Readiness::StoreDown } else { Readiness::Ready });
     }
 
-    /// Whether the shared store does not decide, and there are limits that only the store may answer for.
+    /// Whether the shared store does not decide, and some limits have the policy `error`.
     fn lacks_store(&self) -> bool {
-        self.loaded.load().policies.errors() > 0 && self.store_down().is_some()
+        self.loaded.load().policies.errors() > 0 && self.outage().is_some()
     }
 
-    /// Since when the shared store has not decided, and why. Requests may know it before a probe does: they are not asked
-    /// any more.
-    fn store_down(&self) -> Option<(Time, ErrorKind)> {
-        let probed = *self.store_down.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The outage of the shared store, if there is one. Requests may find it before a probe does: the circuit breaker opens,
+    /// and requests are not sent any more.
+    fn outage(&self) -> Option<Outage> {
+        let probed = *self.outage.lock().unwrap_or_else(PoisonError::into_inner);
         probed.or_else(|| {
-            let store = self.limiter.store().shared()?.store();
-            let why = || store.last_error().map_or(ErrorKind::CircuitOpen, |trouble| trouble.kind);
-            store.is_down().then(|| (self.limiter.now(), why()))
+            let health = self.limiter.store().health().filter(|health| health.is_down)?;
+            let why = health.error.map_or(StoreErrorKind::CircuitOpen, |error| error.kind());
+            Some(Outage { since: self.limiter.now(), why })
         })
     }
 
@@ -113,20 +124,20 @@ impl<C: Clock> Service<C> {
     pub fn readiness_text(&self) -> String {
         let readiness = self.readiness();
         let (now, policies) = (self.limiter.now(), self.loaded.load().policies);
-        let store = self.store_down().map(|(since, why)| {
-            let (why, class, policies) = (why.explanation(), why.name(), policies.text());
+        let outage = self.outage().map(|Outage { since, why }| {
+            let (explained, name, policies) = (why.explanation(), why.as_str(), policies.text());
             let secs = now.as_nanos().saturating_sub(since.as_nanos()) / 1_000_000_000;
             format!(
-                "the store has not answered for {secs} s: {why} ({class}); answered by on_store_failure: {policies}"
+                "the store has not answered for {secs} s: {explained} ({name}); answered by on_store_failure: {policies}"
             )
         });
-        match (readiness, store) {
+        match (readiness, outage) {
             (Readiness::Draining, _) => "draining".to_owned(),
-            (Readiness::StoreDown, store) => format!("not ready: {}", store.unwrap_or_default()),
-            (Readiness::Ready, Some(store)) => format!("ready: {store}"),
-            (Readiness::Ready, None) => match self.limiter.store().shared().map(|shared| shared.store()) {
+            (Readiness::StoreDown, outage) => format!("not ready: {}", outage.unwrap_or_default()),
+            (Readiness::Ready, Some(outage)) => format!("ready: {outage}"),
+            (Readiness::Ready, None) => match self.limiter.store().health() {
                 None => "ready".to_owned(),
-                Some(store) if store.circuit() == Circuit::HalfOpen && !store.is_down() => {
+                Some(health) if health.circuit == Circuit::HalfOpen && !health.is_down => {
                     "ready: some nodes of the store do not answer".to_owned()
                 }
                 Some(_) => "ready: the store answers".to_owned(),

@@ -1,5 +1,6 @@
-//! How many requests each limit has refused since the log last said so. Metrics count by rule, and a rule may have several
-//! limits.
+//! Logs how many requests each limit has refused.
+//!
+//! Metrics count by rule. A rule may have several limits, and only the log says which of them refused.
 
 use std::cmp::Reverse;
 use std::iter::zip;
@@ -10,22 +11,26 @@ use spillgate::rules::{Limit, Rule};
 
 use crate::metrics::RuleCounters;
 
-use super::{Judged, Loaded};
+use super::{LimitDecision, Loaded};
 
-/// Limits that have a line of their own, each minute; the rest has one together.
+/// This many limits have a log line of their own each minute. All others share one line.
 const LINES_A_MINUTE: usize = 9;
 
-/// Counts those of the rule's limits that refused.
+/// Counts a refusal for each limit of the rule that refused.
 #[cold]
-pub(super) fn count<'a, 'p: 'a>(counters: &RuleCounters, rule: &Rule, judged: impl Iterator<Item = Judged<'a, 'p>>) {
-    for judged in judged.filter(|judged| !judged.decision.allowed) {
-        if let Some((_, count)) = counters.refused(rule).find(|(limit, _)| ptr::eq(*limit, judged.limit)) {
+pub(super) fn count<'a, 'p: 'a>(
+    counters: &RuleCounters,
+    rule: &Rule,
+    limits: impl Iterator<Item = LimitDecision<'a, 'p>>,
+) {
+    for decided in limits.filter(|decided| !decided.decision.allowed) {
+        if let Some((_, count)) = counters.refused(rule).find(|(limit, _)| ptr::eq(*limit, decided.limit)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// A reload does not lose what the rules before it refused: that is written when the last request by them is over.
+/// A reload keeps the refusals of the old rules. They are logged once the last request by these rules is over.
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.log_refusals();
@@ -33,10 +38,10 @@ impl Drop for Loaded {
 }
 
 impl Loaded {
-    /// Writes to the log how many each limit has refused since this was last asked, those that refused most first: ten
-    /// lines at most.
+    /// Logs how many requests each limit has refused since the last call. The limits that refused most come first. There
+    /// are at most ten lines.
     pub fn log_refusals(&self) {
-        // At the end of the process: what another thread is about to write is written first.
+        // At the end of the process this waits for the lines of another thread.
         let _writing = self.writing.lock();
         let mut refusing: Vec<(u64, &Rule, &Limit)> = Vec::new();
         for (rule, counters) in zip(self.rules.rules(), &self.counters) {

@@ -1,5 +1,7 @@
-//! What the log says of requests: each one at debug, and at info those that nothing limits. Clients decide how often that
-//! is, so lines have a bound. No value of a request is in a line at info: values are personal data.
+//! Logs requests: each request at debug, and requests that nothing limits at info.
+//!
+//! Clients decide how many requests there are, so the number of lines has a bound. A line at info has no value of a
+//! request, because values are personal data.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -9,38 +11,38 @@ use spillgate::rules::Request;
 use spillgate::{Hit, Time, Verdict};
 use tracing::Level;
 
-use super::answer::Parts;
+use super::answer::AnswerView;
 use super::{Loaded, ServiceError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Requests in the log at debug, each second.
+/// Lines about requests at debug, each second.
 const REQUESTS_A_SECOND: u64 = 100;
 
-/// Lines about what nothing limits. A minute that lies in two periods has twice as many at most; with ten about refusals
-/// there are fewer than twenty.
-const NEWS_A_MINUTE: u64 = 4;
+/// Lines about requests that nothing limits, each minute. Sixty seconds that overlap two periods have at most twice as many.
+/// Together with ten lines about refusals there are fewer than twenty.
+const UNMATCHED_A_MINUTE: u64 = 4;
 
-/// Lookups of descriptors that nothing limits, each second, so that a flood of them costs little. A new descriptor that is
+/// Lookups of descriptors that nothing limits, each second. The bound keeps a flood of them cheap. A new descriptor that was
 /// left out has its line when it comes again.
 const LOOKUPS_A_SECOND: u64 = 1000;
 
-/// Bytes of what a client sent that one line shows.
+/// The most bytes from a client in one line.
 const MAX_SHOWN_BYTES: usize = 1024;
 
-/// News that are remembered, so that they are not written again.
+/// How many lines are remembered, so that they are not written again.
 const REMEMBERED: usize = 256;
 
-/// Places where one of them may be remembered.
+/// In how many positions of the table one line may be remembered.
 const WAYS: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct RequestLog {
     requests: LineBound,
-    news: LineBound,
+    unmatched: LineBound,
     lookups: LineBound,
     hasher: RandomState,
-    /// Hashes of the news that were written.
+    /// Hashes of the lines that were written.
     written: [AtomicU64; REMEMBERED],
 }
 
@@ -48,18 +50,18 @@ impl RequestLog {
     pub(super) fn new() -> RequestLog {
         RequestLog {
             requests: LineBound::new(REQUESTS_A_SECOND, SECOND_NS),
-            news: LineBound::new(NEWS_A_MINUTE, 60 * SECOND_NS),
+            unmatched: LineBound::new(UNMATCHED_A_MINUTE, 60 * SECOND_NS),
             lookups: LineBound::new(LOOKUPS_A_SECOND, SECOND_NS),
             hasher: RandomState::new(),
             written: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
-    /// One request and its answer.
+    /// Logs one request and its answer.
     #[cold]
-    pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: Parts<'_, '_>) {
+    pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         let Some(left_out) = self.requests.line(now) else { return };
-        let mut text = Shown::default();
+        let mut text = BoundedText::default();
         for (descriptor, status) in request.descriptors.iter().zip(answer.statuses) {
             if !text.0.is_empty() {
                 text.add(format_args!("; "));
@@ -80,18 +82,18 @@ impl RequestLog {
                 }
             }
         }
-        let (verdict, domain) = (answer.verdict, Shown::of(request.domain));
+        let (verdict, domain) = (answer.verdict, BoundedText::of(request.domain));
         let (allowed, source) = (verdict.allowed, verdict.source.as_str());
         let retry_after_ms = verdict.retry_after.millis_ceil();
-        tracing::debug!(domain, descriptors = text.0, allowed, retry_after_ms, source, left_out, "asked");
+        tracing::debug!(domain, descriptors = text.0, allowed, retry_after_ms, source, left_out, "decided");
     }
 
-    /// One request whose limits came with the call.
+    /// Logs one request whose limits came with the call.
     #[cold]
     pub(super) fn hit(&self, now: Time, named: Option<(&str, &str)>, hits: &[Hit<'_>], verdict: &Verdict) {
         let Some(left_out) = self.requests.line(now) else { return };
-        let (bucket, key) = named.map(|(bucket, key)| (Shown::of(bucket), Shown::of(key))).unzip();
-        let mut limits = Shown::default();
+        let (bucket, key) = named.map(|(bucket, key)| (BoundedText::of(bucket), BoundedText::of(key))).unzip();
+        let mut limits = BoundedText::default();
         for Hit { quota, op, .. } in hits {
             let (algorithm, limit, window_ms) =
                 (quota.algorithm().as_str(), quota.limit(), quota.window_ns() / 1_000_000);
@@ -99,21 +101,22 @@ impl RequestLog {
         }
         let (allowed, limits) = (verdict.allowed, limits.0.trim_end_matches("; "));
         let source = verdict.source.as_str();
-        tracing::debug!(bucket, key, limits, allowed, source, left_out, "asked about limits of the call");
+        tracing::debug!(bucket, key, limits, allowed, source, left_out, "decided by limits of the call");
     }
 
-    /// One request that was not judged.
+    /// Logs one request that was not decided.
     #[cold]
     pub(super) fn rejected(&self, now: Time, error: &ServiceError) {
         if let Some(left_out) = self.requests.line(now) {
-            tracing::debug!(why = Shown::of(&error.to_string()), left_out, "not judged");
+            tracing::debug!(why = BoundedText::of(&error.to_string()), left_out, "not decided");
         }
     }
 
-    /// A descriptor that no rule matches: one line for an unknown domain, and one for the same keys in a known one.
+    /// Logs a descriptor that no rule matches: one line for each unknown domain, and one for each list of keys in a known
+    /// domain.
     #[inline]
     pub(super) fn unmatched(&self, now: Time, loaded: &Loaded, domain: &str, entries: &[(&str, &str)]) {
-        if !self.lookups.are_used_up(now) && tracing::enabled!(Level::INFO) && self.lookups.line(now).is_some() {
+        if !self.lookups.is_used_up(now) && tracing::enabled!(Level::INFO) && self.lookups.line(now).is_some() {
             self.look_up(now, loaded, domain, entries);
         }
     }
@@ -125,11 +128,11 @@ impl RequestLog {
         domain.hash(&mut hasher);
         let keys = || entries.iter().map(|(key, _)| *key).filter(|_| is_known);
         keys().for_each(|key| key.hash(&mut hasher));
-        if self.is_news(hasher.finish(), now) {
-            let outcome = if loaded.denies_unmatched() { "it is refused" } else { "it passes, and is not counted" };
-            let domain = Shown::of(domain);
+        if self.is_new(hasher.finish(), now) {
+            let outcome = if loaded.denies_unmatched() { "it is refused" } else { "it is allowed, and not counted" };
+            let domain = BoundedText::of(domain);
             if is_known {
-                let mut shown = Shown::default();
+                let mut shown = BoundedText::default();
                 keys().for_each(|key| shown.add(format_args!("{key} ")));
                 tracing::info!(
                     domain,
@@ -142,62 +145,62 @@ impl RequestLog {
         }
     }
 
-    /// Whether this is new and may have a line; it is remembered then.
-    fn is_news(&self, hash: u64, now: Time) -> bool {
+    /// Whether this line is new and may be written. If so, it is remembered.
+    fn is_new(&self, hash: u64, now: Time) -> bool {
         let hash = hash.max(1);
         let ways = || (0..WAYS).map(|way| &self.written[(hash as usize).wrapping_add(way) % REMEMBERED]);
-        if ways().any(|place| place.load(Ordering::Relaxed) == hash) || self.news.line(now).is_none() {
+        if ways().any(|known| known.load(Ordering::Relaxed) == hash) || self.unmatched.line(now).is_none() {
             return false;
         }
-        let free = ways().find(|place| place.load(Ordering::Relaxed) == 0).or_else(|| ways().next());
-        free.is_none_or(|place| place.swap(hash, Ordering::Relaxed) != hash)
+        let free = ways().find(|known| known.load(Ordering::Relaxed) == 0).or_else(|| ways().next());
+        free.is_none_or(|free| free.swap(hash, Ordering::Relaxed) != hash)
     }
 }
 
-/// A bound on the lines of each period, or on the lookups.
+/// A bound on the lines, or on the lookups, of each period.
 #[derive(Debug)]
 struct LineBound {
     lines: u64,
     period_ns: u64,
-    /// The number of the period.
+    /// The number of the current period since the epoch.
     period: AtomicU64,
-    /// Lines that were asked for in it.
-    asked: AtomicU64,
+    /// Lines that were requested in this period.
+    requested: AtomicU64,
 }
 
 impl LineBound {
     fn new(lines: u64, period_ns: u64) -> LineBound {
-        LineBound { lines, period_ns, period: AtomicU64::new(0), asked: AtomicU64::new(0) }
+        LineBound { lines, period_ns, period: AtomicU64::new(0), requested: AtomicU64::new(0) }
     }
 
-    /// Whether there is no further line in this period.
+    /// Whether this period has no line left.
     #[inline]
-    fn are_used_up(&self, now: Time) -> bool {
-        let asked = self.asked.load(Ordering::Relaxed);
-        asked >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
+    fn is_used_up(&self, now: Time) -> bool {
+        let requested = self.requested.load(Ordering::Relaxed);
+        requested >= self.lines && now.as_nanos() / self.period_ns == self.period.load(Ordering::Relaxed)
     }
 
-    /// Whether there may be a line; then how many have been left out since the last one.
+    /// Allows a line, and returns how many were left out since the last one. `None` if the bound is reached.
     fn line(&self, now: Time) -> Option<u64> {
         let (period, before) = (now.as_nanos() / self.period_ns, self.period.load(Ordering::Relaxed));
-        // A call from the period before is late, and one from before that means that the clock stepped back.
+        // A call from the period before is late. A call from an earlier period means that the clock stepped back.
         let is_new = period > before || period + 1 < before;
         let begins = || self.period.compare_exchange(before, period, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let mut left_out = 0;
         if is_new && begins() {
-            left_out = self.asked.swap(0, Ordering::Relaxed).saturating_sub(self.lines);
+            left_out = self.requested.swap(0, Ordering::Relaxed).saturating_sub(self.lines);
         }
-        (self.asked.fetch_add(1, Ordering::Relaxed) < self.lines).then_some(left_out)
+        (self.requested.fetch_add(1, Ordering::Relaxed) < self.lines).then_some(left_out)
     }
 }
 
-/// A text of bounded length. The log escapes it.
+/// A text from a client, cut to a bounded length. The log escapes it.
 #[derive(Default)]
-struct Shown(String);
+struct BoundedText(String);
 
-impl Shown {
+impl BoundedText {
     fn of(text: &str) -> String {
-        let mut shown = Shown::default();
+        let mut shown = BoundedText::default();
         shown.add(format_args!("{text}"));
         shown.0
     }
@@ -234,45 +237,45 @@ mod tests {
         let lines: Vec<_> = (0..8).map(|ms| bound.line(at(SECOND_NS + ms * 1_000_000))).collect();
         assert_eq!(lines, [Some(0), Some(0), Some(0), None, None, None, None, None]);
         assert_eq!(bound.line(at(2 * SECOND_NS)), Some(5));
-        assert!(!bound.are_used_up(at(2 * SECOND_NS)));
+        assert!(!bound.is_used_up(at(2 * SECOND_NS)));
         assert_eq!([2 * SECOND_NS + 1, 2 * SECOND_NS - 1].map(|ns| bound.line(at(ns))), [Some(0); 2]);
         assert_eq!(bound.line(at(2 * SECOND_NS)), None, "a call that is late begins no period");
-        assert_eq!([2, 3, 0].map(|seconds| bound.are_used_up(at(seconds * SECOND_NS))), [true, false, false]);
+        assert_eq!([2, 3, 0].map(|seconds| bound.is_used_up(at(seconds * SECOND_NS))), [true, false, false]);
         assert_eq!(bound.line(at(0)), Some(1), "a clock that stepped back does");
     }
 
     #[test]
-    fn news_are_written_once_and_not_too_often() {
+    fn a_new_line_is_written_once_and_new_lines_have_a_bound() {
         let log = RequestLog::new();
         let minute = |number: u64| at(number * 60 * SECOND_NS);
-        assert_eq!([7, 7, 8].map(|hash| log.is_news(hash, minute(1))), [true, false, true]);
-        let more = (100..200).filter(|hash| log.is_news(hash * 1_000_003, minute(1))).count() as u64;
-        assert_eq!(more, NEWS_A_MINUTE - 2);
-        assert_eq!([7, 8, 9].map(|hash| log.is_news(hash, minute(2))), [false, false, true]);
+        assert_eq!([7, 7, 8].map(|hash| log.is_new(hash, minute(1))), [true, false, true]);
+        let more = (100..200).filter(|hash| log.is_new(hash * 1_000_003, minute(1))).count() as u64;
+        assert_eq!(more, UNMATCHED_A_MINUTE - 2);
+        assert_eq!([7, 8, 9].map(|hash| log.is_new(hash, minute(2))), [false, false, true]);
     }
 
     #[test]
-    fn a_flood_that_nothing_limits_is_not_looked_up_each_time() {
+    fn a_flood_without_limits_is_not_looked_up_each_time() {
         let log = RequestLog::new();
         let loaded = Loaded::new(Rules::default(), &Metrics::new(), &ServiceOptions::default());
-        let ask = |domain, now_ns| {
+        let unmatched = |domain, now_ns| {
             log.unmatched(at(now_ns), &loaded, domain, &[("k", "v")]);
-            log.written.iter().filter(|place| place.load(Ordering::Relaxed) != 0).count()
+            log.written.iter().filter(|known| known.load(Ordering::Relaxed) != 0).count()
         };
         let lines = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
         tracing::subscriber::with_default(lines, || {
-            assert_eq!([ask("a", SECOND_NS), ask("b", SECOND_NS)], [1, 2]);
-            assert!((2..LOOKUPS_A_SECOND).all(|ns| ask("a", SECOND_NS + ns) == 2));
-            assert_eq!(ask("c", 2 * SECOND_NS - 1), 2, "there were as many lookups as there may be");
-            assert_eq!(ask("c", 2 * SECOND_NS), 3);
+            assert_eq!([unmatched("a", SECOND_NS), unmatched("b", SECOND_NS)], [1, 2]);
+            assert!((2..LOOKUPS_A_SECOND).all(|ns| unmatched("a", SECOND_NS + ns) == 2));
+            assert_eq!(unmatched("c", 2 * SECOND_NS - 1), 2, "the lookups of this second are used up");
+            assert_eq!(unmatched("c", 2 * SECOND_NS), 3);
         });
     }
 
     #[test]
-    fn a_text_that_a_client_sent_is_cut() {
-        let mut shown = Shown::default();
+    fn a_text_from_a_client_is_cut() {
+        let mut shown = BoundedText::default();
         (0..500).for_each(|_| shown.add(format_args!("aé€")));
         assert!(shown.0.len() <= MAX_SHOWN_BYTES + 3 && shown.0.ends_with("..."), "{}", shown.0.len());
-        assert_eq!(Shown::of(&"a".repeat(2 * MAX_SHOWN_BYTES)).len(), MAX_SHOWN_BYTES + 3);
+        assert_eq!(BoundedText::of(&"a".repeat(2 * MAX_SHOWN_BYTES)).len(), MAX_SHOWN_BYTES + 3);
     }
 }

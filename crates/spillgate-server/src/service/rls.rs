@@ -1,41 +1,44 @@
-//! What RLS v3 means, on whatever wire it comes.
+//! The meaning of RLS v3 (Envoy's rate limit service), for gRPC and for JSON.
+//!
+//! Both protocols speak RLS. Without this module each of them would interpret it alone.
 
 use spillgate::rules::{Action, Limit, Unit};
 use spillgate::{Algorithm, Anchor, Decision, OnStoreFailure, Time, Wait};
 
 use super::{ServiceError, Status};
 
-/// What is told of the limit that binds a descriptor.
+/// The binding limit of a descriptor, as RLS reports it.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'p> {
-    /// Else neither name nor numbers are shown, only the wait.
+pub struct ReportedLimit<'p> {
+    /// Whether the name and the numbers are reported. If not, only the wait is.
     pub exposed: bool,
-    /// Empty if it has none.
+    /// Empty if the limit has no name.
     pub name: &'p str,
-    /// Saturating.
+    /// Saturates at `u32::MAX`.
     pub requests_per_unit: u32,
-    /// `None` for a window that is no unit of RLS.
+    /// `None` if the window is not a unit of RLS.
     pub unit: Option<Unit>,
-    /// Saturating; 0 if the status says that the limit is exceeded. Units may be left, fewer than the request wanted,
-    /// but a client reads them beside a 429 as leave to ask again.
+    /// Saturates at `u32::MAX`. It is 0 if the limit is exceeded: a client that reads a larger number beside a 429 would
+    /// try again at once, although fewer units are left than it needs.
     pub remaining: u32,
-    /// Whole seconds until all is free again or, if refused, until it fits: Envoy cuts fractions
-    /// off, so they are rounded up. Where no wait makes it fit, until all is free again: Envoy would write 0 for a
-    /// duration that is missing. `None` where it is not known.
+    /// Whole seconds until the limit is unused again or, after a refusal, until the request fits.
+    ///
+    /// Envoy cuts off fractions, so they are rounded up. If no wait makes the request fit, this is the time until the
+    /// limit is unused again: Envoy would write 0 for a missing duration. `None` if the wait is unknown.
     pub until_reset_secs: Option<u64>,
 }
 
-impl<'p> Shown<'p> {
-    /// Of a descriptor that something limits; `now` is the time of the decision.
+impl<'p> ReportedLimit<'p> {
+    /// The binding limit of a descriptor, if it has one. `now` is the time of the decision.
     #[must_use]
-    pub fn of(status: &Status<'p>, now: Time) -> Option<Shown<'p>> {
+    pub fn of(status: &Status<'p>, now: Time) -> Option<ReportedLimit<'p>> {
         let (limit, decision) = (status.limit?, &status.decision);
         let until = match decision.retry_after {
             _ if decision.allowed => Wait::After(decision.reset_after_ns),
             Wait::Never => Wait::After(until_unused_ns(limit, decision, now)),
             wait => wait,
         };
-        Some(Shown {
+        Some(ReportedLimit {
             exposed: limit.exposed,
             name: limit.name.as_deref().unwrap_or_default(),
             requests_per_unit: saturated(limit.requests_per_unit),
@@ -46,8 +49,10 @@ impl<'p> Shown<'p> {
     }
 }
 
-/// How long until nothing of what was used counts any more, never 0: where nothing is used, the time to the end of the
-/// window that began by the clock, else a whole window (of a concurrency limit, a lease).
+/// The time until the limit is unused, which is never 0.
+///
+/// If the limit is unused already, this is the time to the end of the clock's window. Limits without such a window return a
+/// whole window, and concurrency limits a lease.
 #[cold]
 fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     let (quota, window_ns) = (&limit.quota, limit.quota.window_ns());
@@ -65,18 +70,18 @@ fn until_unused_ns(limit: &Limit, decision: &Decision, now: Time) -> u64 {
     }
 }
 
-/// The descriptor's own number of hits goes before the request's, where 0 means one.
+/// The action of a descriptor. Its own number of hits takes precedence over the request's, where 0 means 1.
 #[must_use]
 pub fn action(own: Option<u64>, of_request: u64, negative: bool) -> Action {
     let hits = own.unwrap_or(of_request.max(1));
     if negative { Action::Refund(hits) } else { Action::Take(hits) }
 }
 
-/// The limit that a descriptor brings along; `unit` is its number in `envoy.type.v3.RateLimitUnit`. While a shared store
-/// fails it is answered by `policy`.
+/// The limit that a descriptor brings along. `unit` is a number of `envoy.type.v3.RateLimitUnit`. `policy` applies while a
+/// shared store fails.
 ///
 /// # Errors
-/// There is no such unit.
+/// The unit is missing or unknown.
 pub fn overriding(requests_per_unit: u32, unit: i32, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
     let unit = match unit {
         1 => Unit::Second,
@@ -108,7 +113,7 @@ mod tests {
     fn hits_follow_the_descriptor_then_the_request_then_one() {
         assert_eq!(action(None, 0, false), Action::Take(1));
         assert_eq!(action(None, 3, false), Action::Take(3));
-        assert_eq!(action(Some(0), 3, false), Action::Take(0), "a descriptor's own 0 is a look");
+        assert_eq!(action(Some(0), 3, false), Action::Take(0), "a descriptor's own 0 is a peek");
         assert_eq!(action(Some(5), 3, true), Action::Refund(5));
     }
 

@@ -1,13 +1,16 @@
-//! What no protocol can see of the service.
+//! Tests of the service that no protocol can make.
 
-use spillgate::rules::RulesFile;
-use spillgate::{MemoryOptions, MemoryStore, Quota, Receipt};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spillgate::rules::{Action, Descriptor, Request, RulesFile};
+use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Receipt, Time};
 
 use super::*;
+use crate::settings::Grants;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// An hour passes between two looks at this clock.
+/// A clock that advances by an hour at each reading.
 struct Hasty(AtomicU64);
 
 impl Clock for Hasty {
@@ -24,7 +27,7 @@ fn service(text: &str) -> Service<Hasty> {
 }
 
 #[tokio::test]
-async fn a_request_in_compat_is_judged_at_one_time() {
+async fn a_request_in_compat_mode_is_decided_at_one_time() {
     let service =
         service("domain: d\ncompat: envoy\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}]");
     let descriptor = Descriptor { entries: &[("a", "1")], action: Action::Take(1), limit: None };
@@ -44,7 +47,7 @@ async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_long_value_counts_as_its_beginning() {
+async fn a_long_value_is_counted_by_its_beginning() {
     let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]");
     // The first 1024 bytes would cut a character in two: 1023 count.
     let long = "é".repeat(600);
@@ -66,11 +69,11 @@ descriptors:
     }
     let long = "y".repeat(1_100);
     assert!(allowed(&service, "path", &format!("{long}/a")).await);
-    assert!(!allowed(&service, "path", &format!("{long}/b")).await, "both count as their first 1024 bytes");
+    assert!(!allowed(&service, "path", &format!("{long}/b")).await, "both are counted by their first 1024 bytes");
 }
 
 #[tokio::test]
-async fn giving_back_is_not_counted_as_a_request_that_passed() {
+async fn a_refund_is_not_counted_as_an_allowed_request() {
     let service = service("domain: d");
     let quota = Quota::concurrency(1).build().expect("a quota");
     let receipt = Receipt::new(Time::EPOCH, 1);
@@ -82,7 +85,7 @@ async fn giving_back_is_not_counted_as_a_request_that_passed() {
 }
 
 #[tokio::test]
-async fn what_is_refused_by_rules_that_were_replaced_meanwhile_is_in_the_log() {
+async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     let service = service("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 0}}]");
     let log = tempfile::NamedTempFile::new().expect("a file");
     let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(Arc::new(log.reopen().expect("a file")));

@@ -189,6 +189,6 @@ fn exit_codes() -> String {
 }
 
 fn failures() -> String {
-    let row = |class: &ErrorKind| [code(class.name()), sentence(class.explanation())];
+    let row = |class: &ErrorKind| [code(class.as_str()), sentence(class.explanation())];
     table(["class", "meaning"], ErrorKind::ALL.iter().map(row))
 }

@@ -101,7 +101,7 @@ fn query_parameters_are_as_strict_as_bodies() {
     let app = App::new();
     let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     assert!(app.post("/v1/check?wiat=1s", body).problem(400).contains("unknown query parameter `wiat`"));
-    assert!(app.post("/v1/check?wait=soon", body).problem(400).contains("`wait` is no duration"));
+    assert!(app.post("/v1/check?wait=soon", body).problem(400).contains("`wait` is not a duration"));
     assert!(app.post("/v1/check?wait=2h", body).problem(400).contains("at most 1m"));
 }
 
@@ -155,7 +155,7 @@ impl http_body::Body for LateBody {
 fn a_body_that_comes_too_late_is_a_408_of_our_own_words() {
     let request = Request::post("/v1/check").body(Body::new(LateBody)).expect("a request");
     let problem = App::new().call(request).problem(408);
-    assert!(problem.starts_with("the body did not come in time | send it at once"), "{problem}");
+    assert!(problem.starts_with("the body did not arrive in time | send it at once"), "{problem}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn until_ready(server: &Spillgate, status: u16, text: &str) {
 /// Requests that the store did not decide.
 fn failures(server: &Spillgate) -> u64 {
     let count =
-        |class: ErrorKind| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.name()));
+        |class: ErrorKind| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.as_str()));
     ErrorKind::ALL.map(count).iter().sum()
 }
 

@@ -3,7 +3,7 @@
 //! One hit, several hits and a batch of hits take different paths, and each path is as short as its case allows. This
 //! module checks the arguments and picks the path.
 
-use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, Store, StoreError, Time, Verdict};
+use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, Store, StoreError, Time, Timing, Verdict};
 
 use super::store::MemoryStore;
 
@@ -26,13 +26,13 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] if the lengths differ or there are more than [`MAX_HITS`] hits.
+    /// [`StoreErrorKind::Malformed`](spillgate_core::StoreErrorKind::Malformed) if the lengths differ or there are more than [`MAX_HITS`] hits.
     pub fn decide_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
         if hits.len() != decisions.len() {
-            return Err(StoreError::Malformed("hits and decisions differ in length"));
+            return Err(StoreError::malformed("hits and decisions differ in length"));
         }
         if hits.len() > MAX_HITS {
-            return Err(StoreError::Malformed("more hits than one request can have"));
+            return Err(StoreError::malformed("more hits than one request can have"));
         }
         Ok(match (hits, &mut *decisions) {
             ([hit], [decision]) => {
@@ -69,10 +69,10 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// [`StoreError::Malformed`] if the lengths differ.
+    /// [`StoreErrorKind::Malformed`](spillgate_core::StoreErrorKind::Malformed) if the lengths differ.
     pub fn hit_batch_now(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<(), StoreError> {
         if hits.len() != decisions.len() {
-            return Err(StoreError::Malformed("hits and decisions differ in length"));
+            return Err(StoreError::malformed("hits and decisions differ in length"));
         }
         self.decide_each(now, hits, decisions);
         Ok(())
@@ -88,11 +88,11 @@ impl Store for MemoryStore {
     /// See [`decide_now`](MemoryStore::decide_now). The caller must pass `now`.
     async fn decide(
         &self,
-        now: Option<Time>,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let now = now.ok_or(StoreError::Malformed("the memory store has no clock of its own: pass the time"))?;
+        let now = timing.now.ok_or(StoreError::malformed("the memory store has no clock of its own: pass the time"))?;
         self.decide_now(now, hits, decisions)
     }
 }

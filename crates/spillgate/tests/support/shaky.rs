@@ -1,4 +1,4 @@
-//! A shared store that fails when a test wants it to.
+//! A shared store that fails when a test says so.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::future::Future;
@@ -7,26 +7,29 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use spillgate::{Decision, Fallback, Hit, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, Time, Verdict};
+use spillgate::{
+    Decision, Fallback, Hit, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind, Time,
+    Timing, Verdict,
+};
 
-/// How a store fails.
+/// Whether a node's link to the store works, and how it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
     /// It does not fail.
     #[default]
     Works,
-    /// The request is lost.
+    /// No request reaches the store.
     Lost,
-    /// The request arrives and is charged, but its answer is lost.
+    /// The request reaches the store and is charged. Its answer is lost.
     AnswerLost,
 }
 
-/// The connection of one node to a store that several nodes share.
+/// One node's link to a store that several nodes share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shaky {
     pub(crate) shared: Arc<MemoryStore>,
     link: Arc<Mutex<Link>>,
-    /// The time of the store, if it has a clock of its own.
+    /// The time of the store's own clock, if it has one.
     pub(crate) clock: Option<Time>,
 }
 
@@ -35,7 +38,7 @@ impl Shaky {
         Shaky { shared: Arc::new(memory()), link: Arc::default(), clock: None }
     }
 
-    /// The connection of another node to the same store.
+    /// The link of another node to the same store.
     pub(crate) fn other_node(&self) -> Shaky {
         Shaky { link: Arc::default(), ..self.clone() }
     }
@@ -56,17 +59,19 @@ impl Store for Shaky {
 
     async fn decide(
         &self,
-        now: Option<Time>,
+        timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let link = *self.link.lock().expect("no test panics with it");
-        assert_eq!(now.is_none(), self.has_clock(), "a store with a clock is passed no time");
-        let lost = || StoreError::Unavailable(format!("{link:?}").into());
+        assert_eq!(timing.now.is_none(), self.has_clock(), "a store with a clock gets no time");
+        let lost = || StoreError::new(StoreErrorKind::Disconnected, format!("{link:?}"));
         if link == Link::Lost {
             return Err(lost());
         }
-        let verdict = self.shared.decide(now.or(self.clock), hits, decisions).await?;
+        let mut timing = timing;
+        timing.now = timing.now.or(self.clock);
+        let verdict = self.shared.decide(timing, hits, decisions).await?;
         if link == Link::AnswerLost { Err(lost()) } else { Ok(verdict) }
     }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use spillgate::rules::Limit;
-use spillgate::{Decision, Source, StoreError, Verdict};
+use spillgate::{Decision, Source, StoreError, StoreErrorKind, Verdict};
 
 use crate::service::ServiceError;
 
@@ -53,6 +53,6 @@ pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store => Ok(()),
-        _ => Err(StoreError::Unavailable("it did not answer in time".into()).into()),
+        _ => Err(StoreError::new(StoreErrorKind::Timeout, "it did not answer in time").into()),
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use spillgate::rules::{Action, Descriptor, Request};
 use spillgate::{
-    Algorithm, Clock, Decision, Fallback, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock, Time,
-    Verdict,
+    Algorithm, Clock, Decision, Fallback, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op,
+    SystemClock, Time, Verdict,
 };
-use spillgate_redis::ErrorKind;
+use spillgate_redis::{ErrorKind, RedisStore};
 
 mod asked;
 mod dry_run;
@@ -19,7 +19,7 @@ use crate::cli::{Check, Setting};
 use crate::command::open::{rule_checks, rules, settings, store};
 use crate::command::terminal::{EXIT_DENIED, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Problem, Problems, Terminal, Tone};
 use crate::metrics::Metrics;
-use crate::service::{Backend, Loaded, Service, ServiceError, ServiceOptions, Shared};
+use crate::service::{Backend, Loaded, Service, ServiceError, ServiceOptions};
 use crate::settings::{Grants, Settings, StoreUrl};
 use asked::{After, Asked, AskedLimit, Pairs, decided};
 
@@ -96,8 +96,8 @@ fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     settings.store.deny_cache = 0;
     settings.store.deadline = settings.store.deadline.max(store::ANSWER_TIMEOUT);
     let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
-    let shared = Shared::new(store::redis_store(&settings, 1)?, fallback, settings.store.deadline);
-    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), SystemClock::start(), store::key_hasher(&settings)?))
+    let store = FallbackStore::new(store::redis_store(&settings, 1)?, fallback);
+    Ok(Limiter::with_keys(Backend::Redis(Box::new(store)), SystemClock::start(), store::key_hasher(&settings)?))
 }
 
 fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Result<Service<C>, Problems> {
@@ -153,9 +153,8 @@ fn ask_all<'p, C: Clock>(
     let no_runtime = |error| Problem::new(format!("no runtime: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
     runtime.block_on(async {
-        if let (Some(shared), Some(settings)) = (service.limiter().store().shared(), settings) {
-            shared
-                .store()
+        if let (Some(redis), Some(settings)) = (service.limiter().store().redis(), settings) {
+            redis
                 .wait_connected()
                 .await
                 .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
@@ -171,7 +170,7 @@ fn ask_all<'p, C: Clock>(
             asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
                 ServiceError::Store(_) if settings.is_some() => {
                     let help = "look for what is wrong with `spillgate doctor`";
-                    let why = service.limiter().store().shared().and_then(first_failure);
+                    let why = service.limiter().store().redis().and_then(first_error);
                     let why = why.unwrap_or_else(|| error.to_string());
                     (Problem::new(format!("the store did not decide: {why}"), help).into(), EXIT_UNAVAILABLE)
                 }
@@ -182,9 +181,9 @@ fn ask_all<'p, C: Clock>(
     })
 }
 
-/// What the store said, which its callers are not told.
-fn first_failure(shared: &Shared) -> Option<String> {
-    ErrorKind::ALL.into_iter().find_map(|class| Some(format!("{}: {}", class.name(), shared.take_detail(class)?)))
+/// The error that the store returned. Clients of the service get only its meaning.
+fn first_error(redis: &RedisStore) -> Option<String> {
+    ErrorKind::ALL.into_iter().find_map(|kind| redis.take_first_error(kind)).map(|error| error.to_string())
 }
 
 /// What helps against a question that was not judged.

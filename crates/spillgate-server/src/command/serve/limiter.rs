@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::thread;
 
-use spillgate::{Fallback, Limiter, MemoryOptions, MemoryStore, OnStoreFailure};
+use spillgate::{Fallback, FallbackStore, Limiter, MemoryOptions, MemoryStore, OnStoreFailure};
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
 use crate::command::open::store;
 use crate::command::terminal::Problem;
-use crate::service::{Backend, Shared};
+use crate::service::Backend;
 use crate::settings::{Settings, StoreUrl};
 
 /// A limiter as the settings say; it is not connected yet.
@@ -47,6 +47,6 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
         );
     }
     let fallback = Fallback::new(MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
-    let shared = Shared::new(store, fallback, settings.store.deadline);
-    Ok(Limiter::with_keys(Backend::Redis(Box::new(shared)), log::clock(), keys))
+    let store = Backend::Redis(Box::new(FallbackStore::new(store, fallback)));
+    Ok(Limiter::with_keys(store, log::clock(), keys))
 }

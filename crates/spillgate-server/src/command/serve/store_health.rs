@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use spillgate_redis::{Circuit, Error, ErrorKind};
+use spillgate_redis::{Circuit, Error, ErrorKind, RedisStore};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::store_transitions::{Change, Changes, TELL_EVERY};
-use crate::service::{Service, Shared};
+use crate::service::Service;
 
 /// How often a store that answered is asked.
 const ASK_EVERY: Duration = Duration::from_millis(250);
@@ -25,15 +25,15 @@ const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that looks after the store, if it is a shared one. It ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
-    if service.limiter().store().shared().is_none() {
+    if service.limiter().store().redis().is_none() {
         return Ok(());
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let service = Arc::clone(service);
     let watch = move || {
         runtime.block_on(async {
-            if let Some(shared) = service.limiter().store().shared() {
-                Watch::new(&service, shared).run().await;
+            if let Some(store) = service.limiter().store().redis() {
+                Watch::new(&service, store).run().await;
             }
         });
     };
@@ -42,7 +42,7 @@ pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
 
 struct Watch<'s> {
     service: &'s Service,
-    shared: &'s Shared,
+    store: &'s RedisStore,
     changes: Changes,
     probes: u32,
     told: [Told; ErrorKind::ALL.len()],
@@ -58,9 +58,9 @@ struct Told {
 }
 
 impl<'s> Watch<'s> {
-    fn new(service: &'s Service, shared: &'s Shared) -> Watch<'s> {
+    fn new(service: &'s Service, store: &'s RedisStore) -> Watch<'s> {
         let told = ErrorKind::ALL.map(|_| Told::default());
-        Watch { service, shared, changes: Changes::default(), probes: 0, told }
+        Watch { service, store, changes: Changes::default(), probes: 0, told }
     }
 
     async fn run(mut self) {
@@ -69,14 +69,14 @@ impl<'s> Watch<'s> {
             let why = probed.as_ref().err().map(|failed| failed.kind);
             let recoveries = self.changes.recoveries;
             let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
-            self.service.store_fails(why.filter(|_| !answers));
+            self.service.set_store_error(why.filter(|_| !answers));
             self.service.metrics().store.up.set(i64::from(answers));
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
             self.tell_change(probed);
             self.tell_failures();
             match why {
                 // An outage is seen when it begins.
-                None => drop(timeout(ASK_EVERY, self.shared.store().circuit_opened()).await),
+                None => drop(timeout(ASK_EVERY, self.store.circuit_opened()).await),
                 Some(_) => sleep(TRY_EVERY).await,
             }
         }
@@ -84,12 +84,12 @@ impl<'s> Watch<'s> {
 
     /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
     async fn probe(&mut self) -> Result<(), Error> {
-        let store = self.shared.store();
+        let store = self.store;
         // While requests are not asked, somebody is connecting already.
         let patience = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
         let connected = timeout(patience, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
-        let probed = self.shared.probe(self.probes, PROBE_WITHIN).await;
+        let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
         // One of a cluster decides some probes, and goes on being probed: it is one no longer when it sends none elsewhere.
         // Where there is no connection, or not to each node of a cluster, the probe says it.
         if let Ok(Err(failed)) = connected
@@ -109,7 +109,7 @@ impl<'s> Watch<'s> {
     /// not asked any more. A cluster answers while some of its nodes do: most requests are decided then, and the rest would
     /// fare no better elsewhere.
     fn patience(&self) -> usize {
-        let store = self.shared.store();
+        let store = self.store;
         match store.circuit() {
             _ if store.is_down() => 1,
             Circuit::Closed => FAILED_PROBES * store.nodes().len(),
@@ -146,15 +146,16 @@ impl<'s> Watch<'s> {
         let (consequences, causes): (Vec<_>, Vec<_>) =
             self.told.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
         for (told, class) in causes.into_iter().chain(consequences) {
-            let failures = self.shared.failures(class);
-            told.detail = self.shared.take_detail(class).or(told.detail.take());
+            let failures = self.store.failures(class);
+            told.detail =
+                self.store.take_first_error(class).map(|error| error.detail.into_owned()).or(told.detail.take());
             if failures == told.failures || told.at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
                 continue;
             }
             let (requests, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
             *told = Told { failures, at: Some(Instant::now()), detail: None };
             let why = class.explanation();
-            tracing::warn!(requests, class = class.name(), detail, "the store did not decide: {why}");
+            tracing::warn!(requests, class = class.as_str(), detail, "the store did not decide: {why}");
         }
     }
 }

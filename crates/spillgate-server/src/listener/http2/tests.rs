@@ -91,7 +91,7 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
     let seen = Arc::clone(&activity);
     let (gate, waited, shutdown_requested) = (Arc::clone(&permits), Arc::clone(&begun), Arc::clone(&shut_down));
     let ended = async move {
-        let answer = |(request, mut respond): Stream, arrived: Instant| {
+        let answer = |(request, mut respond): Stream, arrived: Instant, _: Option<Time>| {
             let (gate, waited) = (Arc::clone(&gate), Arc::clone(&waited));
             let (hold, activity) = (Hold::of_call(&activity), Arc::clone(&activity));
             async move {
@@ -113,7 +113,7 @@ fn served(shutdown_requested: bool) -> (Served, impl Future<Output = bool>) {
             read: VecDeque::new(),
             runner: Runner::new(),
             answer,
-            at_one_time: |row: &mut dyn FnMut()| row(),
+            now: || None,
             activity: &activity,
             streams_max: STREAMS_MAX,
             ping_timeout: PATIENCE,

@@ -1,4 +1,6 @@
-//! The body of an answer.
+//! The body and the head of a gRPC answer.
+//!
+//! An answer is one message and a status in the trailers. This sends it without tonic, which costs more.
 
 use std::mem;
 use std::pin::Pin;
@@ -13,7 +15,7 @@ use tonic::Status;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// Cloning a map costs less than filling one.
+/// Cloning a header map costs less than filling one.
 static HEAD: LazyLock<HeaderMap> = LazyLock::new(|| HeaderMap::from_iter([(CONTENT_TYPE, CONTENT)]));
 static TRAILERS_OF_OK: LazyLock<HeaderMap> =
     LazyLock::new(|| HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]));
@@ -21,26 +23,26 @@ static TRAILERS_OF_OK: LazyLock<HeaderMap> =
 /// What follows the head of an answer.
 #[derive(Debug, Default)]
 pub enum AnswerBody {
-    /// One message, framed, and then the status OK.
+    /// One framed message. The status OK follows.
     Message(Bytes),
     /// The status OK.
     Ok,
-    /// Nothing: the head has said it.
+    /// Nothing: the head has the status.
     #[default]
     End,
-    /// Whatever another service says.
+    /// The body of another service.
     Other(tonic::body::Body),
 }
 
-/// A call that was answered with `message`.
+/// The answer with `message`.
 pub(super) fn of_message(message: Bytes) -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::Message(message));
     *answer.headers_mut() = HEAD.clone();
     answer
 }
 
-/// Something that is no gRPC call.
-pub(super) fn of_stranger() -> Response<AnswerBody> {
+/// The answer to a request that is not gRPC.
+pub(super) fn unsupported() -> Response<AnswerBody> {
     let mut answer = Response::new(AnswerBody::End);
     *answer.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
     answer

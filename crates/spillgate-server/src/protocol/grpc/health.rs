@@ -1,4 +1,6 @@
-//! grpc.health.v1: says what the service's readiness is, and follows it.
+//! grpc.health.v1: reports the readiness of the service, once or at each change.
+//!
+//! Envoy and Kubernetes stop sending requests to a server that is not ready.
 
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::service::{Readiness, Service};
 
-/// The services that can be asked for: the whole server, the one that matters, and the name that the reference server
+/// The services that a check may name: the whole server, the rate limit service, and the name that Envoy's reference server
 /// has for it.
 const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
@@ -38,12 +40,12 @@ impl HealthApi for Health {
         Ok(Response::new(response(serving(self.service.readiness()))))
     }
 
-    /// Tells the status now and at each change, and ends when the server drains: a stream that
-    /// stays open would hold the drain up.
+    /// Sends the status now and at each change. The stream ends when the server drains, because an open stream would delay
+    /// the drain.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         if !NAMES.contains(&request.get_ref().service.as_str()) {
-            // The protocol wants an open stream here, since the service might come to be; ours never do.
+            // The protocol wants an open stream here, because the service might be added later. Ours never is.
             let unknown = response(ServingStatus::ServiceUnknown);
             sender.try_send(Ok(unknown)).map_err(|_| Status::internal("a new channel is full"))?;
             return Ok(Response::new(ReceiverStream::new(receiver)));

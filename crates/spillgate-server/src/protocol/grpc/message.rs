@@ -1,4 +1,6 @@
-//! The one message of a unary call, and how it is framed.
+//! Reads and writes the framed message of a unary call.
+//!
+//! ShouldRateLimit uses it instead of tonic, which costs more.
 
 use std::fmt::Display;
 use std::pin::pin;
@@ -11,14 +13,14 @@ use parking_lot::Mutex;
 use prost::Message;
 use tonic::Status;
 
-/// A flag that says whether the message is compressed, and its length.
+/// The prefix of a message: a flag that says whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 1 + 4;
-/// Room for answers that is taken at once; many of them share it.
-const ROOM_BYTES: usize = 2048;
+/// Buffer for answers that is allocated at once. Many answers share it.
+const BUFFER_BYTES: usize = 2048;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// Reads the message of a call that brings one; it may come in any number of pieces.
+/// Reads the message of a call that has exactly one. It may arrive in any number of pieces.
 pub(super) async fn read<B>(body: B, max_bytes: usize) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
@@ -28,20 +30,20 @@ where
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
-        // A client that has reset its stream reads no status: this is for one whose body is late.
+        // This status is for a client whose body is late. A client that has reset its stream reads no status.
         let frame = frame.map_err(|error| Status::deadline_exceeded(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
-        // Usually one piece is all there is, and stays where it was read.
+        // Usually there is one piece. It is used where it was read, without a copy.
         if first.is_empty() && joined.is_empty() {
             first = data;
-            has_room_for(&first, max_bytes)?;
+            check_prefix(&first, max_bytes)?;
             continue;
         }
         if joined.is_empty() {
             joined.extend_from_slice(&first);
         }
         joined.extend_from_slice(&data);
-        has_room_for(&joined, max_bytes)?;
+        check_prefix(&joined, max_bytes)?;
     }
     let mut message = if joined.is_empty() { first } else { joined.freeze() };
     match message_bytes(&message) {
@@ -54,14 +56,14 @@ where
     }
 }
 
-/// The length of the message, once the prefix is there.
+/// The length of the message. `None` until the prefix has arrived.
 fn message_bytes(read: &[u8]) -> Option<usize> {
     let (_, length) = read.get(..PREFIX_BYTES)?.split_first_chunk::<1>()?;
     length.first_chunk().map(|length| u32::from_be_bytes(*length) as usize)
 }
 
-/// Refuses as soon as it can be told: nothing is held that will not be decoded.
-fn has_room_for(read: &[u8], max_bytes: usize) -> Result<(), Status> {
+/// Refuses an invalid message as soon as its prefix has arrived, so that nothing is kept that cannot be decoded.
+fn check_prefix(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     let Some(bytes) = message_bytes(read) else { return Ok(()) };
     match read.first() {
         Some(0) => {}
@@ -77,7 +79,7 @@ fn has_room_for(read: &[u8], max_bytes: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// Whether it can be read, as far as the head tells.
+/// Checks that the message is not compressed, by the head of the call.
 pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     let Some(encoding) = headers.get(ENCODING).filter(|encoding| *encoding != "identity") else {
         return Ok(());
@@ -88,31 +90,32 @@ pub(super) fn is_uncompressed(headers: &HeaderMap) -> Result<(), Status> {
     Err(status)
 }
 
-/// Frames answers: many share an allocation, and a message is built where the last one was.
+/// Frames answers. Many answers share one allocation, and one message value is used again and again.
 #[derive(Debug, Default)]
-pub(super) struct Writer<M>(Mutex<Kept<M>>);
+pub(super) struct Writer<M>(Mutex<Buffers<M>>);
 
 #[derive(Debug, Default)]
-struct Kept<M> {
-    room: BytesMut,
+struct Buffers<M> {
+    buffer: BytesMut,
     message: M,
 }
 
 impl<M: Message> Writer<M> {
+    /// Builds a message with `build`, and returns its frame.
     pub(super) fn framed(&self, build: impl FnOnce(&mut M)) -> Result<Bytes, Status> {
-        let Kept { room, message } = &mut *self.0.lock();
-        // Whatever became of the last one.
-        room.clear();
+        let Buffers { buffer, message } = &mut *self.0.lock();
+        // The last answer may have failed halfway.
+        buffer.clear();
         message.clear();
         build(message);
         let bytes = message.encoded_len();
         let length = u32::try_from(bytes).map_err(|_| Status::internal("the answer is too long"))?;
-        if room.capacity() < PREFIX_BYTES + bytes {
-            room.reserve(ROOM_BYTES.max(PREFIX_BYTES + bytes));
+        if buffer.capacity() < PREFIX_BYTES + bytes {
+            buffer.reserve(BUFFER_BYTES.max(PREFIX_BYTES + bytes));
         }
-        room.put_u8(0);
-        room.put_u32(length);
-        message.encode(room).map_err(|error| Status::internal(error.to_string()))?;
-        Ok(room.split().freeze())
+        buffer.put_u8(0);
+        buffer.put_u32(length);
+        message.encode(buffer).map_err(|error| Status::internal(error.to_string()))?;
+        Ok(buffer.split().freeze())
     }
 }

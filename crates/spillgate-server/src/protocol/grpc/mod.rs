@@ -1,4 +1,6 @@
 //! gRPC: the rate limit service (RLS v3), health and reflection.
+//!
+//! Envoy and other proxies speak it.
 
 mod answer;
 mod health;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response};
+use spillgate::Time;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::service::Routes;
@@ -25,18 +28,18 @@ pub use answer::AnswerBody;
 
 use health::Health;
 use rls::RateLimits;
-use timeout::Patience;
+use timeout::CallDeadline;
 
-/// What the compiler made of `proto/`.
+/// The code that the compiler of protobuf generated from `proto/`.
 #[allow(clippy::all, missing_debug_implementations, unreachable_pub)]
 pub mod proto {
     tonic::include_proto!("rls");
 
-    /// The wire's own description of itself, for reflection.
+    /// The descriptors of these messages and services, for reflection.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rls.fds"));
 }
 
-/// The one method that has to be fast, and so goes without tonic.
+/// The method that has to be fast. It does not go through tonic.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Everything that one gRPC listener serves.
@@ -48,7 +51,7 @@ pub struct Grpc {
     others: Routes,
 }
 
-/// The same for one connection, whose reference counts no other core touches.
+/// What one gRPC connection serves. Each connection has its own, so that cores do not share reference counts.
 #[derive(Debug)]
 pub struct GrpcConnection {
     rls: RateLimits,
@@ -56,10 +59,10 @@ pub struct GrpcConnection {
 }
 
 impl Grpc {
-    /// What serves `service` to callers who may do what `grants` says, in messages of at most `max_message_bytes`.
+    /// Serves `service` in messages of at most `max_message_bytes`. `grants` says what callers may do.
     ///
     /// # Errors
-    /// The descriptors compiled in cannot be read.
+    /// The compiled descriptors cannot be read.
     pub fn new(
         service: Arc<Service>,
         grants: Grants,
@@ -77,7 +80,7 @@ impl Grpc {
         Ok(Grpc { service, grants, max_message_bytes, others })
     }
 
-    /// What one connection calls.
+    /// What one connection serves.
     #[must_use]
     pub fn connection(&self) -> GrpcConnection {
         let rls = RateLimits::new(Arc::clone(&self.service), self.grants, self.max_message_bytes);
@@ -85,35 +88,41 @@ impl Grpc {
     }
 }
 
-/// A call, as far as its head tells. It is small, since the future that answers it carries it around.
+/// A call whose head was read. It is small, because the future that answers it contains it.
 #[derive(Debug)]
 pub struct Call<B>(Kind<B>);
 
 #[derive(Debug)]
 enum Kind<B> {
     ShouldRateLimit {
-        patience: Patience,
+        now: Option<Time>,
+        deadline: CallDeadline,
         body: B,
     },
-    /// Its message cannot be read.
+    /// A call whose message cannot be read.
     Refused(Box<Status>),
-    /// Of another method, which tonic answers.
+    /// A call of another method, which tonic answers.
     Other(Box<Request<B>>),
-    /// No gRPC.
-    Stranger,
+    /// A request that is not gRPC.
+    NotGrpc,
 }
 
 impl<B> Call<B> {
-    /// What `request` is, which came then.
-    pub fn of(request: Request<B>, came: Instant) -> Call<B> {
+    /// The call that `request` makes, which arrived at `came`. `now` is the time at which the calls of a row are decided:
+    /// calls that were read together share one reading of the clock.
+    pub fn of(request: Request<B>, came: Instant, now: Option<Time>) -> Call<B> {
         Call(if !is_grpc(request.headers()) {
-            Kind::Stranger
+            Kind::NotGrpc
         } else if request.uri().path() != SHOULD_RATE_LIMIT {
             Kind::Other(Box::new(request))
         } else if let Err(status) = message::is_uncompressed(request.headers()) {
             Kind::Refused(Box::new(status))
         } else {
-            Kind::ShouldRateLimit { patience: Patience::of(request.headers(), came), body: request.into_body() }
+            Kind::ShouldRateLimit {
+                now,
+                deadline: CallDeadline::of(request.headers(), came),
+                body: request.into_body(),
+            }
         })
     }
 }
@@ -126,33 +135,35 @@ impl GrpcConnection {
         B::Error: Into<BoxError> + Display + Send,
     {
         match call.0 {
-            Kind::ShouldRateLimit { patience, body } => match self.rls.should_rate_limit(patience, body).await {
-                Ok(message) => answer::of_message(message),
-                Err(status) => status.into_http(),
-            },
+            Kind::ShouldRateLimit { now, deadline, body } => {
+                match self.rls.should_rate_limit(now, deadline, body).await {
+                    Ok(message) => answer::of_message(message),
+                    Err(status) => status.into_http(),
+                }
+            }
             Kind::Refused(status) => status.into_http(),
             Kind::Other(request) => {
                 let answered = self.others.clone().call(*request).await;
                 answered.unwrap_or_else(|never| match never {}).map(AnswerBody::Other)
             }
-            Kind::Stranger => answer::of_stranger(),
+            Kind::NotGrpc => answer::unsupported(),
         }
     }
 
-    /// Runs `row`, in which calls that were read together are answered: all that is decided in it is decided at
-    /// one time.
-    pub fn at_one_time(&self, row: impl FnOnce()) {
-        self.rls.at_one_time(row);
+    /// The time now, by the clock of the limiter.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.rls.now()
     }
 
-    /// What is answered to a call that panicked.
+    /// The answer to a call whose handler panicked.
     #[must_use]
     pub fn failure() -> Response<AnswerBody> {
         Status::internal("the server failed while it answered this call").into_http()
     }
 }
 
-/// `application/grpc`, perhaps with the format of its messages behind it.
+/// Whether the content type is `application/grpc`, with or without a message format.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let content = headers.get(CONTENT_TYPE).and_then(|content| content.as_bytes().strip_prefix(b"application/grpc"));
     content.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))

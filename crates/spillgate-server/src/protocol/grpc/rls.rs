@@ -1,18 +1,22 @@
-//! ShouldRateLimit: the wire's request becomes the service's, its answer the wire's.
+//! ShouldRateLimit: translates Envoy's request to the service, and the answer back.
+//!
+//! This is the main path of the server, so it avoids copies and allocations.
 
 use std::fmt::Display;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body::Body;
 use prost::Message;
 use smallvec::SmallVec;
-use spillgate::Time;
 use spillgate::rules::{Action, Descriptor, Limit, Request, Unit};
+use spillgate::{Time, Timing};
 use tonic::Status;
 
-use crate::service::rls::{Shown, action, overriding};
-use crate::service::{Moment, Service, ServiceError, Status as DescriptorAnswer, Timing};
+use crate::service::rls::{ReportedLimit, action, overriding};
+use crate::service::{Service, ServiceError, Status as DescriptorAnswer};
 use crate::settings::Grants;
 
 use super::message::{self, Writer};
@@ -21,7 +25,7 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::status::status;
-use super::timeout::Patience;
+use super::timeout::CallDeadline;
 
 /// RLS v3 on top of the service.
 #[derive(Debug)]
@@ -29,35 +33,55 @@ pub(super) struct RateLimits {
     service: Arc<Service>,
     grants: Grants,
     max_message_bytes: usize,
-    moment: Moment,
     writer: Writer<RateLimitResponse>,
 }
 
 impl RateLimits {
     pub(super) fn new(service: Arc<Service>, grants: Grants, max_message_bytes: usize) -> RateLimits {
-        RateLimits { service, grants, max_message_bytes, moment: Moment::default(), writer: Writer::default() }
+        RateLimits { service, grants, max_message_bytes, writer: Writer::default() }
     }
 
-    /// Runs `row`; whatever is decided in it is decided at one time.
-    pub(super) fn at_one_time(&self, row: impl FnOnce()) {
-        self.moment.hold(self.service.limiter().now(), row);
+    /// The time now, by the clock of the limiter.
+    pub(super) fn now(&self) -> Time {
+        self.service.limiter().now()
     }
 
-    /// One call: its message in, the answer out, framed.
-    pub(super) async fn should_rate_limit<B>(&self, patience: Patience, body: B) -> Result<Bytes, Status>
+    /// Reads the message of a call, decides it, and returns the framed answer.
+    ///
+    /// `now` is the time of the row that the call was read in. A call that waits for its message does not belong to the row
+    /// any more, and is decided at its own time.
+    pub(super) async fn should_rate_limit<B>(
+        &self,
+        now: Option<Time>,
+        deadline: CallDeadline,
+        body: B,
+    ) -> Result<Bytes, Status>
     where
         B: Body<Data = Bytes>,
         B::Error: Display,
     {
-        let message = message::read(body, self.max_message_bytes).await?;
+        let (mut read, mut is_late) = (pin!(message::read(body, self.max_message_bytes)), false);
+        let message = poll_fn(|cx| {
+            let polled = read.as_mut().poll(cx);
+            is_late |= polled.is_pending();
+            polled
+        });
+        let message = message.await?;
+        let now = now.filter(|_| !is_late);
         let wire = RateLimitRequest::decode(&*message).map_err(|error| {
-            let text = format!("the message is no RateLimitRequest: {error}");
+            let text = format!("the message is not a RateLimitRequest: {error}");
             status(&self.service.rejected(ServiceError::BadRequest(text)))
         })?;
-        self.judge(&wire, patience).await
+        self.decide(&wire, now, deadline).await
     }
 
-    async fn judge(&self, wire: &RateLimitRequest, patience: Patience) -> Result<Bytes, Status> {
+    /// Decides a request that was decoded.
+    async fn decide(
+        &self,
+        wire: &RateLimitRequest,
+        now: Option<Time>,
+        deadline: CallDeadline,
+    ) -> Result<Bytes, Status> {
         let entries: SmallVec<[(&str, &str); 8]> = wire
             .descriptors
             .iter()
@@ -76,14 +100,15 @@ impl RateLimits {
             let action = action(descriptor.hits_addend, wire.hits_addend.into(), descriptor.is_negative_hits);
             descriptors.push(Descriptor { entries: own, action, limit });
         }
-        // RLS has no way to say "later", so nothing can wait.
+        // RLS cannot tell a client to wait, so no request waits in a queue.
         let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: 0 };
         let rules = self.service.rules();
-        let timing = Timing { moment: Some(&self.moment), timeout: patience.left() };
+        let mut timing = Timing::default();
+        (timing.now, timing.timeout) = (now, deadline.left());
         let answer = self.service.decide_in(timing, &rules, &request, self.grants).await;
         let answer = answer.map_err(|error| status(&error))?;
         if descriptors.iter().any(|descriptor| descriptor.action == Action::Take(0)) {
-            self.service.looked(&rules, &descriptors, &answer);
+            self.service.count_peeks(&rules, &descriptors, &answer);
         }
         self.writer.framed(|response| {
             response.set_overall_code(code(!answer.verdict.allowed));
@@ -92,8 +117,8 @@ impl RateLimits {
         })
     }
 
-    /// The limits that descriptors bring along, in their order. Of descriptors beyond the bound
-    /// none is built: the service refuses such a request anyway.
+    /// The limits that descriptors bring along, in their order. Descriptors beyond the bound are skipped, because the service
+    /// refuses such a request anyway.
     fn overrides(&self, descriptors: &[RateLimitDescriptor]) -> Result<Vec<Limit>, Status> {
         let bounded = descriptors.iter().take(self.service.options().bounds.descriptors);
         let limits = bounded.filter_map(|descriptor| descriptor.limit.as_ref());
@@ -108,14 +133,14 @@ fn descriptor_status(answer: &DescriptorAnswer<'_>, now: Time) -> DescriptorStat
     if answer.unlimited {
         status.limit_remaining = u32::MAX;
     }
-    let Some(shown) = Shown::of(answer, now) else { return status };
-    status.current_limit = shown.exposed.then(|| RateLimit {
-        requests_per_unit: shown.requests_per_unit,
-        unit: shown.unit.map_or(WireUnit::Unknown, wire_unit).into(),
-        name: shown.name.to_owned(),
+    let Some(reported) = ReportedLimit::of(answer, now) else { return status };
+    status.current_limit = reported.exposed.then(|| RateLimit {
+        requests_per_unit: reported.requests_per_unit,
+        unit: reported.unit.map_or(WireUnit::Unknown, wire_unit).into(),
+        name: reported.name.to_owned(),
     });
-    status.limit_remaining = shown.remaining;
-    status.duration_until_reset = shown
+    status.limit_remaining = reported.remaining;
+    status.duration_until_reset = reported
         .until_reset_secs
         .map(|secs| prost_types::Duration { seconds: i64::try_from(secs).unwrap_or(i64::MAX), nanos: 0 });
     status

@@ -1,4 +1,4 @@
-//! What a client over the network cannot bring about, or not at will.
+//! Cases of gRPC calls that a client over the network cannot cause, or not reliably.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::service::{Backend, ServiceOptions};
 
 const ALL: u32 = 1_000_000_000;
-/// A bucket into which a unit comes back each nanosecond: what is all taken is not all taken later.
+/// A bucket that regains a unit each nanosecond. Once it is empty, it is not empty at any later time.
 const RULES: &str = "
 domain: d
 descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 1000000000, algorithm: token_bucket}}]
@@ -32,7 +32,7 @@ fn connection() -> GrpcConnection {
     Grpc::new(Arc::new(service), Grants::default(), 1000).expect("the descriptors can be read").connection()
 }
 
-/// A message that is there when it has been asked for so many times.
+/// A body whose message arrives after this many polls.
 struct Late(usize, Option<Bytes>);
 
 impl Body for Late {
@@ -48,7 +48,7 @@ impl Body for Late {
     }
 }
 
-/// A call that takes `hits` from a bucket; its message is there at the poll after the first `late` ones.
+/// A call that takes `hits` from a bucket. Its message arrives after `late` polls.
 fn take(bucket: u32, hits: u32, late: usize) -> Request<Late> {
     let entry = Entry { key: "a".into(), value: bucket.to_string() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
@@ -65,23 +65,22 @@ fn poll<F: Future>(call: Pin<&mut F>) -> Poll<F::Output> {
 
 fn code(answered: Poll<Response<AnswerBody>>) -> Code {
     let Poll::Ready(answer) = answered else { panic!("it waits") };
-    let AnswerBody::Message(message) = answer.into_body() else { panic!("it brings no message") };
+    let AnswerBody::Message(message) = answer.into_body() else { panic!("it has no message") };
     RateLimitResponse::decode(&message[5..]).expect("an answer").overall_code()
 }
 
-fn ask(connection: &GrpcConnection, bucket: u32, hits: u32) -> Code {
-    code(poll(pin!(connection.answer(Call::of(take(bucket, hits, 0), Instant::now())))))
+fn call(connection: &GrpcConnection, now: Option<Time>, bucket: u32, hits: u32) -> Code {
+    code(poll(pin!(connection.answer(Call::of(take(bucket, hits, 0), Instant::now(), now)))))
 }
 
 #[test]
 fn a_row_of_calls_is_decided_at_one_time() {
     let connection = connection();
     for bucket in 0..100 {
-        connection.at_one_time(|| {
-            ask(&connection, bucket, ALL);
-            assert_eq!(ask(&connection, bucket, 1), Code::OverLimit, "no time has passed");
-        });
-        assert_eq!(ask(&connection, bucket, 1), Code::Ok, "time goes on after the row");
+        let row = Some(connection.now());
+        call(&connection, row, bucket, ALL);
+        assert_eq!(call(&connection, row, bucket, 1), Code::OverLimit, "no time has passed");
+        assert_eq!(call(&connection, None, bucket, 1), Code::Ok, "time goes on after the row");
     }
 }
 
@@ -89,12 +88,11 @@ fn a_row_of_calls_is_decided_at_one_time() {
 fn a_call_that_waits_is_decided_at_its_own_time() {
     let connection = connection();
     for bucket in 0..100 {
-        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1), Instant::now())));
-        connection.at_one_time(|| {
-            assert!(poll(late.as_mut()).is_pending());
-            ask(&connection, bucket, ALL);
-            assert_eq!(ask(&connection, bucket, 1), Code::OverLimit, "no time has passed");
-        });
-        assert_eq!(code(poll(late)), Code::Ok, "it is not the row's");
+        let row = Some(connection.now());
+        let mut late = pin!(connection.answer(Call::of(take(bucket, 1, 1), Instant::now(), row)));
+        assert!(poll(late.as_mut()).is_pending());
+        call(&connection, row, bucket, ALL);
+        assert_eq!(call(&connection, row, bucket, 1), Code::OverLimit, "no time has passed");
+        assert_eq!(code(poll(late)), Code::Ok, "the late call does not use the time of the row");
     }
 }

@@ -1,31 +1,33 @@
 //! How long a caller waits: the `grpc-timeout` field.
+//!
+//! A decision that arrives too late is useless to its caller. The store gets only the time that is left.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use tokio::time::Instant;
 
-/// This much of a caller's time is left for the answer: three milliseconds for its way, and one to write it.
-const FOR_THE_ANSWER: Duration = Duration::from_millis(4);
+/// This much of a caller's time is kept for the answer: three milliseconds for the network, and one to write it.
+const ANSWER_TIME: Duration = Duration::from_millis(4);
 
-/// Until when a decision is of use to its caller.
+/// Until when the caller of a call can use a decision.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience(Option<Instant>);
+pub(super) struct CallDeadline(Option<Instant>);
 
-impl Patience {
-    /// Of a call that came then. A field that makes no sense says nothing.
-    pub(super) fn of(headers: &HeaderMap, came: Instant) -> Patience {
+impl CallDeadline {
+    /// The deadline of a call that arrived at `came`. An invalid field is ignored.
+    pub(super) fn of(headers: &HeaderMap, came: Instant) -> CallDeadline {
         let timeout = headers.get("grpc-timeout").and_then(|field| timeout(field.as_bytes()));
-        Patience(timeout.and_then(|timeout| came.checked_add(timeout.saturating_sub(FOR_THE_ANSWER))))
+        CallDeadline(timeout.and_then(|timeout| came.checked_add(timeout.saturating_sub(ANSWER_TIME))))
     }
 
-    /// What is left of it, if it has an end.
+    /// The time that is left. `None` if the caller set no timeout.
     pub(super) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }
 }
 
-/// At most eight digits and a unit.
+/// Parses at most eight digits and a unit.
 fn timeout(field: &[u8]) -> Option<Duration> {
     let (unit, digits) = field.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -59,17 +61,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn four_milliseconds_of_it_are_for_the_answer_and_its_way() {
-        let patience = |text: &str| {
+    async fn four_milliseconds_are_kept_for_the_answer() {
+        let deadline = |text: &str| {
             let headers = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]);
-            Patience::of(&headers, Instant::now())
+            CallDeadline::of(&headers, Instant::now())
         };
-        assert_eq!(patience("20m").left(), Some(Duration::from_millis(16)));
-        assert_eq!([patience("2m").left(), patience("4m").left()], [Some(Duration::ZERO); 2]);
-        assert_eq!(patience("never").left(), None);
-        assert_eq!(Patience::of(&HeaderMap::new(), Instant::now()).left(), None);
-        let patience = patience("20m");
+        assert_eq!(deadline("20m").left(), Some(Duration::from_millis(16)));
+        assert_eq!([deadline("2m").left(), deadline("4m").left()], [Some(Duration::ZERO); 2]);
+        assert_eq!(deadline("never").left(), None);
+        assert_eq!(CallDeadline::of(&HeaderMap::new(), Instant::now()).left(), None);
+        let twenty = deadline("20m");
         tokio::time::advance(Duration::from_millis(10)).await;
-        assert_eq!(patience.left(), Some(Duration::from_millis(6)));
+        assert_eq!(twenty.left(), Some(Duration::from_millis(6)));
     }
 }

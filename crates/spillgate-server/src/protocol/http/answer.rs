@@ -1,4 +1,6 @@
-//! What a decision looks like over HTTP: the body and the header fields.
+//! A decision as an HTTP client sees it: the body and the header fields.
+//!
+//! Every route answers with it, so that clients read one format.
 
 use std::borrow::Cow;
 
@@ -12,7 +14,7 @@ use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
 use spillgate::rules::Rule;
 use spillgate::{Algorithm, Binding, Decision, Op, Quota, Reason, Verdict};
 
-use crate::service::{Answer, Judged, Status, UNMATCHED};
+use crate::service::{Answer, LimitDecision, Status, UNMATCHED};
 
 use super::Response;
 use super::lease::{Lease, is_leased};
@@ -22,33 +24,34 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The most limits that one answer's header fields tell of: proxies bound header sizes.
+/// The most limits in the header fields of one answer. Proxies bound the size of headers.
 const MAX_POLICIES: usize = 8;
 
-/// One request's answer, as far as HTTP clients are told.
-pub(super) struct Told<'a> {
+/// The answer to one request, as an HTTP client sees it. Limits that are not exposed are left out.
+pub(super) struct Summary<'a> {
     pub(super) verdict: Verdict,
-    /// The limits that can refuse and were asked, never those that are only watched.
+    /// The limits that could refuse the request. Shadows, and limits that were not asked, are left out.
     pub(super) policies: SmallVec<[Policy<'a>; 4]>,
-    /// Which of `policies` binds.
+    /// The index of the binding limit in `policies`.
     pub(super) binding: Option<usize>,
-    /// Whose numbers the body shows.
+    /// The limit whose numbers are in the body.
     pub(super) shown: Option<(&'a Quota, &'a Decision)>,
     pub(super) rule: Option<&'a str>,
     pub(super) soft_over: bool,
-    /// What was taken and can be released.
+    /// The permits that were taken and can be released.
     pub(super) leases: SmallVec<[Lease; 1]>,
 }
 
-impl<'a> Told<'a> {
-    /// What there is to tell of a service's answer.
-    pub(super) fn of(answer: &'a Answer<'_>) -> Told<'a> {
-        // A limit that is hidden binds, and nothing else is to stand for it if it refuses.
+impl<'a> Summary<'a> {
+    /// Summarizes the answer of the service.
+    pub(super) fn of(answer: &'a Answer<'_>) -> Summary<'a> {
+        // If a hidden limit binds and refuses, no other limit is shown in its place.
         let bound = answer.binding();
-        let is_refused_unseen = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
+        let is_refused_by_hidden = !answer.verdict.allowed && bound.as_ref().is_some_and(|(_, b)| !b.limit.exposed);
         let bound = bound.filter(|(_, b)| b.limit.exposed);
-        let is_bound = |judged: &Judged<'_, '_>| bound.as_ref().is_some_and(|(_, b)| std::ptr::eq(b.hit, judged.hit));
-        let mut told = Told {
+        let is_bound =
+            |decided: &LimitDecision<'_, '_>| bound.as_ref().is_some_and(|(_, b)| std::ptr::eq(b.hit, decided.hit));
+        let mut summary = Summary {
             verdict: answer.verdict,
             policies: SmallVec::new(),
             binding: None,
@@ -58,39 +61,39 @@ impl<'a> Told<'a> {
             leases: SmallVec::new(),
         };
         let mut seen: SmallVec<[*const spillgate::Hit<'_>; 8]> = SmallVec::new();
-        for judged in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
-            // Descriptors that ask the same share a hit; it is told of once.
-            if seen.contains(&std::ptr::from_ref(judged.hit)) {
+        for decided in (0..answer.statuses.len()).flat_map(|index| answer.limits(index)) {
+            // Equal descriptors share a hit, which is shown once.
+            if seen.contains(&std::ptr::from_ref(decided.hit)) {
                 continue;
             }
-            seen.push(judged.hit);
-            told.add(&judged, is_bound(&judged));
+            seen.push(decided.hit);
+            summary.add(&decided, is_bound(&decided));
         }
         let descriptor = bound.map(|(index, _)| &answer.statuses[index]);
         let shows = |status: &&Status<'_>| status.limit.is_some_and(|limit| limit.exposed);
-        let descriptor = descriptor.or_else(|| answer.statuses.iter().find(shows)).filter(|_| !is_refused_unseen);
-        told.shown = descriptor.and_then(|status| Some((&status.limit?.quota, &status.decision)));
-        if let (Some(index), true) = (told.binding, bound.is_some()) {
-            told.shown = told.policies.get(index).map(|policy| (policy.quota, policy.decision)).or(told.shown);
+        let descriptor = descriptor.or_else(|| answer.statuses.iter().find(shows)).filter(|_| !is_refused_by_hidden);
+        summary.shown = descriptor.and_then(|status| Some((&status.limit?.quota, &status.decision)));
+        if let (Some(index), true) = (summary.binding, bound.is_some()) {
+            summary.shown = summary.policies.get(index).map(|policy| (policy.quota, policy.decision)).or(summary.shown);
         }
         let is_hidden = |rule: &Rule| !rule.limits.is_empty() && rule.limits.iter().all(|limit| !limit.exposed);
         let mut rules = answer.statuses.iter().filter_map(|status| status.rule);
-        let matched = || rules.find(|rule| !is_hidden(rule)).filter(|_| !is_refused_unseen);
-        told.rule = descriptor.map_or_else(matched, |status| status.rule).map(|rule| &*rule.path);
-        told
+        let matched = || rules.find(|rule| !is_hidden(rule)).filter(|_| !is_refused_by_hidden);
+        summary.rule = descriptor.map_or_else(matched, |status| status.rule).map(|rule| &*rule.path);
+        summary
     }
 
-    fn add(&mut self, judged: &Judged<'a, '_>, binds: bool) {
-        self.soft_over |= judged.decision.soft_over && judged.limit.exposed;
-        if let (true, Some(receipt), Op::Take { cost: places, .. }) =
-            (is_leased(&judged.limit.quota), judged.decision.receipt, judged.hit.op)
+    fn add(&mut self, decided: &LimitDecision<'a, '_>, binds: bool) {
+        self.soft_over |= decided.decision.soft_over && decided.limit.exposed;
+        if let (true, Some(receipt), Op::Take { cost: permits, .. }) =
+            (is_leased(&decided.limit.quota), decided.decision.receipt, decided.hit.op)
         {
-            let quota = judged.limit.quota.clone();
-            self.leases.push(Lease { key: judged.hit.key, quota, places, receipt });
+            let quota = decided.limit.quota.clone();
+            self.leases.push(Lease { key: decided.hit.key, quota, permits, receipt });
         }
-        // Nothing is known of a limit that was not asked.
-        let is_known = judged.decision.reason != Reason::NotAsked;
-        if judged.hit.binding == Binding::Shadow || !is_known || !judged.limit.exposed {
+        // A limit that was not asked has no numbers.
+        let is_known = decided.decision.reason != Reason::NotAsked;
+        if decided.hit.binding == Binding::Shadow || !is_known || !decided.limit.exposed {
             return;
         }
         if self.policies.len() == MAX_POLICIES {
@@ -102,11 +105,11 @@ impl<'a> Told<'a> {
         if binds {
             self.binding = Some(self.policies.len());
         }
-        let name = judged.limit.name.as_deref();
-        self.policies.push(Policy { name, quota: judged.hit.quota, decision: judged.decision });
+        let name = decided.limit.name.as_deref();
+        self.policies.push(Policy { name, quota: decided.hit.quota, decision: decided.decision });
     }
 
-    /// Writes the body. A refusal is an RFC 9457 problem of status `denied`, with the members of every answer beside it.
+    /// Writes the body. A refusal is an RFC 9457 problem with the status `denied`, and also has the members of every answer.
     pub(super) fn write_json(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b'{');
         if !self.verdict.allowed {
@@ -120,7 +123,7 @@ impl<'a> Told<'a> {
         self.write_members(lease_id, out);
     }
 
-    /// Writes the answer to one check of a list: with a status, since it has no response of its own to say it.
+    /// Writes the answer to one check of a list. It contains a status, because it has no response of its own.
     pub(super) fn write_item(&self, denied: StatusCode, lease_id: Option<&str>, out: &mut BytesMut) {
         if !self.verdict.allowed {
             return self.write_json(denied, lease_id, out);
@@ -147,7 +150,8 @@ impl<'a> Told<'a> {
         out.put_u8(b'}');
     }
 
-    /// The quota as it was written: what `limit` calls the capacity is a bucket's burst, or a queue and one more.
+    /// Writes the quota as it was configured. The member `limit` is the capacity, which for a bucket is its burst, and for a
+    /// queue its length and one.
     fn write_quota(&self, out: &mut BytesMut) {
         let Some((quota, _)) = self.shown else {
             out.put_slice(br#","quota":null"#);
@@ -192,7 +196,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Adds the header fields that tell of the limits; their values are written into `buffer`.
+    /// Adds the header fields about the limits. Their values are written into `buffer`.
     pub(super) fn write_fields(&self, style: HeaderStyle, buffer: &mut BytesMut, headers: &mut HeaderMap) {
         write_fields(style, &self.policies, self.binding, self.verdict.retry_after, buffer, |name, value| {
             if let Ok(value) = HeaderValue::from_maybe_shared(value.split().freeze()) {
@@ -201,19 +205,19 @@ impl<'a> Told<'a> {
         });
     }
 
-    /// A whole response, in the emptied header map `room`: 200, or `denied` as a problem.
+    /// A whole response: 200, or a problem with the status `denied`. It uses the memory of the map `headers`.
     pub(super) fn respond(
         &self,
         style: HeaderStyle,
         denied: StatusCode,
         lease_id: Option<&str>,
-        room: HeaderMap,
+        headers: HeaderMap,
     ) -> Response {
         let (status, kind) = if self.verdict.allowed { (StatusCode::OK, JSON) } else { (denied, PROBLEM_JSON) };
-        // One piece of memory for the body and the values of the header fields.
+        // One allocation for the body and for the values of the header fields.
         let mut buffer = BytesMut::with_capacity(if self.verdict.allowed { 448 } else { 832 });
         self.write_json(denied, lease_id, &mut buffer);
-        let mut response = response(status, kind, buffer.split().freeze(), room);
+        let mut response = response(status, kind, buffer.split().freeze(), headers);
         self.write_fields(style, &mut buffer, response.headers_mut());
         response
     }
@@ -224,7 +228,7 @@ fn member(out: &mut BytesMut, name: &'static str, value: impl Serialize) {
     serde_json::to_writer(out.writer(), &value).expect("invariant: strings and numbers become JSON in memory");
 }
 
-/// The name of a field, without reading it anew where it is one of the default style.
+/// The name of a field. The names of the default style are not parsed again.
 fn field_name(name: &'static str) -> HeaderName {
     const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
     const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -235,7 +239,7 @@ fn field_name(name: &'static str) -> HeaderName {
     }
 }
 
-/// A response that no cache keeps. `headers` is a map that was used before, for its memory.
+/// A response that no cache keeps. It uses the memory of the map `headers`.
 pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
     headers.clear();
     headers.insert(CONTENT_TYPE, kind);

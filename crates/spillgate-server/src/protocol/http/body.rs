@@ -1,4 +1,6 @@
-//! A request's body, read as a whole. The content type is not looked at: what parses as JSON is JSON.
+//! Reads the whole body of a request, up to a bound.
+//!
+//! The content type is ignored: a body that parses as JSON is JSON.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -13,8 +15,8 @@ use tower::BoxError;
 
 use super::problem::Problem;
 
-/// All of `body`, at most `max_bytes`. Most come in one piece, which is taken as it is.
-pub(crate) async fn received<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
+/// The whole `body`, at most `max_bytes`. A body that arrives in one piece, as most do, is not copied.
+pub(crate) async fn read_body<B>(body: B, max_bytes: usize) -> Result<Bytes, Problem>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -22,7 +24,7 @@ where
     let mut body = pin!(body);
     let (mut first, mut joined) = (Bytes::new(), Vec::new());
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        let Ok(piece) = frame.map_err(|error| unread(error.into()))?.into_data() else { continue };
+        let Ok(piece) = frame.map_err(|error| read_error(error.into()))?.into_data() else { continue };
         if first.len().max(joined.len()) + piece.len() > max_bytes {
             return Err(too_large());
         }
@@ -49,11 +51,11 @@ fn too_large() -> Problem {
     )
 }
 
-fn unread(error: BoxError) -> Problem {
-    if came_too_late(&*error) {
+fn read_error(error: BoxError) -> Problem {
+    if is_too_late(&*error) {
         return Problem::new(
             StatusCode::REQUEST_TIMEOUT,
-            "the body did not come in time",
+            "the body did not arrive in time",
             "send it at once; the bound is `limits.receive` in the settings",
         );
     }
@@ -61,7 +63,7 @@ fn unread(error: BoxError) -> Problem {
 }
 
 /// Whether the listener gave up on the body.
-fn came_too_late(error: &(dyn Error + 'static)) -> bool {
+fn is_too_late(error: &(dyn Error + 'static)) -> bool {
     let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
     successors(Some(error), |error| (*error).source()).any(|error| error.downcast_ref().is_some_and(is_late))
 }
@@ -77,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// The rest of what will come, trailers last; its end is not known before it is reached.
+    /// The pieces of a body that have not been read, trailers last. The end is unknown until it is reached.
     struct Pieces<'t>(&'t [&'static str]);
 
     impl Body for Pieces<'_> {
@@ -94,7 +96,7 @@ mod tests {
     }
 
     async fn read(pieces: &[&'static str], max_bytes: usize) -> Result<Bytes, u16> {
-        received(Pieces(pieces), max_bytes).await.map_err(|problem| problem.status.as_u16())
+        read_body(Pieces(pieces), max_bytes).await.map_err(|problem| problem.status.as_u16())
     }
 
     #[tokio::test]
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bound_is_on_the_whole() {
+    async fn the_bound_holds_for_the_whole_body() {
         for pieces in [&["abcdef"][..], &["abc", "def"], &["a", "b", "c", "d", "e", "f"]] {
             assert_eq!(read(pieces, 5).await, Err(413), "{pieces:?}");
         }

@@ -1,4 +1,6 @@
-//! `POST /v1/check`: does the request with these descriptors pass?
+//! `POST /v1/check`: decides a request that has descriptors.
+//!
+//! A program calls it for each request that it serves.
 
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -9,10 +11,10 @@ use spillgate::rules::{Action, Descriptor, Request};
 
 use crate::service::ServiceError;
 
-use super::answer::{JSON, Told, response};
+use super::answer::{JSON, Summary, response};
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
-use super::wait::hold;
+use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = concat!(
@@ -31,7 +33,7 @@ pub(crate) struct Check<'a> {
     pub(crate) domain: Text<'a>,
     #[serde(borrow)]
     pub(crate) descriptors: SmallVec<[Entries<'a>; 1]>,
-    /// 0 looks without taking.
+    /// A cost of 0 only peeks.
     #[serde(default = "one")]
     cost: u64,
 }
@@ -44,29 +46,31 @@ pub(super) async fn check<C: Clock>(
     state: &HttpState<C>,
     body: &[u8],
     max_wait_ns: u64,
-    room: HeaderMap,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     match one_or_many::<Check<'_>>(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))? {
         OneOrMany::One(check) => {
-            let (response, delay_ns) = judge(state, &check, max_wait_ns, |told| {
-                let lease_id = state.lease_id(told);
-                told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), room)
+            let (response, delay_ns) = decide(state, &check, max_wait_ns, |summary| {
+                let lease_id = state.lease_id(summary);
+                summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers)
             })
             .await?;
-            hold(delay_ns).await;
+            wait_for_turn(delay_ns).await;
             Ok(response)
         }
-        OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, room)).await,
+        OneOrMany::Many(checks) => Box::pin(many(state, &checks, max_wait_ns, headers)).await,
     }
 }
 
-/// Answers a list with a list, each by itself: 200, and each item has the status and the details that it would have
-/// alone. The status of an item that could not be judged is that of the response too.
+/// Answers a list of checks with a list. Each check is decided by itself.
+///
+/// The response has the status 200, and each item has its own status. If a check could not be decided, the response has the
+/// status of that item too.
 async fn many<C: Clock>(
     state: &HttpState<C>,
     checks: &[Check<'_>],
     max_wait_ns: u64,
-    room: HeaderMap,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     if checks.len() > MAX_CHECKS {
         return Err(Problem::bad_request(
@@ -81,10 +85,10 @@ async fn many<C: Clock>(
         if i > 0 {
             body.put_u8(b',');
         }
-        let item = |told: &Told<'_>| {
-            told.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(told).as_deref(), &mut body);
+        let item = |summary: &Summary<'_>| {
+            summary.write_item(StatusCode::TOO_MANY_REQUESTS, state.lease_id(summary).as_deref(), &mut body);
         };
-        match judge(state, check, max_wait_ns, item).await {
+        match decide(state, check, max_wait_ns, item).await {
             Ok(((), delay_ns)) => longest_ns = longest_ns.max(delay_ns),
             Err(error) => {
                 let problem = Problem::from(error);
@@ -94,16 +98,16 @@ async fn many<C: Clock>(
         }
     }
     body.put_u8(b']');
-    hold(longest_ns).await;
-    Ok(response(status, JSON, body.freeze(), room))
+    wait_for_turn(longest_ns).await;
+    Ok(response(status, JSON, body.freeze(), headers))
 }
 
-/// Asks the service and hands what there is to tell to `write`; returns the delay beside it.
-async fn judge<C: Clock, R>(
+/// Asks the service, and passes the summary of its answer to `write`. Also returns the delay.
+async fn decide<C: Clock, R>(
     state: &HttpState<C>,
     check: &Check<'_>,
     max_wait_ns: u64,
-    write: impl FnOnce(&Told<'_>) -> R,
+    write: impl FnOnce(&Summary<'_>) -> R,
 ) -> Result<(R, u64), ServiceError> {
     let entries: SmallVec<[(&str, &str); 8]> = check.descriptors.iter().flat_map(Entries::iter).collect();
     let mut rest = &entries[..];
@@ -116,5 +120,5 @@ async fn judge<C: Clock, R>(
     let request = Request { domain: &check.domain, descriptors: &descriptors, max_wait_ns };
     let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
-    Ok((write(&Told::of(&answer)), answer.verdict.delay_ns))
+    Ok((write(&Summary::of(&answer)), answer.verdict.delay_ns))
 }

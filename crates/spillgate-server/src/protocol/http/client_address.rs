@@ -1,4 +1,6 @@
-//! Who asks: the address a request is counted by.
+//! The address of the client, which a request is counted by.
+//!
+//! Behind a proxy the socket has the address of the proxy. A header field has the client's, and anybody can write that field.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,13 +12,12 @@ use crate::service::Peer;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The client's address: the socket's peer, or, as long as that is a trusted proxy, what it said
-/// of the address before it.
+/// The client's address. This is the peer of the socket, or the address that a trusted proxy reports.
 ///
-/// X-Forwarded-For is walked from the right, where each proxy adds its peer; what an untrusted
-/// one wrote is never looked at. An entry that is no address ends the walk at the proxy that
-/// passed it on. A peer on a Unix socket is on this machine: it counts as 127.0.0.1 and is
-/// trusted where `trusted` holds that.
+/// X-Forwarded-For is read from the right, where each proxy adds its peer. Entries of an untrusted peer are never read. An
+/// entry that is not an address ends the walk at the proxy that forwarded it.
+///
+/// A peer on a Unix socket is on this machine. It counts as 127.0.0.1, and is trusted if `trusted` contains that address.
 pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let mut address = match peer {
         Peer::Tcp(socket) => unmapped(socket.ip()),
@@ -36,8 +37,8 @@ pub(super) fn client_address(peer: Peer, headers: &HeaderMap, trusted: &[IpNet])
     address
 }
 
-/// The text that an address is counted by: IPv4 as it is, IPv6 by its network of `ipv6_prefix`
-/// bits, since one client usually has the whole of that.
+/// The text that an address is counted by. IPv4 addresses are counted one by one. IPv6 addresses are counted by their network
+/// of `ipv6_prefix` bits, because one client usually has a whole network.
 pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     let mut text = String::with_capacity(48);
     let written = match address {
@@ -52,12 +53,12 @@ pub(super) fn counted_by(address: IpAddr, ipv6_prefix: u8) -> String {
     text
 }
 
-/// `::ffff:a.b.c.d` is a.b.c.d: masked as IPv6, the whole of IPv4 would be one client.
+/// Turns `::ffff:a.b.c.d` into a.b.c.d. Masked as IPv6, all IPv4 addresses would be one client.
 fn unmapped(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// An address, also with a port, as some proxies write it: `192.0.2.7:4711`, `[2001:db8::7]:4711`.
+/// Parses an address, with or without a port. Some proxies write `192.0.2.7:4711` or `[2001:db8::7]:4711`.
 fn parse_entry(entry: &[u8]) -> Option<IpAddr> {
     let entry = std::str::from_utf8(entry).ok()?.trim_matches([' ', '\t']);
     let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_no_address_ends_the_walk_at_the_proxy_that_passed_it_on() {
+    fn an_entry_that_is_not_an_address_ends_the_walk_at_the_proxy_that_forwarded_it() {
         let trusted = ["10.0.0.0/8"];
         for junk in ["unknown", "", "10.0.0.256", "203.0.113.1;drop", "[::1", "_hidden", "\u{fffd}"] {
             let list = format!("203.0.113.1, {junk}, 10.0.0.2");

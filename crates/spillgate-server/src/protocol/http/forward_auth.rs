@@ -1,8 +1,10 @@
-//! `GET /v1/forward-auth`: the sub-request of a proxy (nginx `auth_request`, Caddy `forward_auth`,
-//! Traefik ForwardAuth) becomes descriptors by the mapping in the settings.
+//! `GET /v1/forward-auth`: decides the sub-request of a proxy.
 //!
-//! Every request asks every descriptor of the mapping. A header field that is not there has the
-//! empty value, so all who leave it out share one counter: leaving it out is no way around a limit.
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send such sub-requests. The settings map their
+//! header fields to descriptors.
+//!
+//! Every request uses every descriptor of the mapping. A missing header field has the empty value. So all clients that omit
+//! it share one counter, and omitting it does not avoid a limit.
 
 use std::borrow::Cow;
 
@@ -14,7 +16,7 @@ use spillgate::rules::{Action, Descriptor, Request};
 use crate::service::Peer;
 use crate::settings::{self, ValueSource};
 
-use super::answer::Told;
+use super::answer::Summary;
 use super::client_address::{client_address, counted_by};
 use super::problem::{Failure, Problem};
 use super::{HttpError, HttpState, Response};
@@ -22,7 +24,7 @@ use super::{HttpError, HttpState, Response};
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
 type Entries<'a> = SmallVec<[(&'a str, &'a str); 4]>;
 
-/// The mapping of the settings, ready to use.
+/// The mapping of the settings, checked and parsed.
 #[derive(Debug)]
 pub(super) struct ForwardAuth {
     domain: Option<String>,
@@ -95,10 +97,10 @@ pub(super) async fn forward_auth<C: Clock>(
     let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
     let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
-    Ok(Told::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
+    Ok(Summary::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
 }
 
-/// The entries of each descriptor.
+/// The entries of each descriptor, as keys and values.
 fn values<'a>(auth: &'a ForwardAuth, headers: &'a HeaderMap, client: &'a str) -> SmallVec<[Values<'a>; 2]> {
     let entry = |(key, from): &'a (String, Origin)| (key.as_str(), from.value(headers, client));
     auth.descriptors.iter().map(|entries| entries.iter().map(entry).collect()).collect()

@@ -1,4 +1,6 @@
-//! `POST /v1/hit`, whose limit comes with the call, and `/v1/release` and `/v1/renew` for leases.
+//! `POST /v1/hit`, whose limit comes with the call. `/v1/release` and `/v1/renew` are for leases.
+//!
+//! With these routes a program needs no rules files.
 
 use std::time::Duration;
 
@@ -10,17 +12,17 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HI
 
 use crate::service::{Service, ServiceError};
 
-use super::answer::{JSON, Told, response};
+use super::answer::{JSON, Summary, response};
 use super::json::{self, Scalar, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
-use super::wait::hold;
+use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"bucket":"login","key":"user-7","limit":5,"window_ms":60000}"#;
 const LEASE_EXAMPLE: &str = r#"{"lease_id":"AQ..."}"#;
 
-/// A hit as it is sent: who is counted, and by what limit.
+/// A hit as a client sends it: the names of the counter, and its limit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WireHit<'a> {
@@ -68,12 +70,12 @@ enum DeniedName {
 }
 
 impl<'a> WireHit<'a> {
-    /// Reads a body.
+    /// Parses a body.
     pub(crate) fn parse(body: &'a [u8]) -> Result<WireHit<'a>, Problem> {
         json::object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))
     }
 
-    /// The limit that came along.
+    /// The limit that the hit brings along.
     pub(crate) fn quota(&self) -> Result<Quota, Problem> {
         let algorithm = match self.algorithm.unwrap_or(AlgorithmName::SlidingWindowLog) {
             AlgorithmName::TokenBucket => Algorithm::TokenBucket,
@@ -83,7 +85,7 @@ impl<'a> WireHit<'a> {
             AlgorithmName::LeakyBucket => Algorithm::LeakyBucket,
             AlgorithmName::Concurrency => Algorithm::Concurrency,
         };
-        let help = "a limit is so many units each window_ms; concurrency has no window";
+        let help = "a limit is a number of units each window_ms; concurrency has no window";
         let window = match (self.window_ms, algorithm == Algorithm::Concurrency) {
             (None, true) => Duration::ZERO,
             (Some(_), true) => {
@@ -117,15 +119,15 @@ impl<'a> WireHit<'a> {
         if let Some(ms) = self.lease_ms {
             builder = builder.lease(Duration::from_millis(ms));
         }
-        builder.build().map_err(|error| Problem::bad_request(format!("this is no limit: {error}"), ""))
+        builder.build().map_err(|error| Problem::bad_request(format!("this limit is invalid: {error}"), ""))
     }
 
-    /// What is limited, and who is counted.
+    /// The bucket and the key.
     pub(crate) fn names(&self) -> (&str, &str) {
         (&self.bucket, &self.key)
     }
 
-    /// What they are counted under.
+    /// The hashed key of the counter.
     pub(crate) fn key<C: Clock>(&self, service: &Service<C>) -> Result<u128, ServiceError> {
         service.key_of_hit(&self.bucket, &self.key)
     }
@@ -135,7 +137,7 @@ pub(super) async fn hit<C: Clock>(
     state: &HttpState<C>,
     body: &[u8],
     max_wait_ns: u64,
-    room: HeaderMap,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let wire = WireHit::parse(body)?;
     let quota = wire.quota()?.with_on_store_failure(state.0.service.options().on_store_failure);
@@ -146,18 +148,18 @@ pub(super) async fn hit<C: Clock>(
     let verdict = state.0.service.hit(Some(wire.names()), &hits, &mut decisions).await?;
     let [decision] = decisions;
     let lease = decision.receipt.filter(|_| is_leased(&quota));
-    let told = Told {
+    let summary = Summary {
         verdict,
         policies: smallvec![Policy { name: Some(&wire.bucket), quota: &quota, decision: &decision }],
         binding: Some(0),
         shown: Some((&quota, &decision)),
         rule: None,
         soft_over: decision.soft_over,
-        leases: lease.map(|receipt| Lease { key, quota: quota.clone(), places: cost, receipt }).into_iter().collect(),
+        leases: lease.map(|receipt| Lease { key, quota: quota.clone(), permits: cost, receipt }).into_iter().collect(),
     };
-    let lease_id = state.lease_id(&told);
-    let response = told.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), room);
-    hold(verdict.delay_ns).await;
+    let lease_id = state.lease_id(&summary);
+    let response = summary.respond(state.0.headers, StatusCode::TOO_MANY_REQUESTS, lease_id.as_deref(), headers);
+    wait_for_turn(verdict.delay_ns).await;
     Ok(response)
 }
 
@@ -170,29 +172,29 @@ struct WireLease<'a> {
 
 #[derive(Debug, Serialize)]
 struct Released {
-    /// Places that were held and are free now.
+    /// How many permits were released.
     released: u64,
 }
 
 #[derive(Debug, Serialize)]
 struct Renewed {
     renewed: bool,
-    /// How long the lease lives from now on.
+    /// How long the lease lasts from now on.
     lease_ms: u64,
 }
 
-/// Gives the places of a lease back.
+/// Releases the permits of a lease.
 pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
     let mut released: Option<u64> = None;
-    // Two hits each: as many leases at a time as one request of the store can have.
+    // Each lease needs two hits, and one request has at most MAX_HITS.
     for leases in leases.chunks(MAX_HITS / 2) {
-        // A renewal in the same request, judged before the refund takes effect, tells whether the
-        // lease still lived.
+        // The renewal in the same request is decided before the refund takes effect. So it reports whether the lease had
+        // expired.
         let hits: SmallVec<[Hit<'_>; 4]> = leases
             .iter()
-            .flat_map(|Lease { key, quota, places, receipt }| {
-                let refund = Op::Refund { cost: *places, receipt: Some(*receipt) };
+            .flat_map(|Lease { key, quota, permits, receipt }| {
+                let refund = Op::Refund { cost: *permits, receipt: Some(*receipt) };
                 [Op::Renew { receipt: *receipt }, refund].map(|op| Hit::new(*key, quota, op, Binding::Shadow))
             })
             .collect();
@@ -200,7 +202,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
         state.0.service.hit(None, &hits, &mut decisions).await?;
         let alive = leases.iter().zip(decisions.chunks(2)).filter(|(_, of_lease)| of_lease[0].allowed);
         for (lease, _) in alive {
-            released = Some(released.unwrap_or(0).saturating_add(lease.places));
+            released = Some(released.unwrap_or(0).saturating_add(lease.permits));
         }
     }
     match released {
@@ -209,10 +211,10 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     }
 }
 
-/// Lets a lease live its full life again: all of its places, or none if one has expired.
+/// Renews a lease for its full time. It renews all permits, or none if one has expired.
 pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
-    // One hit each, and an id holds as many leases as a request has hits: one verdict for all.
+    // Each lease needs one hit, and an id has at most MAX_HITS leases. So one verdict decides all.
     let hits: SmallVec<[Hit<'_>; 4]> = leases
         .iter()
         .map(|Lease { key, quota, receipt, .. }| {
@@ -231,13 +233,13 @@ fn leases<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Vec<Lease>, Pro
     let wire: WireLease<'_> = json::object(body).map_err(|error| Problem::bad_json(&error, LEASE_EXAMPLE))?;
     state.0.lease_key.open(&wire.lease_id).map_err(|_| {
         let help =
-            "send a lease_id as it was answered; one from before a restart of a server that kept nothing is void";
+            "send a lease_id as it was returned; a server that restarted without a snapshot does not know its old ids";
         Problem::bad_request("this lease_id was not made by this server, nor by one that has its key secret", help)
     })
 }
 
-const FREE: &str = "its places are free already; unless another server granted it while the shared store failed, which alone \
-                    can release it";
+const FREE: &str = "its permits are free already. One exception: if another server granted it while the shared store failed, \
+                    only that server can release it";
 
 fn gone(help: &'static str) -> Problem {
     Problem::new(StatusCode::GONE, "the lease has expired or was released", help)
@@ -249,9 +251,9 @@ fn object(members: &impl Serialize) -> Response {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// What releases and renews the places that were taken, if any were.
-    pub(super) fn lease_id(&self, told: &Told<'_>) -> Option<String> {
-        (!told.leases.is_empty()).then(|| self.0.lease_key.sign(&told.leases))
+    /// The lease id of the permits that were taken, if there are any.
+    pub(super) fn lease_id(&self, summary: &Summary<'_>) -> Option<String> {
+        (!summary.leases.is_empty()).then(|| self.0.lease_key.sign(&summary.leases))
     }
 }
 

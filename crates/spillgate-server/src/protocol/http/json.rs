@@ -1,4 +1,6 @@
-//! JSON that is read strictly and without copying what need not be copied.
+//! Reads JSON strictly, and borrows strings from the body where that is possible.
+//!
+//! A misspelled member is an error with a useful text, and a request costs few allocations.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
-/// A string that is borrowed from the body unless it holds escapes.
+/// A string that is borrowed from the body unless it contains escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
@@ -44,8 +46,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A value that is counted by its text: a string, or a number or boolean as JSON writes it. A number is refused where
-/// others would be read as the same one.
+/// A value that is counted by its text: a string, or a number or boolean as JSON writes it. A number that is too large to be
+/// exact is refused, because other numbers would have the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scalar<'a>(Text<'a>);
 
@@ -59,7 +61,7 @@ impl std::ops::Deref for Scalar<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// From here on a float does not hold every whole number.
+        /// From here on a float cannot represent every whole number.
         const EXACT: f64 = 9_007_199_254_740_992.0;
 
         struct ScalarVisitor;
@@ -107,8 +109,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     }
 }
 
-/// The entries of one descriptor, in written order: `{"user_id":"7"}`, or `[["user_id","7"]]`
-/// where a key stands twice.
+/// The entries of one descriptor, in written order: `{"user_id":"7"}`, or `[["user_id","7"]]` if a key occurs twice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entries<'a>(SmallVec<[(Text<'a>, Scalar<'a>); 2]>);
 
@@ -136,8 +137,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                         let message = format!("duplicate field `{}`; write [[key, value], ...] to repeat a key", &*key);
                         return Err(A::Error::custom(message));
                     }
-                    // A longer list is refused later, by its number of entries; this keeps the
-                    // search for duplicates from growing with the square of what is sent.
+                    // The service refuses a long list by its number of entries. This bound keeps the search for duplicates
+                    // from growing with the square of the body.
                     if entries.len() > MOST_MEMBERS {
                         return Err(A::Error::custom("too many entries in one descriptor"));
                     }
@@ -162,8 +163,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
 /// More members than any sensible bound on entries.
 const MOST_MEMBERS: usize = 256;
 
-/// A `T` that is written as an object: derived readers take a list of values in the order of the
-/// fields too, which nobody means.
+/// A `T` that is written as an object. A derived deserializer would also accept a list of values in the order of the fields,
+/// which is always a mistake.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -187,12 +188,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads one object.
+/// Parses one object.
 pub(crate) fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice::<Object<T>>(body).map(|Object(object)| object)
 }
 
-/// What is wrong, without the reader's words for Rust's types.
+/// The error text, with plain words in place of the names of Rust types.
 pub(crate) fn plain(error: &serde_json::Error) -> String {
     const WORDS: [(&str, &str); 5] = [
         ("u64", "a whole number from 0 to 18446744073709551615"),
@@ -207,8 +208,8 @@ pub(crate) fn plain(error: &serde_json::Error) -> String {
     let found = found.replacen("invalid type: sequence", "invalid type: list", 1);
     let word = WORDS.iter().find_map(|(word, plain)| Some((plain, expected.strip_prefix(word)?)));
     match word {
-        Some((plain, place)) if place.is_empty() || place.starts_with(' ') => {
-            format!("{found}, expected {plain}{place}")
+        Some((plain, rest)) if rest.is_empty() || rest.starts_with(' ') => {
+            format!("{found}, expected {plain}{rest}")
         }
         _ => format!("{found}, expected {expected}"),
     }
@@ -220,8 +221,7 @@ pub(crate) enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// Reads one object or a list of objects, told apart by the first character so that an error in
-/// either is told as it is.
+/// Parses one object or a list of objects. The first character decides which, so that an error is about the right one.
 pub(crate) fn one_or_many<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<OneOrMany<T>, serde_json::Error> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'[') {
@@ -253,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_read() {
+    fn escapes_are_decoded() {
         assert_eq!(entries(r#"{"a\n\u00e9":"\"\ud83e\udd80"}"#), Ok(pairs(&[("a\n\u{e9}", "\"\u{1F980}")])));
     }
 
     #[test]
-    fn what_is_no_descriptor_is_an_error_that_says_what_is() {
+    fn an_invalid_descriptor_is_an_error_that_shows_a_valid_one() {
         let bodies = [
             (r#"{"a":null}"#, "expected a string, a number or a boolean"),
             (r#"[[1,"a"]]"#, "expected a string"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_no_list_of_its_values() {
+    fn an_object_is_not_a_list_of_its_values() {
         #[derive(Debug, serde::Deserialize)]
         struct One<'a> {
             #[serde(borrow)]

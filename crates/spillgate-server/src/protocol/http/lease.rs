@@ -1,9 +1,10 @@
-//! Lease ids: all that is needed to release or renew the places of a `concurrency` limit, so that
-//! the server keeps no table of them.
+//! Lease ids: signed tokens that release or renew the permits of a `concurrency` limit.
 //!
-//! A token is base64url(version, leases, tag); the tag is a SipHash-2-4-128 over all before it
-//! with a secret made of that of the keys, so that who does not have it can make none and change
-//! none: a lease id is worth the places it holds. On a shared store without `store.key_secret_file` it is public.
+//! A token contains all that is needed, so the server keeps no table of leases.
+//!
+//! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 over everything before it, with a secret that is
+//! derived from the secret of the keys. Without that secret nobody can make or change a token, which is worth the permits in
+//! it. On a shared store without `store.key_secret_file` the secret is public.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -14,44 +15,45 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use spillgate::{Algorithm, KeyHasher, MAX_HITS, Quota, Receipt, Time};
 
 const VERSION: u8 = 1;
-/// key 16, limit 8, lease 8, places 8, taken at 8, id 8
+/// The bytes of one lease: key 16, limit 8, lease 8, permits 8, time of the take 8, id 8.
 const LEASE_BYTES: usize = 56;
 const TAG_BYTES: usize = 16;
-/// The longest token that is decoded: one lease for each hit that a request can have.
+/// The longest token that is decoded. It has one lease for each hit that a request can have.
 const MAX_TOKEN_CHARS: usize = (1 + MAX_HITS * LEASE_BYTES + TAG_BYTES).div_ceil(3) * 4;
 
-/// Places that one limit gave out.
+/// Permits that one limit granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) key: u128,
     pub(crate) quota: Quota,
-    pub(crate) places: u64,
+    pub(crate) permits: u64,
     pub(crate) receipt: Receipt,
 }
 
-/// Signs lease ids and checks them.
+/// The secret that signs lease ids and checks them.
 #[derive(Clone)]
 pub(crate) struct LeaseKey([u8; 16]);
 
-/// The token was not made here, or was altered, or is of another version.
+/// The token was not signed with this secret, was altered, or has another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadLeaseId;
 
 impl LeaseKey {
-    /// A secret that lasts as long as that of the keys, and so as the leases that are held under them.
+    /// A secret that is derived from the secret of the keys. It lasts as long as the leases under these keys.
     ///
-    /// No caller counts under a key of one part, so none learns it from a token.
+    /// A token contains keys, which are hashes with the same secret. No caller can count under a key of one part, so no token
+    /// contains this hash.
     pub(crate) fn of(keys: &KeyHasher) -> LeaseKey {
         LeaseKey(keys.start().part(b"lease ids").finish().to_be_bytes())
     }
 
-    /// The token of `leases`, at most [`MAX_HITS`] of them.
+    /// The token of `leases`, of which there are at most [`MAX_HITS`].
     pub(crate) fn sign(&self, leases: &[Lease]) -> String {
         let mut bytes = Vec::with_capacity(1 + leases.len() * LEASE_BYTES + TAG_BYTES);
         bytes.push(VERSION);
-        for Lease { key, quota, places, receipt } in leases {
+        for Lease { key, quota, permits, receipt } in leases {
             bytes.extend_from_slice(&key.to_be_bytes());
-            for word in [quota.hard_capacity(), quota.lease_ns(), *places, receipt.at.as_nanos(), receipt.mark] {
+            for word in [quota.hard_capacity(), quota.lease_ns(), *permits, receipt.at.as_nanos(), receipt.mark] {
                 bytes.extend_from_slice(&word.to_be_bytes());
             }
         }
@@ -67,7 +69,7 @@ impl LeaseKey {
         }
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| BadLeaseId)?;
         let (signed, tag) = bytes.split_last_chunk::<TAG_BYTES>().ok_or(BadLeaseId)?;
-        if !same(&self.tag(signed), tag) {
+        if !equal_in_constant_time(&self.tag(signed), tag) {
             return Err(BadLeaseId);
         }
         let (&VERSION, leases) = signed.split_first().ok_or(BadLeaseId)? else { return Err(BadLeaseId) };
@@ -83,7 +85,7 @@ impl LeaseKey {
 }
 
 impl std::fmt::Debug for LeaseKey {
-    /// Does not tell the secret.
+    /// Does not show the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LeaseKey")
     }
@@ -94,18 +96,18 @@ fn read(bytes: &[u8; LEASE_BYTES]) -> Result<Lease, BadLeaseId> {
     let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
     let mut word = || words.next().ok_or(BadLeaseId);
     let quota = Quota::concurrency(word()?).lease(Duration::from_nanos(word()?)).build().map_err(|_| BadLeaseId)?;
-    let places = word()?;
+    let permits = word()?;
     let receipt = Receipt::new(Time::from_nanos(word()?), word()?);
-    Ok(Lease { key: u128::from_be_bytes(*key), quota, places, receipt })
+    Ok(Lease { key: u128::from_be_bytes(*key), quota, permits, receipt })
 }
 
-/// Compares in a time that does not depend on where the two differ.
-pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+/// Whether the two are equal. The time does not depend on where they differ.
+pub(crate) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| std::hint::black_box(differ | (a ^ b)));
     a.len() == b.len() && differ == 0
 }
 
-/// Whether a take on `quota` is held until it is given back.
+/// Whether a take on `quota` is held until it is released.
 pub(crate) fn is_leased(quota: &Quota) -> bool {
     quota.algorithm() == Algorithm::Concurrency
 }
@@ -114,9 +116,9 @@ pub(crate) fn is_leased(quota: &Quota) -> bool {
 mod tests {
     use super::*;
 
-    fn lease(places: u64) -> Lease {
+    fn lease(permits: u64) -> Lease {
         let quota = Quota::concurrency(8).lease(Duration::from_secs(5)).build().unwrap();
-        Lease { key: 7 << 100, quota, places, receipt: Receipt::new(Time::from_nanos(5), 9) }
+        Lease { key: 7 << 100, quota, permits, receipt: Receipt::new(Time::from_nanos(5), 9) }
     }
 
     #[test]
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_others_and_junk_are_refused() {
+    fn foreign_tokens_and_junk_are_refused() {
         let key = LeaseKey::of(&KeyHasher::random());
         let long = "A".repeat(MAX_TOKEN_CHARS + 1);
         for junk in
@@ -155,8 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn comparing_looks_at_every_byte() {
-        assert!(same(b"", b"") && same(b"abc", b"abc"));
-        assert!(!same(b"abc", b"abd") && !same(b"abc", b"ab") && !same(b"", b"a"));
+    fn comparing_reads_every_byte() {
+        assert!(equal_in_constant_time(b"", b"") && equal_in_constant_time(b"abc", b"abc"));
+        assert!(
+            !equal_in_constant_time(b"abc", b"abd")
+                && !equal_in_constant_time(b"abc", b"ab")
+                && !equal_in_constant_time(b"", b"a")
+        );
     }
 }

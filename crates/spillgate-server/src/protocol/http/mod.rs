@@ -1,4 +1,6 @@
-//! HTTP: checks in JSON, leases, RLS in protobuf JSON, and the sub-requests of proxies.
+//! HTTP: checks in JSON, leases, RLS in protobuf JSON, and sub-requests of proxies.
+//!
+//! Programs without gRPC and proxies like nginx and Caddy use it.
 
 mod answer;
 mod body;
@@ -30,29 +32,29 @@ use tower::BoxError;
 use crate::service::{Peer, Readiness, Service};
 use crate::settings::{self, Grants, Settings};
 
-pub(crate) use body::received;
+pub(crate) use body::read_body;
 use forward_auth::ForwardAuth;
 use lease::LeaseKey;
 use problem::{Failure, Problem};
 use wait::max_wait_ns;
 
-/// The longest a request can ask to be held until its turn, whatever the time to drain.
+/// The longest time that a request can wait for its turn, even if the time to drain is longer.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// How HTTP answers.
+/// How HTTP requests are answered.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
     /// The header fields of answers.
     pub headers: HeaderStyle,
-    /// Whose X-Forwarded-For is believed.
+    /// The proxies whose X-Forwarded-For is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// How a proxy's sub-request becomes descriptors.
+    /// How the sub-request of a proxy is mapped to descriptors.
     pub forward_auth: settings::ForwardAuth,
-    /// What callers may do beyond asking.
+    /// What callers may do, apart from plain requests.
     pub grants: Grants,
     /// The most bytes of a request's body.
     pub body_bytes: usize,
-    /// The longest a request can ask to be held until its turn (`?wait=`).
+    /// The longest time that a request can wait for its turn (`?wait=`).
     pub max_wait: Duration,
 }
 
@@ -64,27 +66,27 @@ impl From<&Settings> for HttpOptions {
             forward_auth: settings.forward_auth.clone(),
             grants: settings.allow.http,
             body_bytes: settings.limits.body,
-            // What is held when the server is told to end must have its turn before it is cut.
+            // A request that waits when the server begins to drain must have its turn before the drain ends.
             max_wait: settings.limits.drain.min(MAX_WAIT),
         }
     }
 }
 
-/// Why HTTP cannot be served as asked.
+/// Why the options for HTTP are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
     /// `forward_auth` names a header field that cannot exist.
-    #[error("forward_auth: `{0}` is no name of a header field")]
+    #[error("forward_auth: `{0}` is not a valid name of a header field")]
     HeaderName(String),
-    /// `forward_auth.deny_status` is no status.
-    #[error("forward_auth.deny_status: {0} is no HTTP status")]
+    /// `forward_auth.deny_status` is not a status.
+    #[error("forward_auth.deny_status: {0} is not an HTTP status")]
     DenyStatus(u16),
 }
 
-/// What every handler needs; cheap to clone.
+/// The state of the HTTP handlers. It is cheap to clone.
 #[derive(Debug)]
-pub struct HttpState<C: Clock = SystemClock>(Arc<Shared<C>>);
+pub struct HttpState<C: Clock = SystemClock>(Arc<HttpContext<C>>);
 
 impl<C: Clock> Clone for HttpState<C> {
     fn clone(&self) -> Self {
@@ -93,7 +95,7 @@ impl<C: Clock> Clone for HttpState<C> {
 }
 
 #[derive(Debug)]
-struct Shared<C: Clock> {
+struct HttpContext<C: Clock> {
     service: Arc<Service<C>>,
     headers: HeaderStyle,
     trusted_proxies: Vec<IpNet>,
@@ -105,18 +107,18 @@ struct Shared<C: Clock> {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// What serves `service` over HTTP.
+    /// Serves `service` over HTTP.
     ///
-    /// Lease ids are signed with a secret made of that of the limiter's keys: they last as long as
-    /// the leases can be found.
+    /// Lease ids are signed with a secret that is derived from the secret of the limiter's keys. So an id is valid as long as
+    /// its leases can be found.
     ///
     /// # Errors
-    /// A setting that cannot be served.
+    /// An option is invalid.
     pub fn new(service: Arc<Service<C>>, options: HttpOptions) -> Result<HttpState<C>, HttpError> {
         let HttpOptions { headers, trusted_proxies, forward_auth, grants, body_bytes, max_wait } = options;
         let forward_auth = ForwardAuth::try_from(forward_auth)?;
         let lease_key = LeaseKey::of(service.limiter().keys());
-        Ok(HttpState(Arc::new(Shared {
+        Ok(HttpState(Arc::new(HttpContext {
             service,
             headers,
             trusted_proxies,
@@ -129,7 +131,7 @@ impl<C: Clock> HttpState<C> {
     }
 }
 
-/// A response whose body is there as a whole.
+/// A response whose body is complete.
 pub(crate) type Response = http::Response<Full<Bytes>>;
 
 const PATHS: &str = "there are POST /v1/check, /v1/hit, /v1/release, /v1/renew, /json, \
@@ -152,7 +154,7 @@ impl<C: Clock> HttpState<C> {
         response
     }
 
-    /// All paths. The request's header map becomes the response's, so that a kept connection has one for all.
+    /// Routes all paths. The response uses the header map of the request, so that a connection needs one map.
     async fn route<B>(&self, peer: Peer, request: Request<B>) -> Result<Response, Failure>
     where
         B: Body<Data = Bytes>,
@@ -160,7 +162,7 @@ impl<C: Clock> HttpState<C> {
     {
         const GET_OR_HEAD: &[Method] = &[Method::GET, Method::HEAD];
         let (Parts { method, uri, headers, .. }, body) = request.into_parts();
-        let body = received(body, self.0.body_bytes);
+        let body = read_body(body, self.0.body_bytes);
         let wait = || max_wait_ns(uri.query(), self.0.max_wait);
         let allowed = match uri.path() {
             "/v1/check" if method == Method::POST => return check::check(self, &body.await?, wait()?, headers).await,
@@ -189,7 +191,7 @@ impl<C: Clock> HttpState<C> {
     }
 }
 
-/// What `/healthcheck` says, as the reference server does: alive, and not about to end.
+/// The answer to `/healthcheck`. As in the reference server it is OK unless the server drains.
 fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     match service.readiness() {
         Readiness::Draining => (StatusCode::INTERNAL_SERVER_ERROR, "draining\n"),
@@ -197,7 +199,7 @@ fn health<C: Clock>(service: &Service<C>) -> (StatusCode, &'static str) {
     }
 }
 
-/// What `/readyz` says, on any listener.
+/// The answer to `/readyz`, on any listener.
 pub(crate) fn readiness<C: Clock>(service: &Service<C>) -> (StatusCode, String) {
     let status = if service.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, service.readiness_text() + "\n")

@@ -1,5 +1,6 @@
-//! Errors as a client sees them: `application/problem+json` (RFC 9457) that says what is wrong,
-//! where, and how to mend it.
+//! Errors as an HTTP client sees them: `application/problem+json` (RFC 9457).
+//!
+//! Each problem says what is wrong, where, and how to fix it.
 
 use std::borrow::Cow;
 
@@ -7,7 +8,7 @@ use axum::response::IntoResponse;
 use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
-use spillgate::{Clock, StoreError};
+use spillgate::{Clock, StoreErrorKind};
 
 use crate::service::ServiceError;
 
@@ -44,10 +45,10 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail, help)
     }
 
-    /// A body that is not the JSON asked for; `example` is one that would do.
+    /// The problem of a body that is not the expected JSON. `example` is a valid body.
     pub(crate) fn bad_json(error: &serde_json::Error, example: &'static str) -> Problem {
         Problem::bad_request(
-            format!("the body is not what is read here: {}", json::plain(error)),
+            format!("the body is not valid here: {}", json::plain(error)),
             format!("send JSON such as {example}"),
         )
     }
@@ -72,12 +73,12 @@ impl Problem {
     }
 }
 
-/// Why there is no answer: HTTP found something wrong by itself, or the service did.
+/// Why a request has no answer: this protocol found an error, or the service did.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Not yet counted.
+    /// An error of the protocol, which was not counted yet.
     Wire(Problem),
-    /// The service has counted it.
+    /// An error of the service, which has counted it.
     Service(ServiceError),
 }
 
@@ -94,7 +95,7 @@ impl From<ServiceError> for Failure {
 }
 
 impl<C: Clock> HttpState<C> {
-    /// What the client is told of `failure`, and the one place where those of HTTP itself are counted.
+    /// The problem that the client gets. Errors of the protocol are counted here and nowhere else.
     pub(super) fn problem(&self, failure: Failure) -> Problem {
         match failure {
             Failure::Service(error) => error.into(),
@@ -111,10 +112,10 @@ impl<C: Clock> HttpState<C> {
     }
 }
 
-/// The one place where a service error becomes a status.
+/// Gives each service error its status.
 ///
-/// 4xx tells the client that asking again changes nothing; 503 that it may: nginx's `auth_request`
-/// turns both into its own 500, Caddy passes them on.
+/// After 4xx the same request fails again. After 503 it may succeed later. nginx's `auth_request` turns both into its own
+/// 500, and Caddy forwards them.
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Problem {
         let detail = error.to_string();
@@ -131,10 +132,10 @@ impl From<ServiceError> for Problem {
             ServiceError::Forbidden(_) => {
                 Problem::new(StatusCode::FORBIDDEN, detail, "`allow.http` in the settings grants it")
             }
-            ServiceError::Store(StoreError::Malformed(_)) => {
+            ServiceError::Store(error) if error.kind() == StoreErrorKind::Malformed => {
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail, "")
             }
-            ServiceError::Store(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "ask again later"),
+            ServiceError::Store(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "try again later"),
         }
     }
 }
@@ -147,6 +148,8 @@ impl IntoResponse for Problem {
 
 #[cfg(test)]
 mod tests {
+    use spillgate::StoreError;
+
     use super::*;
 
     #[test]
@@ -156,8 +159,8 @@ mod tests {
         assert_eq!(status(ServiceError::TooLarge { what: "entries", max: 1 }), 400);
         assert_eq!(status(ServiceError::UnknownLimit), 404);
         assert_eq!(status(ServiceError::Forbidden("no refunds")), 403);
-        assert_eq!(status(ServiceError::Store(StoreError::Unavailable("timed out".into()))), 503);
-        assert_eq!(status(ServiceError::Store(StoreError::Malformed("hits"))), 500);
+        assert_eq!(status(ServiceError::Store(StoreError::new(StoreErrorKind::Timeout, "timed out"))), 503);
+        assert_eq!(status(ServiceError::Store(StoreError::malformed("hits"))), 500);
     }
 
     #[test]

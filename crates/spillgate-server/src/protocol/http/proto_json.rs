@@ -1,5 +1,7 @@
-//! Protobuf's JSON mapping of what RLS v3 asks: field names in camel or snake case, null as
-//! absent, integers as numbers or strings, enums by name or number.
+//! Protobuf's JSON mapping of RLS v3 requests.
+//!
+//! The mapping allows field names in camel or snake case, null for absent fields, integers as numbers or strings, and enums
+//! by name or number. A plain deserializer does not accept all of that.
 
 use std::fmt;
 
@@ -28,7 +30,7 @@ pub(super) struct RateLimitDescriptor<'a> {
     pub(super) entries: Option<Vec<Object<Entry<'a>>>>,
     #[serde(default)]
     pub(super) limit: Option<Object<RateLimitOverride>>,
-    /// A `UInt64Value`: present with 0 it means a look.
+    /// A `UInt64Value`: a present 0 means a peek.
     #[serde(default, alias = "hits_addend")]
     pub(super) hits_addend: Option<Uint<{ u64::MAX }>>,
     #[serde(default, alias = "is_negative_hits")]
@@ -78,7 +80,7 @@ impl<const MAX: u64> Visitor<'_> for UintVisitor<MAX> {
         if number <= MAX { Ok(number) } else { Err(E::invalid_value(Unexpected::Unsigned(number), &self)) }
     }
 
-    /// The mapping allows whole numbers to be written as `1e3` or `5.0`.
+    /// The mapping allows whole numbers in the form of `1e3` or `5.0`.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, and 0 to 2^53")]
     fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
         if number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number) {

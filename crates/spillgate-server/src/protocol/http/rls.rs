@@ -1,4 +1,6 @@
-//! `POST /json`: what RLS v3 asks over gRPC, in protobuf's JSON; the answer too. 200 or 429.
+//! `POST /json`: RLS v3 in protobuf's JSON. The status is 200 or 429.
+//!
+//! Envoy's reference server has this route, and its users test their rules with it.
 
 use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
@@ -7,10 +9,10 @@ use smallvec::SmallVec;
 use spillgate::rules::{Descriptor, Limit, Request, Unit};
 use spillgate::{Clock, OnStoreFailure, Time};
 
-use crate::service::rls::{Shown, action, overriding};
+use crate::service::rls::{ReportedLimit, action, overriding};
 use crate::service::{ServiceError, Status};
 
-use super::answer::{JSON, Told, response};
+use super::answer::{JSON, Summary, response};
 use super::json::{Object, Text, object};
 use super::problem::{Failure, Problem};
 use super::proto_json::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
@@ -35,7 +37,7 @@ struct DescriptorStatus<'a> {
     current_limit: Option<RateLimit<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_remaining: Option<u32>,
-    /// Protobuf writes a duration as seconds with an s behind.
+    /// In protobuf's JSON a duration is a number of seconds followed by `s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_until_reset: Option<String>,
 }
@@ -53,7 +55,7 @@ struct RateLimit<'a> {
 pub(super) async fn should_rate_limit<C: Clock>(
     state: &HttpState<C>,
     body: &[u8],
-    room: HeaderMap,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let wire: RateLimitRequest<'_> = object(body).map_err(|error| Problem::bad_json(&error, EXAMPLE))?;
     let wire_descriptors: SmallVec<[&RateLimitDescriptor<'_>; 4]> =
@@ -61,7 +63,7 @@ pub(super) async fn should_rate_limit<C: Clock>(
     let policy = state.0.service.options().on_store_failure;
     let limits: Vec<Option<Limit>> = wire_descriptors
         .iter()
-        .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| brought(limit, policy)).transpose())
+        .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| override_of(limit, policy)).transpose())
         .collect::<Result<_, ServiceError>>()
         .map_err(|error| state.0.service.rejected(error))?;
     let entries: SmallVec<[(&str, &str); 8]> = wire_descriptors
@@ -89,8 +91,8 @@ pub(super) async fn should_rate_limit<C: Clock>(
     };
     let body = serde_json::to_vec(&members).expect("invariant: strings and numbers become JSON in memory");
     let status = if allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    let mut response = response(status, JSON, body.into(), room);
-    Told::of(&answer).write_fields(state.0.headers, &mut BytesMut::new(), response.headers_mut());
+    let mut response = response(status, JSON, body.into(), headers);
+    Summary::of(&answer).write_fields(state.0.headers, &mut BytesMut::new(), response.headers_mut());
     Ok(response)
 }
 
@@ -102,23 +104,23 @@ fn text<'b>(text: &'b Option<Text<'_>>) -> &'b str {
     text.as_deref().unwrap_or_default()
 }
 
-fn brought(wire: &RateLimitOverride, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
-    // Nothing larger was read.
+fn override_of(wire: &RateLimitOverride, policy: OnStoreFailure) -> Result<Limit, ServiceError> {
+    // The number fits: the parser accepts nothing larger.
     let units = wire.requests_per_unit.map_or(0, |units| u32::try_from(units.0).unwrap_or(u32::MAX));
     overriding(units, wire.unit.map_or(0, |unit| unit.0), policy)
 }
 
 fn descriptor_status<'a>(status: &Status<'a>, now: Time) -> DescriptorStatus<'a> {
-    let shown = Shown::of(status, now);
+    let reported = ReportedLimit::of(status, now);
     DescriptorStatus {
         code: code(status.enforced_over),
-        current_limit: shown.filter(|shown| shown.exposed).map(|shown| RateLimit {
-            name: shown.name,
-            requests_per_unit: shown.requests_per_unit,
-            unit: shown.unit.map_or("UNKNOWN", unit_name),
+        current_limit: reported.filter(|limit| limit.exposed).map(|limit| RateLimit {
+            name: limit.name,
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit.map_or("UNKNOWN", unit_name),
         }),
-        limit_remaining: shown.map(|shown| shown.remaining).or(status.unlimited.then_some(u32::MAX)),
-        duration_until_reset: shown.and_then(|shown| shown.until_reset_secs).map(|secs| format!("{secs}s")),
+        limit_remaining: reported.map(|limit| limit.remaining).or(status.unlimited.then_some(u32::MAX)),
+        duration_until_reset: reported.and_then(|limit| limit.until_reset_secs).map(|secs| format!("{secs}s")),
     }
 }
 

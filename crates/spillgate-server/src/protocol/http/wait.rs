@@ -1,4 +1,6 @@
-//! `?wait=`: a request that is held until its turn.
+//! `?wait=`: a request that waits for its turn in a queue.
+//!
+//! Without it a client would have to sleep by itself for the delay in the answer.
 
 use std::time::Duration;
 
@@ -8,14 +10,14 @@ use crate::settings::duration;
 
 use super::problem::Problem;
 
-/// Holds an allowed request until its turn. A caller that goes away meanwhile loses its turn.
-pub(super) async fn hold(delay_ns: u64) {
+/// Waits until the turn of an allowed request. A caller that goes away meanwhile loses its turn.
+pub(super) async fn wait_for_turn(delay_ns: u64) {
     if delay_ns > 0 {
         tokio::time::sleep(Duration::from_nanos(delay_ns)).await;
     }
 }
 
-/// `?wait=1s`: how long the caller can be held, at most `max`; 0 without it.
+/// How long the caller can wait, from `?wait=1s`. At most `max`, and 0 without the parameter.
 pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Problem> {
     let mut wait = None;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
@@ -28,7 +30,7 @@ pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Pro
         }
         let value = duration(value).map_err(|help| match help {
             help if help.starts_with("too long") => too_long(max),
-            help => Problem::bad_request("`wait` is no duration", help),
+            help => Problem::bad_request("`wait` is not a duration", help),
         })?;
         if wait.replace(value).is_some() {
             return Err(Problem::bad_request("duplicate query parameter `wait`", "write it once"));
@@ -42,7 +44,7 @@ pub(super) fn max_wait_ns(query: Option<&str>, max: Duration) -> Result<u64, Pro
 
 fn too_long(max: Duration) -> Problem {
     let max = format_duration(max);
-    let help = format!("ask again after retry_after_ms instead, or wait at most {max}");
+    let help = format!("try again after retry_after_ms instead, or wait at most {max}");
     Problem::bad_request(format!("`wait` is too long, at most {max}"), help)
 }
 

@@ -1,0 +1,250 @@
+//! Why a store did not decide.
+//!
+//! Callers, metrics and fallbacks act on the kind of an error. So the kinds are the same for every store.
+
+use alloc::borrow::Cow;
+use core::fmt;
+
+/// The kind of a [`StoreError`].
+///
+/// Metrics count errors by [name](StoreErrorKind::as_str). A store uses the kinds that fit it.
+///
+/// ```
+/// use spillgate_core::StoreErrorKind;
+///
+/// assert_eq!(StoreErrorKind::Timeout.as_str(), "timeout");
+/// assert!(StoreErrorKind::Timeout.is_transient());
+/// assert!(!StoreErrorKind::NoPermission.is_transient());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// No answer came before the deadline.
+    Timeout,
+    /// The connection ended before the answer came.
+    Disconnected,
+    /// The request was not sent: there was no connection before the deadline, or no time left.
+    NotSent,
+    /// The request was not sent: too many requests or answers are pending already.
+    Overloaded,
+    /// The request was not sent: the circuit breaker is open.
+    CircuitOpen,
+    /// The server refuses writes. It is a replica, lacks replicas of its own, or cannot save.
+    ReadOnly,
+    /// The server loads its data, or waits for the data of its primary.
+    Loading,
+    /// The server runs a slow script.
+    Busy,
+    /// The server has no memory left.
+    OutOfMemory,
+    /// The user lacks a permission, or cannot log in.
+    NoPermission,
+    /// The key holds a value of another type.
+    WrongType,
+    /// Another server holds the key.
+    Moved,
+    /// The whole cluster is down.
+    ClusterDown,
+    /// The server loses our script whenever it is loaded.
+    NoScript,
+    /// The request is invalid, or the store does not support it. It was not sent.
+    Malformed,
+    /// The answer does not fit the request, or only a part of the request was done.
+    Garbled,
+    /// Any other error.
+    Other,
+}
+
+impl StoreErrorKind {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: [StoreErrorKind; 17] = [
+        StoreErrorKind::Timeout,
+        StoreErrorKind::Disconnected,
+        StoreErrorKind::NotSent,
+        StoreErrorKind::Overloaded,
+        StoreErrorKind::CircuitOpen,
+        StoreErrorKind::ReadOnly,
+        StoreErrorKind::Loading,
+        StoreErrorKind::Busy,
+        StoreErrorKind::OutOfMemory,
+        StoreErrorKind::NoPermission,
+        StoreErrorKind::WrongType,
+        StoreErrorKind::Moved,
+        StoreErrorKind::ClusterDown,
+        StoreErrorKind::NoScript,
+        StoreErrorKind::Malformed,
+        StoreErrorKind::Garbled,
+        StoreErrorKind::Other,
+    ];
+
+    /// The name of this kind in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StoreErrorKind::Timeout => "timeout",
+            StoreErrorKind::Disconnected => "disconnected",
+            StoreErrorKind::NotSent => "unasked",
+            StoreErrorKind::Overloaded => "overloaded",
+            StoreErrorKind::CircuitOpen => "open",
+            StoreErrorKind::ReadOnly => "readonly",
+            StoreErrorKind::Loading => "loading",
+            StoreErrorKind::Busy => "busy",
+            StoreErrorKind::OutOfMemory => "oom",
+            StoreErrorKind::NoPermission => "noperm",
+            StoreErrorKind::WrongType => "wrongtype",
+            StoreErrorKind::Moved => "moved",
+            StoreErrorKind::ClusterDown => "clusterdown",
+            StoreErrorKind::NoScript => "noscript",
+            StoreErrorKind::Malformed => "malformed",
+            StoreErrorKind::Garbled => "garbled",
+            StoreErrorKind::Other => "other",
+        }
+    }
+
+    /// What this kind means, for people. The text goes on after "the store is unavailable: ".
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            StoreErrorKind::Timeout => "it did not answer in time",
+            StoreErrorKind::Disconnected => "the connection to it ended",
+            StoreErrorKind::NotSent => "there was no connection to it, or no time left",
+            StoreErrorKind::Overloaded => "too many requests wait for it already",
+            StoreErrorKind::CircuitOpen => "it failed just before, and gets no requests until it answers again",
+            StoreErrorKind::ReadOnly => "it refuses writes",
+            StoreErrorKind::Loading => "it loads its data",
+            StoreErrorKind::Busy => "it runs a slow script",
+            StoreErrorKind::OutOfMemory => "its memory is full",
+            StoreErrorKind::NoPermission => "its user may not do this, or cannot log in",
+            StoreErrorKind::WrongType => "one of our keys holds a value of another type",
+            StoreErrorKind::Moved => "another node of its cluster has the key",
+            StoreErrorKind::ClusterDown => "its cluster is down",
+            StoreErrorKind::NoScript => "it loses its scripts",
+            StoreErrorKind::Malformed => "it does not support this request",
+            StoreErrorKind::Garbled => "its answer is invalid",
+            StoreErrorKind::Other => "it answered with an error",
+        }
+    }
+
+    /// Whether the same request may succeed later, without a change of settings, permissions or programs.
+    #[must_use]
+    pub const fn is_transient(self) -> bool {
+        match self {
+            StoreErrorKind::Timeout
+            | StoreErrorKind::Disconnected
+            | StoreErrorKind::NotSent
+            | StoreErrorKind::Overloaded
+            | StoreErrorKind::CircuitOpen
+            | StoreErrorKind::ReadOnly
+            | StoreErrorKind::Loading
+            | StoreErrorKind::Busy
+            | StoreErrorKind::OutOfMemory
+            | StoreErrorKind::Moved
+            | StoreErrorKind::ClusterDown
+            | StoreErrorKind::NoScript => true,
+            StoreErrorKind::NoPermission
+            | StoreErrorKind::WrongType
+            | StoreErrorKind::Malformed
+            | StoreErrorKind::Garbled
+            | StoreErrorKind::Other => false,
+        }
+    }
+
+    /// Whether an earlier error caused this one. The request was not sent, so this kind does not name the cause.
+    #[must_use]
+    pub const fn is_consequence(self) -> bool {
+        matches!(self, StoreErrorKind::NotSent | StoreErrorKind::CircuitOpen)
+    }
+
+    /// Whether the store may have charged the request nevertheless. After any other kind it has not.
+    ///
+    /// A request over several slots of a cluster is an exception. Other slots may have charged after any error, until they
+    /// have refunded.
+    #[must_use]
+    pub const fn may_have_been_applied(self) -> bool {
+        matches!(self, StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::Garbled)
+    }
+}
+
+/// The error of a store that did not decide.
+///
+/// ```
+/// use spillgate_core::{StoreError, StoreErrorKind};
+///
+/// let error = StoreError::new(StoreErrorKind::Timeout, "no answer within 20 ms");
+/// assert_eq!(error.kind(), StoreErrorKind::Timeout);
+/// assert_eq!(error.to_string(), "timeout: no answer within 20 ms");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    detail: Cow<'static, str>,
+}
+
+impl StoreError {
+    /// An error of this kind. `detail` is what the store or the system said.
+    pub fn new(kind: StoreErrorKind, detail: impl Into<Cow<'static, str>>) -> StoreError {
+        StoreError { kind, detail: detail.into() }
+    }
+
+    /// The error of a request that is invalid, or that the store does not support.
+    #[must_use]
+    pub const fn malformed(detail: &'static str) -> StoreError {
+        StoreError { kind: StoreErrorKind::Malformed, detail: Cow::Borrowed(detail) }
+    }
+
+    /// The kind of the error, which callers act on.
+    #[must_use]
+    pub const fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+
+    /// What the store or the system said, for logs.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The same text as [`detail`](StoreError::detail), without a copy.
+    #[must_use]
+    pub fn into_detail(self) -> Cow<'static, str> {
+        self.detail
+    }
+
+    /// Whether the same request may succeed later: see [`StoreErrorKind::is_transient`].
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        self.kind.is_transient()
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.as_str(), self.detail)
+    }
+}
+
+impl core::error::Error for StoreError {}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+
+    use super::StoreErrorKind;
+
+    #[test]
+    fn every_kind_has_a_name_an_explanation_and_a_number_of_its_own() {
+        let all = StoreErrorKind::ALL;
+        let names: BTreeSet<&str> = all.iter().map(|kind| kind.as_str()).collect();
+        let explained: BTreeSet<&str> = all.iter().map(|kind| kind.explanation()).collect();
+        assert_eq!((names.len(), explained.len()), (all.len(), all.len()));
+        for (number, kind) in all.iter().enumerate() {
+            assert_eq!(*kind as usize, number, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_not_sent_was_not_applied() {
+        let consequences = StoreErrorKind::ALL.into_iter().filter(|kind| kind.is_consequence());
+        assert_eq!(consequences.filter(|kind| kind.may_have_been_applied()).count(), 0);
+    }
+}

@@ -1,0 +1,44 @@
+//! The time of a call: when it is decided, and how long the caller waits.
+//!
+//! A caller that has read the clock passes the time on. A caller that has a deadline passes the time that is left. Every
+//! store takes both in the same way.
+
+use core::time::Duration;
+
+use crate::Time;
+
+/// When a request is decided, and how long the caller waits for the answer.
+///
+/// ```
+/// use core::time::Duration;
+/// use spillgate_core::{Time, Timing};
+///
+/// let timing = Timing::at(Time::EPOCH).within(Duration::from_millis(5));
+/// assert_eq!(timing.now, Some(Time::EPOCH));
+/// assert_eq!(timing.timeout, Some(Duration::from_millis(5)));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timing {
+    /// The time of the decision. `None` for a store that [has a clock](crate::Store::has_clock).
+    pub now: Option<Time>,
+    /// How long the caller waits. `None` if the store's own setting decides. A store that never waits ignores it.
+    pub timeout: Option<Duration>,
+}
+
+impl Timing {
+    /// A decision by the store's own clock and its own timeout.
+    pub const BY_STORE: Timing = Timing { now: None, timeout: None };
+
+    /// A decision at `now`.
+    #[must_use]
+    pub const fn at(now: Time) -> Timing {
+        Timing { now: Some(now), timeout: None }
+    }
+
+    /// The same time of decision, for a caller that waits at most `timeout`.
+    #[must_use]
+    pub const fn within(self, timeout: Duration) -> Timing {
+        Timing { timeout: Some(timeout), ..self }
+    }
+}

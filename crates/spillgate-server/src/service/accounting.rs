@@ -1,0 +1,92 @@
+//! Counts what was decided, and logs when the memory store is full.
+//!
+//! Every decision is counted here and nowhere else, so that no protocol can forget a counter.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spillgate::rules::{Action, Request};
+use spillgate::{Clock, Time, Verdict};
+
+use super::answer::AnswerView;
+use super::{Loaded, Service, refusals};
+use crate::metrics::Outcome;
+
+/// The log reports a full memory store at most this often.
+const FULL_LOG_EVERY_NS: u64 = 60_000_000_000;
+
+/// What the log has reported about a full memory store.
+#[derive(Debug, Default)]
+pub(super) struct FullLog {
+    /// Requests that had met a bound of the store when it was last checked.
+    requests: AtomicU64,
+    /// When the last line was written.
+    logged_ns: AtomicU64,
+}
+
+impl<C: Clock> Service<C> {
+    /// Copies the counts that the stores keep themselves into the metrics.
+    pub fn update_metrics(&self) {
+        let store = self.limiter.store().memory();
+        let counted = self.metrics.store_full.get();
+        self.metrics.store_full.inc_by(store.full_requests().saturating_sub(counted));
+        self.metrics.store_keys.set(i64::try_from(store.len()).unwrap_or(i64::MAX));
+        if let Some(health) = self.limiter.store().health() {
+            self.metrics.store.update(&health);
+        }
+    }
+
+    /// Warns, at most once a minute, that the memory store refuses new keys or does not count them.
+    pub(super) fn watch_full(&self, now: Time) {
+        let requests = self.limiter.store().memory().full_requests();
+        if requests == self.full.requests.load(Ordering::Relaxed) {
+            return;
+        }
+        self.full.requests.store(requests, Ordering::Relaxed);
+        let logged_ns = self.full.logged_ns.load(Ordering::Relaxed);
+        let (now_ns, order) = (now.as_nanos(), Ordering::Relaxed);
+        let due = now_ns.saturating_sub(logged_ns) >= FULL_LOG_EVERY_NS;
+        if due && self.full.logged_ns.compare_exchange(logged_ns, now_ns, order, order).is_ok() {
+            tracing::warn!(
+                requests,
+                "the memory store is full: new keys are refused or not counted, as memory.on_full says; raise memory.max_keys"
+            );
+        }
+    }
+
+    /// Counts whether a request was allowed, and which store or policy decided.
+    pub(super) fn count_verdict(&self, verdict: &Verdict) {
+        let counter = if verdict.allowed { &self.metrics.allowed } else { &self.metrics.refused };
+        counter.inc();
+        self.metrics.store.answered(verdict.source);
+    }
+
+    /// Counts a request and each of its descriptors.
+    pub(super) fn count(&self, now: Time, loaded: &Loaded, request: &Request<'_>, answer: AnswerView<'_, '_>) {
+        self.count_verdict(answer.verdict);
+        for (index, (status, descriptor)) in answer.statuses.iter().zip(request.descriptors).enumerate() {
+            if matches!(descriptor.action, Action::Refund(_)) {
+                self.metrics.refunds.inc();
+            }
+            if descriptor.limit.is_some() {
+                self.metrics.overrides.inc();
+                continue;
+            }
+            let Some((rule, counters)) = status.rule.and_then(|rule| Some((rule, loaded.counters.get(rule.index())?)))
+            else {
+                self.metrics.unmatched.inc();
+                self.log.unmatched(now, loaded, request.domain, descriptor.entries);
+                continue;
+            };
+            let outcome = match (status.over, status.enforced_over && !self.options.shadow) {
+                (true, true) => Outcome::Refused,
+                (true, false) => Outcome::ShadowRefused,
+                (false, _) if status.decision.soft_over => Outcome::SoftOver,
+                (false, _) => Outcome::Allowed,
+            };
+            counters.count(&self.metrics, rule, descriptor.entries, outcome);
+            if outcome == Outcome::Refused {
+                refusals::count(counters, rule, answer.limits(index));
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Decides a request by the rules in force.
+//!
+//! All protocols share this path, so that a request gets the same answer however it arrives.
+
+use std::future::Future;
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use spillgate::rules::{Plan, Request};
+use spillgate::{Binding, Clock, Decision, Hit, MAX_HITS, Time, Timing, Verdict};
+use tracing::Level;
+
+use super::answer::{self, Answer, AnswerView};
+use super::validate::within;
+use super::{Loaded, Service, ServiceError};
+use crate::settings::Grants;
+
+impl<C: Clock> Service<C> {
+    /// Decides one request by the rules in force. `grants` says what the request's listener allows.
+    ///
+    /// # Errors
+    /// The request is malformed, exceeds a bound or is not allowed on its listener, or the store failed. A refusal is an
+    /// answer.
+    pub fn decide<'p>(
+        &self,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+        grants: Grants,
+    ) -> impl Future<Output = Result<Answer<'p>, ServiceError>> {
+        self.decide_in(Timing::default(), loaded, request, grants)
+    }
+
+    /// Does what [`decide`](Service::decide) does, at the caller's time and within the caller's timeout.
+    ///
+    /// Without a time in `timing` the service reads the clock.
+    ///
+    /// # Errors
+    /// As for [`decide`](Service::decide).
+    pub async fn decide_in<'p>(
+        &self,
+        timing: Timing,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+        grants: Grants,
+    ) -> Result<Answer<'p>, ServiceError> {
+        self.validate(request, grants).map_err(|error| self.rejected(error))?;
+        // The plan is built where it stays. A function that returned it beside an error would copy it once more.
+        let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
+        self.apply_options(&mut plan, loaded, request).map_err(|error| self.rejected(error))?;
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+        let now = timing.now.unwrap_or_else(|| self.limiter.now());
+        let decided = if plan.separately {
+            // The box keeps this rare case out of the future of every other request.
+            Box::pin(self.decide_separately(now, timing.timeout, &plan, &mut decisions)).await
+        } else {
+            self.decide_hits(now, timing.timeout, &plan.hits, &mut decisions).await
+        };
+        let verdict = decided.map_err(|error| self.rejected(error))?;
+        let statuses = answer::statuses(&plan, &decisions);
+        let view = AnswerView { verdict: &verdict, statuses: &statuses, plan: &plan, decisions: &decisions };
+        self.count(now, loaded, request, view);
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.request(now, request, view);
+        }
+        Ok(Answer::new(verdict, statuses, plan, decisions))
+    }
+
+    /// The hits that this request sends to the store.
+    ///
+    /// # Errors
+    /// The request is malformed, exceeds a bound or is not allowed on its listener.
+    pub fn plan<'p>(
+        &self,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+        grants: Grants,
+    ) -> Result<Plan<'p>, ServiceError> {
+        self.validate(request, grants)?;
+        let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
+        self.apply_options(&mut plan, loaded, request)?;
+        Ok(plan)
+    }
+
+    /// Changes the plan of the rules as the options of this service say.
+    #[inline]
+    fn apply_options<'p>(
+        &self,
+        plan: &mut Plan<'p>,
+        loaded: &'p Loaded,
+        request: &Request<'p>,
+    ) -> Result<(), ServiceError> {
+        if loaded.denies_unmatched() {
+            loaded.refuse_unmatched(plan, request);
+        }
+        if plan.too_large {
+            return Err(ServiceError::TooLarge { what: "limits that match", max: MAX_HITS });
+        }
+        if self.options.shadow {
+            for hit in &mut plan.hits {
+                hit.binding = Binding::Shadow;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends hits to the store, which decides them all or nothing.
+    pub(super) async fn decide_hits(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
+        if hits.is_empty() {
+            return Ok(Verdict::of(&[], &[], now));
+        }
+        within("limits that match", hits.len(), MAX_HITS)?;
+        let store = self.limiter.store();
+        // Rules were checked when they were loaded. So this limit, or its operation, came with the call.
+        if let Some(error) = store.unsupported(hits) {
+            return Err(ServiceError::BadRequest(error));
+        }
+        let timeout = store.timeout(timeout);
+        let verdict = self.limiter.decide_at(now, timeout, hits, decisions).await?;
+        self.watch_full(verdict.now);
+        Ok(verdict)
+    }
+
+    /// Counts a request that was not decided. A protocol calls it for errors that it finds itself.
+    #[cold]
+    pub fn rejected(&self, error: ServiceError) -> ServiceError {
+        match error.rejection() {
+            Some(reason) => self.metrics.rejected(reason).inc(),
+            None => self.metrics.store_errors.inc(),
+        };
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.rejected(self.limiter.now(), &error);
+        }
+        error
+    }
+}

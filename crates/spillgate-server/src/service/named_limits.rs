@@ -1,0 +1,88 @@
+//! Limits that the caller names: hits that bring a quota along, leases, and resets by an operator.
+//!
+//! A program without rules files can use the server this way.
+
+use smallvec::{SmallVec, smallvec};
+use spillgate::rules::{Action, Descriptor, Request};
+use spillgate::{Binding, Clock, Decision, Hit, Op, OpKind, Verdict};
+use tracing::Level;
+
+use super::validate::within;
+use super::{Service, ServiceError};
+use crate::settings::Grants;
+
+impl<C: Clock> Service<C> {
+    /// The hashed key of a limit that the caller names.
+    ///
+    /// # Errors
+    /// The bucket is empty, or a name exceeds its bound.
+    pub fn key_of_hit(&self, bucket: &str, key: &str) -> Result<u128, ServiceError> {
+        let bounds = &self.options.bounds;
+        let validate = || {
+            if bucket.is_empty() {
+                return Err(ServiceError::BadRequest("the bucket is empty: name what is limited".into()));
+            }
+            within("bytes in the bucket", bucket.len(), bounds.key_bytes)?;
+            within("bytes in the key", key.len(), bounds.value_bytes)
+        };
+        validate().map_err(|error| self.rejected(error))?;
+        Ok(self.limiter.keys().start().part(bucket.as_bytes()).part(key.as_bytes()).finish())
+    }
+
+    /// Decides hits on limits that the caller names. Releases and renewals of leases are such hits too. `named` is the
+    /// bucket and the key, for the log.
+    ///
+    /// # Errors
+    /// There are too many hits, or the store failed.
+    pub async fn hit(
+        &self,
+        named: Option<(&str, &str)>,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
+        let now = self.limiter.now();
+        let decided = if self.options.shadow {
+            // Shadow mode allows requests. A renewal is not a request: it stays all or nothing.
+            let binding = |hit: &Hit<'_>| if is_request(hit) { Binding::Shadow } else { hit.binding };
+            let shadows: SmallVec<[Hit<'_>; 4]> = hits.iter().map(|hit| hit.with_binding(binding(hit))).collect();
+            self.decide_hits(now, None, &shadows, decisions).await
+        } else {
+            self.decide_hits(now, None, hits, decisions).await
+        };
+        let verdict = decided.map_err(|error| self.rejected(error))?;
+        // Releases, renewals and resets are neither allowed nor refused requests.
+        if hits.iter().any(is_request) {
+            self.count_verdict(&verdict);
+        }
+        if tracing::enabled!(Level::DEBUG) {
+            self.log.hit(now, named, hits, &verdict);
+        }
+        Ok(verdict)
+    }
+
+    /// Resets the counts of the rule that `entries` match in `domain`. Returns the number of its limits.
+    ///
+    /// # Errors
+    /// The request is malformed or exceeds a bound, no limit matches, or the store failed.
+    pub async fn reset(&self, domain: &str, entries: &[(&str, &str)]) -> Result<usize, ServiceError> {
+        let loaded = self.rules();
+        let descriptors = [Descriptor { entries, action: Action::Take(0), limit: None }];
+        let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
+        self.validate(&request, Grants::default())?;
+        let mut plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
+        if plan.hits.is_empty() {
+            return Err(ServiceError::UnknownLimit);
+        }
+        for hit in &mut plan.hits {
+            hit.op = Op::Reset;
+        }
+        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+        self.decide_hits(self.limiter.now(), None, &plan.hits, &mut decisions).await?;
+        Ok(plan.hits.len())
+    }
+}
+
+/// Whether the hit asks for permission, so that it can be allowed or refused.
+fn is_request(hit: &Hit<'_>) -> bool {
+    matches!(hit.op.kind(), OpKind::Take | OpKind::Peek)
+}

@@ -1,0 +1,40 @@
+//! Peeks at limits that can never refuse a peek.
+//!
+//! Envoy peeks first and charges when the stream ends (`apply_on_stream_done`). A limit that is not `post_paid` then allows
+//! everything, and nobody notices. So such peeks are counted, and the log warns.
+
+use spillgate::rules::{Action, Descriptor, Limit};
+use spillgate::{Clock, OpKind};
+
+use super::{Answer, Loaded, Service};
+
+/// The log warns of this many rules. Further ones are only counted.
+const MAX_WARNINGS: usize = 100;
+
+/// Whether this limit never refuses a peek, but would if it were `post_paid`.
+fn never_refuses_a_peek(limit: &Limit) -> bool {
+    let quota = &limit.quota;
+    quota.refusal_is_free() && !limit.post_paid && quota.supports(OpKind::Force)
+}
+
+impl<C: Clock> Service<C> {
+    /// Counts peeks at limits that never refuse one, and warns of each rule once.
+    #[cold]
+    pub fn count_peeks(&self, loaded: &Loaded, descriptors: &[Descriptor<'_>], answer: &Answer<'_>) {
+        let peeks = descriptors.iter().enumerate().filter(|(_, descriptor)| descriptor.action == Action::Take(0));
+        for (index, descriptor) in peeks {
+            let Some(rule) = answer.statuses.get(index).and_then(|status| status.rule) else { continue };
+            let counters = loaded.counters.get(rule.index()).filter(|_| descriptor.limit.is_none());
+            let (Some(counters), true) = (counters, rule.limits.iter().any(never_refuses_a_peek)) else { continue };
+            if counters.count_peek(&self.metrics, rule).is_some_and(|rules| rules <= MAX_WARNINGS) {
+                tracing::warn!(
+                    domain = &*rule.domain,
+                    rule = &*rule.path,
+                    at = %rule.origin,
+                    "a request with hits_addend 0 is refused by this limit only after it was lowered: where Envoy \
+                     charges at the end of a stream (apply_on_stream_done), give the limit `post_paid: true`"
+                );
+            }
+        }
+    }
+}

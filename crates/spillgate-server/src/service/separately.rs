@@ -1,0 +1,73 @@
+//! Decides each descriptor alone, as `compat: envoy` demands.
+//!
+//! Envoy's reference server charges a descriptor even if another one refuses the request. Rules files that were written
+//! for it may rely on that.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use smallvec::{SmallVec, smallvec};
+use spillgate::rules::{Plan, Planned};
+use spillgate::{Clock, Decision, Hit, Source, Time, Verdict};
+use tokio::time::Instant;
+
+use super::{Service, ServiceError};
+
+impl<C: Clock> Service<C> {
+    /// Decides and charges each descriptor alone, in order, all at the same time `now`.
+    ///
+    /// Descriptors that share no state are sent to the store at once. Descriptors that share one form a chain and are sent
+    /// in their order.
+    pub(super) async fn decide_separately(
+        &self,
+        now: Time,
+        timeout: Option<Duration>,
+        plan: &Plan<'_>,
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, ServiceError> {
+        let hits_of = |planned: &Planned<'_>| planned.hits.iter().map(|(index, _)| plan.hits[*index]).collect();
+        let hits: SmallVec<[SmallVec<[Hit<'_>; 4]>; 4]> = plan.descriptors.iter().map(hits_of).collect();
+        let deadline = self.limiter.store().timeout(timeout).map(|timeout| Instant::now() + timeout);
+        let chains = chains(&hits);
+        let (hits, chains) = (&hits, &chains);
+        let answers = (0..hits.len()).filter(|index| chains[*index] == *index).map(|first| async move {
+            let mut answered: SmallVec<[_; 1]> = SmallVec::new();
+            for index in (first..hits.len()).filter(|index| chains[*index] == first) {
+                let hits = &hits[index];
+                let mut own: SmallVec<[Decision; 4]> = smallvec![Decision::default(); hits.len()];
+                // A whole chain has the timeout of one request.
+                let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                let timeout = if answered.is_empty() { timeout } else { left() };
+                let verdict = self.decide_hits(now, timeout, hits, &mut own).await?;
+                answered.push((index, verdict.source, own));
+            }
+            Ok::<_, ServiceError>(answered)
+        });
+        let mut source = Source::Store;
+        for answered in join_all(answers).await {
+            for (index, own_source, own) in answered? {
+                if own_source != Source::Store {
+                    source = own_source;
+                }
+                for ((hit, _), decision) in plan.descriptors[index].hits.iter().zip(own) {
+                    decisions[*hit] = decision;
+                }
+            }
+        }
+        Ok(Verdict::of(&plan.hits, decisions, now).with_source(source))
+    }
+}
+
+/// The number of the first descriptor in the chain of each descriptor. Descriptors that share a state are in one chain.
+fn chains(hits: &[SmallVec<[Hit<'_>; 4]>]) -> SmallVec<[usize; 4]> {
+    let mut chains: SmallVec<[usize; 4]> = (0..hits.len()).collect();
+    for (index, own) in hits.iter().enumerate() {
+        for other in 0..index {
+            if hits[other].iter().any(|hit| own.iter().any(|own| own.key == hit.key)) {
+                let (first, last) = (chains[index].min(chains[other]), chains[index].max(chains[other]));
+                chains.iter_mut().filter(|chain| **chain == last).for_each(|chain| *chain = first);
+            }
+        }
+    }
+    chains
+}

@@ -1,0 +1,43 @@
+//! Checks a request before any rule is searched.
+//!
+//! Clients decide how large a request is. These bounds keep one request from costing too much.
+
+use spillgate::Clock;
+use spillgate::rules::{Action, Request};
+
+use super::{Service, ServiceError};
+use crate::settings::Grants;
+
+impl<C: Clock> Service<C> {
+    /// Checks everything that needs no rules.
+    pub(super) fn validate(&self, request: &Request<'_>, grants: Grants) -> Result<(), ServiceError> {
+        let bounds = &self.options.bounds;
+        if request.domain.is_empty() {
+            return Err(ServiceError::BadRequest("the domain is empty".into()));
+        }
+        if request.descriptors.is_empty() {
+            return Err(ServiceError::BadRequest("there are no descriptors".into()));
+        }
+        within("bytes in the domain", request.domain.len(), bounds.key_bytes)?;
+        within("descriptors", request.descriptors.len(), bounds.descriptors)?;
+        for descriptor in request.descriptors {
+            within("entries in a descriptor", descriptor.entries.len(), bounds.entries)?;
+            for (key, _) in descriptor.entries {
+                within("bytes in an entry's key", key.len(), bounds.key_bytes)?;
+            }
+            if matches!(descriptor.action, Action::Refund(_)) && !grants.refund {
+                return Err(ServiceError::Forbidden("giving units back is not allowed on this listener"));
+            }
+            if descriptor.limit.is_some() && !grants.overriding {
+                return Err(ServiceError::Forbidden("bringing a limit along is not allowed on this listener"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// # Errors
+/// `count` exceeds `max`.
+pub(super) fn within(what: &'static str, count: usize, max: usize) -> Result<(), ServiceError> {
+    if count > max { Err(ServiceError::TooLarge { what, max }) } else { Ok(()) }
+}
