@@ -1,8 +1,8 @@
-//! Deadlines that are kept: what has not answered by then is given up then, and not with the next tick of a timer.
+//! Deadlines that are exact: a request without a reply fails at its deadline, not at the next tick of a timer.
 //!
-//! The runtime's timers count whole milliseconds. They are made for many waits that nearly always end early, which is what
-//! requests are, and they are up to two milliseconds late. So a request waits by such a timer until shortly before its
-//! deadline, and the few that go on waiting then are woken by a thread that sleeps until the very instant.
+//! The runtime's timers count whole milliseconds and may be up to two milliseconds late. They suit the many waits that
+//! end early, which most requests are. A request therefore waits on such a timer until shortly before its deadline. The
+//! few requests that still wait then are woken by a thread that sleeps until the exact time.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A timer may be this late: a deadline is rounded up to its tick, and so is the sleep until that.
+/// A timer may be late by this much: its deadline is rounded up to a tick, and so is the sleep until then.
 const TIMER_LATE: Duration = Duration::from_millis(2);
-/// This much of a request's time is for waking and answering it, or a part of the time if that is shorter.
+/// This part of a request's time is for waking the caller; less for a short timeout.
 const FOR_THE_ANSWER: Duration = Duration::from_micros(250);
 const PART_FOR_THE_ANSWER: u32 = 16;
 
-/// When to give up what has to be answered within that time from now.
+/// The deadline of a request that must be answered within `timeout`.
 pub(crate) fn after(timeout: Duration) -> Instant {
     Instant::now() + (timeout - FOR_THE_ANSWER.min(timeout / PART_FOR_THE_ANSWER))
 }
 
-/// What is answered by the deadline.
+/// The output of the future, or `None` once the deadline has come.
 pub(crate) async fn wait_until<T>(deadline: Instant, asked: impl Future<Output = T>) -> Option<T> {
     tokio::pin!(asked);
     let early = deadline.checked_sub(TIMER_LATE).unwrap_or(deadline);
@@ -43,12 +43,12 @@ pub(crate) async fn wait_until<T>(deadline: Instant, asked: impl Future<Output =
 async fn instant(at: Instant) {
     match &*ALARMS {
         Some(alarms) => Alarm { alarms, at, number: None }.await,
-        // No thread can be had: late is better than never.
+        // The thread could not be started. A late timer is better than none.
         None => sleep_until(at).await,
     }
 }
 
-/// Those that the thread has to wake; it lives as long as the process.
+/// The tasks that the thread has to wake. The thread lives as long as the process.
 static ALARMS: LazyLock<Option<Arc<Alarms>>> = LazyLock::new(|| {
     let alarms = Arc::new(Alarms::default());
     let rings = Arc::clone(&alarms);
@@ -58,10 +58,10 @@ static ALARMS: LazyLock<Option<Arc<Alarms>>> = LazyLock::new(|| {
 
 #[derive(Default)]
 struct Alarms {
-    /// By their instants, and by their numbers where those are equal. No more than there are requests that wait.
+    /// Ordered by time, and by number where times are equal. There is at most one for each request that waits.
     set: Mutex<BTreeMap<(Instant, u64), Waker>>,
     numbers: AtomicU64,
-    /// Wakes the thread: there is an earlier one.
+    /// Wakes the thread because there is an earlier alarm.
     earlier: Condvar,
 }
 
@@ -93,7 +93,7 @@ impl Alarms {
     }
 }
 
-/// Ready once the thread has taken it out of the others.
+/// Ready once the thread has removed it from the set.
 struct Alarm<'a> {
     alarms: &'a Alarms,
     at: Instant,
@@ -139,9 +139,9 @@ mod tests {
 
     use super::{after, wait_until};
 
-    /// The clock goes by what timers wait for, and by nothing else.
+    /// The paused clock advances only when a timer waits for it.
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_answer_is_given_up_at_its_deadline_and_not_at_the_next_tick() {
+    async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tick() {
         for step in 0..40 {
             advance(Duration::from_micros(37)).await;
             let deadline = Instant::now() + Duration::from_micros(100 + 333 * step);
@@ -156,7 +156,7 @@ mod tests {
         let deadline = begun + Duration::from_millis(7);
         assert_eq!(wait_until(deadline, pending::<()>()).await, None);
         assert!(Instant::now() >= deadline, "it was given up too early");
-        // The instant is long past, and what is there is taken all the same.
+        // The deadline has long passed, but a value that is ready is still returned.
         assert_eq!(wait_until(begun, ready(7)).await, Some(7));
         assert_eq!(wait_until(begun, pending::<()>()).await, None);
         let hour = Instant::now() + Duration::from_secs(3600);

@@ -1,4 +1,6 @@
-//! What can go wrong between a request and its decision.
+//! The errors of the store: their kinds, and how errors of the client library map to them.
+//!
+//! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that servers send.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -51,12 +53,20 @@ pub(crate) fn means_node_is_down(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ReadOnly | ErrorKind::Loading | ErrorKind::Busy | ErrorKind::ClusterDown)
 }
 
-/// One failure.
+/// An error of the store.
+///
+/// ```
+/// use spillgate_redis::{ErrorKind, RedisStore, Settings};
+///
+/// let error = RedisStore::new(&Settings::new("http://redis")).err().ok_or("not a store")?;
+/// assert_eq!(error.kind, ErrorKind::Other);
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Its class.
+    /// Its kind.
     pub kind: ErrorKind,
-    /// What the server or the system said, for logs.
+    /// What the server or the system reported, for logs.
     pub detail: Cow<'static, str>,
 }
 
@@ -76,12 +86,12 @@ impl std::error::Error for Error {}
 
 impl From<RedisError> for Error {
     fn from(error: RedisError) -> Error {
-        // Of several the first is the cause, or says the same as all others.
+        // If there are several errors, the first one is the cause, or all say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
             return Error::new(kind_of(error), error.to_string());
         }
         let kind = match error.kind() {
-            // Who cannot read an answer cannot read the next one either: our side hangs up.
+            // After an unreadable reply, no later reply can be found. The store closes the connection.
             RedisErrorKind::Io | RedisErrorKind::Parse => ErrorKind::Disconnected,
             RedisErrorKind::Client => ErrorKind::Overloaded,
             _ => ErrorKind::Other,

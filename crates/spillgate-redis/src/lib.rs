@@ -1,14 +1,19 @@
-//! The rate-limiting decision on Redis or Valkey.
+//! Rate-limiting decisions on Redis or Valkey.
 //!
-//! One script decides all hits of a request that live in one slot, in one atomic step: it reads their states, judges,
-//! charges, and answers with the states *before*. From these the kernel ([`spillgate_core::decide`]) works out what
-//! to tell the caller, so that `remaining`, `retry_after` and the rest are computed in one place for all stores.
+//! Servers and programs that share one store share their limits. Without this crate each process would count by itself,
+//! and a limit of 10 would be 10 in each of them.
 //!
-//! A [`ScriptCall`] knows no client library and opens no connection: it says which [`Script`] to run with which keys and
-//! arguments, and takes the bytes of the reply. [`RedisStore`] asks: one server, the primary that sentinels name, or the
-//! nodes of a cluster, over connections that many requests share and that are made again whenever they end.
+//! One script decides all hits of a request whose states are in one slot, in one atomic step. It reads the states,
+//! decides, charges, and returns the states as they were *before*. The kernel ([`spillgate_core::decide`]) computes the
+//! answer from these states. So `remaining`, `retry_after` and the rest are computed in one place for all stores.
 //!
-//! A program that shares its limits with others, or with servers that have the same key secret and rules:
+//! [`RedisStore`] is the store. It reaches one server, the primary that sentinels name, or the nodes of a cluster. Many
+//! requests share its connections, and a connection that ends is made again.
+//!
+//! [`ScriptCall`] is the part without a connection: which [`Script`] to run, with which keys and arguments, and what
+//! the reply means. Use it to run the scripts over a client of your own.
+//!
+//! A program that shares its limits with other programs, or with servers that have the same key secret and rules:
 //!
 //! ```no_run
 //! # async fn example(secret: [u8; 16]) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,20 +34,24 @@
 //!
 //! # Guarantees
 //!
-//! * Decisions, verdicts and states are those of the kernel on the same requests and times, bit for bit:
+//! * Decisions, verdicts and states are bit for bit those of the kernel on the same requests and times:
 //!   `tests/scripts/differential`.
 //! * Many tasks on one key are admitted exactly the limit: `tests/scripts/store.rs`.
-//! * Every request is decided within its time or fails as one of [`ErrorKind`]'s classes, whatever becomes of the server;
-//!   none is charged twice: `tests/transport`.
-//! * A refusal that is repeated without asking is the kernel's on the states that the server has, at the verdict's time,
-//!   unless others have changed them within [`Settings::deny_cache_max_age`], or a take that failed has. States
-//!   that are not known are left out: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
-//! * Without scripts, too, no window admits more than its limit: `tests/modes/transaction.rs`.
-//! * A cluster's slots decide together what the kernel decides, also while they move, and a replica that is promoted is
-//!   found without help: `tests/topology`. While a slot moves, a request of several states in it is decided if all of
-//!   them are still where it comes from, or all have arrived; else it waits for that, and fails as [`ErrorKind::Moved`] if
-//!   it waits in vain. So fails one of several states that are all new: Redis makes them in neither place.
-//! * What a state matters for, its key lives for, and no longer than a millisecond more: `tests/scripts/keys.rs`.
+//! * Every request is decided within its timeout, or fails with an [`ErrorKind`], whatever happens to the server. None
+//!   is charged twice: `tests/transport`.
+//! * The deny cache repeats a refusal without a call to the server. The refusal is the kernel's on the states that the
+//!   server has, at the verdict's time. There are two exceptions. Another client may have changed the states within
+//!   [`Settings::deny_cache_max_age`], or a take that failed may have changed them. States that are not known are left
+//!   out: `src/deny_cache/tests`, `tests/modes/deny_cache.rs`, `tests/scripts/repeated.rs`.
+//! * No window admits more than its limit without scripts either: `tests/modes/transaction.rs`.
+//! * The slots of a cluster decide together as the kernel does, also while they move. A replica that is promoted is
+//!   found without help: `tests/topology`.
+//! * While a slot moves, a request with several states in it is decided if all of them are on the same node. Otherwise
+//!   it waits for that, and fails with [`ErrorKind::Moved`] if the time is over. A request whose states are all new
+//!   fails in the same way, since Redis creates them on neither node.
+//! * A key lives as long as its state matters, and at most a millisecond longer: `tests/scripts/keys.rs`.
+
+#![warn(missing_docs)]
 
 mod cluster;
 mod command;

@@ -13,7 +13,7 @@ use crate::connect::url::Url;
 use crate::settings::Settings;
 
 impl Settings {
-    /// Who logs in, as an ACL names the user: `default` where the URL names nobody.
+    /// The user that logs in, as an ACL names it: `default` if the URL names no user.
     #[must_use]
     pub fn user(&self) -> String {
         let named = Url::parse(&self.url).ok().and_then(|url| url.user.username().map(str::to_owned));

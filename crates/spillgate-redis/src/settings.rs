@@ -1,10 +1,12 @@
-//! How a store reaches its server, and how long it waits.
+//! The settings of a store: how it reaches its server, how long it waits, and how it keeps states.
+//!
+//! They are plain data without I/O, so every part of the store can read them.
 
 use std::time::Duration;
 
-/// Nothing lasts longer than a day here, so that sums of times are times.
+/// No time is longer than a day, so that sums of times cannot overflow.
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
-/// Who tries more often only tries.
+/// More frequent probes would only load the server.
 const SHORTEST_PROBE: Duration = Duration::from_millis(1);
 const MAX_CONNECTIONS: usize = 1024;
 const MAX_IN_FLIGHT: usize = 1 << 28;
@@ -12,7 +14,7 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 
 /// Settings of a [`RedisStore`](crate::RedisStore).
 ///
-/// What is out of bounds is brought to the bound. No time is longer than a day.
+/// A value that is out of bounds is replaced by the bound. No time is longer than a day.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,73 +25,86 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 /// ```
 #[derive(Clone)]
 pub struct Settings {
-    /// What there is, and where; `rediss` in place of `redis` for TLS.
+    /// Where the store is. Write `rediss` instead of `redis` for TLS.
     ///
-    /// * One server: `redis://[user:password@]host[:port][/database]` (`valkey://` and `valkeys://` say the same), or
-    ///   `unix:///path[?user=..&pass=..&db=..]`. For a database other than 0 the user has to be allowed SELECT.
-    /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..`, some of its nodes, which tell of the
-    ///   others. The user has to be allowed ASKING and CLUSTER SLOTS on all of them.
-    /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]`, the sentinels, and the
-    ///   name by which they know the primary. The user is the servers', and has to be allowed ROLE.
+    /// * One server: `redis://[user:password@]host[:port][/database]`, or `unix:///path[?user=..&pass=..&db=..]`.
+    ///   `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://`. For a database other than 0 the user
+    ///   must be allowed SELECT.
+    /// * A cluster: `redis-cluster://[user:password@]host[:port],host[:port]..` with the addresses of some nodes. The
+    ///   other nodes are found through them. The user must be allowed ASKING and CLUSTER SLOTS on all nodes.
+    /// * Sentinel: `redis-sentinel://[user:password@]host[:port],host[:port]../name[/database]` with the addresses of
+    ///   the sentinels, and the name by which they know the primary. The user is the user of the servers, and must be
+    ///   allowed ROLE.
     ///
-    /// What has one address has to be one server, or answer CROSSSLOT like a node of a cluster where keys are not in one
-    /// slot. A proxy that picks one of several servers by the first key would count the others in the wrong place.
+    /// A single address must be a single server. A proxy in front of several nodes must reply CROSSSLOT, as a cluster
+    /// node does, when the keys of a command are in different slots. A proxy that picks a server by the first key alone
+    /// would count the other keys on the wrong server.
     pub url: String,
-    /// Who asks the sentinels, if they want a password: the user, `default` if `None`, who has to be allowed SENTINEL MASTER
-    /// and SENTINEL GET-MASTER-ADDR-BY-NAME.
+    /// The user for the sentinels, if they need a password; `default` if `None`. It must be allowed SENTINEL MASTER and
+    /// SENTINEL GET-MASTER-ADDR-BY-NAME.
     pub sentinel_user: Option<String>,
     /// The password for the sentinels.
     pub sentinel_password: Option<String>,
     /// Certificates for TLS.
     pub tls: Tls,
-    /// Within this a request is decided or has failed; queueing included. A quarter of a millisecond of it, or a sixteenth of
-    /// a shorter time, is for waking whoever waits.
+    /// The time in which a request is decided or fails, including time in queues. A part of it is reserved for waking
+    /// the caller: a quarter of a millisecond, or a sixteenth of a timeout below 4 ms.
     pub timeout: Duration,
-    /// Within this a connection is made, the user logged in and the scripts loaded, or it is tried anew.
+    /// The time in which a connection is made, the user logged in and the scripts loaded. After that the attempt starts
+    /// again.
     pub connect_timeout: Duration,
-    /// Shared connections to each server. A thread uses two of them in turn, so that its requests travel together and the
-    /// server decides the ones while the thread writes the others; it borrows another while one is missing. They are made
-    /// when the thread first asks, and live on the runtime that asked. At least 1, at most 1024; by default, two for each
-    /// core.
+    /// Shared connections to each server: at least 1, at most 1024, and by default two for each core.
+    ///
+    /// A thread uses two of them in turn: while the server decides the requests on one, the thread fills the other. It
+    /// borrows another connection while one of them is missing. A connection is made when a thread first needs it, and
+    /// lives on that thread's runtime.
     pub connections: usize,
-    /// Requests that may wait for answers at once; others fail as [`Overloaded`](crate::ErrorKind::Overloaded): all of them
-    /// at 0. A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times as
-    /// many calls may be in flight. A connection awaits 65,536 answers beside one for each; others fail in the same way.
+    /// Requests that may wait for replies at the same time. Further requests fail as
+    /// [`Overloaded`](crate::ErrorKind::Overloaded); with 0, all do.
+    ///
+    /// A request in several slots of a cluster counts once, so up to [`MAX_HITS`](spillgate_core::MAX_HITS) times this
+    /// number of calls may be in flight. A connection waits for this number of replies and 65,536 more. Further
+    /// commands fail in the same way.
     pub max_in_flight: usize,
-    /// So many requests in a row without an answer open the circuit breaker. Requests that had less than
-    /// [`timeout`](Settings::timeout) do not count.
+    /// The circuit breaker opens after this number of requests in a row without a reply. Requests that had less time
+    /// than [`timeout`](Settings::timeout) do not count.
     pub max_failures: u32,
-    /// While it is open, one request may try at least so often; where there is no connection, one is tried; and while a
-    /// node of a cluster fails, the others are asked who has its slots now. At least a millisecond.
+    /// The longest wait before the store tries a server again that is down; at least a millisecond. Three things are
+    /// repeated this often: one request while the circuit is open, an attempt to connect, and, while a node of a
+    /// cluster fails, a look at the slot map.
     pub probe_every: Duration,
-    /// States that are kept to refuse without asking the server, at 128 bytes each, and up to 1,100 more for a counter of
-    /// many segments; 0 keeps none, and 16,777,216 is the most.
+    /// States that the deny cache keeps, to refuse requests without a call to the server. 0 keeps none, and 16,777,216
+    /// is the most. A state takes 128 bytes, and a counter of many segments up to 1,100 more.
     ///
-    /// A state that refused a take for free refuses again until its time: the store would say the same. Such a verdict's
-    /// source is `DenyCache`. What is taken, forced or given back through this store ends the state's entry at once; what
-    /// others do is not in it. Other limits of the request are reported as the store would, if their states are known and
-    /// were not changed through this store since, else as [not asked](spillgate_core::Reason::NotAsked).
+    /// A state that refused a take for free refuses again until its retry time, as the server would. The verdict's
+    /// source is then `DenyCache`. A take, force or refund through this store removes the state's entry at once.
+    /// Changes by other clients are not seen.
+    ///
+    /// Other limits of the request are reported as the server would report them, if their states are known and
+    /// unchanged by this store. If not, they are reported as [not asked](spillgate_core::Reason::NotAsked).
     pub deny_cache_entries: usize,
-    /// No entry is used for longer: within this a take, reset or refund made elsewhere is seen, and so is a server that
-    /// has lost the state. In a cluster it is 100 ms at most: there a refusal may be due to what a request in several
-    /// slots is about to give back.
+    /// The greatest age of an entry of the deny cache. After this time a take, reset or refund by another client is
+    /// seen, and so is a server that has lost the state. In a cluster it is 100 ms at most, because a refusal there may
+    /// be due to units that a request in several slots is about to refund.
     pub deny_cache_max_age: Duration,
-    /// How a `sliding_window_log` is kept.
+    /// How a `sliding_window_log` is stored.
     pub log: LogForm,
-    /// Whether requests are scripts. Where they are not, for servers and proxies that refuse them, a request is a
-    /// transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or later), and serves takes
-    /// and looks on fixed windows alone, whose refusals are free and start no penalty.
+    /// Whether requests are scripts. Turn this off for servers and proxies that refuse scripts. A request is then a
+    /// transaction of plain commands ([`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS), Redis 7.0 or later). It
+    /// serves only takes and peeks on fixed windows whose refusals are free and start no penalty.
     ///
-    /// Each hit is charged by itself, whether the request passes or not. So a counter may run over its limit, and then
-    /// refuses lower costs that would have fit; but never is more than the limit admitted in a window. Windows by the
-    /// first hit are whole milliseconds. Windows since the epoch are told apart by the server's time as it was told
-    /// in the last second; a request that comes later asks for the time first, in a round trip of its own. Their bound
-    /// is f(s + 2d), where d is the longest timeout of a request, and how much the clocks of a cluster's nodes differ.
+    /// Each hit is charged by itself, even if the request is refused. A counter may therefore pass its limit, and then
+    /// refuses smaller costs that would have fit. The units that are admitted in a window never pass the limit.
+    ///
+    /// Windows by the first hit must be whole milliseconds. Windows since the epoch are numbered by the time that the
+    /// server reported in the last second. A request that finds no such report asks for the time first, in a round trip
+    /// of its own. The bound of these windows is f(s + 2d). Here d is the longest timeout of a request plus the
+    /// difference between the clocks of a cluster's nodes.
     pub scripts: bool,
 }
 
 impl Settings {
-    /// For `url`, with ten milliseconds for each request.
+    /// Settings for `url`, with the defaults and ten milliseconds for each request.
     pub fn new(url: impl Into<String>) -> Settings {
         Settings {
             url: url.into(),
@@ -123,37 +138,46 @@ impl Settings {
     }
 }
 
-/// How a `sliding_window_log` is kept. Keys of the two forms have different names: after a change counting starts anew.
+/// How a `sliding_window_log` is stored. The keys of the two forms have different names, so counting starts again after
+/// a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
-    /// A list of times, at most 600 bytes for the first hit and 12 for each further one. A take of n units writes n
-    /// elements: 65,536 take the server about ten milliseconds.
+    /// A list of times: at most 600 bytes for the first hit and 12 for each further one. A take of n units writes n
+    /// elements. 65,536 of them take the server about ten milliseconds.
     #[default]
     Packed,
-    /// A sorted set that other tools can read: scores are microseconds, members exact times and a number, as in
-    /// `1790000000.123456789-0000000000`. At most 120 bytes and 60 for each hit up to 128 of them, then 160 for each.
-    /// After a penalty the first member, with the score `-inf`, is `until` and a time.
+    /// A sorted set that other tools can read. A score is a time in microseconds. A member is the exact time and a
+    /// number, as in `1790000000.123456789-0000000000`. It takes at most 120 bytes and 60 for each hit up to 128 hits,
+    /// then 160 for each hit. After a penalty the first member has the score `-inf` and is `until` and a time.
     Zset,
 }
 
-/// The secret parts stay out of logs.
+/// Passwords and keys must not appear in logs.
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// Certificates, all in PEM.
+/// Certificates and names for TLS. All certificates and keys are in PEM.
+///
+/// ```
+/// use spillgate_redis::Tls;
+///
+/// let tls = Tls { server_name: Some("redis.internal".to_owned()), ..Tls::default() };
+/// assert!(tls.ca.is_none() && !tls.skip_name_check);
+/// ```
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Who vouches for the server, or the certificate that it has itself; the system's certificates if `None`.
+    /// The certificates of the authorities that may sign the server's certificate, or the server's own certificate.
+    /// With `None`, the authorities of the system.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate chain and its key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
-    /// What certificates have to name in place of the host: a name or an IP address.
+    /// The name that the server's certificate must have, instead of the host in the URL: a name or an IP address.
     pub server_name: Option<String>,
-    /// Whether it does not matter what they name: whoever has any certificate that is vouched for can then stand in for the
-    /// server.
+    /// Accepts a trusted certificate with any name. Anyone with a certificate from a trusted authority can then pose as
+    /// the server.
     pub skip_name_check: bool,
 }
 

@@ -1,4 +1,6 @@
-//! The store: who is asked, and what becomes of that.
+//! The store: sends each request to the right server, and decides by the reply.
+//!
+//! It is the one place that puts the parts together: the deny cache, the encoder, the connections and the refunds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -29,15 +31,18 @@ use crate::node::status::NodeStatus;
 use crate::settings::LONGEST;
 use crate::settings::Settings;
 
-/// So long after it has sent a request elsewhere a server is one of a cluster: somebody may have mended that.
-const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
+/// After a MOVED or ASK reply we treat the server as a node of a cluster for this long, then check again: the operator
+/// may have fixed the URL.
+const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 
-/// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster. Requests that are under way at
-/// once share connections and their round trips; takes that come together, of one server, the call of their script as well.
+/// Decides on Redis or Valkey: one server, the primary that sentinels name, or a cluster.
 ///
-/// It is made at once, with or without a server, and connects when it is first asked. Each request is answered within
-/// [`Settings::timeout`]: decided, or failed. It is asked once: whether one that failed was charged,
-/// [`ErrorKind::may_have_been_applied`] says. Requests need a tokio runtime with time and I/O.
+/// Requests that are in flight at the same time share connections and round trips. Takes that are sent to one server at
+/// the same time also share the call of their script.
+///
+/// A store is created at once, with or without a server, and connects when it is first used. Each request is decided,
+/// or fails, within [`Settings::timeout`]. It is sent once. After a failure, [`ErrorKind::may_have_been_applied`] says
+/// whether the request may have been charged. Requests need a tokio runtime with time and I/O.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,35 +61,39 @@ const OF_CLUSTER_FOR: Duration = Duration::from_secs(5);
 ///
 /// # A request in several slots of a cluster
 ///
-/// Each slot is asked by a script of its own, all at once, and the verdict is formed over all. Decisions and verdict are
-/// those of the kernel; but not in one atomic step:
+/// Each slot decides its part by a script of its own. All parts are sent at the same time, and the verdict is formed
+/// over all replies. Decisions and verdict are those of the kernel, but not in one atomic step:
 ///
-/// * If the request is refused, what slots took that did not know of it is given back by receipt, before the answer if the
-///   deadline allows. Until then it may refuse somebody else. By twice the timeout, on the slot's own clock, it has been
-///   given back or never is: a slot that reads it later does nothing, and the units come back as their algorithm says.
-///   Windows, logs, counters and leases are never exceeded by it, whenever it comes; a bucket's take, given back d later,
-///   widens its bound to that of s + d, so d is at most twice the timeout. A bucket whose debt was of another quota's T
-///   keeps the T of the take that was given back.
-/// * If a slot fails, the request fails once all have answered or the deadline has come, and what others took is given
-///   back in the same way: whoever then lets the request pass counts it in a place of its own. A slot whose node is known
-///   not to serve is asked before the others, and they are not asked at all if it fails. So an outage costs live slots
-///   nothing, except what is under way when it begins.
-/// * If the caller drops the request before its verdict, what has been written is done, and nothing is given back.
-/// * Whatever stays taken for a request that was not admitted is [counted](RedisStore::refunds_lost). A request in one
-///   slot that fails in doubt, or is dropped, may have charged as well: [`ErrorKind::may_have_been_applied`] alone says that.
-/// * Without [scripts](Settings::scripts) nothing is given back: what slots charge for a request that another one refuses
-///   stays charged, as it would in one slot, and is not counted.
-/// * A lease is renewed though another slot refuses the request.
+/// * If the request is refused, the slots that took are asked to refund, by receipt. The refunds come before the answer
+///   if the deadline allows. Until then the units may refuse another request.
+/// * A slot refunds until twice the timeout has passed, by the slot's own clock. A slot that reads the refund later
+///   does nothing. The units then come back as their algorithm says.
+/// * A late refund never lets a window, log, counter or lease pass its limit. A bucket's take that is refunded after d
+///   widens its bound to that of s + d, where d is at most twice the timeout. A bucket whose debt was counted in
+///   another quota's T keeps the T of the refunded take.
+/// * If a slot fails, the request fails once all slots have replied or the deadline has come. What the other slots took
+///   is refunded in the same way, because the caller may then count the request elsewhere.
+/// * If a slot's node is known to be down, that slot is asked before the others. If it fails, the others are not asked.
+///   An outage therefore costs the live slots only what is in flight when it begins.
+/// * If the caller drops the request before its verdict, commands that have been written are executed, and nothing is
+///   refunded.
+/// * The units that stay taken for a request that was not admitted are [counted](RedisStore::refunds_lost). A request
+///   in one slot that is dropped, or whose error [may have been applied](ErrorKind::may_have_been_applied), may have
+///   charged too. It is not in that count.
+/// * Without [scripts](Settings::scripts) nothing is refunded. What slots charge for a request that another slot
+///   refuses stays charged, as it would in one slot, and is not counted.
+/// * A lease is renewed even if another slot refuses the request.
 ///
 /// # Failover
 ///
-/// A replica takes over with what had reached it. The takes that had not are forgotten, and a limit is exceeded by that
-/// many at most:
+/// A replica takes over with the writes that had reached it. The other takes are forgotten, and a limit is exceeded by
+/// that number of units at most:
 ///
-/// * of a primary that died, or was handed over by `SENTINEL FAILOVER`, those of its last replication lag;
-/// * of a primary that is cut off from the others and lives, also all that it admits to those who still reach it. A
-///   cluster's primary goes on for `cluster-node-timeout` at most; one of sentinels as long as the cut lasts, or for
-///   `min-replicas-max-lag` where it has `min-replicas-to-write`. Meanwhile the two sides may each admit the limit.
+/// * If the primary died, or `SENTINEL FAILOVER` replaced it, these are the takes of its last replication lag.
+/// * If the primary lives but is cut off from the others, these are also the takes that it admits to clients that still
+///   reach it. Meanwhile the two sides may each admit the limit.
+/// * A cluster's primary goes on for `cluster-node-timeout` at most. A primary with sentinels goes on as long as the
+///   cut lasts, or for `min-replicas-max-lag` if `min-replicas-to-write` is set.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<Inner>,
@@ -122,13 +131,13 @@ impl Failures {
     }
 }
 
-/// Who is asked.
+/// Where requests are sent.
 enum Topology {
-    /// One server, which may be the one that sentinels name.
+    /// One server, which may be the primary that sentinels name.
     Single {
         node: Node,
-        /// When it said last that it is one of several.
-        sent_on_at: ArcSwapOption<Instant>,
+        /// When it last sent a request to another node, as only a node of a cluster does.
+        redirected_at: ArcSwapOption<Instant>,
     },
     Cluster(Arc<Cluster>),
 }
@@ -141,10 +150,10 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// A store that is not connected yet. What it asks, [`Settings::url`] says.
+    /// A store that is not connected yet. [`Settings::url`] says where the server is.
     ///
     /// # Errors
-    /// The address or a certificate is none.
+    /// The URL, a certificate or a key is invalid.
     pub fn new(settings: &Settings) -> Result<RedisStore, Error> {
         let settings = &settings.within_bounds();
         let url = Url::parse(&settings.url)?;
@@ -154,7 +163,7 @@ impl RedisStore {
         let circuit_opened = Arc::clone(&connector.circuit_opened);
         let single = |connector, location| Topology::Single {
             node: Node::new(Endpoint { connector: Arc::new(connector), location }, settings),
-            sent_on_at: ArcSwapOption::empty(),
+            redirected_at: ArcSwapOption::empty(),
         };
         let topology = match url.servers {
             Servers::One(address) => single(connector, Location::Address(address)),
@@ -181,38 +190,38 @@ impl RedisStore {
         Ok(RedisStore { inner: Arc::new(inner), timeout, connect_timeout })
     }
 
-    /// A store with the settings that are usual, once it is connected.
+    /// A store with the default settings, once it is connected.
     ///
     /// # Errors
-    /// The address is none, or the server does not answer.
+    /// The URL is invalid, or the server does not reply.
     pub async fn connect(url: &str) -> Result<RedisStore, Error> {
         let store = RedisStore::new(&Settings::new(url))?;
         store.wait_connected().await?;
         Ok(store)
     }
 
-    /// Waits until there is a connection (to each node of a cluster that has slots), [`Settings::connect_timeout`] at
-    /// most.
+    /// Waits until there is a connection, for [`Settings::connect_timeout`] at most. A cluster needs one connection to
+    /// each node that owns slots.
     ///
     /// # Errors
-    /// Why there is none; or that the one server is a node of a cluster, if it has sent a request elsewhere just now.
+    /// Why there is no connection. A single server that has just replied as a node of a cluster is an error too.
     pub async fn wait_connected(&self) -> Result<(), Error> {
         let deadline = Instant::now() + self.connect_timeout;
         match &self.inner.topology {
-            Topology::Single { sent_on_at, .. }
-                if sent_on_at.load().as_ref().is_some_and(|at| at.elapsed() < OF_CLUSTER_FOR) =>
+            Topology::Single { redirected_at, .. }
+                if redirected_at.load().as_ref().is_some_and(|at| at.elapsed() < CLUSTER_NODE_FOR) =>
             {
-                Err(one_of_cluster())
+                Err(cluster_node_error())
             }
             Topology::Single { node, .. } => node.wait_connected(deadline).await,
             Topology::Cluster(cluster) => cluster.wait_connected(deadline).await,
         }
     }
 
-    /// Like [`Store::decide`], within a time of the caller's own (of a day at most), and with the class of what failed.
+    /// Like [`Store::decide`], with a timeout of the caller's own (a day at most), and with the kind of the error.
     ///
     /// # Errors
-    /// There is no decision.
+    /// The request is not decided. The error says why.
     pub async fn decide_within(
         &self,
         timeout: Duration,
@@ -227,7 +236,7 @@ impl RedisStore {
         decided
     }
 
-    /// The store's decision, or the refusal that it would repeat.
+    /// The deny cache's refusal if it has one, otherwise the server's decision.
     async fn decide_or_repeat(
         &self,
         timeout: Duration,
@@ -236,33 +245,33 @@ impl RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, Error> {
         if hits.len() != decisions.len() {
-            return Err(Error::new(ErrorKind::Malformed, "as many decisions as hits"));
+            return Err(Error::new(ErrorKind::Malformed, "the number of decisions differs from the number of hits"));
         }
         let sent = Instant::now();
         let deny_cache = &self.inner.deny_cache;
-        // Of times that a test passes its clock knows nothing.
+        // A test passes its own times. The cache's clock does not know them.
         let known = if now.is_none() { deny_cache.refuse(hits, decisions, sent) } else { None };
         if let Some(verdict) = known {
             return Ok(verdict);
         }
         let mut guard = deny_cache.guard(hits, sent);
-        let place = InFlight::take(&self.inner)
+        let in_flight = InFlight::enter(&self.inner)
             .ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many requests in flight"))?;
-        let (verdict, seen) = self.decide_admitted(timeout, now, hits, decisions, place).await?;
+        let (verdict, observed) = self.decide_admitted(timeout, now, hits, decisions, in_flight).await?;
         if now.is_none() && !verdict.allowed {
-            guard.learn(decisions, seen);
+            guard.learn(decisions, observed);
         }
         Ok(verdict)
     }
 
-    /// The verdict; and if it is a refusal, the states that refuse.
+    /// The verdict. If it is a refusal, also the states that refuse.
     async fn decide_admitted(
         &self,
         timeout: Duration,
         now: Option<Time>,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-        place: InFlight,
+        in_flight: InFlight,
     ) -> Result<(Verdict, Vec<ObservedStates>), Error> {
         let timeout = timeout.min(LONGEST);
         let deadline = deadline::after(timeout);
@@ -270,32 +279,35 @@ impl RedisStore {
             Topology::Cluster(cluster) if !cross_slot::is_in_one_slot(hits) => {
                 let Inner { encoder, deny_cache, .. } = &*self.inner;
                 let decided = cross_slot::decide(cluster, encoder, deny_cache, now, hits, decisions, deadline).await?;
-                let Decided { verdict, refunds, seen } = decided;
+                let Decided { verdict, refunds, observed } = decided;
                 if !refunds.is_empty() {
-                    // It goes on if nobody waits for it any more, and keeps the request's place.
-                    let given_back = tokio::spawn(place.refunds(Arc::clone(cluster), refunds, deadline + timeout));
+                    // The refunds go on when the caller no longer waits, and the request counts as in flight until they
+                    // end.
+                    let given_back = tokio::spawn(in_flight.refunds(Arc::clone(cluster), refunds, deadline + timeout));
                     let _ = deadline::wait_until(deadline, given_back).await;
                 }
-                Ok((verdict?, seen))
+                Ok((verdict?, observed))
             }
             topology => {
                 let mut call = self.inner.encoder.encode(now, hits)?;
-                // The general script is not asked again.
+                // The loop ends: the general script never asks for a second call.
                 loop {
                     let reply = topology.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
                     let answer = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
                     if let Decoded::Verdict(verdict) = answer {
                         let is_refused = !verdict.allowed && self.inner.deny_cache.is_on();
-                        let seen = if is_refused { call.observed(&reply, Instant::now()) } else { None };
-                        return Ok((verdict, seen.into_iter().collect()));
+                        let observed = if is_refused { call.observed(&reply, Instant::now()) } else { None };
+                        return Ok((verdict, observed.into_iter().collect()));
                     }
                 }
             }
         }
     }
 
-    /// What becomes of requests now. A cluster's circuit is half open while some of its nodes that have slots serve and
-    /// others do not, so that requests pass or fail by their slots; it is open when all of them do not serve.
+    /// Whether requests reach the server now.
+    ///
+    /// The circuit of a cluster is half open while some nodes that own slots are down and others are not. Requests then
+    /// pass or fail by their slots. It is open when all of these nodes are down.
     #[must_use]
     pub fn circuit(&self) -> Circuit {
         match &self.inner.topology {
@@ -304,7 +316,8 @@ impl RedisStore {
         }
     }
 
-    /// Whether nobody serves, so that requests fail without being asked, apart from those that try whether it still is so.
+    /// Whether all servers are down. Requests then fail without being sent, except the probes that try the servers
+    /// again.
     #[must_use]
     pub fn is_down(&self) -> bool {
         match &self.inner.topology {
@@ -313,14 +326,14 @@ impl RedisStore {
         }
     }
 
-    /// Waits until the circuit of a server has opened, if none has since this was waited for last: for the one task that looks
-    /// after the store.
+    /// Waits until the circuit of a server opens. Returns at once if one has opened since the last call returned. Only
+    /// one task may wait: the one that watches the store.
     pub async fn circuit_opened(&self) {
         self.inner.circuit_opened.notified().await;
     }
 
-    /// Why the server does not serve, if so: the last attempt to connect failed, or what opened the circuit. Of a cluster,
-    /// why one of its nodes does not, and which.
+    /// Why the server is down, if it is: the error of the last attempt to connect, or the error that opened the
+    /// circuit. For a cluster, the error of one node that is down, with its address.
     #[must_use]
     pub fn last_error(&self) -> Option<Error> {
         match &self.inner.topology {
@@ -329,7 +342,7 @@ impl RedisStore {
         }
     }
 
-    /// The servers that are known now. It allocates: for those who look into a store, not for each request.
+    /// The servers that are known now. This allocates, so call it for metrics and health checks, not for each request.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         match &self.inner.topology {
@@ -338,13 +351,13 @@ impl RedisStore {
         }
     }
 
-    /// Requests that wait for their answers.
+    /// Requests that wait for their replies.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.inner.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Requests that were refused without asking the server, since a refusal of its was still true.
+    /// Requests that the deny cache refused without a call to the server.
     #[must_use]
     pub fn denied_by_cache(&self) -> u64 {
         self.inner.deny_cache.refusals()
@@ -395,9 +408,9 @@ impl RedisStore {
         health
     }
 
-    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted: it did
-    /// not answer, it did not give back in time, or the caller did not wait for the verdict. What refusals charge without
-    /// [scripts](Settings::scripts) is not among it.
+    /// How often a slot of a cluster may have kept what it took for a request in several slots that was not admitted.
+    /// The slot did not reply, it did not refund in time, or the caller did not wait for the verdict. What refused
+    /// requests charge without [scripts](Settings::scripts) is not included.
     #[must_use]
     pub fn refunds_lost(&self) -> u64 {
         match &self.inner.topology {
@@ -411,11 +424,11 @@ impl Topology {
     async fn send(&self, call: &Command<'_, '_, '_>, deadline: Instant) -> Result<Vec<u8>, Error> {
         match self {
             Topology::Cluster(cluster) => cluster.send(call, deadline).await,
-            Topology::Single { node, sent_on_at } => match node.send(call, false, deadline).await? {
+            Topology::Single { node, redirected_at } => match node.send(call, false, deadline).await? {
                 NodeReply::Bytes(reply) => Ok(reply),
                 NodeReply::Elsewhere(_) => {
-                    sent_on_at.store(Some(Arc::new(Instant::now())));
-                    Err(one_of_cluster())
+                    redirected_at.store(Some(Arc::new(Instant::now())));
+                    Err(cluster_node_error())
                 }
             },
         }
@@ -427,18 +440,18 @@ fn probe_quota() -> Quota {
     quota.expect("invariant: a millisecond is a valid window")
 }
 
-fn one_of_cluster() -> Error {
-    Error::new(ErrorKind::Moved, "the server is one of a cluster, whose URL begins with redis-cluster://")
+fn cluster_node_error() -> Error {
+    Error::new(ErrorKind::Moved, "the server is a node of a cluster, whose URL begins with redis-cluster://")
 }
 
-/// A place among the requests in flight.
+/// Counts a request as in flight until it is dropped.
 struct InFlight(Arc<Inner>);
 
 impl InFlight {
-    fn take(inner: &Arc<Inner>) -> Option<InFlight> {
-        let place = InFlight(Arc::clone(inner));
+    fn enter(inner: &Arc<Inner>) -> Option<InFlight> {
+        let in_flight = InFlight(Arc::clone(inner));
         let taken = inner.in_flight.fetch_add(1, Ordering::Relaxed);
-        (taken < inner.max_in_flight).then_some(place)
+        (taken < inner.max_in_flight).then_some(in_flight)
     }
 
     async fn refunds(self, cluster: Arc<Cluster>, refunds: Refunds, deadline: Instant) {

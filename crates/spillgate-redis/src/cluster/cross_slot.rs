@@ -1,4 +1,7 @@
-//! One request in several slots of a cluster.
+//! One request over several slots of a cluster, with refunds.
+//!
+//! No script can change states in two slots. So each slot decides its part, the verdict is formed here, and slots that
+//! took for a refused request are asked to refund. [`RedisStore`](crate::RedisStore) documents what this guarantees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +17,7 @@ use crate::command::{Command, Encoder, ObservedStates};
 use crate::deny_cache::DenyCache;
 use crate::error::Error;
 
-/// The hits in one slot, and their places in the request.
+/// The hits in one slot, and their positions in the request.
 struct Part<'q> {
     slot: u16,
     positions: Vec<usize>,
@@ -37,7 +40,7 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
         if known.is_none() {
             parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
-        // What refuses here may pass by another slot.
+        // A quota-mode hit that refuses here may pass through a hit in another slot, so it must not refuse its part.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
         parts[place].positions.push(i);
         parts[place].hits.push(hit.with_binding(binding));
@@ -45,17 +48,17 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     parts
 }
 
-/// What a slot said to its part, and when that was told.
+/// The reply of a slot to its part, and when it came.
 struct PartReply<'f, 'r, 'q> {
     call: Command<'f, 'r, 'q>,
     reply: Vec<u8>,
     verdict: Verdict,
     decisions: Vec<Decision>,
-    told: Instant,
+    answered_at: Instant,
 }
 
-/// That a slot may have taken for a request of which nobody knows yet what becomes. It counts as kept unless it is
-/// settled, also when the request ends because nobody waits for it any more.
+/// Counts units that a slot may keep for a request whose outcome is not known yet. They are counted when this is
+/// dropped before it is settled, for example because the caller dropped the request.
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
@@ -63,7 +66,7 @@ impl<'s> UnsettledTake<'s> {
         UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
     }
 
-    /// It has taken nothing, or may keep it, or somebody else has it given back.
+    /// The slot took nothing, it may keep what it took, or a refund is on its way.
     fn settle(&mut self) {
         self.0 = None;
     }
@@ -77,7 +80,7 @@ impl Drop for UnsettledTake<'_> {
     }
 }
 
-/// A part that was answered.
+/// A part with its reply.
 struct AnsweredPart<'p, 'f, 'q, 's> {
     part: &'p Part<'q>,
     answer: PartReply<'f, 'p, 'q>,
@@ -91,31 +94,32 @@ async fn send_part<'f, 'r, 'q>(
     deadline: Instant,
 ) -> Result<PartReply<'f, 'r, 'q>, Error> {
     let mut decisions = vec![Decision::default(); hits];
-    // The general script is not asked again.
+    // The loop ends: the general script never asks for a second call.
     loop {
         let reply = cluster.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
         let answer = call.decode(&reply, &mut decisions).map_err(|error| call.name_keys(error.into()))?;
         if let Decoded::Verdict(verdict) = answer {
-            return Ok(PartReply { call, reply, verdict, decisions, told: Instant::now() });
+            return Ok(PartReply { call, reply, verdict, decisions, answered_at: Instant::now() });
         }
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) struct Decided {
     pub(crate) verdict: Result<Verdict, Error>,
-    /// What slots took for a request that is refused, or that failed.
+    /// What slots took for a request that was refused or failed.
     pub(crate) refunds: Refunds,
-    /// The states of slots that refused, if the deny cache keeps any.
-    pub(crate) seen: Vec<ObservedStates>,
+    /// The states of slots that refused. Empty if the deny cache is off.
+    pub(crate) observed: Vec<ObservedStates>,
 }
 
-/// Asks all slots at once, and forms the verdict over all; a slot whose node may not serve is asked before the others, which
-/// are not asked if it fails. Slots that may have taken for a request that fails, or that nobody waits for any more, and
-/// cannot be asked to give it back, are counted.
+/// Sends all parts at the same time, and forms the verdict over all replies.
+///
+/// A slot whose node may be down is asked before the others. They are not asked if it fails. Slots that may keep units
+/// and cannot be asked for a refund are counted in `Cluster::refunds_lost`.
 ///
 /// # Errors
-/// The request cannot be put: nobody was asked.
+/// The request cannot be encoded. Nothing was sent.
 pub(crate) async fn decide(
     cluster: &Arc<Cluster>,
     encoder: &Encoder,
@@ -125,7 +129,7 @@ pub(crate) async fn decide(
     decisions: &mut [Decision],
     deadline: Instant,
 ) -> Result<Decided, Error> {
-    // All is checked before anybody is asked.
+    // All parts are checked before one is sent.
     Encoder::check(hits)?;
     let parts = split(hits);
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.encode(now, &part.hits)).collect();
@@ -146,7 +150,8 @@ pub(crate) async fn decide(
             }
             asked.map(|answer| AnsweredPart { part, answer, unsettled })
         });
-        // If one fails, the others are awaited nevertheless: what they took can be given back once they say so.
+        // If one part fails, the replies to the others are awaited nevertheless: what they took can only be refunded
+        // then.
         for answered in join_all(asked).await {
             match answered {
                 Ok(answer) => answers.push(answer),
@@ -158,19 +163,19 @@ pub(crate) async fn decide(
         copy_decisions(&answers, decisions);
         Verdict::of(hits, decisions, Time::EPOCH).allowed
     };
-    let (mut refunds, mut seen) = (Refunds { now, parts: Vec::new() }, Vec::new());
+    let (mut refunds, mut observed) = (Refunds { now, parts: Vec::new() }, Vec::new());
     if !is_admitted {
         for AnsweredPart { part, answer, .. } in &mut answers {
             if answer.verdict.allowed {
                 refunds.parts.extend(ChargedPart::of(part, answer));
                 answer.call.decode_refused(&answer.reply, &mut answer.decisions)?;
             } else if deny_cache.is_on() {
-                seen.extend(answer.call.observed(&answer.reply, answer.told));
+                observed.extend(answer.call.observed(&answer.reply, answer.answered_at));
             }
         }
     }
     for AnsweredPart { answer, unsettled, .. } in &mut answers {
-        // Without scripts nothing is given back.
+        // Without scripts nothing is refunded.
         if failed.is_none() || answer.call.is_refundable() {
             unsettled.settle();
         }
@@ -178,7 +183,7 @@ pub(crate) async fn decide(
     copy_decisions(&answers, decisions);
     let latest = answers.iter().map(|asked| asked.answer.verdict.now).max().unwrap_or_default();
     let verdict = failed.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
-    Ok(Decided { verdict, refunds, seen })
+    Ok(Decided { verdict, refunds, observed })
 }
 
 fn copy_decisions(answers: &[AnsweredPart<'_, '_, '_, '_>], decisions: &mut [Decision]) {
@@ -205,20 +210,20 @@ fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<ChargedTake> {
 /// What one slot took.
 struct ChargedPart {
     taken: Vec<ChargedTake>,
-    /// When, by the slot's clock, and when that was told here.
+    /// The time of the decision, by the slot's clock, and when the reply came here.
     now: Time,
-    told: Instant,
+    answered_at: Instant,
 }
 
 impl ChargedPart {
     fn of(part: &Part<'_>, answer: &PartReply<'_, '_, '_>) -> Option<ChargedPart> {
         let hits = part.hits.iter().zip(&answer.decisions);
         let taken: Vec<ChargedTake> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
-        (!taken.is_empty()).then_some(ChargedPart { taken, now: answer.verdict.now, told: answer.told })
+        (!taken.is_empty()).then_some(ChargedPart { taken, now: answer.verdict.now, answered_at: answer.answered_at })
     }
 }
 
-/// What slots took for a request that was refused, or failed.
+/// What slots took for a request that was refused or failed.
 pub(crate) struct Refunds {
     now: Option<Time>,
     parts: Vec<ChargedPart>,
@@ -229,8 +234,10 @@ impl Refunds {
         self.parts.is_empty()
     }
 
-    /// Gives it back, in all slots at once and once; how many slots did not say that they have it. No slot takes it back
-    /// after the deadline, though it may be on its way by then: a bucket that got it back late would admit too much.
+    /// Sends the refunds to all slots at the same time, once. Returns how many slots did not confirm.
+    ///
+    /// No slot refunds after the deadline, even if the command arrives later: a bucket that got units back so late
+    /// would admit too many.
     pub(crate) async fn run(
         self,
         cluster: &Arc<Cluster>,
@@ -241,11 +248,11 @@ impl Refunds {
         let given_back = join_all(self.parts.iter().map(async |part| {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
-            // What was refused because of them is so no longer.
+            // A refusal due to these units is no longer valid, so the states leave the deny cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
-            // By the slot's clock, which was there already when it was told.
-            call.not_after(part.now.after(deadline.saturating_duration_since(part.told)));
+            // The slot's clock had already reached `part.now` when the reply came.
+            call.not_after(part.now.after(deadline.saturating_duration_since(part.answered_at)));
             send_part(cluster, call, hits.len(), deadline).await.map(drop)
         }));
         given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()

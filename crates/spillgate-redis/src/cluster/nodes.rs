@@ -13,7 +13,7 @@ use crate::node::Node;
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) address: ConnectionAddr,
-    pub(crate) server: Arc<Node>,
+    pub(crate) node: Arc<Node>,
 }
 
 /// All known nodes: the owners of slots first, in the order of the slot map's addresses.
@@ -84,7 +84,7 @@ mod tests {
     fn member(address: &ConnectionAddr) -> Member {
         let connector = Arc::new(Connector::new(RedisConnectionInfo::default(), None, &Settings::new("")));
         let endpoint = Endpoint { connector, location: Location::Address(address.clone()) };
-        Member { address: address.clone(), server: Arc::new(Node::new(endpoint, &Settings::new(""))) }
+        Member { address: address.clone(), node: Arc::new(Node::new(endpoint, &Settings::new(""))) }
     }
 
     /// A cluster of this many nodes: the n-th one owns slot n and listens on port n + 1.

@@ -1,4 +1,7 @@
-//! Which node of a cluster has which slots, as the cluster says it.
+//! The slot map: which node owns which slots, as CLUSTER SLOTS reports it.
+//!
+//! It holds addresses only. [`nodes`](super::nodes) adds the connections, so the map can be read and tested without
+//! any.
 
 use std::sync::Arc;
 
@@ -7,9 +10,9 @@ use redis::{ConnectionAddr, Value};
 use crate::command::key::SLOTS;
 use crate::node::redirection::at;
 
-/// The most nodes that are known at once: what Redis itself recommends as the most.
+/// The most nodes that are kept. Redis recommends no larger cluster.
 pub(crate) const NODES_MAX: usize = 1000;
-/// The position of no node.
+/// The position that means "no node".
 const NO_NODE: u16 = u16::MAX;
 
 /// The addresses of the nodes that own slots, and for each slot the position of its owner among them.
@@ -20,7 +23,7 @@ pub(crate) struct SlotMap {
 }
 
 impl SlotMap {
-    /// The map of a cluster of which nothing is known yet.
+    /// A map without owners, before the first one was read.
     pub(crate) fn empty() -> SlotMap {
         SlotMap { addresses: Arc::new([]), slots: Arc::new([NO_NODE; SLOTS]) }
     }
@@ -36,7 +39,7 @@ impl SlotMap {
         &self.addresses
     }
 
-    /// The map in the reply of the node at `asked` to CLUSTER SLOTS; `None` if the reply is invalid, or names no owner.
+    /// The map in the reply of the node at `asked` to CLUSTER SLOTS. `None` if the reply is invalid or names no owner.
     pub(crate) fn read(reply: &Value, asked: &ConnectionAddr) -> Option<SlotMap> {
         let (mut addresses, mut slots): (Vec<ConnectionAddr>, _) = (Vec::new(), [NO_NODE; SLOTS]);
         for range in array(reply)? {
@@ -60,8 +63,8 @@ fn array(value: &Value) -> Option<&[Value]> {
     if let Value::Array(values) = value { Some(values) } else { None }
 }
 
-/// Host and port of a node in CLUSTER SLOTS. A node that should have a host name and has none is `?`; then its IP address
-/// is among what is told besides.
+/// Host and port of a node in CLUSTER SLOTS. The host is `?` if the node should have a host name and has none. Then its
+/// IP address is in the list of further details.
 pub(crate) fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {
@@ -71,7 +74,7 @@ pub(crate) fn address(node: &Value, asked: &ConnectionAddr) -> Option<Connection
     at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked)
 }
 
-/// The value that follows the name `ip`.
+/// The value after the name `ip`.
 fn ip(names_and_values: &Value) -> Option<&str> {
     let mut pairs = array(names_and_values)?.chunks_exact(2);
     pairs.find_map(|pair| if text(&pair[0])? == "ip" { text(&pair[1]) } else { None })
@@ -136,7 +139,7 @@ mod tests {
         };
         let map = read(vec![
             range(0, Some(besides(&["shard", "ip", "ip", "192.0.2.1"]))),
-            // It does not know its own yet.
+            // The node does not know its own address yet.
             range(1, Some(besides(&["ip", ""]))),
             range(2, Some(besides(&["ip"]))),
             range(3, Some(besides(&[]))),
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_none() {
+    fn an_invalid_slot_map_is_rejected() {
         let whole = || range(0, 16383, text("a"), 1);
         assert_eq!(read(vec![whole()]).and_then(|map| owner(&map, 16383)).as_deref(), Some("a:1"));
         let none = [

@@ -1,11 +1,13 @@
-//! One hit in the form that the general script reads.
+//! The arguments of one hit, in the form that the general script reads.
+//!
+//! Each field here must match an `ask` function of the Lua in `scripts/general`, in the same order and width.
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 
 use crate::command::bytes::Writer;
 use crate::settings::LogForm;
 
-/// A hit, the state it counts in, and what all takes on that state cost together.
+/// A hit, the state it counts in, and the sum of the costs of all takes on that state.
 pub(crate) struct HitArgs<'h, 'q> {
     pub(crate) hit: &'h Hit<'q>,
     pub(crate) state: usize,
@@ -38,7 +40,7 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// The operation by its number in `decide.lua`; 0 has no effect and is never refused.
+    /// The number of the operation in `decide.lua`. 0 has no effect and is never refused.
     fn op(&self) -> u8 {
         match self.hit.op {
             Op::Refund { cost: 0, .. } => 0,
@@ -55,14 +57,14 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Refused whatever the state: a cost above the capacity, or no such operation.
+    /// Whether the hit is refused in any state: its cost is above the capacity, or the quota has no such operation.
     fn is_never(&self) -> bool {
         let quota = self.hit.quota;
         let above = self.hit.op.kind() == OpKind::Take && self.cost_on_state > quota.hard_capacity();
         above || matches!(self.hit.op.kind(), OpKind::Force | OpKind::Renew) && !quota.supports(self.hit.op.kind())
     }
 
-    /// Units that the operation itself takes or gives back.
+    /// The units that the operation itself takes or refunds.
     fn cost(&self) -> u64 {
         match self.hit.op {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
@@ -70,7 +72,7 @@ impl HitArgs<'_, '_> {
         }
     }
 
-    /// Units that are charged whether they fit or not: a force, or a refusal that is charged.
+    /// The units that are charged whether they fit or not: by a force, or by a refusal that is charged.
     fn due(&self) -> u64 {
         match self.hit.op {
             Op::Force { cost } => cost,
@@ -90,7 +92,7 @@ impl HitArgs<'_, '_> {
             Op::Take { cost: 1.., max_wait_ns } if queue => max_wait_ns,
             _ => u64::MAX,
         };
-        // What is given back counts in the state's T, which only the script knows.
+        // A refund is counted in the state's T, which only the script knows.
         let is_refund = self.hit.op.kind() == OpKind::Refund;
         out.time(if is_refund { self.cost() } else { self.cost().saturating_mul(interval_ns) });
         out.time((self.max_used() * interval_ns).min(longest_wait_ns));
@@ -144,14 +146,14 @@ impl HitArgs<'_, '_> {
     }
 }
 
-/// The most units beside which the takes on the hit's state fit, whose costs sum up to `cost_on_state`; all of the
-/// capacity for a look.
+/// The most units that may already be used so that the takes on the hit's state fit. The sum of their costs is
+/// `cost_on_state`. For a peek, the whole capacity.
 pub(crate) fn max_used(hit: &Hit<'_>, cost_on_state: u64) -> u64 {
     let cost = if hit.op.kind() == OpKind::Take { cost_on_state } else { 0 };
     hit.quota.hard_capacity().saturating_sub(cost)
 }
 
-/// The receipt of what is given back or renewed.
+/// The receipt of what is refunded or renewed.
 pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     match hit.op {
         Op::Refund { receipt, .. } => receipt,
@@ -160,7 +162,7 @@ pub(crate) fn receipt(hit: &Hit<'_>) -> Option<Receipt> {
     }
 }
 
-/// The place of the quota's algorithm in `decide.lua` and `take_all.lua`, counted from 1.
+/// The number of the quota's algorithm in `decide.lua` and in `take/all.lua`, counted from 1.
 pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => 1,
@@ -172,7 +174,7 @@ pub(crate) fn algorithm(quota: &Quota, log: LogForm) -> u8 {
     }
 }
 
-/// W in microseconds where windows begin at multiples of it, else 0.
+/// W in microseconds if windows begin at multiples of W, otherwise 0.
 pub(crate) fn epoch_window_us(anchor: Anchor, window_ns: u64) -> u64 {
     match anchor {
         Anchor::Epoch => window_ns / 1000,

@@ -1,4 +1,6 @@
-//! Numbers as the scripts read and write them: big-endian, times as seconds and the nanoseconds below one.
+//! Numbers as the scripts read and write them: big-endian, and times as seconds and nanoseconds.
+//!
+//! Lua numbers are doubles, which cannot hold a time in nanoseconds exactly. So times are split.
 
 use spillgate_core::MAX_UNITS;
 
@@ -36,7 +38,7 @@ impl Writer {
     }
 }
 
-/// Reads what a script wrote with `struct.pack`; `None` where it ends too early.
+/// Reads what a script wrote with `struct.pack`. Each method returns `None` if the bytes end too early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 

@@ -1,4 +1,6 @@
-//! What a state's key is called in Redis.
+//! The keys of states in Redis, and their slots in a cluster.
+//!
+//! A key is made of hashes only, so that no client can choose its text, its length or its slot.
 
 use std::fmt;
 
@@ -6,7 +8,7 @@ use spillgate_core::{Algorithm, Hit};
 
 use crate::settings::LogForm;
 
-/// Slots of a cluster.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16384;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -15,33 +17,44 @@ const SUFFIX: usize = 18;
 const TAG_END: usize = "sg:{}".len() + TAG;
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
-/// The name of a state's key: `sg:{tag}:suffix`, 29 bytes; `sg:{tag}/suffix` of a log in a sorted set, and
-/// `sg:{tag}+suffix` of a counter without scripts.
+/// The key of a state. It has 29 bytes: `sg:{tag}:suffix`. A log in a sorted set has `sg:{tag}/suffix`, and a counter
+/// without scripts `sg:{tag}+suffix`.
 ///
-/// The tag, which chooses the slot, is made of the hit's key alone, so that the limits of one descriptor are in one
-/// slot; the suffix of the state's key. Together they have all the bits of both but 20 of the suffix's, which the tag
-/// tells too. Both are bits of a keyed hash in base64url: no text of a client is in them.
+/// The tag determines the slot. It depends on the hit's key only, so all limits of one descriptor are in one slot. The
+/// suffix depends on the key of the state. Tag and suffix together hold all bits of both, except 20 bits of the suffix
+/// that are in the tag too. Both are bits of a keyed hash in base64url, so they contain no text of a client.
+///
+/// ```
+/// use spillgate_core::{Binding, Hit, Op, Quota};
+/// use spillgate_redis::RedisKey;
+///
+/// let quota = Quota::per_minute(5).build()?;
+/// let key = RedisKey::of(&Hit::new(7, &quota, Op::Peek, Binding::Enforce));
+/// assert!(key.to_string().starts_with("sg:{"));
+/// assert_eq!(key.as_bytes().len(), 29);
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RedisKey([u8; LENGTH]);
 
 impl RedisKey {
-    /// The name of the state that `hit` counts in, where logs are packed.
+    /// The key of the state that `hit` counts in, if logs are packed.
     #[must_use]
     pub fn of(hit: &Hit<'_>) -> RedisKey {
         RedisKey::with(hit, LogForm::Packed)
     }
 
-    /// The name of the state that `hit` counts in. The two forms of a log have two names, so that neither is ever taken
-    /// for the other.
+    /// The key of the state that `hit` counts in. The two forms of a log have different keys, so that neither is read
+    /// as the other.
     #[must_use]
     pub fn with(hit: &Hit<'_>, log: LogForm) -> RedisKey {
         let is_zset = hit.quota.algorithm() == Algorithm::SlidingWindowLog && log == LogForm::Zset;
         RedisKey::new(hit.key, hit.state_key(), if is_zset { b'/' } else { b':' })
     }
 
-    /// The name of the counter, without scripts, of the window of that number.
+    /// The key of the counter of this window, in a store without scripts.
     pub(crate) fn of_counter(hit: &Hit<'_>, number: u64) -> RedisKey {
-        // Another number in the suffix for each number of a window.
+        // Each window has another suffix.
         let window = u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
@@ -54,18 +67,18 @@ impl RedisKey {
         RedisKey(name)
     }
 
-    /// Its slot in a cluster.
+    /// The slot of the key in a cluster.
     #[must_use]
     pub fn slot(&self) -> u16 {
         crc16(self.tag()) % SLOTS as u16
     }
 
-    /// What a cluster chooses the slot by.
+    /// The part of the key that determines the slot.
     fn tag(&self) -> &[u8] {
         &self.0[4..4 + TAG]
     }
 
-    /// The name's bytes, all of them ASCII.
+    /// The bytes of the key. All of them are ASCII.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -84,15 +97,15 @@ impl fmt::Debug for RedisKey {
     }
 }
 
-/// Fills `place` with the lowest bits, six a digit.
-fn write(place: &mut [u8], mut bits: u128) {
-    for digit in place.iter_mut().rev() {
+/// Fills `digits` with the lowest bits, six for each digit.
+fn write(digits: &mut [u8], mut bits: u128) {
+    for digit in digits.iter_mut().rev() {
         *digit = ALPHABET[(bits & 63) as usize];
         bits >>= 6;
     }
 }
 
-/// CRC-16/XMODEM, as the cluster specification has it.
+/// CRC-16/XMODEM, as the cluster specification requires.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| crc << 8 ^ CRCS[usize::from((crc >> 8) as u8 ^ byte)])
 }

@@ -113,9 +113,9 @@ impl Command<'_, '_, '_> {
         let why = error.detail.split(" script: ").next().unwrap_or_default();
         let detail = match keys.len() {
             0 => return error,
-            1 => format!("{why}; if the key holds what is not ours: DEL {named}"),
-            2..=NAMED_KEYS_MAX => format!("{why}; DEL whichever holds what is not ours: {named}"),
-            all => format!("{why}; DEL whichever holds what is not ours: {named}, or {} more", all - NAMED_KEYS_MAX),
+            1 => format!("{why}; if another program wrote the key: DEL {named}"),
+            2..=NAMED_KEYS_MAX => format!("{why}; DEL the key that another program wrote: {named}"),
+            all => format!("{why}; DEL the key that another program wrote: {named}, or {} more", all - NAMED_KEYS_MAX),
         };
         Error::new(error.kind, detail)
     }

@@ -1,4 +1,6 @@
-//! One request: which script it asks, with which keys and arguments, and what the reply means.
+//! A request as the call of a script: which script, which keys and arguments, and what the reply means.
+//!
+//! No client library is known here, so a program can send the call over its own connections.
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
@@ -16,13 +18,13 @@ use crate::settings::LogForm;
 /// The longest window that begins at multiples of its length: 2^51 us (71 years).
 const MAX_EPOCH_WINDOW_NS: u64 = (1 << 51) * 1000;
 
-/// Room for what a script reads of one take.
+/// The initial capacity for the argument of one take.
 const TAKE_BYTES: usize = 40;
 
 /// Whether the scripts can serve `op` on `quota`.
 ///
-/// Windows that begin at multiples of their length, and segments, have to be whole microseconds and at most 71 years
-/// long: scripts have no integers wide enough for others.
+/// Windows that begin at multiples of their length, and segments, must be whole microseconds and at most 71 years long.
+/// Scripts have no wider integers.
 #[must_use]
 pub fn supports(quota: &Quota, op: OpKind) -> bool {
     let representable = match quota.algorithm() {
@@ -40,20 +42,21 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 
 /// A request whose states are all in one slot, as one call of a script.
 ///
-/// Of a request in several slots each part is one of these, with its quota-mode hits as shadow ones: in one part they
-/// must not refuse what passes by another. [`Verdict::of`] then says what the whole comes to.
+/// A request in several slots becomes one call for each slot. Its quota-mode hits must be shadow hits in these calls,
+/// because a hit that refuses in one slot may pass by another slot. [`Verdict::of`] then forms the verdict of the whole
+/// request.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Time};
-/// use spillgate_redis::{Answer, Request};
+/// use spillgate_redis::{Decoded, ScriptCall};
 ///
 /// let quota = Quota::per_second(10).build()?;
 /// let hits = [Hit::new(7, &quota, Op::take(4), Binding::Enforce)];
-/// let mut request = Request::new(None, &hits)?;
-/// // Ask `EVALSHA request.script().sha() <keys> <arguments>`; a bucket that nobody has seen answers with the time.
+/// let mut call = ScriptCall::new(None, &hits)?;
+/// // Send `EVALSHA call.script().sha() <number of keys> <keys> <arguments>`. A new bucket replies with the time only.
 /// let reply = [0, 0, 0, 0, 9, 0, 0, 0, 0];
 /// let mut decisions = [Decision::default()];
-/// let Answer::Verdict(verdict) = request.answer(&reply, &mut decisions)? else { panic!("decided") };
+/// let Decoded::Verdict(verdict) = call.decode(&reply, &mut decisions)? else { panic!("decided") };
 /// assert_eq!((verdict.now, decisions[0].remaining), (Time::from_nanos(9_000_000_000), 6));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -61,12 +64,12 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 pub struct ScriptCall<'r, 'q> {
     hits: &'r [Hit<'q>],
     log: LogForm,
-    /// Each state once.
+    /// The key of each state, once.
     keys: SmallVec<[RedisKey; 4]>,
-    /// For each hit, the place of its state in `keys`.
+    /// For each hit, the position of its state in `keys`.
     state_of: SmallVec<[usize; 4]>,
     script: &'static Script,
-    /// The last one is empty unless a [latest time](ScriptCall::until) is set.
+    /// The last one is empty unless a [latest time](ScriptCall::not_after) is set.
     arguments: [Vec<u8>; 3],
 }
 
@@ -76,36 +79,37 @@ pub(crate) struct EncodedTake<'r> {
     pub(crate) script: &'static Script,
     pub(crate) time: &'r [u8],
     pub(crate) key: &'r [u8],
-    /// Of the same length for all takes by that script.
+    /// All takes by one script have arguments of the same length.
     pub(crate) argument: &'r [u8],
 }
 
 /// States, each with its [key](Hit::state_key).
 pub(crate) type KeyedStates = SmallVec<[(u128, State); 4]>;
 
-/// What a reply means.
+/// What a reply means. [`ScriptCall`] has an example.
 #[derive(Debug)]
 pub enum Decoded {
     /// The request is decided.
     Verdict(Verdict),
-    /// Nothing was done, and something has to be: the short script does not go by the state, which has a penalty or
-    /// another T. The request has become one to the general script, and is to be asked again.
+    /// The short script did nothing, because the state has a penalty or another T. The call has become a call of the
+    /// general script and must be sent again.
     CallAgain,
 }
 
 impl<'r, 'q> ScriptCall<'r, 'q> {
-    /// The call for `hits` where logs are packed; `now` is `None` where the server's clock decides.
+    /// The call for `hits`, if logs are packed. With `None` as `now`, the server's clock decides.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for what the scripts do not [support](supports).
+    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for a quota
+    /// that the scripts do not [support](supports).
     pub fn new(now: Option<Time>, hits: &'r [Hit<'q>]) -> Result<ScriptCall<'r, 'q>, StoreError> {
         ScriptCall::with(now, hits, LogForm::Packed)
     }
 
-    /// Like [`new`](ScriptCall::new), where logs are of this form.
+    /// Like [`new`](ScriptCall::new), with logs in this form.
     ///
     /// # Errors
-    /// As of [`new`](ScriptCall::new).
+    /// The same as of [`new`](ScriptCall::new).
     pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<ScriptCall<'r, 'q>, StoreError> {
         if hits.len() > MAX_HITS {
             return Err(StoreError::malformed("too many hits"));
@@ -139,33 +143,34 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(request)
     }
 
-    /// What to run.
+    /// The script to run.
     #[must_use]
     pub fn script(&self) -> &'static Script {
         self.script
     }
 
-    /// KEYS.
+    /// KEYS of the script.
     #[must_use]
     pub fn keys(&self) -> &[RedisKey] {
         &self.keys
     }
 
-    /// ARGV.
+    /// ARGV of the script.
     pub fn arguments(&self) -> impl Iterator<Item = &[u8]> {
         let [.., latest] = &self.arguments;
         self.arguments.iter().map(Vec::as_slice).take(2 + usize::from(!latest.is_empty()))
     }
 
-    /// The request as one of several in a call, if it may be: then its keys are in any slots.
+    /// The request as one of several takes in a call, if it can be one. The keys of such a call may be in any slots.
     pub(crate) fn take(&self) -> Option<EncodedTake<'_>> {
         let ([key], [time, argument, _]) = (&self.keys[..], &self.arguments) else { return None };
         let (script, key) = (self.script, key.as_bytes());
         Script::EACH.contains(&script).then_some(EncodedTake { script, time, key, argument })
     }
 
-    /// Has nothing done after that time by the clock that decides, however late the request gets there: its reply is empty
-    /// then, and no [answer](ScriptCall::answer). The request becomes one to the general script.
+    /// Makes the script do nothing after this time, by the clock that decides, however late the call arrives. The reply
+    /// is then empty, and [`decode`](ScriptCall::decode) returns an error. The call becomes a call of the general
+    /// script.
     pub fn not_after(&mut self, latest: Time) {
         (self.script, self.arguments[1]) = self.general_script();
         let mut time = Writer::default();
@@ -173,13 +178,13 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         self.arguments[2] = time.0;
     }
 
-    /// The call of a script for takes alone, if that is all there is to do.
+    /// The script for takes, with its argument, if the request consists of takes that it can serve.
     fn take_script(&self) -> Option<(&'static Script, Vec<u8>)> {
         if let [hit] = self.hits {
             let mut out = Writer(Vec::with_capacity(TAKE_BYTES));
             return Some((write_take(hit, self.log, &mut out)?, out.0));
         }
-        // Each on a state of its own, and each able to refuse the request.
+        // Each hit needs a state of its own, and must be able to refuse the request.
         let distinct = self.keys.len() == self.hits.len() && !self.hits.is_empty();
         if !distinct || self.hits.iter().any(|hit| hit.binding != Binding::Enforce) {
             return None;
@@ -207,36 +212,36 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         (Script::DECIDE, out.0)
     }
 
-    /// What the takes on hit `i`'s state cost together.
+    /// The sum of the costs of all takes on the state of hit `i`.
     fn cost_on_state(&self, i: usize) -> u64 {
         let same = self.hits.iter().zip(&self.state_of).filter(|(_, state)| **state == self.state_of[i]);
         Hit::cost_of_takes(same.map(|(hit, _)| hit))
     }
 
-    /// Decides by the script's reply: the kernel works out what to tell the caller from the states before.
+    /// Decides the request by the script's reply. The kernel computes the decisions from the states before.
     ///
     /// # Errors
-    /// The reply is not what the script says, or script and kernel do not agree.
+    /// The reply is not a reply of this script, or script and kernel do not agree.
     ///
     /// # Panics
     /// If `decisions` is not as long as the hits.
     pub fn decode(&mut self, reply: &[u8], decisions: &mut [Decision]) -> Result<Decoded, StoreError> {
         let broken =
             || StoreError::new(StoreErrorKind::Garbled, format!("{} did not answer with states", self.script.name));
-        let told = self.read(reply).ok_or_else(broken)?;
-        let quotas = || told.raws.iter().zip(&told.quotas);
+        let parts = self.read(reply).ok_or_else(broken)?;
+        let quotas = || parts.raws.iter().zip(&parts.quotas);
         let is_done =
-            self.script == Script::DECIDE || quotas().all(|(raw, quota)| state_codec::is_plain(raw, quota, told.now));
-        let Some(mut states) = self.states(&told) else {
+            self.script == Script::DECIDE || quotas().all(|(raw, quota)| state_codec::is_plain(raw, quota, parts.now));
+        let Some(mut states) = self.states(&parts) else {
             return if is_done { Err(broken()) } else { Ok(self.call_again()) };
         };
-        // Nothing was done, which is right where there was nothing to do, as for a refusal under another T.
+        // The script did nothing. That is right if there was nothing to do, as for a refusal under another T.
         let before = (!is_done).then(|| states.clone());
-        let verdict = decide(&mut states, &self.state_of, self.hits, told.now, decisions);
+        let verdict = decide(&mut states, &self.state_of, self.hits, parts.now, decisions);
         if before.is_some_and(|before| before != states) {
             return Ok(self.call_again());
         }
-        if told.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
+        if parts.allowed.is_some_and(|allowed| allowed != verdict.allowed) {
             return Err(StoreError::new(StoreErrorKind::Garbled, "script and kernel do not agree"));
         }
         Ok(Decoded::Verdict(verdict))
@@ -247,14 +252,14 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Decoded::CallAgain
     }
 
-    /// Tells anew what the reply of an allowed request means where another slot refuses the whole: what the kernel says
-    /// of the same hits beside one that never fits.
+    /// The decisions of a request that this slot allowed and another slot refused. They are what the kernel decides
+    /// about the same hits beside one that never fits.
     ///
     /// # Errors
-    /// As those of [`answer`](ScriptCall::answer).
+    /// The same as of [`decode`](ScriptCall::decode).
     pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
-        let told = self.read(reply).and_then(|told| Some((told.now, self.states(&told)?)));
-        let Some((now, mut states)) = told else {
+        let parts = self.read(reply).and_then(|parts| Some((parts.now, self.states(&parts)?)));
+        let Some((now, mut states)) = parts else {
             return Err(StoreError::new(
                 StoreErrorKind::Garbled,
                 format!("{} did not answer with states", self.script.name),
@@ -264,45 +269,45 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(())
     }
 
-    /// When the request was decided, and each state after it with its key, as far as the reply shows them; `None` if it
-    /// does not.
+    /// The time of the decision, and each state after it with its key. `None` if the reply does not show them.
     pub(crate) fn states_after(&self, reply: &[u8]) -> Option<(Time, KeyedStates)> {
-        let told = self.read(reply)?;
-        let mut states = self.states(&told)?;
+        let parts = self.read(reply)?;
+        let mut states = self.states(&parts)?;
         let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); self.hits.len()];
-        decide(&mut states, &self.state_of, self.hits, told.now, &mut decisions);
+        decide(&mut states, &self.state_of, self.hits, parts.now, &mut decisions);
         let first = |i| self.state_of.iter().position(|state| *state == i);
         let keyed = |(i, state)| Some((self.hits[first(i)?].state_key(), state));
-        Some((told.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
+        Some((parts.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
     }
 
-    /// The states that were told of.
-    fn states(&self, told: &ReplyParts<'_, '_>) -> Option<SmallVec<[State; 4]>> {
-        told.raws.iter().zip(&told.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()
+    /// The states in the reply.
+    fn states(&self, parts: &ReplyParts<'_, '_>) -> Option<SmallVec<[State; 4]>> {
+        parts.raws.iter().zip(&parts.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()
     }
 
-    /// Takes a reply apart; `None` if it ends too early, or late.
+    /// Splits a reply into its parts. `None` if it is too short or too long.
     fn read<'b>(&self, reply: &'b [u8]) -> Option<ReplyParts<'b, 'q>> {
         let mut reader = Reader(reply);
         let now = Time::from_nanos(reader.time()?);
         let general = self.script == Script::DECIDE;
         let allowed = if general { Some(reader.integer(1)? == 1) } else { None };
-        let mut told = ReplyParts { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
+        let mut parts = ReplyParts { now, allowed, raws: SmallVec::new(), quotas: SmallVec::new() };
         for i in 0..self.keys.len() {
             let first = self.state_of.iter().position(|state| *state == i)?;
-            told.quotas.push(self.hits[first].quota);
+            parts.quotas.push(self.hits[first].quota);
             let length = match self.script {
                 script if script == Script::TAKE_ALL => reader.integer(1)?,
                 _ if general => reader.integer(4)?,
                 _ => reader.0.len() as u64,
             };
-            told.raws.push(reader.take(usize::try_from(length).ok()?)?);
+            parts.raws.push(reader.take(usize::try_from(length).ok()?)?);
         }
-        reader.0.is_empty().then_some(told)
+        reader.0.is_empty().then_some(parts)
     }
 }
 
-/// What the kernel says of `hits` in a request that something else refuses: beside a take that never fits.
+/// What the kernel decides about `hits` in a request that something else refuses. It is a request with one more take
+/// that never fits.
 pub(crate) fn decide_refused(
     states: &mut SmallVec<[State; 4]>,
     state_of: &[usize],
@@ -321,17 +326,17 @@ pub(crate) fn decide_refused(
     decisions
 }
 
-/// A reply's parts.
+/// The parts of a reply.
 struct ReplyParts<'b, 'q> {
     now: Time,
-    /// What the general script says itself.
+    /// The verdict of the general script.
     allowed: Option<bool>,
-    /// Each state as it was before, and a quota of its identity.
+    /// The bytes of each state before, and a quota of the state's identity.
     raws: SmallVec<[&'b [u8]; 4]>,
     quotas: SmallVec<[&'q Quota; 4]>,
 }
 
-/// Appends what the script for this one take reads; `None` if there is none.
+/// Appends the argument of the script for this one take. `None` if no script serves it.
 fn write_take(hit: &Hit<'_>, log: LogForm, out: &mut Writer) -> Option<&'static Script> {
     let (quota, capacity) = (hit.quota, hit.quota.hard_capacity());
     let Op::Take { cost: cost @ 1.., max_wait_ns } = hit.op else { return None };

@@ -1,26 +1,36 @@
-//! The scripts: Lua that checks, charges and says what the states were before.
+//! The Lua scripts, and how they are put together from the files in `scripts/`.
+//!
+//! A script checks, charges, and returns the states before. Redis executes a script as one atomic step.
 
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A script, whole as Redis gets it.
+/// A complete script, as Redis gets it. [`ScriptCall`](crate::ScriptCall) says which one a request needs.
+///
+/// ```
+/// use spillgate_redis::Script;
+///
+/// assert_eq!(Script::DECIDE.name, "decide");
+/// assert_eq!(Script::DECIDE.sha().len(), 40);
+/// ```
 pub struct Script {
-    /// Its file's name.
+    /// The name, which `spillgate doctor` prints.
     pub name: &'static str,
-    /// What SCRIPT LOAD takes.
+    /// The source, as SCRIPT LOAD takes it.
     pub source: &'static str,
     sha: OnceLock<String>,
 }
 
-/// A script of the named files, one after the other.
+/// A script made of these files, in this order.
 macro_rules! script {
     ($name:literal, $($file:literal)*) => {
         Script::new($name, concat!($(include_str!(concat!("../scripts/", $file, ".lua"))),*))
     };
 }
 
-/// A step that judges one take: it says whether that fits, and if so the state after it and when that ends; and whether
-/// the state before no longer counts. It breaks off with no word of `fits` where it does not know.
+/// A step, which decides about one take. It sets whether the take fits. If it fits, it also sets the state after it and
+/// when that state ends. It also says whether the state before no longer counts. It leaves `fits` unset if the general
+/// script has to decide.
 macro_rules! step {
     ($name:literal) => {
         concat!(
@@ -31,15 +41,15 @@ macro_rules! step {
     };
 }
 
-/// The step as a function, where there are several.
+/// The step as a function, for a script that has several steps.
 macro_rules! function {
     ($name:literal) => {
         concat!("local function take_", $name, "(raw, at)\n", step!($name), "return fits, value, s, ns, stale\nend\n")
     };
 }
 
-/// A script for takes on several states, each by itself, by the step of that name. Redis makes the functions of a script
-/// anew in each call: a step costs less than one.
+/// A script for takes on several states, each by itself. Redis creates the functions of a script again in each call, so
+/// the step is inline.
 macro_rules! take_each {
     ($($shared:literal)* => $name:literal) => {
         Script::new(
@@ -55,7 +65,7 @@ macro_rules! take_each {
     };
 }
 
-/// The script for one take on a log, in the form that a function of the named file returns.
+/// The script for one take on a log. A function of the named file returns the form of the log.
 macro_rules! take_log {
     ($name:literal, $file:literal $form:literal) => {
         Script::new(
@@ -98,8 +108,7 @@ static DECIDE: Script = script!(
     "lib/log_zset" "general/bucket" "general/window" "general/counter" "general/log" "general/leases" "general/decide"
 );
 
-/// The commands that the scripts call: beside EVALSHA and SCRIPT LOAD all that a server's user has to be allowed, on
-/// keys `sg:*`.
+/// The commands that the scripts call. A user must be allowed these, EVALSHA and SCRIPT LOAD, on keys `sg:*`.
 pub const SCRIPT_COMMANDS: [&str; 24] = [
     "DEL",
     "GET",
@@ -128,22 +137,22 @@ pub const SCRIPT_COMMANDS: [&str; 24] = [
 ];
 
 impl Script {
-    /// Takes on each a `token_bucket` or `leaky_bucket`.
+    /// Takes, each on a `token_bucket` or `leaky_bucket`.
     pub const TAKE_BUCKET: &'static Script = &TAKE_BUCKET;
-    /// Takes on each a `fixed_window`.
+    /// Takes, each on a `fixed_window`.
     pub const TAKE_WINDOW: &'static Script = &TAKE_WINDOW;
-    /// Takes on each a `sliding_window_counter` of one segment.
+    /// Takes, each on a `sliding_window_counter` of one segment.
     pub const TAKE_COUNTER: &'static Script = &TAKE_COUNTER;
     /// One take on a `sliding_window_log` in a list.
     pub const TAKE_LOG: &'static Script = &TAKE_LOG;
     /// One take on a `sliding_window_log` in a sorted set.
     pub const TAKE_ZSET: &'static Script = &TAKE_ZSET;
-    /// Takes on several states, all or nothing, each of which one of the first three could serve.
+    /// Takes on several states, all or nothing. Each must be a take that one of the first three scripts could serve.
     pub const TAKE_ALL: &'static Script = &TAKE_ALL;
     /// Any request.
     pub const DECIDE: &'static Script = &DECIDE;
 
-    /// All of them: what is loaded on connecting.
+    /// All scripts. They are loaded when a connection is made.
     pub const ALL: [&'static Script; 7] = [
         Script::TAKE_BUCKET,
         Script::TAKE_WINDOW,
@@ -154,20 +163,20 @@ impl Script {
         Script::DECIDE,
     ];
 
-    /// Those that decide several takes, each by itself.
+    /// The scripts that decide several takes, each by itself.
     pub(crate) const EACH: [&'static Script; 3] = [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER];
 
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// What EVALSHA takes: the SHA-1 of the source in hexadecimal digits.
+    /// The SHA-1 of the source in hexadecimal digits, as EVALSHA takes it.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }
 }
 
-/// By name: no two have the same.
+/// Compares the names. No two scripts have the same name.
 impl PartialEq for Script {
     fn eq(&self, other: &Script) -> bool {
         self.name == other.name

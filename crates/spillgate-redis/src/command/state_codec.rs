@@ -1,4 +1,6 @@
-//! States as Redis keeps them.
+//! States as bytes: how Redis stores them, and how a reply shows them.
+//!
+//! Scripts and kernel must agree on every byte, and servers of older versions share the same keys.
 //!
 //! | state | bytes |
 //! |---|---|
@@ -6,20 +8,21 @@
 //! | fixed window | start (5 + 4), count (7): 16 |
 //! | counter of n segments | start of the newest (5 bytes of seconds, 3 of microseconds), n + 1 counts, newest first, of 5 bytes, or of 7 where one is 2^40 or more or a penalty with its length follows: 18 where n = 1 |
 //!
-//! If the key was ever shut out, three things follow: until when, for how long (both 5 + 4), and one byte, which is b of a
-//! bucket. The body is then always there; it is zeros where nothing counts. The length of a value tells which parts it has.
+//! A key that has ever had a penalty has three more fields: the end of the penalty, its length (both 5 + 4), and one
+//! byte, which is b of a bucket. The body is then always there. It is zeros if nothing counts. The length of a value
+//! determines which fields it has.
 //!
-//! States that older servers wrote are read too. They have no b and no length of a penalty, and a penalty alone has no body.
-//! Windows and counters without a penalty are as they were. For a bucket of ours, and for a string under a penalty, an older
-//! server has an error, and answers by `on_store_failure`.
+//! States that older servers wrote are read too. They have neither b nor the length of a penalty, and a penalty alone
+//! has no body. Windows and counters without a penalty have not changed. An older server returns an error for a bucket
+//! of this version, and for a string with a penalty. It then answers by `on_store_failure`.
 //!
-//! Logs are lists and leases hashes (`log.lua`, `leases.lua`). Of them a script tells no more than its request asks
-//! for, and of that a state is made that decides it as the whole would:
+//! Logs are lists, and leases are hashes (`log.lua`, `leases.lua`). A script returns only the part that its request
+//! needs. A state is made of that part which decides the request as the whole state would:
 //!
-//! | told | bytes |
+//! | reply | bytes |
 //! |---|---|
 //! | log | times (34 bits of seconds, 30 of nanoseconds), each with its units (3), oldest first |
-//! | leases | newest id (5 + 4); places (3) and end (5 + 4) of all leases but the following; of each that a hit names, id, life, end (5 + 4), places (3) |
+//! | leases | newest id (5 + 4); permits (3) and end (5 + 4) of all leases except the following; for each lease that a hit names, id, life, end (5 + 4), permits (3) |
 
 use smallvec::SmallVec;
 use spillgate_core::{Algorithm, Hit, Quota, State, Time};
@@ -27,32 +30,32 @@ use spillgate_core::{Algorithm, Hit, Quota, State, Time};
 use crate::command::args::receipt;
 use crate::command::bytes::Reader;
 
-/// Until when a key is shut out, as older servers wrote it.
+/// The length of a penalty's end, as older servers wrote it.
 const OLD_PENALTY: usize = 9;
-/// The same, for how long, and one byte more.
+/// The end and the length of a penalty, and one byte more.
 const PENALTY: usize = 19;
 const WINDOW: usize = 16;
-/// Without a penalty.
+/// The length of a bucket without a penalty.
 const BUCKET: usize = 19;
-/// Of a debt that nothing is known of: no clock cuts it.
+/// The b of a bucket that has none. No clock cuts its debt.
 const ANY_DEBT: u64 = 63;
 
-/// Of a log's time and units.
+/// The length of a time and its units in a log.
 const LOG_ENTRY: usize = 11;
-/// Of a lease that is named.
+/// The length of a lease in a reply.
 const LEASE: usize = 30;
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
-/// Counts below this are kept in five bytes.
+/// Smaller counts are stored in five bytes.
 pub(crate) const NARROW_COUNT: u64 = 1 << 40;
 
-/// The length of a counter's state with so many counts of `width` bytes.
+/// The length of a counter's state with `counts` counts of `width` bytes.
 const fn counter(counts: usize, width: usize) -> usize {
     8 + counts * width
 }
 
-/// The state that a key's value is, under a quota of the state's [identity](Quota::identity); `None` if it is none.
-/// Logs and leases are no strings, and none.
+/// The state in the value of a key. `quota` must have the [identity](Quota::identity) of the state. `None` if the value
+/// is invalid. Logs and leases are not strings, so they are `None` too.
 #[must_use]
 pub fn decode_state(raw: &[u8], quota: &Quota) -> Option<State> {
     match quota.algorithm() {
@@ -64,7 +67,7 @@ pub fn decode_state(raw: &[u8], quota: &Quota) -> Option<State> {
     }
 }
 
-/// The state that a script told of, for those `hits`.
+/// The state in the reply of a script to `hits`.
 pub(crate) fn decode(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<State> {
     let mut words: SmallVec<[u64; 8]> = SmallVec::from_slice(&[0, 0, 0]);
     let mut reader = Reader(raw);
@@ -90,11 +93,11 @@ pub(crate) fn decode(raw: &[u8], quota: &Quota, hits: &[Hit<'_>]) -> Option<Stat
     if reader.0.is_empty() { State::decode(&words) } else { None }
 }
 
-/// Reads the words of a body, and returns which kind of state they are (`State::encode`).
+/// Reads the words of a body. Returns the number of its kind (`State::encode`).
 fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<u64> {
     match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            // The rest of its words is behind the penalty.
+            // The last word of a bucket comes after the penalty.
             words.extend([reader.time()?, reader.time()?]);
             Some(1)
         }
@@ -133,7 +136,7 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
         words.extend([reader.time()?, reader.time()?, reader.time()?, reader.integer(3)?]);
     }
     if places > 0 {
-        // The others as one lease: its id is one that no hit names, its life so long that no clock cuts it.
+        // All other leases become one. No hit names its id, and its life is so long that no clock cuts it.
         let is_named = |id: u64| hits.iter().filter_map(receipt).any(|receipt| receipt.mark == id);
         let id = (0..=last_id).find(|id| !is_named(*id))?;
         words.extend([id, LONGEST_LIFE_NS, end, places]);
@@ -141,8 +144,8 @@ fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 
     Some(())
 }
 
-/// Whether the scripts for takes go by this state: there is none, or it has no penalty, narrow counts, T and b of
-/// `quota`, and no more debt than 2^b (what no longer counts may have any of them).
+/// Whether the scripts for takes can read this state. An empty state is fine. Otherwise it must have no penalty, narrow
+/// counts, T and b of `quota`, and a debt of at most 2^b. A debt that is paid may have any T and b.
 pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let length = match quota.algorithm() {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => return raw.is_empty() || is_plain_bucket(raw, quota, now),

@@ -1,4 +1,6 @@
-//! Makes connections: opens the socket, TLS if it is asked for, and logs in.
+//! Makes connections: opens the socket, starts TLS if needed, and logs in.
+//!
+//! Every connection of the store, to a server or to a sentinel, is made here, so that none skips TLS or the login.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,28 +17,29 @@ use crate::connection::Connection;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-/// What reads and writes a connection: it has to be polled as long as answers are wanted, and ends with it.
+/// Writes commands and reads replies. It must be polled for as long as replies are needed, and it ends with the
+/// connection.
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Answers that a connection may await beside one for each request in flight: for requests of several parts, and for those whose
-/// time was over before.
-const ANSWERS_BESIDE: usize = 1 << 16;
+/// Replies that a connection may wait for beyond one for each request in flight. Requests of several parts need them,
+/// and requests that failed at their deadline before the reply came.
+const FURTHER_REPLIES: usize = 1 << 16;
 
-/// How connections are made, and who asks on them.
+/// How connections are made, and which user logs in.
 pub(crate) struct Connector {
     pub(crate) user: RedisConnectionInfo,
     pub(crate) tls: Option<TlsClient>,
-    /// Who asks the sentinels; the other user is the servers'.
+    /// The user for the sentinels. `user` is the user for the servers.
     pub(crate) sentinel_user: RedisConnectionInfo,
-    /// Answers that a connection may await at once.
+    /// The most replies that a connection may wait for.
     pub(crate) waiting_max: usize,
-    /// Whether scripts are run there.
+    /// Whether scripts are used, and so have to be loaded.
     pub(crate) scripts: bool,
-    /// Whether a server has the states of all slots, so that several can be asked about in one call.
+    /// Whether one server has the states of all slots, so that one call may contain several keys.
     pub(crate) has_all_slots: bool,
-    /// So long sentinels are waited for.
+    /// How long to wait for the replies of sentinels.
     pub(crate) sentinels_within: Duration,
-    /// Woken when the breaker of a server opens.
+    /// Woken when the circuit of a server opens.
     pub(crate) circuit_opened: Arc<Notify>,
 }
 
@@ -53,10 +56,10 @@ impl Connector {
             user,
             tls,
             sentinel_user,
-            waiting_max: settings.max_in_flight.saturating_add(ANSWERS_BESIDE),
+            waiting_max: settings.max_in_flight.saturating_add(FURTHER_REPLIES),
             scripts: settings.scripts,
             has_all_slots: true,
-            // A connection takes two answers of theirs.
+            // A connection waits for sentinels twice.
             sentinels_within: settings.connect_timeout / 4,
             circuit_opened: Arc::default(),
         }
@@ -92,13 +95,13 @@ impl Connector {
         OpenConnection { connection, driver: Box::pin(driver), address: address.clone() }
     }
 
-    /// The answer to one command, on a connection of its own.
+    /// The reply to one command, on a connection of its own.
     pub(crate) async fn query_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Error> {
         self.open(address, &self.user).await?.query(command).await
     }
 }
 
-/// A connection, and to whom.
+/// A connection that is logged in, with its driver and its address.
 pub(crate) struct OpenConnection {
     pub(crate) connection: Connection,
     pub(crate) driver: Driver,
@@ -106,13 +109,14 @@ pub(crate) struct OpenConnection {
 }
 
 impl OpenConnection {
-    /// A server that hangs up at once says why, as the answer to the first question.
+    /// Logs in. PING is sent first: a server that closes the connection at once says why in its reply.
     async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
-            // Nobody is logged in yet; to who never will be, a server may hang up in the middle of the scripts.
+            // NOAUTH means that the user is not logged in yet. A user who never logs in must fail here: later the
+            // server may close the connection in the middle of the scripts.
             Err(error) if logs_in && error.code() == Some("NOAUTH") || error.code() == Some("NOPERM") => {}
-            told => drop(told?),
+            reply => drop(reply?),
         }
         if let Some(password) = user.password() {
             self.query(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|failed| match failed.kind {
@@ -135,15 +139,15 @@ impl OpenConnection {
     }
 }
 
-/// What is told by a connection that nobody keeps yet.
-async fn driven<T>(driver: &mut Driver, told: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
-    tokio::pin!(told);
+/// Drives a connection that has no task yet until the reply has come.
+async fn driven<T>(driver: &mut Driver, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    tokio::pin!(reply);
     tokio::select! {
-        // It is asked before the server is listened to.
+        // The command is queued before the driver is polled.
         biased;
-        told = &mut told => return told,
+        reply = &mut reply => return reply,
         () = driver => {}
     }
-    // The connection has ended, and told that.
-    told.await
+    // The connection has ended, and the pending reply says why.
+    reply.await
 }

@@ -1,4 +1,6 @@
-//! Where a server is: at an address, or wherever sentinels say that the primary is.
+//! An endpoint: a server at a fixed address, or the primary that sentinels name.
+//!
+//! The pool connects again and again, and must follow the primary when it changes.
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use crate::connect::sentinel::Sentinels;
 use crate::connect::url::address_text;
 use crate::error::{Error, ErrorKind};
 
-/// A server, and how it is found.
+/// A server and the way to find it.
 pub(crate) struct Endpoint {
     pub(crate) connector: Arc<Connector>,
     pub(crate) location: Location,
@@ -18,7 +20,7 @@ pub(crate) struct Endpoint {
 
 pub(crate) enum Location {
     Address(ConnectionAddr),
-    /// At the primary that sentinels know.
+    /// The primary that these sentinels name.
     Sentinels(Sentinels),
 }
 
@@ -36,7 +38,7 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// The same without the scripts.
+    /// Finds the server, connects and logs in.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,
@@ -44,13 +46,14 @@ impl Endpoint {
         }
     }
 
-    /// A connection to the primary.
+    /// A connection to the primary, after ROLE has confirmed that it is one.
     async fn primary(&self, sentinels: &Sentinels) -> Result<OpenConnection, Error> {
         let connector = &self.connector;
         let address = sentinels.address(connector).await?;
         let mut primary = connector.open(&address, &connector.user).await?;
         let role = primary.query(&redis::cmd("ROLE")).await?;
-        // A primary that was frozen does not know what was done without it, and answers when it goes on.
+        // A primary that was paused during a failover still believes that it is the primary. So the sentinels are asked
+        // again.
         let is_still_there = sentinels.address(connector).await? == address;
         match role {
             Value::Array(role) if is_still_there && role.first().is_some_and(is_primary) => {

@@ -1,4 +1,6 @@
-//! How to reach a server: URLs, sentinels, TLS, logging in.
+//! How to reach a server: URLs, sentinels, TLS and login.
+//!
+//! The rest of the store only asks an endpoint for a connection, and does not know which of these it needs.
 
 pub(crate) mod connector;
 pub(crate) mod endpoint;

@@ -1,4 +1,7 @@
-//! Several who can answer, and one answer that is wanted.
+//! Staggered attempts: several servers can give an answer, and one answer is needed.
+//!
+//! An attempt at a time would wait for each server that is down. All attempts at once would load every server, although
+//! one answer is enough.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,13 +12,13 @@ use tokio::time::timeout;
 
 use crate::error::{Error, ErrorKind};
 
-/// So long attempts go on before the next ones begin, at most.
+/// The longest time before the next attempts start.
 const HEAD_START: Duration = Duration::from_millis(50);
-/// In so many rounds all have begun.
+/// The number of rounds in which all attempts have started.
 const ROUNDS: usize = 10;
 
-/// The first success. Attempts begin one after the other, or in rounds where there are many: the next ones when one has
-/// failed, or takes long; so one that hangs holds nobody up, and the last ones have half of the `time` that there is.
+/// The first success. Attempts start one after the other, or several at a time if there are many. The next ones start
+/// when one has failed or takes long. All have started after half of `time`, so an attempt that hangs blocks no other.
 pub(crate) async fn first_success<A, T>(attempts: Vec<A>, time: Duration) -> Result<T, Error>
 where
     A: Future<Output = Result<T, Error>>,
@@ -23,7 +26,7 @@ where
     let (at_once, head_start) = (attempts.len().div_ceil(ROUNDS), HEAD_START.min(time / (2 * ROUNDS as u32)));
     let mut attempts = attempts.into_iter();
     let mut begun = FuturesUnordered::new();
-    let mut last = Error::new(ErrorKind::Disconnected, "there is nobody to ask");
+    let mut last = Error::new(ErrorKind::Disconnected, "there is no address to try");
     loop {
         begun.extend(attempts.by_ref().take(at_once));
         match timeout(head_start, begun.next()).await {
@@ -72,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn if_all_fail_the_last_failure_is_told() {
+    async fn if_all_fail_the_last_error_is_returned() {
         assert_eq!(first_success(vec![fails("one"), fails("two")], TIME).await.expect_err("both fail").detail, "two");
         assert!(first_success(Vec::<Attempt>::new(), TIME).await.is_err());
     }

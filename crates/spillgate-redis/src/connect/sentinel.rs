@@ -1,4 +1,7 @@
-//! The primary that sentinels know by a name.
+//! Asks sentinels for the address of the primary.
+//!
+//! Sentinels disagree during a failover. The one that has seen the latest failover is right, so all are asked and their
+//! epochs compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +19,16 @@ use crate::connect::connector::Connector;
 use crate::connect::url::address_text;
 use crate::error::{Error, ErrorKind};
 
-/// So long others are waited for when most have answered: one may have heard more.
+/// How long to wait for the other sentinels once most have replied. One of them may have seen a later failover.
 const LAG: Duration = Duration::from_millis(20);
 
 pub(crate) struct Sentinels {
     addresses: Vec<ConnectionAddr>,
     pub(crate) name: String,
-    /// The epoch of the latest failover that anybody has told of. An earlier one is believed only if all tell of it.
+    /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if all
+    /// sentinels report it.
     epoch: AtomicU64,
-    /// The primary that was connected to last. It is tried while no sentinel says anything.
+    /// The primary of the last connection. It is tried while no sentinel replies.
     last: ArcSwapOption<ConnectionAddr>,
 }
 
@@ -33,26 +37,26 @@ impl Sentinels {
         Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
     }
 
-    /// Remembers where the primary was found.
+    /// Stores where the primary was found.
     pub(crate) fn found(&self, address: ConnectionAddr) {
         self.last.store(Some(Arc::new(address)));
     }
 
-    /// The primary's address by the word of the sentinel that has heard of the latest failover; if no sentinel says
-    /// anything, where it was last.
+    /// The address of the primary according to the sentinel that has seen the latest failover. If no sentinel replies,
+    /// the last address.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut asked: FuturesUnordered<_> = self
             .addresses
             .iter()
             .enumerate()
-            .map(async |(i, sentinel)| (i, self.told_by(sentinel, connector).await))
+            .map(async |(i, sentinel)| (i, self.query_sentinel(sentinel, connector).await))
             .collect();
         let mut until = Instant::now() + connector.sentinels_within;
         let (mut newest, mut answers, mut was_refused) = (None, 0, false);
         let mut failed = (0, Error::new(ErrorKind::Timeout, "no sentinel answered in time"));
-        while let Ok(Some((i, told))) = timeout_at(until, asked.next()).await {
-            match told {
+        while let Ok(Some((i, reply))) = timeout_at(until, asked.next()).await {
+            match reply {
                 Ok((epoch, address)) => {
                     answers += 1;
                     if answers == most {
@@ -80,13 +84,13 @@ impl Sentinels {
                 let detail = format!("{answers} of {} sentinels answer, and missed a failover", self.addresses.len());
                 return Err(Error::new(ErrorKind::ReadOnly, detail));
             }
-            // They were set up anew.
+            // All sentinels report an earlier epoch: they were set up again.
             self.epoch.store(epoch, Ordering::Relaxed);
         }
         Ok(address)
     }
 
-    /// What each of them says by itself: where the primary is.
+    /// The address of the primary according to each sentinel.
     pub(crate) async fn each(
         &self,
         connector: &Connector,
@@ -94,20 +98,24 @@ impl Sentinels {
     ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Error>)> {
         let late = || Error::new(ErrorKind::Timeout, format!("no answer within {within:?}"));
         let asked = self.addresses.iter().map(async |sentinel| {
-            let told = timeout(within, self.told_by(sentinel, connector)).await.unwrap_or_else(|_| Err(late()));
-            (sentinel.clone(), told.map(|(_, address)| address))
+            let reply = timeout(within, self.query_sentinel(sentinel, connector)).await.unwrap_or_else(|_| Err(late()));
+            (sentinel.clone(), reply.map(|(_, address)| address))
         });
         join_all(asked).await
     }
 
-    /// The epoch of the latest failover, and the primary's address since.
-    async fn told_by(&self, sentinel: &ConnectionAddr, connector: &Connector) -> Result<(u64, ConnectionAddr), Error> {
+    /// The epoch of the latest failover, and the address of the primary since then.
+    async fn query_sentinel(
+        &self,
+        sentinel: &ConnectionAddr,
+        connector: &Connector,
+    ) -> Result<(u64, ConnectionAddr), Error> {
         let mut commands = Pipeline::new();
         commands.cmd("SENTINEL").arg("MASTER").arg(&self.name);
-        // During a failover the other command does not know yet.
+        // During a failover SENTINEL MASTER still reports the old address.
         commands.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let told = connector.open(sentinel, &connector.sentinel_user).await?.query_all(&commands).await;
-        let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = told?;
+        let reply = connector.open(sentinel, &connector.sentinel_user).await?.query_all(&commands).await;
+        let (fields, (host, port)): (BTreeMap<String, String>, (String, u16)) = reply?;
         let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
         Ok((epoch, ConnectionAddr::Tcp(host, port)))
     }

@@ -1,4 +1,7 @@
-//! TLS to servers and sentinels: who vouches for them, and whom their certificates have to name.
+//! TLS to servers and sentinels: which certificates are trusted, and which names they must have.
+//!
+//! The usual verifier refuses two setups that are common for Redis: a self-signed certificate, and a certificate with
+//! another name than the host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +22,10 @@ use tokio_rustls::rustls::{
 use crate::error::{Error, ErrorKind};
 use crate::settings::Tls;
 
-/// How connections are made secure.
+/// Makes connections secure.
 pub(crate) struct TlsClient {
     connector: TlsConnector,
-    /// What a certificate has to name in place of the host.
+    /// The name that a certificate must have instead of the host.
     name: Option<ServerName<'static>>,
 }
 
@@ -30,7 +33,7 @@ impl TlsClient {
     /// # Errors
     /// A certificate, a key or the name is invalid.
     pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Error> {
-        // The program may have chosen another provider for its own connections.
+        // The program may have chosen another crypto provider for its own connections.
         let provider = Arc::new(ring::default_provider());
         let versions = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -60,13 +63,13 @@ fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(name.to_owned()).map_err(wrong)
 }
 
-/// Checks certificates as webpki does, which knows nothing of two cases that stores have.
+/// Checks certificates as webpki does, with two exceptions.
 #[derive(Debug)]
 struct Verifier {
-    /// `None` if nobody is trusted: the system has no certificates.
+    /// `None` if no authority is trusted, because the system has no certificates.
     webpki: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
-    /// Those that were named one by one. A server may have one of them itself, made without an authority.
+    /// The certificates of the settings. A server may use one of them itself, without an authority.
     named: Vec<CertificateDer<'static>>,
     skips_names: bool,
 }
@@ -85,7 +88,7 @@ impl Verifier {
                     return Err(invalid("no certificate of an authority"));
                 }
             }
-            // Invalid ones of the system's are left out.
+            // Invalid certificates of the system are skipped.
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
@@ -112,8 +115,9 @@ impl ServerCertVerifier for Verifier {
         let Some(webpki) = &self.webpki else { return Err(CertificateError::UnknownIssuer.into()) };
         let checked = webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let checked = match checked {
-            // After its dates were found to be right, a certificate that may sign others (`CA:TRUE`, as `openssl req
-            // -x509` makes it) is refused as a server's. This one was named as the one to trust.
+            // webpki refuses a server's certificate that may sign others (`CA:TRUE`, as `openssl req -x509` makes it).
+            // It does so after it has checked the dates. The settings trust this certificate by itself, so it is
+            // accepted.
             Err(TlsError::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(end_entity) => {
                 let certificate = ParsedCertificate::try_from(end_entity)?;
                 verify_server_name(&certificate, server_name).map(|()| ServerCertVerified::assertion())
@@ -121,7 +125,7 @@ impl ServerCertVerifier for Verifier {
             checked => checked,
         };
         match checked {
-            // The name is looked at last: all else was right.
+            // The name is checked last, so everything else was valid.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.skips_names => Ok(ServerCertVerified::assertion()),

@@ -1,14 +1,17 @@
-//! What a URL says: which servers there are, how they are found, and who asks.
+//! Parses the URL of a store: where the servers are, how they are found, and which user logs in.
+//!
+//! The client library ignores parts of a URL that it does not know. Here every mistake is an error, since a mistake
+//! could select the wrong database or user.
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
 
 use crate::error::{Error, ErrorKind};
 
 const SENTINEL_PORT: u16 = 26379;
-/// Each of them may be tried for one answer.
+/// A request for the slot map may try each of them.
 const ADDRESSES_MAX: usize = 64;
 
-/// As a URL or a command would name it: an IPv6 address stands in brackets.
+/// The address as a URL or a command contains it: an IPv6 address is in brackets.
 pub(crate) fn address_text(address: &ConnectionAddr) -> String {
     match address {
         ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}"),
@@ -16,10 +19,10 @@ pub(crate) fn address_text(address: &ConnectionAddr) -> String {
     }
 }
 
-/// A URL, taken apart.
+/// A parsed URL.
 pub(crate) struct Url {
     pub(crate) servers: Servers,
-    /// Who asks the servers, and in which database.
+    /// The user for the servers, and the database.
     pub(crate) user: RedisConnectionInfo,
     pub(crate) is_secure: bool,
 }
@@ -27,21 +30,21 @@ pub(crate) struct Url {
 /// Where the servers are.
 pub(crate) enum Servers {
     One(ConnectionAddr),
-    /// Some nodes of a cluster, which know the others.
+    /// Some nodes of a cluster, through which the others are found.
     Cluster(Vec<ConnectionAddr>),
-    /// The primary that these know by this name.
+    /// The sentinels, and the name by which they know the primary.
     Sentinels(Vec<ConnectionAddr>, String),
 }
 
 impl Url {
     /// # Errors
-    /// The text is no URL of a store.
+    /// The text is not the URL of a store.
     pub(crate) fn parse(url: &str) -> Result<Url, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("no scheme in the URL of the store"))?;
         match scheme {
             "redis-cluster" | "rediss-cluster" => Url::cluster(rest, scheme.starts_with("rediss")),
             "redis-sentinel" | "rediss-sentinel" => Url::sentinels(rest, scheme.starts_with("rediss")),
-            // The client library knows these only where TLS is its own business.
+            // The client library knows these schemes only if it does TLS itself.
             "rediss" | "valkeys" => Url::one(&format!("redis://{rest}"), true),
             _ => Url::one(url, false),
         }
@@ -58,7 +61,7 @@ impl Url {
     }
 
     fn cluster(rest: &str, is_secure: bool) -> Result<Url, Error> {
-        let Several { credentials, hosts, path } = Several::split(rest);
+        let MultiHost { credentials, hosts, path } = MultiHost::split(rest);
         let (addresses, url) = addresses(credentials, hosts, path, None, is_secure)?;
         if url.user.db() != 0 {
             return Err(invalid("a cluster has no database but 0"));
@@ -67,7 +70,7 @@ impl Url {
     }
 
     fn sentinels(rest: &str, is_secure: bool) -> Result<Url, Error> {
-        let Several { credentials, hosts, path } = Several::split(rest);
+        let MultiHost { credentials, hosts, path } = MultiHost::split(rest);
         let (name, database) = path.split_once('/').unwrap_or((path, ""));
         if name.is_empty() {
             return Err(invalid("no name of the primary that the sentinels know"));
@@ -78,21 +81,21 @@ impl Url {
 }
 
 /// `[user:password@]host[:port],host[:port]..[/path]`.
-struct Several<'u> {
+struct MultiHost<'u> {
     credentials: &'u str,
     hosts: &'u str,
     path: &'u str,
 }
 
-impl Several<'_> {
-    fn split(rest: &str) -> Several<'_> {
+impl MultiHost<'_> {
+    fn split(rest: &str) -> MultiHost<'_> {
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        Several { credentials, hosts, path }
+        MultiHost { credentials, hosts, path }
     }
 }
 
-/// All hosts, and what the URL of the first one by itself says.
+/// All hosts, and the rest of the URL as parsed with the first host.
 fn addresses(
     credentials: &str,
     hosts: &str,
@@ -118,15 +121,15 @@ fn addresses(
     Ok((addresses.collect(), urls.swap_remove(0)))
 }
 
-/// An IPv6 address in brackets has colons of its own.
+/// An IPv6 address in brackets contains colons of its own.
 fn has_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'))
 }
 
-/// What the client library overlooks, or refuses without a reason.
+/// Refuses what the client library ignores, or refuses without a reason.
 fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    let (location, query) = rest.split_once('?').map_or((rest, None), |(location, query)| (location, Some(query)));
     if matches!(scheme, "unix" | "redis+unix" | "valkey+unix") {
         let is_known = |pair: &str| ["user=", "pass=", "db="].iter().any(|key| pair.starts_with(key));
         return match query {
@@ -137,12 +140,12 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     if query.is_some() {
         return Err(invalid("the URL of the store has a `?`: a database is its path, as in redis://host:6379/5"));
     }
-    let Several { hosts: host, path, .. } = Several::split(place);
+    let MultiHost { hosts: host, path, .. } = MultiHost::split(location);
     let (name, port) = host.rsplit_once(':').filter(|_| has_port(host)).unwrap_or((host, "6379"));
     if host.contains(',') {
         Err(invalid("several addresses are those of a cluster, redis-cluster://, or of sentinels, redis-sentinel://"))
     } else if name.contains(':') && !name.starts_with('[') {
-        Err(invalid("an IPv6 address stands in brackets, as in redis://[::1]:6379"))
+        Err(invalid("write an IPv6 address in brackets, as in redis://[::1]:6379"))
     } else if port.parse::<u16>().is_err() {
         Err(invalid("the port of the store is no number up to 65535"))
     } else if !path.is_empty() && path.parse::<i64>().is_err() {
@@ -162,8 +165,8 @@ mod tests {
 
     use super::{Servers, Url, address_text};
 
-    /// The addresses, the name, and who asks.
-    fn told(url: &str) -> Option<(Vec<String>, String, String)> {
+    /// The addresses, the name of the primary, and the user.
+    fn parsed(url: &str) -> Option<(Vec<String>, String, String)> {
         let Url { servers, user, is_secure } = Url::parse(url).ok()?;
         let (addresses, name) = match servers {
             Servers::One(address) => (vec![address], String::new()),
@@ -183,21 +186,21 @@ mod tests {
 
     #[test]
     fn several_addresses_share_what_else_the_url_says() {
-        let (addresses, _, user) = told("rediss-cluster://limiter:p%40ss@a:7000,b,[::1]:7002").expect("a URL");
+        let (addresses, _, user) = parsed("rediss-cluster://limiter:p%40ss@a:7000,b,[::1]:7002").expect("a URL");
         assert_eq!(addresses, ["a:7000", "b:6379", "::1:7002"]);
         assert_eq!(user, "Some(\"limiter\") Some(\"p@ss\") 0 true");
-        let (addresses, name, user) = told("redis-sentinel://:p@a,b:1,[::1],[::2]:3/main/2").expect("a URL");
+        let (addresses, name, user) = parsed("redis-sentinel://:p@a,b:1,[::1],[::2]:3/main/2").expect("a URL");
         assert_eq!(addresses, ["a:26379", "b:1", "::1:26379", "::2:3"]);
         assert_eq!((name.as_str(), user.as_str()), ("main", "None Some(\"p\") 2 false"));
-        let (addresses, name, _) = told("redis-sentinel://a:1/main").expect("a URL");
+        let (addresses, name, _) = parsed("redis-sentinel://a:1/main").expect("a URL");
         assert_eq!((addresses.as_slice(), name.as_str()), (["a:1".to_owned()].as_slice(), "main"));
         for url in ["redis-cluster://a:1/", "redis-cluster://a:1,b:2/0", "valkeys://a", "redis+unix:///socket"] {
-            assert!(told(url).is_some(), "{url}");
+            assert!(parsed(url).is_some(), "{url}");
         }
     }
 
     #[test]
-    fn what_is_no_url_is_told() {
+    fn an_invalid_url_is_rejected() {
         let many = format!("redis-cluster://{}", vec!["a"; 65].join(","));
         let none = [
             "",
@@ -214,7 +217,7 @@ mod tests {
             &many,
         ];
         for url in none {
-            assert!(told(url).is_none(), "{url}");
+            assert!(parsed(url).is_none(), "{url}");
         }
     }
 
@@ -241,7 +244,7 @@ mod tests {
         }
         for url in ["redis://:p@a", "redis://u:p@[::1]/3", "redis://a:1/", "unix:///s?user=u&pass=p&db=2", "valkey://a"]
         {
-            assert!(told(url).is_some(), "{url}");
+            assert!(parsed(url).is_some(), "{url}");
         }
     }
 }

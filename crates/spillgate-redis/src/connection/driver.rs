@@ -1,4 +1,6 @@
-//! Writes what is asked on a connection, and reads what is answered.
+//! The driver of a connection: writes the queued commands, reads the replies, and delivers them.
+//!
+//! It is one task for each connection, so that no request has to wait for a write of another request.
 
 use std::future::Future;
 use std::io;
@@ -11,20 +13,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::connection::queue::{Queue, hung_up};
 use crate::connection::resp::{self, LengthScanner};
 
-/// Room for the answers of a turn; it grows to that of the longest one.
+/// The initial capacity for replies. It grows to the longest reply.
 const READ_BYTES: usize = 16 << 10;
 
-/// Goes on until the connection ends; dropped, it ends that.
+/// Runs until the connection ends. Dropping it ends the connection.
 pub(crate) struct Driver<S> {
     stream: S,
     shared: Arc<Queue>,
     writing: Vec<u8>,
     written: usize,
     has_ended: bool,
-    /// Who has hung up may have said why before that: it is still read.
+    /// A server that has closed the connection may have said why. That is still read.
     is_writable: bool,
     read: Vec<u8>,
-    /// Of what is read the part that is not handed out yet.
+    /// The range of `read` that is not delivered yet.
     start: usize,
     end: usize,
     scanner: LengthScanner,
@@ -53,7 +55,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = self.get_mut();
-        // Who waited for an answer may have seen that one, and not the end after it.
+        // A caller may have seen its reply and polled again before it saw the end of the connection.
         if driver.has_ended {
             return Poll::Ready(());
         }
@@ -72,7 +74,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    /// Ready when all is written.
+    /// Ready when everything is written.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.written == self.writing.len() {
@@ -89,7 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Ready when the server has hung up.
+    /// Ready when the server has closed the connection.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.make_room();
@@ -103,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// For what is read next. How long an answer gets is bounded where its end is looked for.
+    /// Makes capacity for the next read. The scanner bounds the length of a reply.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -115,7 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Hands out all answers that are here whole.
+    /// Delivers all replies that are complete.
     fn deliver(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.read[self.start..self.end];

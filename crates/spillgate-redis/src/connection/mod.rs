@@ -1,4 +1,7 @@
-//! One connection: whatever is asked between two turns of its driver goes out together, and answers come back in order.
+//! One connection that many requests share. Commands that are sent between two turns of its driver leave in one write,
+//! and replies come back in order.
+//!
+//! A write for each command would cost more than the command itself: the system call and the server's wakeup.
 
 mod batch;
 mod driver;
@@ -14,32 +17,32 @@ use crate::command::request::EncodedTake;
 use crate::connection::driver::Driver;
 use crate::connection::queue::Queue;
 
-/// What asks; its [`Driver`] has to be polled as long as answers are wanted.
+/// Sends commands. The [`Driver`] must be polled for as long as replies are needed.
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<Queue>);
 
 impl Connection {
-    /// On a stream that nobody has written to, for at most so many answers at once.
+    /// A connection on a stream that no one has written to, which may wait for `waiting_max` replies at the same time.
     pub(crate) fn new<S>(stream: S, waiting_max: usize) -> (Connection, Driver<S>) {
         let shared = Arc::new(Queue::new(waiting_max));
         (Connection(Arc::clone(&shared)), Driver::new(stream, shared))
     }
 
-    /// The answer to one command, which is done also if nobody waits for that.
+    /// The reply to one command. The command is executed even if the caller no longer waits.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let asked = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;
         let mut values = self.0.answers(asked).await?;
         values.pop().unwrap_or(Value::Nil).extract_error()
     }
 
-    /// The answer to one take, which goes out with all others of this turn.
+    /// The reply to one take, which leaves together with the other takes of this turn.
     pub(crate) async fn send_take(&self, take: &EncodedTake<'_>) -> RedisResult<Value> {
         let asked = self.0.put(1, |state| state.push_take(take))?;
         self.0.answer(asked).await?.extract_error()
     }
 }
 
-/// For commands with answers of other types, and for pipelines.
+/// For pipelines, and for commands whose replies have other types.
 impl ConnectionLike for Connection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.send(command))

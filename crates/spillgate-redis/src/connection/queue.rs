@@ -1,4 +1,4 @@
-//! What is asked on a connection and not answered yet: the connection fills it, and its driver empties it.
+//! The commands of a connection that have no reply yet. The connection fills this queue, and its driver empties it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,15 +19,15 @@ pub(crate) struct Queue {
 }
 
 pub(crate) struct QueueState {
-    /// What is not written yet: commands, and after them takes.
+    /// Commands that are not written yet. The takes follow them.
     commands: Vec<u8>,
     batches: Batches,
-    /// For each command that is written, who waits for its answer; one who does not any more is passed over when it comes.
+    /// For each command that is written, the callers that wait for the reply. A caller that no longer waits is skipped.
     awaited: VecDeque<Awaited>,
-    /// All who wait.
+    /// The number of callers that wait.
     waiting: usize,
     waiting_max: usize,
-    /// Why nothing is answered any more.
+    /// Why the connection has ended.
     ended: Option<RedisError>,
 }
 
@@ -74,20 +74,20 @@ impl Queue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts what has so many answers.
+    /// Adds what gets this many replies.
     pub(crate) fn put<T>(&self, answers: usize, put: impl FnOnce(&mut QueueState) -> T) -> RedisResult<T> {
         let mut queue = self.queue();
         if let Some(why) = &queue.ended {
             return Err(why.clone());
         }
         if queue.waiting + answers > queue.waiting_max {
-            return Err((RedisErrorKind::Client, "as many answers as may be are awaited on the connection").into());
+            return Err((RedisErrorKind::Client, "the connection waits for too many replies").into());
         }
         let is_first = queue.is_empty();
         queue.waiting += answers;
         let asked = put(&mut queue);
         drop(queue);
-        // Else the driver is to come already.
+        // If the queue was not empty, the driver has already been woken.
         if is_first {
             self.driver.wake();
         }
@@ -109,7 +109,7 @@ impl Queue {
         Ok(values)
     }
 
-    /// What is to be written, in place of what was.
+    /// Replaces what was written by what has to be written next.
     pub(crate) fn swap_commands(&self, written: &mut Vec<u8>) {
         written.clear();
         let QueueState { commands, batches, awaited, waiting, .. } = &mut *self.queue();
@@ -117,14 +117,14 @@ impl Queue {
         std::mem::swap(written, commands);
     }
 
-    /// Hands the answer to those whose turn it is.
+    /// Delivers the reply to the callers that are next in order.
     ///
     /// # Errors
-    /// Nobody asked, or not this.
+    /// No command waits for a reply, or the reply does not fit the command.
     pub(crate) fn deliver(&self, value: Value) -> io::Result<()> {
         let mut queue = self.queue();
         let awaited =
-            queue.awaited.pop_front().ok_or_else(|| io::Error::other("the server answers what nobody asked"))?;
+            queue.awaited.pop_front().ok_or_else(|| io::Error::other("the server sent a reply to no command"))?;
         queue.waiting -= awaited.len();
         drop(queue);
         let takers = match awaited {
@@ -138,8 +138,8 @@ impl Queue {
             Value::Array(values) if values.len() == takers.len() => values,
             error @ Value::ServerError(_) => vec![error; takers.len()],
             _ => {
-                let why = || io::Error::other("the server does not answer what was asked");
-                // Before they are told.
+                let why = || io::Error::other("the reply does not fit the command");
+                // The reason must be set before the callers are woken.
                 self.end(why());
                 return Err(why());
             }
@@ -150,12 +150,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Nothing is answered any more.
+    /// The connection has ended: no further replies come.
     pub(crate) fn end(&self, why: io::Error) {
         let mut queue = self.queue();
         queue.ended.get_or_insert_with(|| why.into());
         queue.commands = Vec::new();
-        // Woken without the lock: they ask why.
+        // The callers are woken without the lock, since they lock the queue to read the reason.
         let waiting = (std::mem::take(&mut queue.awaited), std::mem::take(&mut queue.batches));
         drop(queue);
         drop(waiting);

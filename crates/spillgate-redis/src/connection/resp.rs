@@ -1,37 +1,39 @@
-//! Where answers end and what they are, in the second version of the protocol.
+//! Decodes RESP2, the protocol of Redis: where a reply ends, and what it contains.
+//!
+//! The replies come from the network, so their length, their number of elements and their depth are bounded here.
 
 use std::io;
 
 use redis::{Value, parse_redis_value};
 
-/// The longest answer: of a cluster whose slots all stand by themselves in CLUSTER SLOTS.
+/// The longest reply. CLUSTER SLOTS of a cluster in which every slot is a range of its own fits.
 const LENGTH_MAX: usize = 8 << 20;
-/// The parts of all its arrays.
+/// The most elements in all arrays of one reply.
 const PARTS_MAX: usize = 1 << 19;
-/// The longest error, or line of another kind.
+/// The longest error or other line.
 const LINE_MAX: usize = 64 << 10;
-/// Arrays within arrays: those of CLUSTER SLOTS are four deep.
+/// The deepest nesting of arrays. CLUSTER SLOTS has four levels.
 const DEPTH_MAX: usize = 8;
-/// Letters of a number: a sign, and 19 digits.
+/// The longest number: a sign and 19 digits.
 const NUMBER_MAX: usize = 20;
 
-/// Looks for the end of an answer, and goes on where it has stopped when more of it has come.
+/// Finds the end of a reply. It continues where it stopped when more bytes have come.
 #[derive(Default)]
 pub(crate) struct LengthScanner {
-    /// The parts before this are whole.
+    /// Everything before this is complete.
     end: usize,
     parts: usize,
-    /// Of each array that the next part belongs to, the parts that are still to come.
+    /// For each open array, the number of elements that are still missing.
     open: [usize; DEPTH_MAX],
     depth: usize,
 }
 
 impl LengthScanner {
-    /// The length of the answer that `read` begins with; `None` if it is not all there yet. Then the next `read` has to begin
-    /// with this one; else the next answer is looked for.
+    /// The length of the reply at the start of `read`; `None` if it is not complete. The next call must then pass the
+    /// same bytes and more. After a complete reply the scanner starts again.
     ///
     /// # Errors
-    /// It is no answer, or too long.
+    /// The bytes are not a reply, or the reply is too long.
     pub(crate) fn length(&mut self, read: &[u8]) -> io::Result<Option<usize>> {
         loop {
             let Some((kind, rest)) = read[self.end..].split_first() else { return Ok(None) };
@@ -41,7 +43,7 @@ impl LengthScanner {
                     None => return Ok(None),
                 },
                 b'$' | b'*' => match number(rest)? {
-                    Some(told) => told,
+                    Some(length_and_line) => length_and_line,
                     None => return Ok(None),
                 },
                 _ => return Err(not_resp()),
@@ -62,7 +64,7 @@ impl LengthScanner {
         }
     }
 
-    /// Counts a part that is an array of so many others; whether it is the last one.
+    /// Counts a value that is an array of `parts` elements. Returns whether the reply is complete.
     fn is_whole_with(&mut self, parts: usize) -> io::Result<bool> {
         self.parts = self.parts.saturating_add(parts);
         if self.parts > PARTS_MAX {
@@ -85,15 +87,15 @@ impl LengthScanner {
     }
 }
 
-/// As of [`LengthScanner::length`], of all that there is.
+/// The length of the reply, as [`LengthScanner::length`] finds it, if all bytes are here.
 pub(crate) fn length(read: &[u8]) -> io::Result<Option<usize>> {
     LengthScanner::default().length(read)
 }
 
-/// A whole answer's value.
+/// The value of a complete reply.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are not a reply.
 pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
     let (kind, rest) = reply.split_first().ok_or_else(not_resp)?;
     if *kind == b':' {
@@ -117,7 +119,7 @@ pub(crate) fn value(reply: &[u8]) -> io::Result<Value> {
     }
 }
 
-/// The length of a line with its end.
+/// The length of a line, including its end.
 fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     match rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && rest[end - 1] == b'\r' => Ok(Some(end + 1)),
@@ -127,7 +129,7 @@ fn line(rest: &[u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// A length, `None` for that of nothing; and the length of its line with its end.
+/// A length, or `None` for a value that does not exist; and the length of its line, including the end.
 fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     let Some(end) = rest.iter().take(NUMBER_MAX + 1).position(|byte| *byte == b'\r') else {
         return if rest.len() > NUMBER_MAX { Err(not_resp()) } else { Ok(None) };
@@ -149,13 +151,13 @@ fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
     }
 }
 
-/// What is no answer.
+/// The bytes are not RESP.
 fn not_resp() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what answers there is no Redis")
+    io::Error::new(io::ErrorKind::InvalidData, "the reply is not in the protocol of Redis")
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the server's answer is too long")
+    io::Error::new(io::ErrorKind::InvalidData, "the server's reply is too long")
 }
 
 #[cfg(test)]
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_found_out_at_once() {
+    fn bytes_that_are_not_a_reply_are_rejected_at_once() {
         let deep = [b"*1\r\n".repeat(DEPTH_MAX + 1), b":1\r\n".to_vec()].concat();
         let not_resp: [&[u8]; 17] = [
             b"HTTP/1.1 400 Bad Request\r\n",
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Against the client library's parser, on what answers become when bytes of theirs change places.
+    /// Compares with the client library's parser, on replies in which some bytes were replaced.
     #[test]
     fn random_bytes_are_read_as_the_client_library_reads_them_or_not_at_all() {
         let mut state = 7_u64;
@@ -269,7 +271,7 @@ mod tests {
                 Ok(Some(length)) => {
                     whole += 1;
                     let read = value(&bytes[..length]).ok();
-                    // Of a number ours has to have digits alone.
+                    // Here a number must have digits only.
                     let theirs = parse_redis_value(&bytes[..length]).ok();
                     assert!(read.is_none() || read == theirs, "{:?}", String::from_utf8_lossy(&bytes));
                     values += u32::from(read.is_some());

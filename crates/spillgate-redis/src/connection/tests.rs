@@ -1,4 +1,4 @@
-//! Connections to a server that is played.
+//! Tests of connections against a simulated server.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::command::script::Script;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection, whose driver is a task, and the other end of it.
+/// A connection whose driver runs as a task, and the other end of its stream.
 fn connected(waiting_max: usize) -> (Connection, DuplexStream) {
     let (ours, theirs) = duplex(1 << 16);
     let (connection, driver) = Connection::new(ours, waiting_max);
@@ -32,7 +32,7 @@ fn take<'t>(script: &'static Script, key: &'t [u8], argument: &'t [u8]) -> Encod
     EncodedTake { script, time: b"", key, argument }
 }
 
-/// What comes until there are so many bytes.
+/// The next `length` bytes.
 async fn read(server: &mut DuplexStream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     timeout(PATIENCE, server.read_exact(&mut bytes)).await.expect("in time").expect("not ended");
@@ -166,14 +166,14 @@ async fn commands_that_belong_together_stay_together() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_waits_for_is_passed_over() {
+async fn a_reply_that_no_caller_waits_for_is_skipped() {
     let (connection, mut server) = connected(2);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     for late in [true, false] {
         let wait = Duration::from_millis(1);
         let asked = async {
             if late {
-                assert!(timeout(wait, connection.send_take(&bucket)).await.is_err(), "nobody answers yet");
+                assert!(timeout(wait, connection.send_take(&bucket)).await.is_err(), "no reply has come yet");
             }
             connection.send(&ping()).await
         };
@@ -188,7 +188,7 @@ async fn an_answer_that_nobody_waits_for_is_passed_over() {
 }
 
 #[tokio::test]
-async fn so_many_answers_are_awaited_and_no_more() {
+async fn a_connection_waits_for_a_bounded_number_of_replies() {
     let (connection, mut server) = connected(2);
     let ping = ping();
     let asked = join_all([(); 3].map(|()| connection.send(&ping)));
@@ -206,14 +206,14 @@ async fn so_many_answers_are_awaited_and_no_more() {
 }
 
 #[tokio::test]
-async fn who_waits_when_it_ends_is_told_why() {
+async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
     let hostile: [(&[u8], &str); 7] = [
         (b"", "the server hung up"),
         (b"+a\r\n", "the server hung up"),
-        (b"HTTP/1.1 400\r\n", "no Redis"),
-        (b"+a\r\n*2\r\n+b\r\n+c\r\n+d\r\n", "nobody asked"),
-        (b"+a\r\n*1\r\n+b\r\n", "not answer what was asked"),
-        (b"+a\r\n$-1\r\n", "not answer what was asked"),
+        (b"HTTP/1.1 400\r\n", "not in the protocol of Redis"),
+        (b"+a\r\n*2\r\n+b\r\n+c\r\n+d\r\n", "reply to no command"),
+        (b"+a\r\n*1\r\n+b\r\n", "does not fit the command"),
+        (b"+a\r\n$-1\r\n", "does not fit the command"),
         (b"$99999999999\r\n", "too long"),
     ];
     for (answer, why) in hostile {
@@ -230,15 +230,18 @@ async fn who_waits_when_it_ends_is_told_why() {
             server.write_all(answer).await.expect("it reads");
             drop(server);
         };
-        let ((asked, after), ()) = timeout(PATIENCE, join(asked, answered)).await.expect("nobody waits on");
+        let ((asked, after), ()) = timeout(PATIENCE, join(asked, answered)).await.expect("no caller waits forever");
         let (_, (took, _)) = asked;
-        let is_told = |error: &RedisError| error.kind() == redis::ErrorKind::Io && error.to_string().contains(why);
-        assert!(after.as_ref().is_err_and(is_told), "{answer:?}: {after:?}");
-        assert!(took.is_ok() && why == "nobody asked" || took.as_ref().is_err_and(is_told), "{answer:?}: {took:?}");
+        let has_reason = |error: &RedisError| error.kind() == redis::ErrorKind::Io && error.to_string().contains(why);
+        assert!(after.as_ref().is_err_and(has_reason), "{answer:?}: {after:?}");
+        assert!(
+            took.is_ok() && why == "reply to no command" || took.as_ref().is_err_and(has_reason),
+            "{answer:?}: {took:?}"
+        );
     }
 }
 
-/// As a server does that has too many clients.
+/// A server with too many clients says so and closes the connection.
 #[tokio::test]
 async fn a_server_that_has_hung_up_is_heard_all_the_same() {
     let (ours, mut theirs) = duplex(1 << 16);
@@ -252,12 +255,12 @@ async fn a_server_that_has_hung_up_is_heard_all_the_same() {
 }
 
 #[tokio::test]
-async fn without_a_driver_nobody_waits() {
+async fn without_a_driver_no_caller_waits() {
     let (ours, _theirs) = duplex(1 << 16);
     let (connection, driver) = Connection::new(ours, 100);
     let ping = ping();
     let asked = join(connection.send(&ping), async { drop(driver) });
-    let (answer, ()) = timeout(PATIENCE, asked).await.expect("nobody waits on");
+    let (answer, ()) = timeout(PATIENCE, asked).await.expect("no caller waits forever");
     assert!(answer.is_err() && connection.send(&ping).await.is_err());
 }
 
@@ -274,13 +277,13 @@ async fn an_end_that_comes_with_an_answer_is_an_end() {
 }
 
 #[tokio::test]
-async fn takes_that_nobody_waits_for_any_more_are_not_written() {
+async fn takes_that_no_caller_waits_for_are_not_written() {
     let (ours, mut server) = duplex(1 << 16);
     let (connection, driver) = Connection::new(ours, 3);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
     let gone = join(connection.send_take(&bucket), connection.send_take(&bucket));
-    assert!(timeout(Duration::from_millis(1), gone).await.is_err(), "nobody drives");
+    assert!(timeout(Duration::from_millis(1), gone).await.is_err(), "the driver is not polled");
     let asked = join(connection.send_take(&window), async {
         tokio::spawn(driver);
         let expected = call(Script::TAKE_WINDOW, &["w"], "2");
@@ -298,7 +301,7 @@ async fn takes_that_nobody_waits_for_any_more_are_not_written() {
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "they have no place any more");
 }
 
-/// The other end takes nothing any more, and has said why.
+/// The other end no longer reads, and has said why.
 struct Deaf(DuplexStream);
 
 impl AsyncRead for Deaf {
@@ -322,7 +325,7 @@ impl AsyncWrite for Deaf {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_to_is_still_read() {
+async fn a_connection_that_cannot_be_written_is_still_read() {
     let (ours, mut server) = duplex(1 << 16);
     let (connection, driver) = Connection::new(Deaf(ours), 100);
     let driver = tokio::spawn(driver);

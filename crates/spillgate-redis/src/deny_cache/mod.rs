@@ -1,12 +1,14 @@
-//! States that refused a take, kept to refuse again without asking the server.
+//! The deny cache: keeps states that refused a take, to refuse again without a call to the server.
 //!
-//! A refusal that costs nothing stays true until its retry time: what was used ends sooner only by a refund or a reset,
-//! or by a loss. So the cache keeps the states that the store showed when it refused a request, and the kernel decides by
-//! them, at the time that it is by the store's clock. States that did not refuse are kept too, to report what is left
-//! of them beside the refusal.
+//! Without it one client that sends far too much would use as much of Redis as all others together.
 //!
-//! A state is forgotten when this node may have changed it. What other nodes change is seen when the entry is too old:
-//! until then `retry_after` may be too short by what they took, and what they gave back is refused.
+//! A refusal that is free stays true until its retry time. Only a refund, a reset or a loss of data can free the units
+//! earlier. So the cache keeps the states that the server showed when it refused a request. The kernel decides by them,
+//! at the current time of the server's clock. States that did not refuse are kept too, to report what is left of them
+//! beside the refusal.
+//!
+//! A state is removed when this node may have changed it. Changes by other nodes are seen when the entry is too old.
+//! Until then `retry_after` may be too short by what they took, and the units that they refunded are still refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,79 +22,80 @@ use crate::command::ObservedStates;
 use crate::command::args::max_used;
 use crate::command::request::decide_refused;
 
-/// Places that a state may have an entry in.
+/// Entries in which a state may be.
 const ENTRIES_PER_SET: usize = 4;
-/// In a cluster no refusal is repeated for longer, whatever the settings say: it may be due to what a request in several
-/// slots took here before another slot refused it, and is about to give back.
+/// In a cluster no refusal is repeated for longer, whatever the settings say. It may be due to units that a request in
+/// several slots took here before another slot refused it, and is about to refund.
 pub(crate) const CLUSTER_MAX_AGE: Duration = Duration::from_millis(100);
-/// A larger state is not kept. A counter of 128 segments takes 1032 bytes; a whole log may take a mebibyte.
+/// A larger state is not kept. A counter of 128 segments takes 1032 bytes, and a whole log may take a mebibyte.
 const STATE_BYTES_MAX: usize = 1100;
 
-/// A fixed number of places for states. When all are taken, one state overwrites another.
+/// A fixed number of entries. When a set is full, one state overwrites another.
 pub(crate) struct DenyCache {
     start: Instant,
     max_age_ns: u64,
-    /// Whether all states are changed by one server's clock.
+    /// Whether all states are changed by the clock of a single server.
     has_one_clock: bool,
     sets: Box<[Set]>,
     entries_per_set: usize,
-    /// No entry refuses for longer: all that a request looks at while none does. In nanoseconds since `start`.
+    /// No entry refuses after this time, in nanoseconds since `start`. A request that comes later reads nothing else.
     refuses_until_ns: AtomicU64,
     refusals: AtomicU64,
 }
 
-/// The bit of a set's generation that says that it may have entries.
+/// The bit of a set's generation that says that the set may have entries.
 const HAS_ENTRIES: u64 = 1;
-/// By this much a generation grows.
+/// How much a generation grows with each removal.
 const GENERATION_STEP: u64 = 2;
 
 #[derive(Default)]
 struct Set {
-    /// Grows with whatever is forgotten: answers to questions that were asked before come too late to be learnt.
-    /// [`HAS_ENTRIES`] is in the same number, so that of two threads that forget and keep at the same time one sees the other.
+    /// Grows with each removal. A reply to a request that was sent before a removal comes too late to be kept.
+    /// [`HAS_ENTRIES`] is in the same number. If one thread removes while another inserts, one of them therefore sees
+    /// the other.
     generation: AtomicU64,
-    /// One a state; allocated when it is first needed.
+    /// At most one entry for each state. Allocated when it is first needed.
     entries: Mutex<Vec<Entry>>,
 }
 
-/// A state as the store showed it.
+/// A state as the server showed it.
 struct Entry {
     state_key: u128,
     state: State,
-    /// Of a log, and of permits, the store shows only what tells of a take that fits beside this many units.
+    /// For a log and for permits, the server shows only what decides a take that fits beside this many used units.
     max_used: Option<u64>,
-    /// The store's time of it.
+    /// The server's time of the state.
     now: Time,
-    /// When the store was asked, and when the answer came.
+    /// When the request was sent and when the reply came, by the local clock.
     sent_ns: u64,
     answered_ns: u64,
-    /// When it refuses nothing any more: as soon as the store was asked, if it did not refuse then.
+    /// When the entry refuses nothing any more. This is `sent_ns` if the state did not refuse.
     refuses_until_ns: u64,
 }
 
-/// Hits that the store is asked about. When this is dropped, their states are forgotten, except those that have just been
-/// learnt: the question may have changed them, also if it failed.
+/// The hits of a request that is sent to the server. When this is dropped, their states are removed, because the
+/// request may have changed them even if it failed. States that were just learnt stay.
 pub(crate) struct RequestGuard<'c, 'h, 'q> {
     cache: &'c DenyCache,
     hits: &'h [Hit<'q>],
     sent_ns: u64,
-    /// Of the set of each hit; empty if nothing is kept.
+    /// The generation of each hit's set. Empty if the cache is off.
     generations: SmallVec<[u64; 4]>,
     /// The keys of states that were learnt.
     learnt: Vec<u128>,
 }
 
-/// A state that an entry tells of, now.
+/// The state of an entry, now.
 struct KnownState {
     state_key: u128,
     state: State,
-    /// The store's time, by the answer's way to here; and the latest that it may be.
+    /// The server's time now. It is at least `now`, and at most `latest`.
     now: Time,
     latest: Time,
 }
 
 impl DenyCache {
-    /// With at most this many entries, none of which is used for longer than `max_age`.
+    /// A cache of at most this many entries, none of which is used for longer than `max_age`.
     pub(crate) fn new(entries: usize, max_age: Duration, has_one_clock: bool) -> DenyCache {
         let entries_per_set = entries.clamp(1, ENTRIES_PER_SET);
         DenyCache {
@@ -106,20 +109,20 @@ impl DenyCache {
         }
     }
 
-    /// Requests that were answered.
+    /// Requests that the cache has refused.
     pub(crate) fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
     }
 
-    /// Whether it keeps anything.
+    /// Whether the cache keeps anything.
     pub(crate) fn is_on(&self) -> bool {
         !self.sets.is_empty()
     }
 
-    /// The refusal of `hits`, if it is known and nothing else would come of asking.
+    /// The refusal of `hits`, if it is known that the server would refuse them too.
     ///
-    /// Of each state that is known the kernel says what it would say of the request. Hits on the others pass, and are
-    /// reported as not asked: nothing is known of their limits.
+    /// For each known state the kernel decides as it would in the request. Hits on other states pass, and are reported
+    /// as not asked: nothing is known of their limits.
     pub(crate) fn refuse(&self, hits: &[Hit<'_>], decisions: &mut [Decision], at: Instant) -> Option<Verdict> {
         let at_ns = self.ns(at);
         if self.refuses_until_ns.load(Ordering::Relaxed) <= at_ns || !hits.iter().all(is_free) {
@@ -129,7 +132,7 @@ impl DenyCache {
         let known: SmallVec<[KnownState; 2]> =
             (0..hits.len()).filter(first_of_state).filter_map(|i| self.known(&hits[i], hits, at_ns)).collect();
         let now = known.iter().map(|known| known.now).max()?;
-        // A cost that never fits is refused by its quota alone, which says so even if nothing is known of its state.
+        // A cost that never fits is refused by its quota alone, and is reported so even if the state is unknown.
         let is_known = |hit: &Hit<'_>| known.iter().any(|known| known.state_key == hit.state_key());
         if !hits.iter().all(|hit| is_known(hit) || may_fit(hit, hits)) {
             return None;
@@ -147,7 +150,7 @@ impl DenyCache {
         Some(Verdict::of(hits, decisions, now).with_source(Source::DenyCache))
     }
 
-    /// The state of one of `hits`.
+    /// The known state of one of `hits`.
     fn known(&self, hit: &Hit<'_>, hits: &[Hit<'_>], at_ns: u64) -> Option<KnownState> {
         let state_key = hit.state_key();
         let set = self.set(state_key)?;
@@ -162,13 +165,14 @@ impl DenyCache {
             return None;
         }
         let after = |ns| entry.now.after(Duration::from_nanos(ns));
-        // It may have been shown as soon as the store was asked, and the clocks may differ by a thousandth.
+        // The server may have read the state as soon as the request was sent, and the clocks may differ by a
+        // thousandth.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
         let now = after(at_ns.saturating_sub(entry.answered_ns));
         Some(KnownState { state_key, state: entry.state.clone(), now, latest })
     }
 
-    /// To be made before the store is asked, and held until it has answered.
+    /// Create it before the request is sent, and drop it after the reply.
     pub(crate) fn guard<'c, 'h, 'q>(&'c self, hits: &'h [Hit<'q>], sent: Instant) -> RequestGuard<'c, 'h, 'q> {
         let generation =
             |hit: &Hit<'_>| Some(self.set(hit.state_key())?.generation.load(Ordering::Acquire) & !HAS_ENTRIES);
@@ -176,8 +180,8 @@ impl DenyCache {
         RequestGuard { cache: self, hits, sent_ns: self.ns(sent), generations, learnt: Vec::new() }
     }
 
-    /// Locks nothing while the set keeps nothing. What is too old at that time goes too, so that a set does not keep
-    /// for ever what is no longer asked about.
+    /// Removes the state. It locks nothing while the set has no entries. Entries that are too old are removed too, so
+    /// that a set does not keep states forever that no request needs.
     fn remove(&self, state_key: u128, at_ns: u64) {
         let Some(set) = self.set(state_key) else { return };
         if set.generation.fetch_add(GENERATION_STEP, Ordering::AcqRel) & HAS_ENTRIES == 0 {
@@ -191,12 +195,13 @@ impl DenyCache {
         }
     }
 
-    /// Whether the entry is as true as before the store was asked; it is kept if there is a place.
+    /// Inserts the entry if there is capacity. Returns whether no removal has happened in the set since the request was
+    /// sent.
     fn insert(&self, entry: Entry, generation: u64) -> bool {
         let Some(set) = self.set(entry.state_key) else { return false };
         let mut entries = set.entries();
-        // In one step: whatever is forgotten after it waits for the lock, and whatever was before it is seen here. A bit
-        // that stays beside no entry is cleared when something is forgotten next.
+        // This is one atomic step. A removal after it waits for the lock, and a removal before it is seen here. A bit
+        // without an entry is cleared by the next removal.
         if set.generation.fetch_or(HAS_ENTRIES, Ordering::AcqRel) & !HAS_ENTRIES != generation {
             return false;
         }
@@ -208,7 +213,8 @@ impl DenyCache {
             entries.push(entry);
             return true;
         }
-        // That of the same state, or the one that ends first; but none that still refuses for one that does not.
+        // Replaces the entry of the same state, or the entry that ends first. An entry that still refuses is not
+        // replaced by one that does not.
         let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
         let gives_way = |at: &usize| refuses(&entry, entry.answered_ns) || !refuses(&entries[*at], entry.answered_ns);
         let first = (0..entries.len()).min_by_key(|place| entries[*place].refuses_until_ns);
@@ -219,7 +225,7 @@ impl DenyCache {
     }
 
     fn set(&self, state_key: u128) -> Option<&Set> {
-        // Keys may be no hashes.
+        // The keys of a program may not be hashes.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let place = (u128::from(hash) * self.sets.len() as u128) >> 64;
         self.sets.get(place as usize)
@@ -237,8 +243,8 @@ impl Set {
 }
 
 impl KnownState {
-    /// Decides the hits on this state, in a request that is refused. Whether they refuse it, also by the latest that it
-    /// may be.
+    /// Decides the hits on this state, in a request that is refused. Returns whether they refuse it, also at the latest
+    /// time that it may be.
     fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
         let places: SmallVec<[usize; 4]> = (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
         let own: SmallVec<[Hit<'_>; 4]> = places.iter().map(|i| hits[*i]).collect();
@@ -257,7 +263,7 @@ impl KnownState {
 }
 
 impl RequestGuard<'_, '_, '_> {
-    /// Keeps the states that were `seen` as the request was refused.
+    /// Keeps the states that the server showed when it refused the request.
     pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<ObservedStates>) {
         for ObservedStates { now, answered, states } in seen {
             for (state_key, state) in states {
@@ -270,13 +276,13 @@ impl RequestGuard<'_, '_, '_> {
         }
     }
 
-    /// Of the state's set, when the store was asked.
+    /// The generation of the state's set when the request was sent.
     fn generation(&self, state_key: u128) -> Option<u64> {
         let (first, _) = on_state(self.hits, state_key).next()?;
         self.generations.get(first).copied()
     }
 
-    /// `None` for a state that tells nothing later, or that is too large.
+    /// `None` for a state that is of no use later, or that is too large.
     fn entry(
         &self,
         state_key: u128,
@@ -287,11 +293,11 @@ impl RequestGuard<'_, '_, '_> {
     ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
-        // What else they do is not in the state that was shown, or shows again.
+        // Other effects of these hits are not in the state that was shown.
         let is_free = own.clone().all(|(_, hit)| is_free(hit));
         let waits = || own.clone().map(|(i, _)| decisions[i].retry_after);
         let max_used = match hit.quota.algorithm() {
-            // Permits are shown as one, which ends when the last one does.
+            // Permits are shown as one lease, which ends when the last one does.
             Algorithm::Concurrency if waits().any(|wait| wait != Wait::NONE) => return None,
             Algorithm::Concurrency => Some(max_used_alone(hit, self.hits)?),
             Algorithm::SlidingWindowLog => max_used_alone(hit, self.hits),
@@ -320,24 +326,24 @@ impl Drop for RequestGuard<'_, '_, '_> {
     }
 }
 
-/// The hits on a state, and their places in the request.
+/// The hits on a state, and their positions in the request.
 fn on_state<'h, 'q>(hits: &'h [Hit<'q>], state_key: u128) -> impl Iterator<Item = (usize, &'h Hit<'q>)> + Clone {
     hits.iter().enumerate().filter(move |(_, hit)| hit.state_key() == state_key)
 }
 
-/// The units beside which the hit fits, if no other is on its state.
+/// The used units beside which the hit fits, if it is the only hit on its state.
 fn max_used_alone(hit: &Hit<'_>, hits: &[Hit<'_>]) -> Option<u64> {
     let cost = if let Op::Take { cost, .. } = hit.op { cost } else { 0 };
     (on_state(hits, hit.state_key()).count() == 1).then(|| max_used(hit, cost))
 }
 
-/// Whether the hit does nothing in a request that is refused.
+/// Whether the hit changes nothing in a request that is refused.
 fn is_free(hit: &Hit<'_>) -> bool {
     let takes_or_looks = matches!(hit.op.kind(), OpKind::Take | OpKind::Peek);
     takes_or_looks && hit.quota.refusal_is_free()
 }
 
-/// Whether the takes on the hit's state could fit on an empty one.
+/// Whether the takes on the hit's state could fit on an empty state.
 fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
     Hit::cost_of_takes(on_state(hits, hit.state_key()).map(|(_, hit)| hit)) <= hit.quota.hard_capacity()
 }

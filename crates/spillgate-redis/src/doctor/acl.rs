@@ -1,4 +1,7 @@
-//! What a server lets our user do.
+//! Which commands the user may not use on a server.
+//!
+//! A missing right would show only when a rare script needs it. The doctor finds all of them before, without changing
+//! any state.
 
 use redis::{Cmd, cmd};
 
@@ -7,18 +10,18 @@ use crate::command::script::SCRIPT_COMMANDS;
 use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 
-/// What the store asks the nodes of a cluster beside its requests: to be served during a migration, and who has which
-/// slots.
+/// The commands that a cluster needs beside the requests: ASKING for slots that move, and CLUSTER SLOTS for the slot
+/// map.
 pub const CLUSTER_COMMANDS: [&str; 2] = ["ASKING", "CLUSTER SLOTS"];
 
-/// Tries a command on a key as the scripts do, but for its effect: that this script may not write is looked at after the
-/// rights.
+/// Calls a command inside a script, without its effect. The server checks the rights first, and then that this script
+/// may not write.
 const TRY: &str = "#!lua flags=no-writes
 local key = ARGV[1] ~= 'TIME' and {KEYS[1]} or {}
 for i = 2, #ARGV do key[#key + 1] = ARGV[i] end
 return redis.pcall(ARGV[1], unpack(key))";
 
-/// What follows the key, so that a command is complete; what it does does not matter. `None` for one that is not known.
+/// Arguments after the key that make the command complete. Their effect does not matter. `None` for an unknown command.
 fn arguments(command: &str) -> Option<&'static [&'static str]> {
     Some(match command {
         "DEL" | "EXEC" | "GET" | "HGETALL" | "LLEN" | "LPOP" | "MULTI" | "PTTL" | "TIME" | "ZCARD" => &[],
@@ -37,16 +40,16 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// The commands that the user may not use on keys of ours.
+/// The commands that the user may not use on the store's keys.
 pub(super) async fn forbidden(
     server: &mut Probe,
-    asked: &Samples,
+    samples: &Samples,
     settings: &Settings,
     in_cluster: bool,
 ) -> Result<Vec<&'static str>, Error> {
     let mut forbidden = match settings.scripts {
-        true => in_scripts(server, asked).await?,
-        false => in_transaction(server, asked, &settings.commands()).await?,
+        true => in_scripts(server, samples).await?,
+        false => in_transaction(server, samples, &settings.commands()).await?,
     };
     for command in CLUSTER_COMMANDS.into_iter().filter(|_| in_cluster) {
         let mut words = command.split(' ');
@@ -57,19 +60,19 @@ pub(super) async fn forbidden(
     Ok(forbidden)
 }
 
-/// What is called outside of scripts: all is tried in a transaction that ends without effect, or finds nothing to do where
-/// MULTI is forbidden.
+/// Tries commands outside of scripts. All are sent in a transaction that ends without effect. If MULTI is forbidden,
+/// they find nothing to do.
 async fn in_transaction(
     server: &mut Probe,
-    asked: &Samples,
+    samples: &Samples,
     commands: &[&'static str],
 ) -> Result<Vec<&'static str>, Error> {
-    // Without a beginning, that is its only mistake.
+    // EXEC without MULTI has only that error.
     let mut forbidden = if is_forbidden(server, &cmd("EXEC")).await? { vec!["EXEC"] } else { Vec::new() };
     if is_forbidden(server, &cmd("MULTI")).await? {
         forbidden.push("MULTI");
     }
-    let key = server.scratch(asked);
+    let key = server.scratch(samples);
     for command in commands.iter().filter(|command| !matches!(**command, "EXEC" | "MULTI")) {
         let Some(arguments) = arguments(command) else { continue };
         let mut call = cmd(command);
@@ -80,15 +83,15 @@ async fn in_transaction(
             forbidden.push(command);
         }
     }
-    // With a mistake in it nothing is done, and an EXEC that is forbidden ends it as well.
+    // The wrong GET aborts the transaction, and an EXEC that is forbidden ends it too.
     for call in ["GET", "EXEC"] {
         let _ = server.query(&cmd(call)).await;
     }
     Ok(forbidden)
 }
 
-/// Whether the server keeps the user from it; another error comes after that. Of EXEC it says so in the words of one
-/// that aborts.
+/// Whether the user may not use the command. Any other error means that the user may. For EXEC the server reports a
+/// missing right in the text of an aborted transaction.
 async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     match server.query(call).await {
         Err(failed) if matches!(failed.kind, ErrorKind::Timeout | ErrorKind::Disconnected) => Err(failed),
@@ -97,11 +100,11 @@ async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     }
 }
 
-async fn in_scripts(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static str>, Error> {
-    let key = server.scratch(asked);
+async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static str>, Error> {
+    let key = server.scratch(samples);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;
     let mut forbidden = if sha.is_none() { vec!["SCRIPT LOAD"] } else { Vec::new() };
-    // Who may not even call a script is told so in other words than one whose script may not do this.
+    // The error of a user who may call no script differs from the error of a command inside a script.
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
     let called = server.query(&called).await;
@@ -109,7 +112,7 @@ async fn in_scripts(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static 
         forbidden.push("EVALSHA");
     }
     let Some(sha) = sha.filter(|_| forbidden.is_empty()) else {
-        forbidden.extend(by_itself(server, asked).await?);
+        forbidden.extend(by_itself(server, samples).await?);
         return Ok(forbidden);
     };
     for command in SCRIPT_COMMANDS {
@@ -123,9 +126,9 @@ async fn in_scripts(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static 
     Ok(forbidden)
 }
 
-/// Where no script may be called: each command by itself, so that it fails or finds nothing to do.
-async fn by_itself(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static str>, Error> {
-    let key = server.scratch(asked);
+/// Tries each command by itself if no script may be called. Each one fails or finds nothing to do.
+async fn by_itself(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static str>, Error> {
+    let key = server.scratch(samples);
     let mut forbidden = Vec::new();
     let is_push = |command: &str| matches!(command, "LPUSH" | "RPUSH");
     for command in SCRIPT_COMMANDS.into_iter().filter(|command| !is_push(command)) {
@@ -143,7 +146,7 @@ async fn by_itself(server: &mut Probe, asked: &Samples) -> Result<Vec<&'static s
             forbidden.push(command);
         }
     }
-    // A push does something, unless the key holds a text; otherwise that has to be removed.
+    // A push has an effect unless the key holds a string. If no string can be set, the list must be removed afterwards.
     let text = server.query(cmd("SET").arg(key.as_bytes()).arg("value").arg("PX").arg(10_000)).await.is_ok();
     for command in SCRIPT_COMMANDS.into_iter().filter(|command| is_push(command)) {
         let is_tried = text || !forbidden.contains(&"DEL");

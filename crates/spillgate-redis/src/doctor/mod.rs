@@ -1,7 +1,7 @@
-//! What a store is like: everything that decides whether limits can be kept there, looked up on each of its servers.
+//! Examines a store: collects everything that decides whether it can keep limits, from each of its servers.
 //!
-//! Scripts are run on keys of the doctor's own, which it removes; nothing else is changed. It judges nothing: what is
-//! good is for the reader to say.
+//! The findings are data, and the reader judges them. Scripts run on keys of the doctor's own, which it removes.
+//! Nothing else is changed.
 
 mod acl;
 mod probe;
@@ -28,49 +28,53 @@ use shards::Shard;
 pub use acl::CLUSTER_COMMANDS;
 pub use probe::CALLS;
 
-/// What was found.
+/// The findings about a store. [`examine`] has an example.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The server, or each primary of a cluster.
     pub servers: Vec<ServerReport>,
-    /// Of a cluster.
+    /// The cluster, if the store is one.
     pub cluster: Option<ClusterReport>,
-    /// The sentinels that the URL names; none of other stores.
+    /// The sentinels in the URL. Empty for other stores.
     pub sentinels: Vec<SentinelReport>,
 }
 
-/// What one sentinel says.
+/// What one sentinel reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentinelReport {
     /// Its host and port.
     pub address: String,
-    /// Where it says the primary is, or why it says nothing.
+    /// The address of the primary, or why the sentinel did not report it.
     pub primary: Result<String, Error>,
 }
 
-/// One server. What the user may not ask is `None`.
+/// The findings about one server. A field is `None` if the user may not ask for it.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
     /// Its host and port, or its socket.
     pub address: String,
-    /// What it says of itself.
+    /// What INFO reports.
     pub info: Option<Info>,
-    /// Why it said nothing more.
+    /// Why there are no further findings.
     pub failed: Option<Error>,
-    /// Commands of [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS), and those that run scripts, that the user may not use on `sg:*`; of
-    /// [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS) without scripts; with native windows of
-    /// [`NATIVE_COMMANDS`](crate::NATIVE_COMMANDS) too, and on a cluster of [`CLUSTER_COMMANDS`]. Who may run no scripts,
-    /// nor write nor remove anything, is taken for one who may not push either: that would leave a list.
+    /// The commands that the user may not use on `sg:*`.
+    ///
+    /// With scripts these are [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) and the commands that run scripts, otherwise
+    /// [`TRANSACTION_COMMANDS`](crate::TRANSACTION_COMMANDS). On a cluster they include [`CLUSTER_COMMANDS`]. A push
+    /// cannot be tried if the user may run no scripts and may neither write nor remove, because it would leave a list.
+    /// It is then reported as forbidden.
     pub forbidden: Vec<&'static str>,
-    /// Each script, and why it does not run; none without scripts, or if something is forbidden.
+    /// Each script, and why it does not run. Empty without scripts, or if a command is forbidden.
     pub scripts: Vec<(&'static str, Option<Error>)>,
-    /// How far its clock is ahead of ours in nanoseconds, give or take half the way there and back.
+    /// How far the server's clock is ahead of the local clock, in nanoseconds, and the error of that number: half of
+    /// the round trip.
     pub ahead_ns: Option<(i64, u64)>,
-    /// How long [`CALLS`] calls took, one after the other, sorted; none if something is forbidden or does not run.
+    /// How long each of [`CALLS`] calls took, one after the other, sorted. Empty if a command is forbidden or a script
+    /// does not run.
     pub calls: Vec<Duration>,
 }
 
-/// What INFO says.
+/// What the INFO command reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// `redis` or `valkey`.
@@ -79,37 +83,56 @@ pub struct Info {
     pub version: String,
     /// `master` or `slave`.
     pub role: String,
-    /// Replicas that are connected.
+    /// The number of connected replicas.
     pub replicas: u64,
-    /// Whether it refuses writes while it has not enough replicas: `min-replicas-to-write`.
+    /// Whether the server refuses writes while it has too few replicas (`min-replicas-to-write`).
     pub waits_for_replicas: bool,
-    /// The bound on its memory; 0 for none.
+    /// The limit of its memory in bytes; 0 for no limit.
     pub maxmemory_bytes: u64,
-    /// How much of that is in use.
+    /// The memory in use.
     pub used_memory_bytes: u64,
-    /// What it does at the bound.
+    /// What the server does when its memory is full.
     pub maxmemory_policy: String,
     /// Whether it is a node of a cluster.
     pub in_cluster: bool,
-    /// Whether it is a sentinel, which keeps no keys: of one nothing else is looked at.
+    /// Whether it is a sentinel, which keeps no keys. Nothing else is then examined.
     pub is_sentinel: bool,
 }
 
-/// A cluster as its first node sees it.
+/// A cluster, as its first node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterReport {
     /// `ok` or `fail`; `None` if the user may not ask.
     pub state: Option<String>,
-    /// Slots that a node has, of 16384.
+    /// The number of slots that have a node, of 16384.
     pub slots: usize,
     /// Primaries without a replica.
     pub alone: Vec<String>,
 }
 
-/// Examines the store at `settings.url`; `now` reads our own clock. Each answer has [`Settings::timeout`].
+/// Examines the store at `settings.url`. `now` reads the local clock. Each reply has [`Settings::timeout`].
 ///
 /// # Errors
-/// The store cannot be reached, or the address is none.
+/// The store cannot be reached, or the URL is invalid.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), spillgate_redis::Error> {
+/// use std::time::SystemTime;
+/// use spillgate_core::Time;
+/// use spillgate_redis::Settings;
+/// use spillgate_redis::doctor::examine;
+///
+/// let now = || {
+///     let passed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+///     Time::from_nanos(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
+/// };
+/// let report = examine(&Settings::new("redis://127.0.0.1/"), &now).await?;
+/// for server in &report.servers {
+///     println!("{}: {} commands are forbidden", server.address, server.forbidden.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Result<Report, Error> {
     let settings = &settings.within_bounds();
     let url = Url::parse(&settings.url)?;
@@ -134,11 +157,11 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
         Location::Sentinels(sentinels) => sentinels.each(&endpoint.connector, settings.connect_timeout).await,
         Location::Address(_) => Vec::new(),
     };
-    let told = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Error>)| SentinelReport {
+    let reply = |(address, primary): (ConnectionAddr, Result<ConnectionAddr, Error>)| SentinelReport {
         address: address_text(&address),
         primary: primary.map(|primary| address_text(&primary)),
     };
-    Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(told).collect() })
+    Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(reply).collect() })
 }
 
 async fn cluster(
@@ -148,11 +171,11 @@ async fn cluster(
     now: &(dyn Fn() -> Time + Sync),
 ) -> Result<Report, Error> {
     first.check_login().await?;
-    let told = first.query(cmd("CLUSTER").arg("SLOTS")).await?;
-    let shards = shards::read(&told, first.address());
-    let told = permitted(first.text(cmd("CLUSTER").arg("INFO")).await)?;
+    let reply = first.query(cmd("CLUSTER").arg("SLOTS")).await?;
+    let shards = shards::read(&reply, first.address());
+    let reply = permitted(first.text(cmd("CLUSTER").arg("INFO")).await)?;
     let report = ClusterReport {
-        state: told.and_then(|told| field(&told, "cluster_state")),
+        state: reply.and_then(|reply| field(&reply, "cluster_state")),
         slots: shards.iter().map(Shard::slots).sum(),
         alone: shards.iter().filter(|shard| shard.replicas == 0).map(|shard| address_text(&shard.primary)).collect(),
     };
@@ -169,7 +192,7 @@ async fn cluster(
     Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
 }
 
-/// One server, of a cluster with what it has there.
+/// Examines one server; of a cluster, with the slots that it owns.
 async fn server(
     mut server: Probe,
     settings: &Settings,
@@ -194,20 +217,20 @@ async fn look(
     if report.info.as_ref().is_some_and(|info| info.is_sentinel) {
         return Ok(());
     }
-    let asked = probe::Samples::new().map_err(|error: QuotaError| Error::new(ErrorKind::Other, error.to_string()))?;
-    let key = asked.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
+    let samples = probe::Samples::new().map_err(|error: QuotaError| Error::new(ErrorKind::Other, error.to_string()))?;
+    let key = samples.key_in(|slot| shard.is_none_or(|shard| shard.has(slot)));
     server.key = key.ok_or_else(|| Error::new(ErrorKind::Other, "the server has no slot"))?;
     report.ahead_ns = server.ahead_ns(now).await?;
-    report.forbidden = acl::forbidden(server, &asked, settings, shard.is_some()).await?;
-    // What lacks rights may stop in the middle, and leave what does not expire.
+    report.forbidden = acl::forbidden(server, &samples, settings, shard.is_some()).await?;
+    // A script without all its rights may stop in the middle and leave a key that never expires.
     if !report.forbidden.is_empty() {
         return Ok(());
     }
     if settings.scripts {
-        report.scripts = server.scripts(&asked).await;
+        report.scripts = server.scripts(&samples).await;
     }
     if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
-        report.calls = server.calls(&asked, settings.scripts).await?;
+        report.calls = server.calls(&samples, settings.scripts).await?;
     }
     Ok(())
 }
@@ -237,7 +260,7 @@ impl Info {
             version,
             role: of("role"),
             replicas: number("connected_slaves"),
-            // A line that is there only then.
+            // INFO has this line only then.
             waits_for_replicas: field(text, "min_slaves_good_slaves").is_some(),
             maxmemory_bytes: number("maxmemory"),
             used_memory_bytes: number("used_memory"),
@@ -248,7 +271,7 @@ impl Info {
     }
 }
 
-/// The value of `name:value` on a line of its own.
+/// The value in the line `name:value`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }

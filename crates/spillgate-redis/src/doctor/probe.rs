@@ -1,4 +1,6 @@
-//! A server that is examined, and what it is asked.
+//! Measures one server: its clock, its scripts and its latency.
+//!
+//! A server that hangs must not stop the doctor, so each reply has a timeout.
 
 use std::time::Duration;
 
@@ -13,24 +15,24 @@ use crate::error::{Error, ErrorKind};
 use crate::node::send::command;
 use crate::settings::LogForm;
 
-/// Calls of a script whose time is taken.
+/// The number of calls whose time is measured.
 pub const CALLS: usize = 200;
 
-/// Readings of the clock, of which the one with the shortest way counts.
+/// How often the clock is read. The reading with the shortest round trip is used.
 const READINGS: usize = 8;
-/// Keys that are tried until one is in a slot of the server's.
+/// How many keys are tried until one is in a slot of the server.
 const KEYS_MAX: u128 = 1 << 18;
-/// The low bits of the doctor's keys, which pick no slot.
+/// The low bits of the doctor's keys. They do not affect the slot.
 const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
 
-/// A connection on which each answer has its time.
+/// A connection whose replies have a timeout.
 pub(super) struct Probe {
     connected: OpenConnection,
     timeout: Duration,
-    /// What the doctor counts under: in a slot of this server.
+    /// The key that the doctor counts under. It is in a slot of this server.
     pub(super) key: u128,
     touched: Vec<RedisKey>,
-    /// How the connection ended: it is not to be used any more.
+    /// Why the connection ended. It must not be used any more.
     lost: Option<Error>,
 }
 
@@ -47,12 +49,12 @@ impl Probe {
         if let Some(failed) = &self.lost {
             return Err(failed.clone());
         }
-        let asked = within(self.timeout, self.connected.query(command)).await;
-        self.lost = asked.as_ref().err().filter(|failed| failed.kind == ErrorKind::Disconnected).cloned();
-        asked
+        let samples = within(self.timeout, self.connected.query(command)).await;
+        self.lost = samples.as_ref().err().filter(|failed| failed.kind == ErrorKind::Disconnected).cloned();
+        samples
     }
 
-    /// Whether anybody is logged in, if somebody has to be.
+    /// Whether a login is needed and missing.
     pub(super) async fn check_login(&mut self) -> Result<(), Error> {
         match self.query(&cmd("PING")).await {
             Err(failed) if failed.kind != ErrorKind::NoPermission || failed.detail.contains("NOAUTH") => Err(failed),
@@ -65,20 +67,21 @@ impl Probe {
         from_redis_value(value).map_err(|error| Error::new(ErrorKind::Other, error.to_string()))
     }
 
-    /// A key that nothing is written to: the rights are tried on it.
-    pub(super) fn scratch(&self, asked: &Samples) -> RedisKey {
-        RedisKey::of(&Hit::new(self.key, &asked.scratch, Op::Peek, Binding::Enforce))
+    /// A key that is never written. The rights are tried on it.
+    pub(super) fn scratch(&self, samples: &Samples) -> RedisKey {
+        RedisKey::of(&Hit::new(self.key, &samples.scratch, Op::Peek, Binding::Enforce))
     }
 
-    /// How far its clock is ahead of ours, give or take; `None` if it may not be asked.
+    /// How far the server's clock is ahead of the local clock, and the error of that number. `None` if the user may not
+    /// call TIME.
     pub(super) async fn ahead_ns(&mut self, now: &(dyn Fn() -> Time + Sync)) -> Result<Option<(i64, u64)>, Error> {
         let mut best: Option<(i64, u64)> = None;
         for _ in 0..READINGS {
             let before_ns = now().as_nanos();
-            let Some(told) = permitted(self.query(&cmd("TIME")).await)? else { return Ok(None) };
+            let Some(reply) = permitted(self.query(&cmd("TIME")).await)? else { return Ok(None) };
             let after_ns = now().as_nanos();
-            let broken = |_| Error::new(ErrorKind::Other, "TIME told no time");
-            let (secs, micros): (u64, u64) = from_redis_value(told).map_err(broken)?;
+            let broken = |_| Error::new(ErrorKind::Other, "the reply to TIME is not a time");
+            let (secs, micros): (u64, u64) = from_redis_value(reply).map_err(broken)?;
             let half_ns = after_ns.saturating_sub(before_ns) / 2;
             let theirs_ns = i128::from(secs) * 1_000_000_000 + i128::from(micros) * 1000;
             let ahead_ns = i64::try_from(theirs_ns - i128::from(before_ns + half_ns)).unwrap_or(i64::MAX);
@@ -90,9 +93,9 @@ impl Probe {
     }
 
     /// Runs each script once.
-    pub(super) async fn scripts(&mut self, asked: &Samples) -> Vec<(&'static str, Option<Error>)> {
+    pub(super) async fn scripts(&mut self, samples: &Samples) -> Vec<(&'static str, Option<Error>)> {
         let mut run = Vec::new();
-        for (hits, log) in asked.requests(self.key) {
+        for (hits, log) in samples.requests(self.key) {
             let Ok(request) = ScriptCall::with(None, &hits, log) else { continue };
             let failed = self.run(&request).await.err();
             run.push((request.script().name, failed));
@@ -100,19 +103,19 @@ impl Probe {
         run
     }
 
-    /// Runs the script of the request, which the server may not have yet.
+    /// Runs the script of the request. The server may not have it yet, so it is loaded first.
     async fn run(&mut self, request: &ScriptCall<'_, '_>) -> Result<(), Error> {
         self.touched.extend(request.keys());
         self.query(cmd("SCRIPT").arg("LOAD").arg(request.script().source)).await?;
         self.query(&command(request)).await.map(drop)
     }
 
-    /// How long calls take, one after the other; sorted. Of a script, or of a plain command where there are none.
-    pub(super) async fn calls(&mut self, asked: &Samples, scripts: bool) -> Result<Vec<Duration>, Error> {
-        let hits = asked.hits(self.key);
+    /// How long calls take, one after the other, sorted. They are calls of a script, or of GET if scripts are off.
+    pub(super) async fn calls(&mut self, samples: &Samples, scripts: bool) -> Result<Vec<Duration>, Error> {
+        let hits = samples.hits(self.key);
         let call = match scripts {
             true => command(&ScriptCall::new(None, &hits[..1])?),
-            false => cmd("GET").arg(self.scratch(asked).as_bytes()).clone(),
+            false => cmd("GET").arg(self.scratch(samples).as_bytes()).clone(),
         };
         let mut times = Vec::with_capacity(CALLS);
         for _ in 0..CALLS {
@@ -124,7 +127,7 @@ impl Probe {
         Ok(times)
     }
 
-    /// Removes what the scripts counted; where it may not, that expires by itself in a minute or two.
+    /// Removes the keys that the scripts created. If the user may not do that, they expire in a minute or two.
     pub(super) async fn clean_up(&mut self) {
         for name in std::mem::take(&mut self.touched) {
             let _ = self.query(cmd("DEL").arg(name.as_bytes())).await;
@@ -132,24 +135,24 @@ impl Probe {
     }
 }
 
-/// The answer; `None` if the user may not ask.
-pub(super) fn permitted<T>(asked: Result<T, Error>) -> Result<Option<T>, Error> {
-    match asked {
+/// The reply; `None` if the user may not use the command.
+pub(super) fn permitted<T>(samples: Result<T, Error>) -> Result<Option<T>, Error> {
+    match samples {
         Err(failed) if failed.kind == ErrorKind::NoPermission => Ok(None),
-        asked => asked.map(Some),
+        samples => samples.map(Some),
     }
 }
 
-/// An answer in time.
-pub(super) async fn within<T>(time: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+/// The reply, or an error after this time.
+pub(super) async fn within<T>(time: Duration, samples: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let late = || Error::new(ErrorKind::Timeout, format!("no answer within {time:?}"));
-    timeout(time, asked).await.unwrap_or_else(|_| Err(late()))
+    timeout(time, samples).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Limits of one minute, one for each of the short scripts.
+/// Quotas of one minute, one for each of the short scripts.
 pub(super) struct Samples {
     quotas: [Quota; 4],
-    /// Of another name than all of them.
+    /// A quota whose key differs from all of them.
     scratch: Quota,
 }
 
@@ -167,7 +170,7 @@ impl Samples {
         })
     }
 
-    /// A take on each limit.
+    /// A take on each quota.
     fn hits(&self, key: u128) -> Vec<Hit<'_>> {
         self.quotas.iter().map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce)).collect()
     }
@@ -182,7 +185,7 @@ impl Samples {
         alone.chain(others).collect()
     }
 
-    /// A key of ours in one of the slots.
+    /// A key of the doctor's in one of the slots.
     pub(super) fn key_in(&self, has: impl Fn(u16) -> bool) -> Option<u128> {
         let mut keys = (0..KEYS_MAX).map(|number| number << Hit::SLOT_SHIFT | OWN);
         keys.find(|key| has(RedisKey::of(&self.hits(*key)[0]).slot()))
@@ -199,8 +202,8 @@ mod tests {
 
     #[test]
     fn every_script_is_run() {
-        let asked = Samples::new().expect("valid");
-        let requests = asked.requests(7);
+        let samples = Samples::new().expect("valid");
+        let requests = samples.requests(7);
         let run =
             requests.iter().map(|(hits, log)| ScriptCall::with(None, hits, *log).expect("well formed").script().name);
         let all: BTreeSet<_> = Script::ALL.iter().map(|script| script.name).collect();
@@ -209,10 +212,10 @@ mod tests {
 
     #[test]
     fn there_is_a_key_for_every_slot() {
-        let asked = Samples::new().expect("valid");
+        let samples = Samples::new().expect("valid");
         for slot in [0, 1, 8191, 16383] {
-            assert!(asked.key_in(|other| other == slot).is_some(), "{slot}");
+            assert!(samples.key_in(|other| other == slot).is_some(), "{slot}");
         }
-        assert_eq!(asked.key_in(|_| false), None);
+        assert_eq!(samples.key_in(|_| false), None);
     }
 }

@@ -1,14 +1,16 @@
-//! Who has which slots, by the word of a cluster.
+//! Which primary of a cluster owns which slots, and how many replicas it has.
+//!
+//! The slot map of the store ignores replicas, which the doctor has to count.
 
 use redis::{ConnectionAddr, Value};
 
 use crate::cluster::slot_map::address;
 
-/// A primary, and what it has.
+/// A primary with its slots.
 pub(super) struct Shard {
     pub(super) primary: ConnectionAddr,
     pub(super) replicas: usize,
-    /// First and last slot of each range.
+    /// The first and the last slot of each range.
     ranges: Vec<(u16, u16)>,
 }
 
@@ -22,16 +24,15 @@ impl Shard {
     }
 }
 
-/// What CLUSTER SLOTS told the one who asked at `asked`: for each range first and last slot, the primary and its
-/// replicas. What makes no sense is left out.
-pub(super) fn read(told: &Value, asked: &ConnectionAddr) -> Vec<Shard> {
+/// The shards in the reply of the node at `samples` to CLUSTER SLOTS. Invalid parts are skipped.
+pub(super) fn read(reply: &Value, samples: &ConnectionAddr) -> Vec<Shard> {
     let mut shards: Vec<Shard> = Vec::new();
-    let Value::Array(ranges) = told else { return shards };
+    let Value::Array(ranges) = reply else { return shards };
     for range in ranges {
         let Value::Array(range) = range else { continue };
         let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &range[..] else { continue };
         let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last)) else { continue };
-        let Some(primary) = address(primary, asked) else { continue };
+        let Some(primary) = address(primary, samples) else { continue };
         match shards.iter_mut().find(|shard| shard.primary == primary) {
             Some(shard) => shard.ranges.push((first, last)),
             None => shards.push(Shard { primary, replicas: replicas.len(), ranges: vec![(first, last)] }),
@@ -53,11 +54,11 @@ mod tests {
             let nodes = nodes.iter().map(|port| node(*port));
             Value::Array([Value::Int(first), Value::Int(last)].into_iter().chain(nodes).collect())
         };
-        let told = Value::Array(vec![range(0, 9, &[1, 2]), range(10, 10, &[3]), range(20, 29, &[1, 2]), Value::Nil]);
-        let shards = read(&told, &ConnectionAddr::Tcp("h".to_owned(), 1));
-        let told: Vec<_> =
+        let reply = Value::Array(vec![range(0, 9, &[1, 2]), range(10, 10, &[3]), range(20, 29, &[1, 2]), Value::Nil]);
+        let shards = read(&reply, &ConnectionAddr::Tcp("h".to_owned(), 1));
+        let reply: Vec<_> =
             shards.iter().map(|shard| (shard.primary.to_string(), shard.slots(), shard.replicas)).collect();
-        assert_eq!(told, [("h:1".to_owned(), 20, 1), ("h:3".to_owned(), 1, 0)]);
+        assert_eq!(reply, [("h:1".to_owned(), 20, 1), ("h:3".to_owned(), 1, 0)]);
         assert!(shards[0].has(29) && !shards[0].has(30) && shards[1].has(10) && !shards[1].has(9));
     }
 }

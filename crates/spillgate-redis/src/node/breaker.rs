@@ -1,4 +1,7 @@
-//! When a server that does not serve is asked again.
+//! The circuit breaker: when a server that is down is tried again.
+//!
+//! Without it each request would wait its whole timeout while a server is down, and a server that comes back would get
+//! all requests at the same moment.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,19 +10,21 @@ use spillgate_core::Circuit;
 
 use crate::node::jitter::Jitter;
 
-/// A bit of the time of the next probe: one is under way.
+/// A bit in the time of the next probe: a probe is in flight.
 const PROBING: u64 = 1;
-/// The first time that a probe can have.
+/// The earliest time of a probe.
 const EARLIEST_NS: u64 = 2;
 
-/// A circuit breaker. Its hot path is one load.
+/// A circuit breaker. A request that passes costs one atomic load.
 ///
-/// Closed until so many requests in a row failed, or the server said itself that it serves nobody; then open, but for
-/// one request in each `probe_every`; closed again by the first success. Times are nanoseconds of the caller's clock and
-/// never zero. A probe whose answer never comes holds nothing up: the next one passes in its time.
+/// It opens after `max_failures` requests in a row failed, or when the server itself says that it is down. While it is
+/// open, one request passes as a probe in each `probe_every`. The first success closes it.
+///
+/// Times are nanoseconds of the caller's clock, and never zero. A probe that never gets a reply blocks nothing: the
+/// next probe passes at its time.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// Zero while closed; else when the next probe may pass, an even number, and `PROBING`.
+    /// Zero while closed. Otherwise the time of the next probe, an even number, and the bit `PROBING`.
     probe_at_ns: AtomicU64,
     failures_in_a_row: AtomicU32,
     max_failures: u32,
@@ -38,18 +43,18 @@ impl Breaker {
         }
     }
 
-    /// Whether a request may pass; if the breaker is open, it is the probe.
+    /// Whether a request may pass. If the breaker is open, this request is the probe.
     pub(crate) fn admits(&self, now_ns: u64) -> bool {
         let at = self.probe_at_ns.load(Ordering::Acquire);
         if at == 0 || now_ns < at & !PROBING {
             return at == 0;
         }
-        // Of those who come at once the first one passes.
+        // If several requests come at the same time, the first one passes.
         let next = self.next_probe_ns(now_ns) | PROBING;
         self.probe_at_ns.compare_exchange(at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// An answer came. Returns whether that closes it.
+    /// A reply came. Returns whether that closes the breaker.
     pub(crate) fn succeeded(&self) -> bool {
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Relaxed);
@@ -61,13 +66,13 @@ impl Breaker {
         was_open
     }
 
-    /// No answer came. Returns whether that opens it.
+    /// No reply came. Returns whether that opens the breaker.
     pub(crate) fn failed(&self, now_ns: u64) -> bool {
         let failures = self.failures_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         (failures >= self.max_failures || self.circuit() != Circuit::Closed) && self.open(now_ns)
     }
 
-    /// A request ended, and nobody knows more of the server: if it was the probe, the next one passes.
+    /// A request ended and says nothing about the server. If it was the probe, the next request is the probe.
     pub(crate) fn inconclusive(&self) {
         let at = self.probe_at_ns.load(Ordering::Relaxed);
         if at & PROBING != 0 {
@@ -75,12 +80,12 @@ impl Breaker {
         }
     }
 
-    /// The server serves nobody. Returns whether that opens it.
+    /// The server is down. Returns whether that opens the breaker.
     pub(crate) fn open(&self, now_ns: u64) -> bool {
         let next = self.next_probe_ns(now_ns);
         let was_closed = self.probe_at_ns.compare_exchange(0, next, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !was_closed {
-            // It was the probe that failed, or one that was asked before.
+            // The probe failed, or a request that was sent before the breaker opened.
             self.probe_at_ns.fetch_and(!PROBING, Ordering::AcqRel);
         }
         was_closed
@@ -94,7 +99,8 @@ impl Breaker {
         }
     }
 
-    /// At most `probe_every` from now, and at least half of that, so that a fleet does not probe at once.
+    /// At most `probe_every` from now, and at least half of that, so that the servers of a fleet do not probe at the
+    /// same time.
     fn next_probe_ns(&self, now_ns: u64) -> u64 {
         let wait_ns = u64::try_from(self.jitter.of(self.probe_every).as_nanos()).unwrap_or(u64::MAX);
         (now_ns.saturating_add(wait_ns) & !PROBING).max(EARLIEST_NS)
@@ -187,13 +193,13 @@ mod tests {
         breaker.succeeded();
         assert_eq!(breaker.circuit(), Circuit::Closed);
         assert!((0..100).all(|_| breaker.admits(2 + PROBE_EVERY_NS)));
-        // The count begins anew.
+        // The count starts again.
         breaker.failed(3 + PROBE_EVERY_NS);
         assert_eq!(breaker.circuit(), Circuit::Closed);
     }
 
     #[test]
-    fn of_many_who_come_at_once_one_is_the_probe() {
+    fn one_of_many_simultaneous_requests_is_the_probe() {
         let (breaker, admitted) = (breaker(), AtomicUsize::new(0));
         breaker.open(1);
         for turn in 1..=100 {

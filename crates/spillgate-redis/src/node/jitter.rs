@@ -1,10 +1,12 @@
-//! Waits that differ between processes.
+//! Random waits, which differ between processes.
+//!
+//! Without them all servers of a fleet would try a failed store again at the same moment.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A sequence of numbers that need not be good, but not the same everywhere (splitmix64).
+/// A sequence of random numbers (splitmix64). They need not be good, but must differ between processes.
 #[derive(Debug)]
 pub(crate) struct Jitter(AtomicU64);
 

@@ -1,4 +1,6 @@
-//! One server: what it is asked, and what becomes of that.
+//! One node: sends commands to a single server, within deadlines and behind a circuit breaker.
+//!
+//! A cluster is many of these, every other store is one.
 
 pub(crate) mod breaker;
 pub(crate) mod jitter;
@@ -24,16 +26,18 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
-    links: Arc<Pool>,
+    pool: Arc<Pool>,
 }
 
 impl Node {
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Node {
-        Node { links: Arc::new(Pool::new(endpoint, settings)) }
+        Node { pool: Arc::new(Pool::new(endpoint, settings)) }
     }
 
-    /// The reply to the request: by the deadline, or a failure. It is written once, but for a server that has done nothing, by
-    /// its own word: it lacks the script, or some of the slots. `asking` says that another server has sent us.
+    /// The reply to the command before the deadline, or an error.
+    ///
+    /// The command is written once. There are two exceptions, in which the server itself says that it did nothing: it
+    /// lacks the script, or some of the slots. `asking` says that another node has redirected the command.
     pub(crate) async fn send(
         &self,
         call: &Command<'_, '_, '_>,
@@ -41,74 +45,75 @@ impl Node {
         deadline: Instant,
     ) -> Result<NodeReply, Error> {
         if !self.admits() {
-            return Err(Error::new(ErrorKind::CircuitOpen, "the server is not asked for a while"));
+            return Err(Error::new(ErrorKind::CircuitOpen, "the circuit is open, so the request was not sent"));
         }
-        let live = self.links.live(deadline).await?;
+        let live = self.pool.live(deadline).await?;
         let asked = Instant::now();
-        // What is written is done, also when nobody waits for it.
+        // A command that is written is executed even if no caller waits for the reply. So it is not written without
+        // time left.
         if asked >= deadline {
-            self.links.breaker.inconclusive();
-            return Err(Error::new(ErrorKind::NotSent, "no time was left to ask"));
+            self.pool.breaker.inconclusive();
+            return Err(Error::new(ErrorKind::NotSent, "no time was left to send the request"));
         }
         let Some(reply) = deadline::wait_until(deadline, reply(&live, call, asking)).await else {
             live.suspect();
-            self.links.had_no_answer(asked);
+            self.pool.no_reply(asked);
             return Err(Error::new(ErrorKind::Timeout, "no answer before the deadline"));
         };
         match &reply {
             Err(failed) if error::means_node_is_down(failed.kind) => {
-                self.links.is_down(failed);
+                self.pool.is_down(failed);
                 if failed.kind == ErrorKind::ReadOnly {
-                    live.give_up();
+                    live.abandon();
                 }
             }
-            // The link itself sees to it.
+            // The pool notices this by itself.
             Err(failed) if failed.kind == ErrorKind::Disconnected => {}
-            // Of the connection: too many on it have no answer.
+            // The connection has too many commands without a reply.
             Err(failed) if failed.kind == ErrorKind::Overloaded => {
                 live.suspect();
-                self.links.breaker.inconclusive();
+                self.pool.breaker.inconclusive();
             }
-            _ => self.links.answered(),
+            _ => self.pool.replied(),
         }
         reply
     }
 
-    /// Whether the breaker lets a request pass; while it is closed that costs no look at the clock.
+    /// Whether the breaker lets a request pass. The clock is not read while the breaker is closed.
     fn admits(&self) -> bool {
-        let breaker = &self.links.breaker;
-        breaker.circuit() == Circuit::Closed || breaker.admits(self.links.at_ns(Instant::now()))
+        let breaker = &self.pool.breaker;
+        breaker.circuit() == Circuit::Closed || breaker.admits(self.pool.at_ns(Instant::now()))
     }
 
     /// Waits for a connection until the deadline.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
-        self.links.wait_connected(deadline).await.map_err(|failed| self.last_error().unwrap_or(failed))
+        self.pool.wait_connected(deadline).await.map_err(|failed| self.last_error().unwrap_or(failed))
     }
 
-    /// Why it does not serve, if so.
+    /// Why the server is down, if it is.
     pub(crate) fn last_error(&self) -> Option<Error> {
-        self.links.last_error()
+        self.pool.last_error()
     }
 
     pub(crate) fn circuit(&self) -> Circuit {
-        self.links.breaker.circuit()
+        self.pool.breaker.circuit()
     }
 
-    /// Where it was found last, if it was, and whether there is a connection.
+    /// Where the server was found last, and whether there is a connection.
     pub(crate) fn node(&self) -> NodeStatus {
-        let address = match &self.links.endpoint.location {
+        let address = match &self.pool.endpoint.location {
             Location::Address(address) => address_text(address),
             Location::Sentinels(sentinels) => {
-                self.links.found().map_or_else(|| sentinels.name.clone(), |address| address_text(&address))
+                self.pool.found().map_or_else(|| sentinels.name.clone(), |address| address_text(&address))
             }
         };
-        NodeStatus { address, is_connected: self.links.is_live() }
+        NodeStatus { address, is_connected: self.pool.is_live() }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.links.end();
+        self.pool.end();
     }
 }
 
@@ -131,7 +136,8 @@ mod tests {
     use crate::error::{Error, ErrorKind};
     use crate::settings::Settings;
 
-    /// A server that lets in and says no more, and a store of one connection that awaits one answer beside that to PING.
+    /// A server that accepts connections and replies to nothing but the first PING, and a node with one connection that
+    /// may wait for one more reply.
     async fn silent() -> Node {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -152,7 +158,7 @@ mod tests {
         Node::new(Endpoint { connector: Arc::new(Connector { waiting_max: 2, ..connector }), location }, &settings)
     }
 
-    /// No byte came: whether the server serves is as unknown as before.
+    /// Not one byte came, so the request says nothing about the server.
     #[tokio::test]
     async fn a_connection_that_awaits_too_much_is_no_answer() {
         let server = silent().await;
@@ -164,9 +170,9 @@ mod tests {
         let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|failed| failed.kind);
         assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(ErrorKind::Timeout));
         assert_eq!(server.circuit(), Circuit::Closed, "the caller had little time");
-        // By now it was asked whether it is there.
+        // By now the connection waits for the reply to a PING.
         let why = Error::new(ErrorKind::Busy, "somebody's script");
-        server.links.is_down(&why);
+        server.pool.is_down(&why);
         sleep(Duration::from_millis(2)).await;
         assert_eq!(kind(minute()).await, Some(ErrorKind::Overloaded), "it is the probe");
         assert_eq!((server.circuit(), server.last_error()), (Circuit::Open, Some(why)));

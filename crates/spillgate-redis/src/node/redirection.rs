@@ -1,18 +1,20 @@
-//! Where a node of a cluster sends a request whose states it does not have.
+//! Redirections: where a node of a cluster sends a request whose states it does not have.
+//!
+//! The errors MOVED, ASK and TRYAGAIN name the right node in text. Everything above this works with addresses.
 
 use redis::{ConnectionAddr, RedisError, ServerErrorKind};
 
-/// Where the states of a slot are, by the word of a server that does not have them.
+/// Where the states of a slot are, according to a node that does not have them.
 pub(crate) enum Redirection {
-    /// There, from now on; or somewhere, from now on.
+    /// The slot has moved to this node. `None` if the error names no node.
     Moved(Option<ConnectionAddr>),
-    /// There, for this request.
+    /// This request, and only this one, must be sent to that node.
     Ask(ConnectionAddr),
-    /// Partly here and partly there, as yet; or all there, and nobody says where that is.
+    /// Some of the states are here and some are there, or the error names no node. Send the request again later.
     TryAgain,
 }
 
-/// Where the server sends us, if it does; `asked` is its own address.
+/// The redirection in the error, if it is one. `asked` is the address of the node that sent it.
 pub(crate) fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<Redirection> {
     let errors = error.clone().into_server_errors()?;
     let (_, error) = errors.first()?;
@@ -25,13 +27,13 @@ pub(crate) fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<
     }
 }
 
-/// `host:port`, as of [`at`].
+/// Parses `host:port`, with a host as described at [`at`].
 fn address(text: &str, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let (host, port) = text.rsplit_once(':')?;
     at(host, port.parse().ok()?, asked)
 }
 
-/// That port of that host; a host without a name is the one that was asked, and one that is `?` is any.
+/// The address of that host and port. An empty host means the node that was asked. The host `?` is unknown.
 pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
     let host = match (host, asked) {
         ("", ConnectionAddr::Tcp(host, _)) => host,
@@ -50,12 +52,12 @@ mod tests {
     #[test]
     fn addresses_that_servers_send_us_to() {
         let asked = ConnectionAddr::Tcp("asked".to_owned(), 1);
-        let told = |text| address(text, &asked).map(|address| address.to_string());
+        let parsed = |text| address(text, &asked).map(|address| address.to_string());
         for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("::1:7", "::1:7")] {
-            assert_eq!(told(text).as_deref(), Some(there));
+            assert_eq!(parsed(text).as_deref(), Some(there));
         }
         for text in ["", "a", "a:", "a:b", "a:65536", "?:7"] {
-            assert_eq!(told(text), None, "{text}");
+            assert_eq!(parsed(text), None, "{text}");
         }
         assert_eq!(address(":7", &ConnectionAddr::Unix("/socket".into())), None);
     }

@@ -1,4 +1,7 @@
-//! Sends one command to a node, and reads what it replies.
+//! Sends one command to a node, and reads its reply.
+//!
+//! A script may be missing on the server, and a transaction may fail half-way. Both are handled here, so the rest of
+//! the store sees a reply, a redirection or an error.
 
 use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 
@@ -10,28 +13,28 @@ use crate::error::{Error, ErrorKind};
 use crate::node::pool::LiveConnection;
 use crate::node::redirection::{Redirection, redirection};
 
-/// How often a request gives the server its script before it fails: somebody may flush them all the time.
+/// How often one request loads its script before it fails. Some other client may delete all scripts again and again.
 const LOADS_MAX: usize = 3;
 
-/// Room for the parts of a usual command.
+/// The initial capacity for the parts of a command.
 const COMMAND_BYTES: usize = 256;
 
-/// What a server answers to a request.
+/// The reply of a node to a command.
 pub(crate) enum NodeReply {
-    /// What the script returned.
+    /// What the script or the transaction returned.
     Bytes(Vec<u8>),
-    /// Nothing was done: the states are elsewhere.
+    /// The node did nothing: the states are elsewhere.
     Elsewhere(Redirection),
 }
 
 pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
-    let told = match call {
-        Command::Script(request) => scripted(live, request, asking).await,
-        Command::Transaction(transaction) => plainly(live, transaction, asking).await,
+    let reply = match call {
+        Command::Script(request) => send_script(live, request, asking).await,
+        Command::Transaction(transaction) => send_transaction(live, transaction, asking).await,
     };
-    match told {
+    match reply {
         Ok(Some(bytes)) => Ok(NodeReply::Bytes(bytes)),
-        Ok(None) => Err(Error::new(ErrorKind::Garbled, "no answer to what was asked")),
+        Ok(None) => Err(Error::new(ErrorKind::Garbled, "the reply does not fit the command")),
         Err(error) => match redirection(&error, &live.address) {
             Some(redirection) => Ok(NodeReply::Elsewhere(redirection)),
             None if matches!(call, Command::Transaction(_)) && is_done_in_part(&error, asking) => {
@@ -42,17 +45,21 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
     }
 }
 
-/// What the script returns; `None` if it is none of ours.
-async fn scripted(live: &LiveConnection, request: &ScriptCall<'_, '_>, asking: bool) -> RedisResult<Option<Vec<u8>>> {
-    let together = request.take().filter(|_| live.has_all_slots());
-    let mut reply = match together {
+/// What the script returns. `None` if the reply has another type.
+async fn send_script(
+    live: &LiveConnection,
+    request: &ScriptCall<'_, '_>,
+    asking: bool,
+) -> RedisResult<Option<Vec<u8>>> {
+    let batched = request.take().filter(|_| live.has_all_slots());
+    let mut reply = match batched {
         Some(take) => live.connection.send_take(&take).await,
-        None => alone(live, &command(request), asking).await,
+        None => send_alone(live, &command(request), asking).await,
     };
-    // Nothing was done: who answers there stands for the nodes of a cluster.
-    if together.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
+    // Nothing was executed. The address stands for several nodes of a cluster.
+    if batched.is_some() && is_error(&reply, ServerErrorKind::CrossSlot) {
         live.lacks_slots();
-        reply = alone(live, &command(request), asking).await;
+        reply = send_alone(live, &command(request), asking).await;
     }
     for _ in 0..LOADS_MAX {
         if !is_error(&reply, ServerErrorKind::NoScript) {
@@ -64,7 +71,7 @@ async fn scripted(live: &LiveConnection, request: &ScriptCall<'_, '_>, asking: b
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
-async fn alone(live: &LiveConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
+async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if !asking {
         return live.connection.send(command).await;
     }
@@ -75,8 +82,8 @@ fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
     reply.as_ref().is_err_and(|error| error.kind() == RedisErrorKind::Server(kind))
 }
 
-/// The numbers that the transaction answers with, none if the server has not INCREX; `None` if there are others.
-async fn plainly(
+/// The numbers in the transaction's reply. `None` if the reply contains anything else.
+async fn send_transaction(
     live: &LiveConnection,
     transaction: &Transaction<'_, '_, '_>,
     asking: bool,
@@ -92,13 +99,13 @@ async fn plainly(
     }
 }
 
-/// Whether a transaction with these errors may have done something; each has its command's place.
+/// Whether a transaction with these errors may have done something. Each error has the position of its command.
 fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     let errors = error.clone().into_server_errors();
     match errors.as_deref() {
-        // One within the answer to EXEC.
+        // An error inside the reply to EXEC.
         Some([(0, _)]) => true,
-        // Without MULTI each command is done by itself, unless all are refused.
+        // Without MULTI each command is executed by itself, unless all are refused.
         Some([(first, _), .., (last, error)]) => {
             let (is_aborted, refused) = (error.kind() == Some(ServerErrorKind::ExecAbort), last - first + 1);
             !is_aborted
@@ -109,7 +116,7 @@ fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     }
 }
 
-/// What goes before the command, and the command; the answer is its alone.
+/// The command, and before it the script to load and ASKING where needed. Only the command's reply is returned.
 fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
     let mut all = Pipeline::new();
     if let Some(script) = script {

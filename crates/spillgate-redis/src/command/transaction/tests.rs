@@ -123,7 +123,7 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
         let refused = answer(&mut transaction, &reply(&[8, 0, left], 500));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "{left}");
     }
-    // Far over its limit, and at the limit.
+    // The counter is far over its limit, or at the limit.
     let most = answer(&mut transaction, &reply(&[i64::MAX, 0, 9], 0));
     assert_eq!((most.allowed, most.remaining), (false, 0));
     let full = answer(&mut transaction, &reply(&[5, 0, 9], 0));

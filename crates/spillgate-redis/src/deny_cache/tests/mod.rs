@@ -15,10 +15,10 @@ use model::{Fixture, LONG, SECOND, build, take, timed, wait_ns};
 fn a_refusal_is_repeated_as_the_store_would_tell_it() {
     for quota in timed(5).map(build) {
         let mut fixture = Fixture::new(LONG);
-        let told = fixture.exhaust(7, &quota);
-        let Some(wait_ns) = told.retry_after.nanos() else { panic!("{told:?}") };
+        let refusal = fixture.exhaust(7, &quota);
+        let Some(wait_ns) = refusal.retry_after.nanos() else { panic!("{refusal:?}") };
         let hits = [take(7, &quota, 1)];
-        // Up to a thousandth before the wait is over.
+        // The last time of a refusal is a thousandth before the wait is over.
         let until_ns = wait_ns * 1000 / 1001;
         for passed in [0, 1, until_ns / 3, until_ns - 1] {
             fixture.at_ns = 1 + passed;
@@ -45,7 +45,7 @@ fn a_take_ends_the_entry_of_its_state() {
             (verdict.allowed, refused[0].remaining, wait_ns(&refused[0])),
             (false, remaining, millis * 1_000_000)
         );
-        // One of another state does not.
+        // A take on another state does not end the entry.
         assert!(fixture.request(&[take(8, &bucket, 1), take(9, &other, 1)]).0.allowed);
         assert_eq!(fixture.known(&ten).expect("known").1, refused);
         let force = Hit::new(7, &bucket, Op::Force { cost }, Binding::Enforce);
@@ -95,7 +95,7 @@ fn a_log_that_was_shown_in_part_answers_for_what_it_was_shown_for() {
     }
     assert!(fixture.known(&[take(7, &log, 1)]).is_none(), "whose unit that makes room was not shown");
     assert!(fixture.known(&[take(7, &log, 1), take(7, &log, 2)]).is_none());
-    // Asked about together they are shown all of it.
+    // If both are asked about together, the whole log is shown.
     assert!(!fixture.request(&[take(7, &log, 1), take(7, &log, 2)]).0.allowed);
     assert!((1..4).all(|cost| fixture.known(&[take(7, &log, cost)]).is_some()));
 }
@@ -136,7 +136,7 @@ fn a_sibling_is_reported_as_the_store_showed_it_until_this_node_takes_from_it() 
             assert_eq!((verdict, decisions), (kernels.with_source(Source::DenyCache), exact), "{wide:?}");
             fixture.at_ns += 1_700_000_000;
         }
-        // Others are admitted, and the refusing state is known nevertheless.
+        // A request with another key is admitted, and the state that refuses is still known.
         assert!(fixture.request(&hits(9)).0.allowed);
         let (verdict, decisions) = fixture.known(&hits(7)).expect("known");
         assert_eq!((verdict.allowed, verdict.binding), (false, Some(0)));
@@ -157,7 +157,7 @@ fn a_cost_that_never_fits_beside_a_known_refusal_is_the_stores_to_answer() {
 }
 
 #[test]
-fn what_may_end_otherwise_than_by_time_is_not_answered() {
+fn a_refusal_that_may_end_before_its_time_is_not_repeated() {
     let mut fixture = Fixture::new(LONG);
     let quotas = [
         build(Quota::token_bucket(5, SECOND).denied(Denied::Charged)),
@@ -169,7 +169,7 @@ fn what_may_end_otherwise_than_by_time_is_not_answered() {
         fixture.exhaust(7, quota);
         assert!(fixture.known(&[take(7, quota, 1)]).is_none(), "{quota:?}");
     }
-    // A time that is over before the answer is there.
+    // A wait that is over before the reply comes.
     let short = build(Quota::token_bucket(1, Duration::from_nanos(900)).burst(1));
     let hits = [take(9, &short, 1)];
     while fixture.request(&hits).0.allowed {}
@@ -192,7 +192,7 @@ fn an_entry_lasts_no_longer_than_it_may() {
         let learn = |answered| {
             cache.guard(&hits, sent).learn(&decisions, fixture.seen(&hits, &verdict, answered).into_iter().collect())
         };
-        // However late the answer comes.
+        // The reply may come much later.
         learn(sent + lasts / 2);
         fixture.at_ns += lasts.as_nanos() as u64 - 1000;
         assert!(fixture.known(&hits).is_some(), "{max_age:?}");
@@ -228,7 +228,7 @@ fn there_are_no_more_entries_than_places() {
     for places in [0, 1, 2, 3, 4, 5, 64, 1000] {
         let mut fixture = Fixture::new(LONG);
         fixture.cache = Rc::new(DenyCache::new(places, LONG, true));
-        // Keys that are no hashes, too.
+        // Keys that are not hashes must work too.
         for key in (0..4000).chain((0..4000).map(|key| key << 64)) {
             fixture.exhaust(key, &quota);
             assert!(places < 2 || fixture.known(&[take(key, &quota, 1)]).is_some(), "the newest is kept");
@@ -244,7 +244,7 @@ fn there_are_no_more_entries_than_places() {
 }
 
 #[test]
-fn what_is_too_old_is_forgotten_with_another_state_of_its_set() {
+fn an_entry_that_is_too_old_is_removed_with_another_state_of_its_set() {
     let quota = build(Quota::fixed_window(2, LONG));
     let mut fixture = Fixture::new(SECOND);
     fixture.cache = Rc::new(DenyCache::new(4, SECOND, true));
@@ -276,7 +276,7 @@ fn a_sibling_has_the_place_of_a_refusal_that_is_over_and_of_none_that_is_not() {
 }
 
 #[test]
-fn what_this_node_changes_ends_the_entry_and_what_was_asked_before_it_is_not_learnt() {
+fn a_change_by_this_node_ends_the_entry_and_earlier_replies_are_not_learnt() {
     let quota = build(Quota::fixed_window(2, LONG));
     for op in [Op::Reset, Op::Refund { cost: 1, receipt: None }, Op::Force { cost: 1 }] {
         let mut fixture = Fixture::new(LONG);
@@ -294,7 +294,7 @@ fn what_this_node_changes_ends_the_entry_and_what_was_asked_before_it_is_not_lea
         guard.learn(&refused, seen.into_iter().collect());
         drop(guard);
         assert!(fixture.known(&hits).is_none(), "an answer from before the {op:?}");
-        // Nobody waits for the end of one that fails, or is given up.
+        // The caller dropped a request that fails.
         fixture.exhaust(7, &quota);
         assert!(fixture.known(&hits).is_some(), "a question from after it");
         drop(fixture.cache.guard(&change, fixture.at()));

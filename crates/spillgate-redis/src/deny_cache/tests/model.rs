@@ -1,4 +1,4 @@
-//! A cache before a store that decides by the kernel, at times of its own.
+//! A deny cache in front of a model of the server, with simulated clocks. The model decides by the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -13,14 +13,14 @@ use crate::deny_cache::{DenyCache, ObservedStates, is_free, max_used_alone};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const LONG: Duration = Duration::from_secs(1000);
-/// The store's time at which its clock and ours begin.
+/// The server's time when both clocks begin.
 const START_NS: u64 = 1_790_000_000_000_000_000;
 
 pub(super) fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// One of each algorithm that refuses for a time that is known.
+/// One quota of each algorithm whose refusals have a known end.
 pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     [
         Quota::token_bucket(limit, SECOND),
@@ -49,7 +49,7 @@ impl Random {
     }
 }
 
-/// A store that decides by the kernel, at times of its own.
+/// A server that decides by the kernel, at simulated times.
 #[derive(Clone, Default)]
 pub(super) struct Model(pub(super) BTreeMap<u128, State>);
 
@@ -67,11 +67,12 @@ impl Model {
     }
 }
 
-/// A log as a script shows it to a take that fits beside `max_used` units: the unit that makes room, and the newest.
+/// The part of a log that a script shows for a take that fits beside `max_used` units: the unit that makes room, and
+/// the newest.
 fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     let (mut words, mut none) = (Vec::new(), Vec::new());
     state.encode(&mut words);
-    // What comes before a state's own words comes alone where there is none.
+    // The words that come before a state's own words are the same for an empty state.
     State::default().encode(&mut none);
     let (head, entries) = words.split_at(none.len());
     let counts = |entry: &&[u64; 2]| entry[0] + quota.window_ns() > now.as_nanos();
@@ -89,15 +90,15 @@ fn digest(state: &State, max_used: u64, quota: &Quota, now: Time) -> State {
     if count == 0 { State::default() } else { State::decode(&address_text).expect("a state") }
 }
 
-/// A cache before a model, and both their clocks.
+/// A deny cache, a model of the server, and their clocks.
 pub(super) struct Fixture {
     pub(super) cache: Rc<DenyCache>,
     pub(super) model: Model,
-    /// Ours, in nanoseconds.
+    /// The local time in nanoseconds.
     pub(super) at_ns: u64,
-    /// By how many millionths the store's clock is faster.
+    /// By how many millionths the server's clock is faster.
     pub(super) drift_ppm: i64,
-    /// The states that were shown, and not changed since.
+    /// The states that were shown and have not changed since.
     pub(super) unchanged: BTreeSet<u128>,
 }
 
@@ -116,14 +117,14 @@ impl Fixture {
         Time::from_nanos(START_NS + self.at_ns.saturating_add_signed(drift as i64))
     }
 
-    /// What the cache says.
+    /// The refusal that the cache knows.
     pub(super) fn known(&self, hits: &[Hit<'_>]) -> Option<(Verdict, Vec<Decision>)> {
         let mut decisions = vec![Decision::default(); hits.len()];
         let verdict = self.cache.refuse(hits, &mut decisions, self.at())?;
         Some((verdict, decisions))
     }
 
-    /// Has the store decide.
+    /// Sends a request to the model.
     pub(super) fn request(&mut self, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
         let (verdict, decisions) = self.model.decide(self.now(), hits);
         let cache = Rc::clone(&self.cache);
@@ -137,7 +138,7 @@ impl Fixture {
         (verdict, decisions)
     }
 
-    /// What the store shows beside that verdict.
+    /// What the server shows with that verdict.
     pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, answered: Instant) -> Option<ObservedStates> {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];
@@ -153,7 +154,7 @@ impl Fixture {
         })
     }
 
-    /// Takes one unit after the other until they are refused.
+    /// Takes single units until one is refused.
     pub(super) fn exhaust(&mut self, key: u128, quota: &Quota) -> Decision {
         let hits = [take(key, quota, 1)];
         loop {

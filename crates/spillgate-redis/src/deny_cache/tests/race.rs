@@ -1,4 +1,4 @@
-//! Threads that keep a refusal while another changes its state.
+//! Threads that learn a refusal while another thread changes its state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -12,7 +12,7 @@ use super::model::{LONG, Model, SECOND, build, take};
 use crate::command::ObservedStates;
 use crate::deny_cache::{DenyCache, HAS_ENTRIES};
 
-/// How often each thread asks.
+/// How often each thread sends a request.
 const TURNS: u64 = 300_000;
 
 #[test]
@@ -25,7 +25,7 @@ fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     model.decide(Time::from_nanos(TURNS), &hits);
     let (verdict, refused) = model.decide(Time::from_nanos(TURNS), &hits);
     assert!(!verdict.allowed);
-    // Stands for the store, which shows its state as of the time that says how often it has been changed.
+    // Simulates the server. The time of the state that it shows says how often the state was changed.
     let changes = AtomicU64::new(0);
     let time = |changes| Time::from_nanos(TURNS + changes);
     let keep = || {
@@ -66,7 +66,7 @@ fn a_question_of_which_nothing_is_kept_takes_no_lock() {
     let cache = Arc::new(DenyCache::new(4, LONG, true));
     let (asked, is_asked) = mpsc::channel();
     let (held, asker) = (cache.sets[0].entries(), Arc::clone(&cache));
-    // It stays behind if it waits for the lock.
+    // This thread falls behind when it waits for the lock.
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
         drop(asker.guard(&[take(7, &quota, 1)], asker.start));

@@ -1,4 +1,4 @@
-//! Random requests: what the cache says, beside what the kernel says of the states as they are.
+//! Random requests: compares the cache with the kernel's decisions on the real states.
 
 use std::rc::Rc;
 
@@ -7,14 +7,14 @@ use spillgate_core::{Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, 
 use super::model::{Fixture, LONG, Random, SECOND, build, is_log, timed};
 use crate::deny_cache::{ObservedStates, RequestGuard};
 
-/// What is under way in a world.
+/// A request in flight.
 struct InFlight<'w> {
     guard: RequestGuard<'w, 'w, 'w>,
     decided: Option<(Verdict, Vec<Decision>, Option<ObservedStates>)>,
     is_undone: bool,
 }
 
-/// Quotas on the same states, of all kinds.
+/// Quotas of all kinds on the same states.
 fn siblings() -> Vec<Quota> {
     let all = timed(5).into_iter().chain(timed(3)).chain(timed(8));
     let odd = [
@@ -43,8 +43,8 @@ fn random_hit<'q>(random: &mut Random, quota: &'q Quota) -> Hit<'q> {
     Hit::new(u128::from(random.below(2)), quota, op, *random.pick(&bindings))
 }
 
-/// Holds what the cache says to what the kernel says of the same request: now, and at the answer's own time. `is_exact`
-/// where no other request has changed the states since they were shown.
+/// Compares the cache's refusal with the kernel's decision about the same request: now, and at the time of the reply.
+/// `is_exact` if no other request has changed the states since they were shown.
 fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision], is_exact: bool) {
     let (kernels, exact) = fixture.model.clone().decide(fixture.now(), hits);
     assert!(!kernels.allowed && !verdict.allowed, "{hits:?}: {decisions:?} where the kernel says {exact:?}");
@@ -58,7 +58,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
         if decision.reason == Reason::NotAsked {
             assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
             is_whole = false;
-            // Of a log what was shown tells of the same take alone.
+            // What was shown of a log decides the same take only.
             assert!(!is_exact || !fixture.unchanged.contains(&hit.state_key()) || is_log(hit), "{hit:?} was known");
         } else if is_exact {
             let remaining = if is_log(hit) { decision.remaining } else { exact.remaining };
@@ -69,7 +69,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
     assert!(!is_whole || *verdict == kernels.with_source(Source::DenyCache), "{verdict:?}, {kernels:?}");
 }
 
-/// One request after the other: quotas of all kinds, some on the same states, several in a request.
+/// One request after the other, with quotas of all kinds. Some share a state, and some requests have several hits.
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow() {
     let (quotas, mut random) = (siblings(), Random(3));
@@ -78,17 +78,17 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
         let is_short = i % 4 == 0;
         let mut fixture = Fixture::new(if is_short { SECOND / 4 } else { LONG });
         fixture.drift_ppm = [0, 900, -900][i % 3];
-        // Mostly one quota, some that share its states, and some that do not.
+        // Most requests use one quota, some use quotas on its states, and some use others.
         let focus = &quotas[i % quotas.len()];
         let kin: Vec<&Quota> = quotas.iter().filter(|quota| quota.identity() == focus.identity()).collect();
         let others = [&quotas[(i + 3) % 7], &quotas[(i + 5) % 7]];
         for _ in 0..500 {
             let several = if random.below(3) > 0 { 1 } else { 1 + random.below(3) };
-            let foreign = random.below(30) == 0;
+            let is_other = random.below(30) == 0;
             let hits: Vec<Hit<'_>> = (0..several)
                 .map(|i| {
-                    let other = if foreign { *random.pick(&kin) } else { *random.pick(&others) };
-                    let quota = if foreign || i > 0 && random.below(2) == 0 { other } else { focus };
+                    let other = if is_other { *random.pick(&kin) } else { *random.pick(&others) };
+                    let quota = if is_other || i > 0 && random.below(2) == 0 { other } else { focus };
                     random_hit(&mut random, quota)
                 })
                 .collect();
@@ -99,7 +99,7 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
                     reported += decisions.iter().filter(is_reported).count() - 1;
                     not_asked += decisions.iter().filter(|decision| !is_reported(decision)).count();
                     if is_short {
-                        // What is too old is not known.
+                        // Entries that are too old are not used.
                         fixture.unchanged.clear();
                     }
                     check(&fixture, &hits, &verdict, &decisions, true);
@@ -116,7 +116,8 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
     assert!(reported > 1_000 && not_asked > 1_000, "{reported} siblings reported, {not_asked} not");
 }
 
-/// Many requests at once, whose answers come in any order: what is under way may still be refused, and nothing after it.
+/// Many requests at the same time, whose replies come in any order. A request in flight may still be refused by an old
+/// state, but no request after it.
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers() {
     let (quotas, mut random) = (timed(4).map(build), Random(4));
@@ -134,7 +135,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                 if beside().any(|other| other.is_undone) {
                     overtaken += 1;
                 } else {
-                    // What the store has decided, and not yet answered, has changed the state.
+                    // A request that the model has decided and not yet answered has changed the state.
                     let is_exact = beside().all(|other| other.decided.is_none());
                     answered += 1;
                     exactly += usize::from(is_exact);
@@ -144,7 +145,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                 let guard = cache.guard(hits, fixture.at());
                 under_way.push(InFlight { guard, decided: None, is_undone: false });
             }
-            // The store decides some, and some answers arrive.
+            // The model decides some requests, and some replies arrive.
             for _ in 0..random.below(5) {
                 if under_way.is_empty() {
                     break;

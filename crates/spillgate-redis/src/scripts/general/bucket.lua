@@ -1,7 +1,7 @@
--- Shared by decide.lua: token buckets and queues. The state is TAT, when all debt is paid, the T it is counted in, and b:
--- a debt above 2^b ns is what a clock that was set back has left.
+-- Part of decide.lua: token buckets and queues. A state is TAT, T and b. TAT is the time when all debt is paid, and T
+-- is the interval that the debt is counted in. A debt above 2^b ns can only come from a clock that was set back.
 local function load_bucket()
-  -- The binary digits of a span in nanoseconds, lowest first. A whole second is an even number of them.
+  -- The binary digits of a span in nanoseconds, lowest first. A whole second is an even number of nanoseconds.
   local function digits(s, ns)
     local found = {}
     while s > 0 or ns > 0 do
@@ -11,8 +11,8 @@ local function load_bucket()
     return found
   end
 
-  -- floor(x * (k * c + m) / c) and what is left over, for x in binary digits, m < c: long multiplication and
-  -- division at once. The result is at most `top`.
+  -- floor(x * (k * c + m) / c) and the remainder, for x in binary digits and m < c. This is long multiplication and
+  -- division in one loop. The result is at most `top`.
   local function scaled(x, k_s, k_ns, m_s, m_ns, c_s, c_ns, top_s, top_ns)
     local q_s, q_ns, r_s, r_ns = 0, 0, 0, 0
     for i = #x, 1, -1 do
@@ -31,7 +31,7 @@ local function load_bucket()
     return q_s, q_ns, r_s, r_ns
   end
 
-  -- ceil(debt * T' / T), at most `top`: exact in 126 bits.
+  -- ceil(debt * T' / T), at most `top`. Exact in 126 bits.
   local function converted(debt_s, debt_ns, new_s, new_ns, old_s, old_ns, top_s, top_ns)
     if old_s == 0 and old_ns == 0 then old_ns = 1 end
     local k_s, k_ns, m_s, m_ns = scaled(digits(new_s, new_ns), 0, 0, 0, 1, old_s, old_ns, new_s, new_ns)
@@ -51,7 +51,7 @@ local function load_bucket()
     }, next
   end
 
-  -- b is the last byte. A state without it is one that an older server wrote.
+  -- b is the last byte. An older server wrote states without it.
   local function read(raw)
     if raw == '' then return {none = true, tat_s = 0, tat_ns = 0, t_s = 0, t_ns = 0}, 0 end
     local tat_s, tat_ns, t_s, t_ns = struct.unpack('>I5I4I5I4', raw)
@@ -59,8 +59,8 @@ local function load_bucket()
     return {none = tat_s == 0 and tat_ns == 0, tat_s = tat_s, tat_ns = tat_ns, t_s = t_s, t_ns = t_ns, bits = bits}, 18
   end
 
-  -- debt = max(TAT - now, 0) in nanoseconds of the state's T. What is above 2^b is what a clock that was set back has
-  -- left: both 2^b and its whole seconds in nanoseconds are doubles.
+  -- debt = max(TAT - now, 0) in nanoseconds of the state's T. A debt above 2^b comes from a clock that was set back,
+  -- and is cut. 2^b and its whole seconds in nanoseconds are both exact doubles.
   local function debt(b)
     if b.none then return 0, 0 end
     local s, ns = minus(b.tat_s, b.tat_ns, now_s, now_ns)
@@ -70,7 +70,8 @@ local function load_bucket()
     return least(s, ns, (top - top_ns) / 1000000000, top_ns)
   end
 
-  -- The debt in nanoseconds of the quota's T, rounded up, at most 2*B*T. It is kept until it changes: a take needs it twice.
+  -- The debt in nanoseconds of the quota's T, rounded up, at most 2*B*T. It is stored until it changes, because a take
+  -- needs it twice.
   local function debt_under(b, quota)
     if b.under ~= quota then
       local s, ns = debt(b)
@@ -108,7 +109,7 @@ local function load_bucket()
     owe(b, quota, plus(s, ns, quota.cost_s, quota.cost_ns))
   end
 
-  -- Adds min(due, 2*B*T - debt). Where that is not above 0 the state stays as it is, T and all.
+  -- Adds min(due, 2*B*T - debt). If that is not above 0, the state stays as it is, with its T.
   local function force(b, quota)
     local s, ns = debt_under(b, quota)
     local more_s, more_ns = minus(quota.top_s, quota.top_ns, s, ns)
@@ -116,8 +117,8 @@ local function load_bucket()
     if more_s > 0 or more_ns > 0 then owe(b, quota, plus(s, ns, more_s, more_ns)) end
   end
 
-  -- Of a bucket cost * T, in the state's T (the cost comes in units). A queue gives a place back only while it is the
-  -- last.
+  -- A bucket gets cost * T back, in the state's T (the cost is in units). A queue gives a position back only while it
+  -- is the last one.
   local function refund(b, quota)
     if b.none then return end
     if quota.queue and (b.tat_s ~= quota.mark_s or b.tat_ns ~= quota.mark_ns) then return end

@@ -1,6 +1,6 @@
--- Shared by decide.lua: sliding window counters of n segments of w = W/n. The state is the start of the newest
--- segment and n + 1 counts, newest first; each takes five bytes, or seven where one is 2^40 or more, or where a penalty
--- with its span follows: so the length alone tells what a value is.
+-- Part of decide.lua: sliding window counters of n segments of w = W/n. A state is the start of the newest segment and
+-- n + 1 counts, newest first. A count takes five bytes. It takes seven if a count is 2^40 or more, or if a penalty with
+-- its span follows. So the length of a value determines its form.
 local function load_counter()
   local function ask(at)
     local cost, room, due, length, segments, at_s, at_us, marked, next =
@@ -39,8 +39,9 @@ local function load_counter()
     if ahead > quota.length * quota.segments then forget(c, quota) end
   end
 
-  -- The segment that now lies in, how far in whole microseconds and the nanoseconds below, and how many have begun
-  -- since the state's newest. A late request counts as of the start of the newest.
+  -- The start of the segment that contains now; how far now is in it, in whole microseconds, and the nanoseconds below;
+  -- and how many segments have begun since the state's newest one. A late request counts at the start of the newest
+  -- segment.
   local function view(c, quota)
     local s, ns = most(now_s, now_ns, c.start_s, c.start_us * 1000)
     local into = elapsed(s, ns, quota.length)
@@ -79,7 +80,7 @@ local function load_counter()
     add(c, quota, quota.due)
   end
 
-  -- With a receipt in the segment of the take, if that is still there.
+  -- With a receipt, the units leave the segment of the take, if it is still there.
   local function refund(c, quota)
     if c.none then return end
     advance(c, quota)

@@ -1,18 +1,19 @@
--- Any request: several hits, all operations, all or nothing. The same steps in the same order as `decide` in the
--- kernel (crates/spillgate-core/src/request.rs).
--- KEYS     each state once
--- ARGV[2]  hit after hit: what all have, then what its algorithm reads with `ask`
--- ARGV[3]  if there is one, the latest time: after it nothing is done, and the answer is empty
--- RETURNS  the time of the decision; 1 if the request is allowed, else 0; each state as it was before, with its length
--- TIME     '' for the server's own
+-- The general script: any request, with several hits and all operations, all or nothing. It takes the same steps in the
+-- same order as `decide` in the kernel (crates/spillgate-core).
+--
+--     KEYS     each state once
+--     ARGV[2]  hit after hit: the fields that all have, then the fields that `ask` of its algorithm reads
+--     ARGV[3]  optional: the latest time. After it nothing is done, and the reply is empty
+--     RETURNS  the time of the decision; 1 if the request is allowed, otherwise 0; each state before, with its length
+--     TIME     '' for the server's own
 local ENFORCE, QUOTA = 0, 2
 
--- Only what a request needs is set up.
+-- Only the algorithms that a request needs are loaded.
 local loaders, loaded = {load_bucket, load_window, load_counter, load_log, load_leases, load_log}, {}
 local forms = {[4] = list_form, [6] = zset_form}
 
--- A state is its body, as its algorithm reads it, and until when its key is shut out and for how long it was, if ever.
--- Most are strings: the body, and then these two. A penalty without its length is one that an older server started.
+-- A state is its body, as its algorithm reads it, and the end and the length of its penalty, if it ever had one. Most
+-- states are strings: the body, then these two. An older server wrote a penalty without its length.
 local function open_string(state, algorithm, quota)
   state.raw = redis.call('GET', state.key) or ''
   local length
@@ -33,7 +34,7 @@ local function read_state(key, algorithm, quota)
   return state
 end
 
--- What the kernel needs to know of a state as it was.
+-- What the kernel needs to know of the state before.
 local function told(state)
   if state.raw then return state.raw end
   local shut_out = state.until_s > 0 or state.until_ns > 0
@@ -66,7 +67,8 @@ local function is_shut_out(hit)
   return hit.punishes and less(now_s, now_ns, hit.state.until_s, hit.state.until_ns)
 end
 
--- What a clock that was set back has left is cut down: kept whatever the verdict. A request may be late by a second.
+-- Cuts what a clock that was set back has left. This is kept whatever the verdict is. A request may be late by a
+-- second.
 local function adopt(hit)
   if hit.idle then return end
   local state = hit.state
@@ -78,7 +80,7 @@ local function adopt(hit)
   end
 end
 
--- Shuts the key out for the quota's penalty, never shorter than it is already.
+-- Starts the quota's penalty. It never shortens a penalty that is running.
 local function punish(hit)
   local state, s, ns = hit.state, plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
   if less(state.until_s, state.until_ns, s, ns) then
@@ -128,9 +130,9 @@ local function give_back(hit, allowed)
   end
 end
 
--- Body, penalty and one byte more: b of a bucket; of others it is there only to tell lengths apart. A state under a penalty
--- has a body always, which is zeros where nothing is used. What an older server wrote has no span and no last byte, and
--- stays so until it changes.
+-- Body, penalty and one more byte. The byte is b of a bucket; in other states it only makes the lengths different. A
+-- state with a penalty always has a body, which is zeros if nothing is used. A state of an older server has no length
+-- of the penalty and no last byte, and stays so until it changes.
 local function to_string(state, quota)
   local body, algorithm = state.body, state.algorithm
   local shut_out = state.until_s > 0 or state.until_ns > 0

@@ -1,6 +1,6 @@
--- Shared by decide.lua: leases of a concurrency limit. The state is a hash: under its id (nine bytes) each lease's
--- life, end and places; under 'about' what saves looking at all of them; under 'until' when the key is open again, and for
--- how long it was shut.
+-- Part of decide.lua: leases of a concurrency limit. The state is a hash. Under its id (nine bytes) each lease has its
+-- life, its end and its permits (`places`). 'about' holds totals, so that not all leases must be read. 'until' holds
+-- the end of the penalty and its length.
 local function load_leases()
   local function ask(at)
     local cost, room, life_s, life_ns, mark_s, mark_ns, marked, next = struct.unpack('>I7I7I5I4I5I4B', ARGV[2], at)
@@ -10,9 +10,9 @@ local function load_leases()
     }, next
   end
 
-  -- `last`: the newest id. `places`: of all leases. Of all leases, too: none ends before `first`, none ends a life
-  -- after a time later than `base`, the last ends at `final`. `held`: places of
-  -- the leases that are alive, once the state is adopted.
+  -- The totals of all leases. `last` is the newest id, and `places` is the number of permits. No lease ends before
+  -- `first`. No lease ends later than one life after `base`. The last lease ends at `final`. `held` is the number of
+  -- permits of live leases, once the state is adopted.
   local function open(state)
     local found = redis.call('HMGET', state.key, 'about', 'until')
     local b = {
@@ -40,7 +40,7 @@ local function load_leases()
     b.changed = true
   end
 
-  -- Takes a lease into account, alive or not.
+  -- Adds a lease to the totals, whether it is alive or not.
   local function count(b, life_s, life_ns, end_s, end_ns, places)
     if b.places == 0 or less(end_s, end_ns, b.first_s, b.first_ns) then b.first_s, b.first_ns = end_s, end_ns end
     b.base_s, b.base_ns = most(b.base_s, b.base_ns, minus(end_s, end_ns, life_s, life_ns))
@@ -49,8 +49,8 @@ local function load_leases()
     if less(now_s, now_ns, end_s, end_ns) then b.held = b.held + places end
   end
 
-  -- Looks at all leases: those that a clock set back has left are cut to their life from now; those that have ended
-  -- are removed if `sweep`.
+  -- Reads all leases. The end of a lease that a clock set back has left is cut to one life from now. Leases that have
+  -- ended are removed if `sweep` is set.
   local function recount(b, sweep)
     b.places, b.held, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns = 0, 0, 0, 0, 0, 0, 0, 0
     local all = redis.call('HGETALL', b.key)
@@ -79,7 +79,7 @@ local function load_leases()
     if ended or less(now_s, now_ns, b.base_s, b.base_ns) then
       recount(b, false)
     end
-    -- Ids are not given out twice: kept until the newest is in the past.
+    -- An id is never used twice, so the state is kept until the newest id is in the past.
     b.none = b.held == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
   end
 
@@ -141,7 +141,8 @@ local function load_leases()
     b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
   end
 
-  -- The newest id; places and end of the leases that no hit names, as one; then each that a hit names.
+  -- The newest id; the permits and the end of the leases that no hit names, as one lease; then each lease that a hit
+  -- names.
   local function told(b, state)
     if b.none then return '' end
     local names, known, held, last = {}, {}, b.held, false
@@ -170,7 +171,7 @@ local function load_leases()
     return struct.pack('>I5I4I3I5I4', b.last_s, b.last_ns, held, final_s, final_ns) .. table.concat(names)
   end
 
-  -- A state ends when its last lease has, and its newest id is in the past.
+  -- A state ends when its last lease has ended and its newest id is in the past.
   local function write(state)
     local b, s, ns = state.body, state.until_s, state.until_ns
     local shut_out = s > 0 or ns > 0

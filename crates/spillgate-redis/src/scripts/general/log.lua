@@ -1,4 +1,4 @@
--- Shared by decide.lua: sliding window logs (logs.lua), in one form or the other.
+-- Part of decide.lua: sliding window logs, in either form (lib/logs.lua).
 local function load_log(form)
   local function ask(at)
     local cost, room, due, top, window_s, window_ns, at_s, at_ns, marked, next =
@@ -34,7 +34,7 @@ local function load_log(form)
     return log_expired(form, log.key, log.head, log.size, quota.window_s, quota.window_ns, effective(log))
   end
 
-  -- Removes the oldest units. What stands before them is written anew in the end.
+  -- Removes the oldest units. The element before them, if there is one, is written again at the end.
   local function drop(log, units)
     if units <= 0 then return end
     log.size = math.max(log.size - units, 0)
@@ -72,7 +72,7 @@ local function load_log(form)
     drop(log, log.size - most)
   end
 
-  -- With a receipt the units of that time, else the oldest.
+  -- With a receipt, removes units of that time; without one, the oldest.
   local function refund(log, quota)
     if log.none then return end
     if not quota.marked then return drop(log, expired(log, quota) + quota.cost) end
@@ -81,8 +81,9 @@ local function load_log(form)
     log.none, log.changed = log.size == 0, log.changed or gone > 0
   end
 
-  -- The ranks among `count` units that count, after `gone` that do not, of those that the hit asks for: the unit that
-  -- makes room for a take, and for one whose refusal has been charged; what is given back, and the unit before.
+  -- The ranks of the units that the hit asks for. Ranks count the `count` units that are in the window, after `gone`
+  -- units that are not. For a take: the unit that makes room for it, and the one that makes room after a charged
+  -- refusal. For a refund: the units of that time, and the unit before.
   local function asked(log, hit, gone, count)
     local quota = hit.quota
     if hit.op == TAKE or hit.op == LOOK or hit.op == TAKE_NOTHING then
@@ -95,7 +96,7 @@ local function load_log(form)
     return {first - log.head - gone, last - log.head - gone + 1}
   end
 
-  -- One hit asks for few units, several may ask for any.
+  -- One hit needs few units, and several hits may need any of them.
   local function told(log, state)
     if log.none then return '' end
     if #state.hits > 1 then return log_whole(form, log.key, log.head) end

@@ -1,5 +1,5 @@
--- Shared by the parts of decide.lua: operations by number, the most units that a counter holds, and what is done with
--- times and spans (seconds, nanoseconds).
+-- Part of decide.lua: the numbers of operations, the most units that a counter holds, and arithmetic with times and
+-- spans (seconds, nanoseconds). LOOK is a peek.
 local TAKE, LOOK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
 local MAX_UNITS = 9007199254740991
 

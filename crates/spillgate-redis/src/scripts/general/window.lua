@@ -1,4 +1,4 @@
--- Shared by decide.lua: fixed windows. The state is a start and a count.
+-- Part of decide.lua: fixed windows. A state is a start and a count.
 local function load_window()
   local function ask(at)
     local cost, room, due, window_s, window_ns, length, at_s, at_ns, marked, next =
@@ -24,7 +24,7 @@ local function load_window()
     return plus(w.start_s, w.start_ns, quota.window_s, quota.window_ns)
   end
 
-  -- The window that counts now: the state's, also for times before it, or a new one.
+  -- The window that counts now: the state's window, also for times before it, or a new one.
   local function current(w, quota)
     if not w.none and less(now_s, now_ns, ends(w, quota)) then return w.start_s, w.start_ns, w.count end
     if quota.length == 0 then return now_s, now_ns, 0 end
@@ -52,7 +52,7 @@ local function load_window()
     add(w, quota, quota.due)
   end
 
-  -- With a receipt only in the window of the take.
+  -- With a receipt, only in the window of the take.
   local function refund(w, quota)
     if w.none then return end
     add(w, quota, 0)

@@ -1,8 +1,8 @@
--- Shared: every script begins with this.
--- Times are whole seconds and the nanoseconds below one: each stays far below 2^53, up to where doubles count exactly.
--- In bytes they are '>I5I4'.
+-- Every script begins with this. A time is whole seconds and the nanoseconds below one. Each number stays far below
+-- 2^53, up to which doubles are exact. Its bytes are '>I5I4'.
 
--- The time of this decision: passed by a test, else the server's, read once (it may go on inside a script).
+-- The time of this decision. A test passes it. Otherwise it is the server's time, read once, because that time may
+-- advance inside a script.
 local now_s, now_ns
 if ARGV[1] == '' then
   local time = redis.call('TIME')

@@ -1,5 +1,5 @@
--- Shared by what keeps logs: a list. A unit is its time in eight bytes; until when the key is shut out, and for how long
--- it was, have nine each.
+-- A log as a list. A unit is its time in eight bytes. The first element may be a penalty: its end and its length have
+-- nine bytes each.
 local function list_form()
   local function size(key)
     return redis.call('LLEN', key)
@@ -21,7 +21,7 @@ local function list_form()
     return redis.call('LRANGE', key, from, -1)
   end
 
-  -- A Lua call takes no more than some thousand arguments.
+  -- A Lua call takes at most some thousand arguments.
   local function push(key, s, ns, units)
     local element = log_element(s, ns)
     if units == 1 then return redis.call('RPUSH', key, element) end

@@ -1,6 +1,6 @@
--- Shared by what keeps logs: a sorted set that people and other tools can read. A unit's score is its time in
--- microseconds, its member the whole time and a number that no other unit of that time has: equal scores are ordered
--- by members, and so by time. Until when the key is shut out is a member before all others.
+-- A log as a sorted set that people and other tools can read. A unit's score is its time in microseconds. Its member is
+-- the exact time and a number that no other unit of that time has. Equal scores are ordered by member, and so by time.
+-- The end of a penalty is a member before all others.
 local function zset_form()
   local function size(key)
     return redis.call('ZCARD', key)
@@ -32,7 +32,7 @@ local function zset_form()
     return found
   end
 
-  -- A Lua call takes no more than some thousand arguments.
+  -- A Lua call takes at most some thousand arguments.
   local function push(key, s, ns, units)
     local at, score = string.format('%010d.%09d', s, ns), string.format('%.0f', s * 1000000 + math.floor(ns / 1000))
     local last, number = member(key, -1), 0

@@ -1,17 +1,18 @@
--- Shared by what keeps logs: one element for each unit that was taken, oldest first, and before them, if the key ever
--- was shut out, one that says until when. A form (log_list.lua, log_zset.lua) has
---   size(key)                         the number of elements
---   until_when(key)                   what the first element says, if it is no unit: until when, and for how long it
---                                     was unless an older server wrote it; of a key with elements
---   time(key, place)                  of the unit there
---   all(key, from)                    the times of all units from there on, as elements
---   push(key, s, ns, units)           adds units after all others
---   trim(key, from)                   removes what is before that place
---   remove(key, head, size, s, ns, units)  removes at most so many units of that time: how many
---   span(key, head, size, s, ns)      the first and the last place of that time
---   shut_out(key, head, s, ns, span_s, span_ns)  puts that first, in place of what there was if head is 1; the span
---                                     may be missing
---   commands                          all that may follow the first look
+-- For logs: one element for each unit that was taken, oldest first. If the key ever had a penalty, an element with its
+-- end comes before them. The two forms (log_list.lua, log_zset.lua) have these functions:
+--
+--     size(key)                         the number of elements
+--     until_when(key)                   for a key with elements: the end of the penalty and its length, if the first
+--                                       element is one. An older server wrote no length
+--     time(key, place)                  the time of the unit at this position
+--     all(key, from)                    the times of all units from this position on, as elements
+--     push(key, s, ns, units)           adds units after all others
+--     trim(key, from)                   removes everything before this position
+--     remove(key, head, size, s, ns, units)  removes at most this many units of that time, and returns how many
+--     span(key, head, size, s, ns)      the first and the last position of that time
+--     shut_out(key, head, s, ns, span_s, span_ns)  puts the end of a penalty first, and replaces the one before if
+--                                       head is 1. The length may be missing
+--     commands                          the commands that may follow the first read
 
 -- A time in 64 bits: 34 of seconds, 30 of the nanoseconds below one.
 local function log_element(s, ns)
@@ -23,8 +24,9 @@ local function log_time(element)
   return high * 4 + math.floor(low / 1073741824), low % 1073741824
 end
 
--- How many of `size` elements in a row are so; `is_so(count)` says it of the last of the first `count`, and after one
--- that is not none is. In steps that double and then halve, since it is mostly few.
+-- How many of the first `size` elements satisfy `is_so`. They must be the first ones: after one that does not, none
+-- does. `is_so(count)` tests the last of the first `count` elements. The step doubles and then halves, since the answer
+-- is mostly small.
 local function log_search(size, is_so)
   local count, step = 0, 1
   while count + step <= size and is_so(count + step) do count, step = count + step, step * 2 end
@@ -35,7 +37,7 @@ local function log_search(size, is_so)
   return count
 end
 
--- How many of the `size` elements from place `head` on are a window old at (s, ns).
+-- How many of the `size` elements from position `head` on are at least a window old at (s, ns).
 local function log_expired(form, key, head, size, window_s, window_ns, s, ns)
   return log_search(size, function(count)
     local at_s, at_ns = form.time(key, head + count - 1)
@@ -45,10 +47,10 @@ local function log_expired(form, key, head, size, window_s, window_ns, s, ns)
   end)
 end
 
--- What a caller is told of a log is elements, each followed by how many units are of that time, oldest first.
+-- A reply shows a log as elements, each followed by the number of units of that time, oldest first.
 
--- The `count` units from place `from` on, told by no more times than those of the units at `ranks` (of the oldest
--- first; none but 1 to count) and of the newest.
+-- The `count` units from position `from` on. It shows only the times of the units at `ranks` and of the newest unit.
+-- Rank 1 is the oldest; ranks outside 1 to count are ignored.
 local function log_digest(form, key, from, count, ranks)
   local told, known, last, units = {}, 0, nil, 0
   ranks[#ranks + 1] = count
@@ -64,7 +66,7 @@ local function log_digest(form, key, from, count, ranks)
   return table.concat(told)
 end
 
--- All of them.
+-- All units from position `from` on.
 local function log_whole(form, key, from)
   local told, last, units = {}, nil, 0
   for _, element in ipairs(form.all(key, from)) do

@@ -1,7 +1,7 @@
--- Shared by what counts in windows that begin at multiples of their length since the epoch.
+-- For windows that begin at multiples of their length since the epoch.
 
--- How far the time (s, ns) is into its window of `length` microseconds, in whole microseconds: now mod W.
--- A million divides by 64, so seconds in microseconds are exact below 2^59, and fmod is exact for all doubles.
+-- How far the time (s, ns) is into its window of `length` microseconds, in whole microseconds: now mod W. A million is
+-- divisible by 64, so seconds in microseconds are exact below 2^59. fmod is exact for all doubles.
 local function elapsed(s, ns, length)
   return (math.fmod(s * 1000000, length) + math.floor(ns / 1000)) % length
 end

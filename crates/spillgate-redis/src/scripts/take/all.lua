@@ -1,8 +1,9 @@
 -- Several takes on as many states, all or nothing.
--- KEYS     the states, in the order of the takes
--- ARGV[2]  for each take the number of its algorithm, how many bytes follow, and these: what its step reads
--- RETURNS  the time of the decision, and each state as it was before, with its length
--- TIME     '' for the server's own
+--
+--     KEYS     the states, in the order of the takes
+--     ARGV[2]  for each take: the number of its algorithm, the number of bytes that follow, and what its step reads
+--     RETURNS  the time of the decision, and each state before, with its length
+--     TIME     '' for the server's own
 local takes, at, allowed = {take_bucket, take_window, take_counter}, 1, true
 local answer = struct.pack('>I5I4', now_s, now_ns)
 local raws, after, stale = {}, {}, {}

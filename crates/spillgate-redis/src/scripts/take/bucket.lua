@@ -1,8 +1,11 @@
--- One take on a token bucket or a queue. A state of another T or another greatest debt, with a penalty, or from before a
--- clock was set back is a case for decide.lua.
--- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
--- ARGV[2]  cost * T; room: the most debt beside which the take fits, min(B*T - cost*T, longest wait);
---          what only a clock that was set back leaves more of, 2^b; T and b in bytes as the bucket keeps them
+-- The step for one take on a token bucket or a queue. decide.lua handles a state with another T or b, with a penalty,
+-- or from before a clock was set back.
+--
+-- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
+-- (command/script.rs).
+--
+--     ARGV[2]  cost * T; room: the most debt with which the take fits, min(B*T - cost*T, longest wait);
+--              2^b, which only the debt from before a clock was set back exceeds; T and b as the bucket stores them
 local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then

@@ -1,7 +1,10 @@
--- One take on a sliding window counter of one segment. A state with a penalty or counts of 2^40 and more is a case for
--- decide.lua.
--- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
--- ARGV[2]  cost; room: the most units in the newest window beside which it may fit, L - cost; W in microseconds
+-- The step for one take on a sliding window counter of one segment. decide.lua handles a state with a penalty or with
+-- counts of 2^40 and more.
+--
+-- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
+-- (command/script.rs).
+--
+--     ARGV[2]  cost; room: the most units in the newest window with which it may fit, L - cost; W in microseconds
 local cost, room, length = struct.unpack('>I7I7I7', ARGV[2], at)
 local at_s, at_ns = now_s, now_ns
 local known_s, known_us, count, before = 0, 0, 0, 0

@@ -1,4 +1,4 @@
-    -- The end as of ending(), of which Redis would make a function in each call.
+    -- The same end as ending() computes. Redis would create that function again in each call.
     local done
     if fits and ARGV[1] == '' then
       done = redis.pcall('SET', key, value, 'PXAT', string.format('%d', s * 1000 + math.ceil(ns / 1000000)))

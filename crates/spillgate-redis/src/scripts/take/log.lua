@@ -1,9 +1,11 @@
--- One take on a sliding window log, in the form that `form` is.
--- KEYS     the log
--- ARGV[2]  cost; room: the most units beside which it fits, L - cost; W as a time
--- RETURNS  the time of the decision; the log as it was before, as far as it tells of this take
--- TIME     '' for the server's own
--- Writes nothing and says '?' where the log has a penalty: then it is a case for decide.lua.
+-- One take on a sliding window log, in the form of `form`.
+--
+--     KEYS     the log
+--     ARGV[2]  cost; room: the most units with which it fits, L - cost; W as a time
+--     RETURNS  the time of the decision; the part of the log before that this take needs
+--     TIME     '' for the server's own
+--
+-- It writes nothing and returns '?' if the log has a penalty: decide.lua handles that.
 local cost, room, window_s, window_ns = struct.unpack('>I7I7I5I4', ARGV[2])
 local answer = struct.pack('>I5I4', now_s, now_ns)
 local s, ns, size = now_s, now_ns, form.size(KEYS[1])
@@ -21,7 +23,7 @@ if size > 0 then
 end
 local expired = log_expired(form, KEYS[1], 0, size, window_s, window_ns, s, ns)
 local count = size - expired
--- allow <=> count <= L - cost; else the unit that is (count + cost - L)th oldest makes room.
+-- allow <=> count <= L - cost. Otherwise the take waits for the unit that is (count + cost - L)th oldest.
 answer = answer .. log_digest(form, KEYS[1], expired, count, {count - room})
 if count <= room then
   may_use(KEYS[1], {'PEXPIREAT'})

@@ -1,13 +1,16 @@
--- One take on a fixed window. A state with a penalty is a case for decide.lua.
--- A step (script.rs): it reads raw and at, and sets fits, value, s, ns and stale; `break` where it does not know.
--- ARGV[2]  cost; room: the most units beside which it fits, L - cost; W as a time; W in microseconds where windows
---          are anchored at the epoch, 0 where at the first hit
+-- The step for one take on a fixed window. decide.lua handles a state with a penalty.
+--
+-- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
+-- (command/script.rs).
+--
+--     ARGV[2]  cost; room: the most units with which it fits, L - cost; W as a time; W in microseconds if windows
+--              begin at multiples of W, 0 if they begin at the first hit
 local cost, room, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)
 local start_s, start_ns, count, fresh = now_s, now_ns, 0, true
 if raw ~= '' then
   if #raw ~= 16 then break end
   start_s, start_ns, count = struct.unpack('>I5I4I7', raw)
-  -- It counts until start + W, and not if start > now + W: then the clock was set back.
+  -- The state counts until start + W. It does not count if start > now + W, since the clock was then set back.
   local age_s, age_ns = now_s - start_s, now_ns - start_ns
   if age_ns < 0 then age_s, age_ns = age_s - 1, age_ns + 1000000000 end
   fresh = age_s > window_s or (age_s == window_s and age_ns >= window_ns)
