@@ -46,7 +46,7 @@ const CLUSTER_NODE_FOR: Duration = Duration::from_secs(5);
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store};
+/// use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing};
 /// use spillgate_redis::RedisStore;
 ///
 /// let store = RedisStore::connect("redis://127.0.0.1/").await?;
