@@ -60,74 +60,82 @@ type Descriptor =
 
 #[tokio::test]
 async fn counts_down_to_zero_and_then_refuses() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let mut last_reset = i64::MAX;
-    for call in 0..25_u32 {
-        let response = ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
-        let code = if call < 20 { Ok } else { OverLimit };
-        assert_eq!(summary(&response), (code, vec![(code, 19_u32.saturating_sub(call))]), "call {call}");
-        let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
-        let limit = status.current_limit.as_ref().unwrap();
-        assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (20, Unit::Hour, "per_user"));
-        let reset = status.duration_until_reset.unwrap();
-        assert!((1..=3600).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
-        assert!(reset.seconds <= last_reset, "the window comes nearer its end");
-        last_reset = reset.seconds;
-    }
-    // Another value has a counter of its own.
-    assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let mut last_reset = i64::MAX;
+        for call in 0..25_u32 {
+            let response = ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
+            let code = if call < 20 { Ok } else { OverLimit };
+            assert_eq!(summary(&response), (code, vec![(code, 19_u32.saturating_sub(call))]), "call {call}");
+            let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
+            let limit = status.current_limit.as_ref().unwrap();
+            assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (20, Unit::Hour, "per_user"));
+            let reset = status.duration_until_reset.unwrap();
+            assert!((1..=3600).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
+            assert!(reset.seconds <= last_reset, "the window comes nearer its end");
+            last_reset = reset.seconds;
+        }
+        // Another value has a counter of its own.
+        assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_limit_that_is_not_exposed_shows_its_wait_when_it_refuses_and_nothing_else() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let both = [descriptor(&[("guarded", "x")]), descriptor(&[("hidden", "x")])];
-    let allowed = ask(&mut client, "api", &both).await.unwrap();
-    let [guarded, hidden] = &allowed.statuses[..] else { panic!("{allowed:?}") };
-    assert_eq!(
-        (guarded.current_limit.as_ref().map(|limit| &*limit.name), guarded.limit_remaining),
-        (Some("per_client"), 7)
-    );
-    assert_eq!((hidden.code(), &hidden.current_limit, hidden.limit_remaining), (Ok, &None, 0));
-    assert_eq!(hidden.duration_until_reset, None);
-    let refused = ask(&mut client, "api", &both).await.unwrap();
-    for status in &refused.statuses {
-        assert_eq!((status.code(), &status.current_limit, status.limit_remaining), (OverLimit, &None, 0));
-        assert!(status.duration_until_reset.is_some_and(|wait| wait.seconds > 0), "{status:?}");
-    }
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let both = [descriptor(&[("guarded", "x")]), descriptor(&[("hidden", "x")])];
+        let allowed = ask(&mut client, "api", &both).await.unwrap();
+        let [guarded, hidden] = &allowed.statuses[..] else { panic!("{allowed:?}") };
+        assert_eq!(
+            (guarded.current_limit.as_ref().map(|limit| &*limit.name), guarded.limit_remaining),
+            (Some("per_client"), 7)
+        );
+        assert_eq!((hidden.code(), &hidden.current_limit, hidden.limit_remaining), (Ok, &None, 0));
+        assert_eq!(hidden.duration_until_reset, None);
+        let refused = ask(&mut client, "api", &both).await.unwrap();
+        for status in &refused.statuses {
+            assert_eq!((status.code(), &status.current_limit, status.limit_remaining), (OverLimit, &None, 0));
+            assert!(status.duration_until_reset.is_some_and(|wait| wait.seconds > 0), "{status:?}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_refusal_of_one_descriptor_charges_no_other() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
-    for call in 0..15 {
-        let answer = asked(&mut client, &both).await;
-        if call < 10 {
-            assert_eq!(answer, (Ok, vec![(Ok, 19 - call), (Ok, 9 - call)]), "call {call}");
-        } else {
-            assert_eq!(answer, (OverLimit, vec![(Ok, 10), (OverLimit, 0)]), "call {call}");
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
+        for call in 0..15 {
+            let answer = asked(&mut client, &both).await;
+            if call < 10 {
+                assert_eq!(answer, (Ok, vec![(Ok, 19 - call), (Ok, 9 - call)]), "call {call}");
+            } else {
+                assert_eq!(answer, (OverLimit, vec![(Ok, 10), (OverLimit, 0)]), "call {call}");
+            }
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn with_compat_envoy_each_descriptor_is_charged_alone() {
-    let compat = BASIC.replace("domain: api", "domain: api\ncompat: envoy").replace("denied", "");
-    let server = TestServer::start(&[&compat]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
-    for call in 0..15_u32 {
-        let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
-        assert_eq!(asked(&mut client, &both).await, (code, vec![(Ok, 19 - call), (code, left)]), "call {call}");
-    }
+    in_one_hour(|| async {
+        let compat = BASIC.replace("domain: api", "domain: api\ncompat: envoy").replace("denied", "");
+        let server = TestServer::start(&[&compat]);
+        let mut client = server.client().await;
+        let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
+        for call in 0..15_u32 {
+            let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
+            assert_eq!(asked(&mut client, &both).await, (code, vec![(Ok, 19 - call), (code, left)]), "call {call}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -156,55 +164,65 @@ async fn a_request_without_domain_or_descriptors_is_an_invalid_argument() {
 
 #[tokio::test]
 async fn hits_are_the_descriptors_else_the_requests_else_one() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let user = &[("user", "7")];
-    let mut five = request("api", &[descriptor(user)]);
-    five.hits_addend = 5;
-    let response = client.should_rate_limit(five).await.unwrap().into_inner();
-    assert_eq!(summary(&response), (Ok, vec![(Ok, 15)]));
-    let mut own = request("api", &[hits(user, 2)]);
-    own.hits_addend = 5;
-    let response = client.should_rate_limit(own).await.unwrap().into_inner();
-    assert_eq!(summary(&response), (Ok, vec![(Ok, 13)]));
-    assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 looks");
-    assert_eq!(asked(&mut client, &[descriptor(user)]).await, (Ok, vec![(Ok, 12)]), "absent is one");
-    assert_eq!(asked(&mut client, &[hits(user, 13)]).await, (OverLimit, vec![(OverLimit, 0)]), "all or nothing");
-    assert_eq!(asked(&mut client, &[hits(user, u64::MAX)]).await, (OverLimit, vec![(OverLimit, 0)]));
-    assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 12)]), "refused ones cost nothing");
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let user = &[("user", "7")];
+        let mut five = request("api", &[descriptor(user)]);
+        five.hits_addend = 5;
+        let response = client.should_rate_limit(five).await.unwrap().into_inner();
+        assert_eq!(summary(&response), (Ok, vec![(Ok, 15)]));
+        let mut own = request("api", &[hits(user, 2)]);
+        own.hits_addend = 5;
+        let response = client.should_rate_limit(own).await.unwrap().into_inner();
+        assert_eq!(summary(&response), (Ok, vec![(Ok, 13)]));
+        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 looks");
+        assert_eq!(asked(&mut client, &[descriptor(user)]).await, (Ok, vec![(Ok, 12)]), "absent is one");
+        assert_eq!(asked(&mut client, &[hits(user, 13)]).await, (OverLimit, vec![(OverLimit, 0)]), "all or nothing");
+        assert_eq!(asked(&mut client, &[hits(user, u64::MAX)]).await, (OverLimit, vec![(OverLimit, 0)]));
+        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 12)]), "refused ones cost nothing");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_refused_status_has_nothing_remaining() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    // Units are left, but fewer than this request wants. Envoy would show them beside its 429.
-    for key in ["user", "bucket", "places", "quota", "batch"] {
-        let refused = asked(&mut client, &[hits(&[(key, "x")], 21)]).await;
-        assert_eq!(refused, (OverLimit, vec![(OverLimit, 0)]), "{key}");
-    }
-    let sibling = asked(&mut client, &[hits(&[("user", "x")], 21), descriptor(&[("tenant", "a")])]).await;
-    assert_eq!(sibling, (OverLimit, vec![(OverLimit, 0), (Ok, 10)]), "a limit that does not refuse says what it has");
-    let shadow = asked(&mut client, &[hits(&[("watched", "x")], 2)]).await;
-    assert_eq!(shadow, (Ok, vec![(Ok, 1)]), "a shadow does not refuse");
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        // Units are left, but fewer than this request wants. Envoy would show them beside its 429.
+        for key in ["user", "bucket", "places", "quota", "batch"] {
+            let refused = asked(&mut client, &[hits(&[(key, "x")], 21)]).await;
+            assert_eq!(refused, (OverLimit, vec![(OverLimit, 0)]), "{key}");
+        }
+        let sibling = asked(&mut client, &[hits(&[("user", "x")], 21), descriptor(&[("tenant", "a")])]).await;
+        assert_eq!(
+            sibling,
+            (OverLimit, vec![(OverLimit, 0), (Ok, 10)]),
+            "a limit that does not refuse says what it has"
+        );
+        let shadow = asked(&mut client, &[hits(&[("watched", "x")], 2)]).await;
+        assert_eq!(shadow, (Ok, vec![(Ok, 1)]), "a shadow does not refuse");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn negative_hits_give_back_and_never_more_than_was_taken() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let user = &[("user", "7")];
-    assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
-    assert_eq!(asked(&mut client, &[refund(user, 5)]).await, (Ok, vec![(Ok, 5)]));
-    assert_eq!(asked(&mut client, &[refund(user, 500)]).await, (Ok, vec![(Ok, 20)]));
-    // In its own request a refund makes no room.
-    assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
-    let (code, _) = asked(&mut client, &[hits(user, 1), refund(user, 5)]).await;
-    assert_eq!(code, OverLimit);
-    assert_eq!(server.metrics.refunds.get(), 3);
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let user = &[("user", "7")];
+        assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
+        assert_eq!(asked(&mut client, &[refund(user, 5)]).await, (Ok, vec![(Ok, 5)]));
+        assert_eq!(asked(&mut client, &[refund(user, 500)]).await, (Ok, vec![(Ok, 20)]));
+        // In its own request a refund makes no room.
+        assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
+        let (code, _) = asked(&mut client, &[hits(user, 1), refund(user, 5)]).await;
+        assert_eq!(code, OverLimit);
+        assert_eq!(server.metrics.refunds.get(), 3);
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -222,20 +240,22 @@ async fn refunds_and_overrides_need_a_grant() {
 
 #[tokio::test]
 async fn an_override_applies_wherever_the_domain_exists() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    for entries in [[("user", "7")], [("nobody", "x")]] {
-        let over = [overriding(&entries, 2, Unit::Day.into())];
-        let response = ask(&mut client, "api", &over).await.unwrap();
-        assert_eq!(summary(&response), (Ok, vec![(Ok, 1)]));
-        let limit = response.statuses[0].current_limit.as_ref().unwrap();
-        assert_eq!((limit.requests_per_unit, limit.unit()), (2, Unit::Day));
-        assert_eq!(asked(&mut client, &over).await, (Ok, vec![(Ok, 0)]));
-        assert_eq!(asked(&mut client, &over).await, (OverLimit, vec![(OverLimit, 0)]));
-    }
-    let elsewhere = ask(&mut client, "other", &[overriding(&[("user", "7")], 0, 3)]).await.unwrap();
-    assert_eq!(summary(&elsewhere), (Ok, vec![(Ok, 0)]), "an unknown domain has no limits at all");
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        for entries in [[("user", "7")], [("nobody", "x")]] {
+            let over = [overriding(&entries, 2, Unit::Day.into())];
+            let response = ask(&mut client, "api", &over).await.unwrap();
+            assert_eq!(summary(&response), (Ok, vec![(Ok, 1)]));
+            let limit = response.statuses[0].current_limit.as_ref().unwrap();
+            assert_eq!((limit.requests_per_unit, limit.unit()), (2, Unit::Day));
+            assert_eq!(asked(&mut client, &over).await, (Ok, vec![(Ok, 0)]));
+            assert_eq!(asked(&mut client, &over).await, (OverLimit, vec![(OverLimit, 0)]));
+        }
+        let elsewhere = ask(&mut client, "other", &[overriding(&[("user", "7")], 0, 3)]).await.unwrap();
+        assert_eq!(summary(&elsewhere), (Ok, vec![(Ok, 0)]), "an unknown domain has no limits at all");
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -260,17 +280,19 @@ async fn unlimited_has_all_that_can_be_said_left() {
 
 #[tokio::test]
 async fn a_status_shows_the_limit_that_binds() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    for left in (0..5).rev() {
-        let response = ask(&mut client, "api", &[descriptor(&[("batch", "x")])]).await.unwrap();
-        assert_eq!(summary(&response), (Ok, vec![(Ok, left)]));
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        for left in (0..5).rev() {
+            let response = ask(&mut client, "api", &[descriptor(&[("batch", "x")])]).await.unwrap();
+            assert_eq!(summary(&response), (Ok, vec![(Ok, left)]));
+            assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "daily");
+        }
+        let response = ask(&mut client, "api", &[hits(&[("batch", "x")], 4)]).await.unwrap();
+        assert_eq!(summary(&response), (OverLimit, vec![(OverLimit, 0)]));
         assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "daily");
-    }
-    let response = ask(&mut client, "api", &[hits(&[("batch", "x")], 4)]).await.unwrap();
-    assert_eq!(summary(&response), (OverLimit, vec![(OverLimit, 0)]));
-    assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "daily");
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -304,108 +326,125 @@ async fn a_refusal_tells_how_long_to_wait_unless_nobody_knows() {
 /// Envoy writes `x-ratelimit-reset: 0` for a duration that is missing.
 #[tokio::test]
 async fn a_refusal_that_no_wait_ends_tells_when_the_limit_is_reset() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let used = asked(&mut client, &[descriptor(&[("bucket", "used")])]).await;
-    assert_eq!(used, (Ok, vec![(Ok, 0)]));
-    // What is left of an hour by the clock; 1200 s until the bucket of one token is full; a window of a full bucket.
-    let to_the_hour_s = 3600 - now_s() % 3600;
-    for (key, value, cost, longest_s) in [
-        ("banned", "x", 1, to_the_hour_s),
-        ("user", "x", 21, to_the_hour_s),
-        ("bucket", "used", 2, 1200),
-        ("bucket", "full", 2, 3600),
-    ] {
-        let refused = ask(&mut client, "api", &[hits(&[(key, value)], cost)]).await.unwrap();
-        assert_eq!(summary(&refused), (OverLimit, vec![(OverLimit, 0)]), "{key}");
-        let reset = refused.statuses[0].duration_until_reset.unwrap_or_else(|| panic!("{key}: {refused:?}"));
-        let reset_s = u64::try_from(reset.seconds).unwrap();
-        assert!((longest_s - 30..=longest_s).contains(&reset_s) && reset.nanos == 0, "{key}: {reset:?} of {longest_s}");
-    }
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let used = asked(&mut client, &[descriptor(&[("bucket", "used")])]).await;
+        assert_eq!(used, (Ok, vec![(Ok, 0)]));
+        // What is left of an hour by the clock; 1200 s until the bucket of one token is full; a window of a full bucket.
+        let to_the_hour_s = 3600 - now_s() % 3600;
+        for (key, value, cost, longest_s) in [
+            ("banned", "x", 1, to_the_hour_s),
+            ("user", "x", 21, to_the_hour_s),
+            ("bucket", "used", 2, 1200),
+            ("bucket", "full", 2, 3600),
+        ] {
+            let refused = ask(&mut client, "api", &[hits(&[(key, value)], cost)]).await.unwrap();
+            assert_eq!(summary(&refused), (OverLimit, vec![(OverLimit, 0)]), "{key}");
+            let reset = refused.statuses[0].duration_until_reset.unwrap_or_else(|| panic!("{key}: {refused:?}"));
+            let reset_s = u64::try_from(reset.seconds).unwrap();
+            assert!(
+                (longest_s - 30..=longest_s).contains(&reset_s) && reset.nanos == 0,
+                "{key}: {reset:?} of {longest_s}"
+            );
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn two_descriptors_alike_are_one_question() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let twice = [descriptor(&[("user", "7")]), descriptor(&[("user", "7")])];
-    assert_eq!(asked(&mut client, &twice).await, (Ok, vec![(Ok, 18), (Ok, 18)]));
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let twice = [descriptor(&[("user", "7")]), descriptor(&[("user", "7")])];
+        assert_eq!(asked(&mut client, &twice).await, (Ok, vec![(Ok, 18), (Ok, 18)]));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn what_is_paid_later_is_always_charged_and_stops_looks() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let (take, look) = ([hits(&[("paid_later", "x")], 2)], [hits(&[("paid_later", "x")], 0)]);
-    assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
-    assert_eq!(asked(&mut client, &look).await.0, Ok, "all of it is used, but no more");
-    assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
-    assert_eq!(asked(&mut client, &look).await, (OverLimit, vec![(OverLimit, 0)]));
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let (take, look) = ([hits(&[("paid_later", "x")], 2)], [hits(&[("paid_later", "x")], 0)]);
+        assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
+        assert_eq!(asked(&mut client, &look).await.0, Ok, "all of it is used, but no more");
+        assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
+        assert_eq!(asked(&mut client, &look).await, (OverLimit, vec![(OverLimit, 0)]));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_shadow_rule_is_counted_and_never_shown_as_over() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    for _ in 0..3 {
-        assert_eq!(asked(&mut client, &[descriptor(&[("watched", "x")])]).await, (Ok, vec![(Ok, 0)]));
-    }
-    let text = server.page();
-    assert!(text.contains(r#"{domain="api",rule="watched",outcome="shadow_refused"} 2"#), "{text}");
-    assert!(text.contains(r#"{domain="api",rule="watched",outcome="allowed"} 1"#), "{text}");
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        for _ in 0..3 {
+            assert_eq!(asked(&mut client, &[descriptor(&[("watched", "x")])]).await, (Ok, vec![(Ok, 0)]));
+        }
+        let text = server.page();
+        assert!(text.contains(r#"{domain="api",rule="watched",outcome="shadow_refused"} 2"#), "{text}");
+        assert!(text.contains(r#"{domain="api",rule="watched",outcome="allowed"} 1"#), "{text}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn the_global_shadow_lets_everything_pass_but_shows_what_is_over() {
-    let server = TestServer::start_with(&[BASIC], Setup { shadow: true, ..Setup::default() });
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
-    for call in 0..15_u32 {
-        let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
-        // Since the request passes, what fits is charged.
-        assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
-    }
-    assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
+    in_one_hour(|| async {
+        let server = TestServer::start_with(&[BASIC], Setup { shadow: true, ..Setup::default() });
+        let mut client = server.client().await;
+        let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
+        for call in 0..15_u32 {
+            let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
+            // Since the request passes, what fits is charged.
+            assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
+        }
+        assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn quota_mode_refuses_only_when_all_of_it_refuses() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    let (a, b) = (descriptor(&[("quota", "a")]), descriptor(&[("quota", "b")]));
-    assert_eq!(asked(&mut client, std::slice::from_ref(&a)).await, (Ok, vec![(Ok, 0)]));
-    let one_over = asked(&mut client, &[a.clone(), b.clone()]).await;
-    assert_eq!(one_over, (Ok, vec![(OverLimit, 0), (Ok, 0)]));
-    assert_eq!(asked(&mut client, &[a, b]).await, (OverLimit, vec![(OverLimit, 0), (OverLimit, 0)]));
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        let (a, b) = (descriptor(&[("quota", "a")]), descriptor(&[("quota", "b")]));
+        assert_eq!(asked(&mut client, std::slice::from_ref(&a)).await, (Ok, vec![(Ok, 0)]));
+        let one_over = asked(&mut client, &[a.clone(), b.clone()]).await;
+        assert_eq!(one_over, (Ok, vec![(OverLimit, 0), (Ok, 0)]));
+        assert_eq!(asked(&mut client, &[a, b]).await, (OverLimit, vec![(OverLimit, 0), (OverLimit, 0)]));
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn decisions_are_counted_by_rule_and_outcome() {
-    let server = TestServer::start(&[BASIC]);
-    let mut client = server.client().await;
-    clear_of_an_edge().await;
-    for _ in 0..3 {
-        asked(&mut client, &[hits(&[("tenant", "a")], 5)]).await;
-    }
-    let text = server.page();
-    for line in [
-        r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="allowed"} 2"#,
-        r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="refused"} 1"#,
-        "spillgate_requests_allowed_total 2",
-        "spillgate_requests_refused_total 1",
-        r#"spillgate_requests_rejected_total{reason="too_large"} 0"#,
-        r#"spillgate_connections_closed_total{reason="idle"} 0"#,
-        "spillgate_store_keys 1",
-        "spillgate_rules 14",
-    ] {
-        assert!(text.contains(line), "{line} is missing in\n{text}");
-    }
+    in_one_hour(|| async {
+        let server = TestServer::start(&[BASIC]);
+        let mut client = server.client().await;
+        for _ in 0..3 {
+            asked(&mut client, &[hits(&[("tenant", "a")], 5)]).await;
+        }
+        let text = server.page();
+        for line in [
+            r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="allowed"} 2"#,
+            r#"spillgate_decisions_total{domain="api",rule="tenant",outcome="refused"} 1"#,
+            "spillgate_requests_allowed_total 2",
+            "spillgate_requests_refused_total 1",
+            r#"spillgate_requests_rejected_total{reason="too_large"} 0"#,
+            r#"spillgate_connections_closed_total{reason="idle"} 0"#,
+            "spillgate_store_keys 1",
+            "spillgate_rules 14",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

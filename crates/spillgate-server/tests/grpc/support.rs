@@ -1,7 +1,10 @@
 //! A server on a free port, and short words for requests and answers.
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::panic;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,13 +174,44 @@ pub(crate) fn now_s() -> u64 {
     SystemClock::start().now().as_nanos() / 1_000_000_000
 }
 
-/// Waits until the window of an hour (so of a day, too) has a minute left, so that a test that
-/// counts in it does not straddle its edge.
-pub(crate) async fn clear_of_an_edge() {
-    let left = 3600 - now_s() % 3600;
-    if left < 60 {
-        tokio::time::sleep(Duration::from_secs(left + 1)).await;
+/// Runs a test that counts in windows of an hour or a day. If it fails and an hour ended meanwhile, it runs again: its
+/// counts may have started over in the middle.
+pub(crate) async fn in_one_hour<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
+    again_if_changed(|| now_s() / 3600, test).await;
+}
+
+/// Runs `test` again as long as it fails and `hour` changes while it runs.
+async fn again_if_changed<F: Future<Output = ()> + 'static>(hour: impl Fn() -> u64, test: impl Fn() -> F) {
+    let tasks = tokio::task::LocalSet::new();
+    loop {
+        let begun = hour();
+        match tasks.run_until(tasks.spawn_local(test())).await {
+            Ok(()) => return,
+            Err(failed) if hour() == begun => panic::resume_unwind(failed.into_panic()),
+            Err(_) => {}
+        }
     }
+}
+
+#[tokio::test]
+async fn a_test_runs_again_only_if_it_fails_and_the_hour_changes() {
+    for (failures, runs) in [(0, 1), (1, 2), (2, 3)] {
+        let (hour, begun) = (Cell::new(0), Rc::new(Cell::new(0)));
+        let next_hour = || hour.replace(hour.get() + 1);
+        let counted = Rc::clone(&begun);
+        again_if_changed(next_hour, || {
+            let begun = Rc::clone(&counted);
+            async move {
+                begun.set(begun.get() + 1);
+                assert!(begun.get() > failures, "as this test wants it");
+            }
+        })
+        .await;
+        assert_eq!(begun.get(), runs);
+    }
+    let failed = tokio::task::LocalSet::new();
+    let same_hour = || again_if_changed(|| 7, || async { panic!("as this test wants it") });
+    assert!(failed.run_until(failed.spawn_local(same_hour())).await.is_err_and(|error| error.is_panic()));
 }
 
 /// Polls until `done`.
