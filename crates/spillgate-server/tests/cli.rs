@@ -1,11 +1,13 @@
-//! The commands that need no server: help, validate, check, schema; what they print and how they end.
+//! The commands that need no server: help, validate, check, schema.
+//!
+//! Scripts read their output and exit codes, so the tests compare them in full.
 
 mod cli_support;
 mod support;
 
 use std::process::Command;
 
-use cli_support::{Folder, Said, lines};
+use cli_support::{Folder, Output, lines};
 use serde_json::Value;
 
 const RULES: &str = "\
@@ -32,29 +34,29 @@ fn folder() -> Folder {
     Folder::new(&[("rules.yaml", RULES)])
 }
 
-fn json(said: &Said) -> Value {
-    assert_eq!(said.stdout.lines().count(), 1, "one line of JSON: {said:?}");
-    assert!(!said.stdout.contains('\x1b'));
-    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+fn json(output: &Output) -> Value {
+    assert_eq!(output.stdout.lines().count(), 1, "one line of JSON: {output:?}");
+    assert!(!output.stdout.contains('\x1b'));
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 #[test]
 fn without_arguments_there_is_a_short_help() {
-    let said = folder().run("");
-    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let output = folder().run("");
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     for word in ["serve", "validate", "check", "schema", "Start here:", "Exit codes:"] {
-        assert!(said.stdout.contains(word), "{word}: {}", said.stdout);
+        assert!(output.stdout.contains(word), "{word}: {}", output.stdout);
     }
-    assert!(said.stdout.lines().count() < 40, "short: {}", said.stdout);
+    assert!(output.stdout.lines().count() < 40, "short: {}", output.stdout);
 }
 
 #[test]
 fn every_command_has_help_with_examples_and_exit_codes() {
     for command in ["serve", "validate", "check"] {
-        let said = folder().run(&format!("{command} --help"));
-        assert_eq!(said.code, 0);
+        let output = folder().run(&format!("{command} --help"));
+        assert_eq!(output.code, 0);
         for word in ["Examples:", "Exit codes:", "--json", "--config"] {
-            assert!(said.stdout.contains(word), "{command}: {word}");
+            assert!(output.stdout.contains(word), "{command}: {word}");
         }
     }
     assert!(folder().run("schema --help").stdout.contains("Examples:"));
@@ -76,7 +78,7 @@ fn the_help_of_serve_names_every_key_that_the_settings_have() {
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_2_and_names_what_was_meant() {
+fn a_wrong_command_line_exits_with_2_and_suggests_the_right_one() {
     for (arguments, expected) in [
         ("sevre rules.yaml", "tip: a similar subcommand exists: 'serve'"),
         ("serve rules.yaml --htpp off", "tip: a similar argument exists: '--http'"),
@@ -89,48 +91,49 @@ fn a_wrong_command_line_ends_with_2_and_names_what_was_meant() {
         ("check rules.yaml -d api -e a=1 --cost -1", "write a whole number from 0"),
         ("check rules.yaml -d api -e a=1 --at 999999d", "too long, at most 213503d"),
     ] {
-        let said = folder().run(arguments);
-        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}");
-        assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
+        let output = folder().run(arguments);
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}");
+        assert!(output.stderr.contains(expected), "{arguments}: {}", output.stderr);
     }
 }
 
 #[test]
-fn schema_is_json_that_names_the_grammar() {
-    let said = folder().run("schema");
-    let schema: Value = serde_json::from_str(&said.stdout).expect("JSON");
-    assert_eq!(said.code, 0);
+fn schema_is_json_that_describes_rules_files() {
+    let output = folder().run("schema");
+    let schema: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!(output.code, 0);
     assert!(schema["$schema"].is_string());
     assert!(schema["properties"]["domain"].is_object(), "{schema}");
 }
 
 #[test]
-fn validate_says_what_it_read() {
-    let said = folder().run("validate rules.yaml");
+fn validate_prints_what_it_has_read() {
+    let output = folder().run("validate rules.yaml");
     let expected = (0, "1 file: 1 domain, 6 rules, good\n", "");
-    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), expected, "plain limits have no note");
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), expected, "plain limits have no note");
     let folder = Folder::new(&[("rules.yaml", &format!("{RULES}  - key: unlimited\n"))]);
-    let said = folder.run("validate rules.yaml");
-    assert_eq!((said.code, said.stdout.as_str()), (0, "1 file: 1 domain, 7 rules, good, 1 note\n"));
-    assert!(said.stderr.starts_with("note: rules.yaml:18:5: "), "{}", said.stderr);
-    assert_eq!(said.stderr.lines().count(), 1, "a note is one line: {}", said.stderr);
-    assert_eq!(folder.run("validate rules.yaml --deny-warnings").code, 0, "a note is no warning");
+    let output = folder.run("validate rules.yaml");
+    assert_eq!((output.code, output.stdout.as_str()), (0, "1 file: 1 domain, 7 rules, good, 1 note\n"));
+    assert!(output.stderr.starts_with("note: rules.yaml:18:5: "), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "a note is one line: {}", output.stderr);
+    assert_eq!(folder.run("validate rules.yaml --deny-warnings").code, 0, "a note is not a warning");
 }
 
 #[test]
-fn check_asks_a_list_of_costs_so_that_what_is_paid_afterwards_shows() {
+fn check_asks_a_list_of_costs_so_that_post_paid_limits_can_be_tried() {
     let example = support::root().join("examples/login.yaml").display().to_string();
     let login = format!("check {example} --domain login --descriptor account=bob");
-    let said = folder().run(&format!("{login} --cost 0,1,1,1,1,1,0"));
-    assert_eq!(said.code, 1, "{said:?}");
-    let rows = lines(&said.stdout);
-    assert!(rows.iter().any(|row| row.starts_with("0s, cost 1  allowed")), "{}", said.stdout);
-    assert!(rows.iter().any(|row| row.starts_with("0s, cost 0  refused") && row.contains("15m")), "{}", said.stdout);
+    let output = folder().run(&format!("{login} --cost 0,1,1,1,1,1,0"));
+    assert_eq!(output.code, 1, "{output:?}");
+    let rows = lines(&output.stdout);
+    assert!(rows.iter().any(|row| row.starts_with("0s, cost 1  allowed")), "{}", output.stdout);
+    assert!(rows.iter().any(|row| row.starts_with("0s, cost 0  refused") && row.contains("15m")), "{}", output.stdout);
     let asked = json(&folder().run(&format!("{login} --at 0s,1s --cost 0,5 --json")))["asked"].clone();
-    let told: Vec<_> = asked.as_array().expect("questions").iter().map(|one| (&one["cost"], &one["allowed"])).collect();
+    let answers: Vec<_> =
+        asked.as_array().expect("questions").iter().map(|one| (&one["cost"], &one["allowed"])).collect();
     let expected =
         [(0, true), (5, true), (0, false), (5, true)].map(|(cost, allowed)| (Value::from(cost), allowed.into()));
-    assert_eq!(told, expected.each_ref().map(|(cost, allowed)| (cost, allowed)));
+    assert_eq!(answers, expected.each_ref().map(|(cost, allowed)| (cost, allowed)));
 }
 
 #[test]
@@ -143,33 +146,33 @@ fn check_releases_permits_before_the_next_question() {
 }
 
 #[test]
-fn check_says_where_a_rule_ends_and_which_limit_another_rule_replaces() {
+fn check_shows_where_a_rule_ends_and_which_limit_another_rule_replaces() {
     let rules = "domain: d
 descriptors:
   - {key: user, rate_limits: [{name: small, unit: second, limit: 1}, {name: daily, unit: day, limit: 9}]}
   - {key: plan, rate_limit: {unit: second, limit: 5, replaces: [{name: small}]}}
 ";
     let folder = Folder::new(&[("rules.yaml", rules)]);
-    let said = folder.run("check rules.yaml -d d -e user=7,path=/x").stdout;
-    let row = lines(&said).into_iter().find(|row| row.contains("user=7  ")).expect("a step");
-    assert!(row.contains("the rule ends here, the descriptor goes on") && row.contains("rules.yaml:3"), "{said}");
+    let output = folder.run("check rules.yaml -d d -e user=7,path=/x").stdout;
+    let row = lines(&output).into_iter().find(|row| row.contains("user=7  ")).expect("a step");
+    assert!(row.contains("the rule ends here, the descriptor goes on") && row.contains("rules.yaml:3"), "{output}");
     let both = "check rules.yaml -d d -e user=7 -e plan=gold";
-    let said = folder.run(both).stdout;
-    let left_out: Vec<_> = lines(&said).into_iter().filter(|row| row.contains("left out: another rule")).collect();
-    assert!(left_out.len() == 1 && left_out[0].contains("limit small"), "{said}");
+    let output = folder.run(both).stdout;
+    let left_out: Vec<_> = lines(&output).into_iter().filter(|row| row.contains("left out: another rule")).collect();
+    assert!(left_out.len() == 1 && left_out[0].contains("limit small"), "{output}");
     assert!(!folder.run("check rules.yaml -d d -e user=7").stdout.contains("left out"));
     let limits = json(&folder.run(&format!("{both} --json")))["descriptors"][0]["rule"]["limits"].clone();
     assert_eq!([&limits[0]["replaced"], &limits[1]["replaced"]], [&Value::Bool(true), &Value::Bool(false)]);
 }
 
 #[test]
-fn a_concurrency_limit_is_warned_of_only_where_its_permits_cannot_be_released() {
+fn a_concurrency_limit_has_a_warning_only_if_its_permits_cannot_be_released() {
     let rules = "domain: d\ndescriptors: [{key: job, rate_limit: {algorithm: concurrency, limit: 5}}]";
     let auth = "forward_auth: {domain: d, descriptors: [[{key: job, from: client_ip}]]}\n";
     let validated = |settings: &str| {
         let folder = Folder::new(&[("rules.yaml", rules), ("s.yaml", settings)]);
-        let said = folder.run("validate rules.yaml --config s.yaml --deny-warnings");
-        (said.code, said.stdout.trim_end().rsplit_once(", ").map(|(_, last)| last.to_owned()).unwrap_or_default())
+        let output = folder.run("validate rules.yaml --config s.yaml --deny-warnings");
+        (output.code, output.stdout.trim_end().rsplit_once(", ").map(|(_, last)| last.to_owned()).unwrap_or_default())
     };
     assert_eq!(validated("grpc: off"), (0, "good".to_owned()));
     assert_eq!(validated("shadow: off"), (0, "1 note".to_owned()), "gRPC can take what it cannot release");
@@ -178,16 +181,16 @@ fn a_concurrency_limit_is_warned_of_only_where_its_permits_cannot_be_released() 
 }
 
 #[test]
-fn validate_shows_each_error_with_its_line_and_its_mend() {
+fn validate_shows_each_error_with_its_line_and_its_fix() {
     let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors:\n  - ky: user_id\n    key: a\n")]);
-    let said = folder.run("validate rules.yaml");
-    assert_eq!((said.code, said.stdout.as_str()), (2, ""));
+    let output = folder.run("validate rules.yaml");
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
     for part in ["[rules.yaml:3:5]", "3 |   - ky: user_id", "did you mean `key`?", "1 error"] {
-        assert!(said.stderr.contains(part), "{part}: {}", said.stderr);
+        assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
     }
-    let said = folder.run("validate rules.yaml --json");
-    assert_eq!((said.code, said.stderr.as_str()), (2, ""));
-    let found = json(&said);
+    let output = folder.run("validate rules.yaml --json");
+    assert_eq!((output.code, output.stderr.as_str()), (2, ""));
+    let found = json(&output);
     assert_eq!(found["ok"], false);
     let error = &found["errors"][0];
     assert_eq!((error["file"].as_str(), error["line"].as_u64()), (Some("rules.yaml"), Some(3)));
@@ -205,18 +208,18 @@ descriptors:
 ";
 
 #[test]
-fn validate_tells_warnings_and_can_make_them_fatal() {
+fn validate_prints_warnings_and_can_make_them_fatal() {
     let folder = Folder::new(&[("rules.yaml", WARNED)]);
-    let said = folder.run("validate rules.yaml");
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.stdout.contains(", 1 rule, 1 warning"), "{said:?}");
-    assert!(said.stderr.contains("[rules.yaml:6:"), "{said:?}");
+    let output = folder.run("validate rules.yaml");
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stdout.contains(", 1 rule, 1 warning"), "{output:?}");
+    assert!(output.stderr.contains("[rules.yaml:6:"), "{output:?}");
     assert_eq!(folder.run("validate rules.yaml --deny-warnings").code, 1);
-    let said = folder.run("validate rules.yaml --deny-warnings --json");
-    assert_eq!((said.code, &json(&said)["ok"]), (1, &Value::Bool(false)));
-    assert_eq!(json(&said)["warnings"][0]["severity"], "warning");
-    let said = folder.run("validate rules.yaml --json");
-    assert_eq!((said.code, &json(&said)["ok"]), (0, &Value::Bool(true)));
+    let output = folder.run("validate rules.yaml --deny-warnings --json");
+    assert_eq!((output.code, &json(&output)["ok"]), (1, &Value::Bool(false)));
+    assert_eq!(json(&output)["warnings"][0]["severity"], "warning");
+    let output = folder.run("validate rules.yaml --json");
+    assert_eq!((output.code, &json(&output)["ok"]), (0, &Value::Bool(true)));
 }
 
 #[test]
@@ -228,33 +231,33 @@ fn validate_reads_folders_and_the_rules_of_a_settings_file() {
         ("etc/rules/notes.txt", "no rules"),
     ]);
     for arguments in ["validate etc/rules", "validate --config etc/spillgate.yaml"] {
-        let said = folder.run(arguments);
-        assert!(said.stdout.starts_with("2 files: 2 domains, 2 rules"), "{arguments}: {said:?}");
+        let output = folder.run(arguments);
+        assert!(output.stdout.starts_with("2 files: 2 domains, 2 rules"), "{arguments}: {output:?}");
     }
     folder.write("etc/spillgate.yaml", "rules: [rules]\nhttpp: off\n");
     assert_eq!(folder.run("validate --config etc/spillgate.yaml").code, 2);
 }
 
 #[test]
-fn missing_rules_are_an_error_with_a_mend() {
+fn missing_rules_are_an_error_with_help() {
     for (arguments, expected) in [
         ("validate", "no rules were given"),
         ("validate nothing.yaml", "nothing.yaml cannot be read"),
         ("check -d api -e a=1", "no rules were given"),
         ("check nothing.yaml -d api -e a=1", "nothing.yaml cannot be read"),
     ] {
-        let said = folder().run(arguments);
-        assert_eq!(said.code, 2, "{arguments}");
-        assert!(said.stderr.contains(expected) && said.stderr.contains("help: "), "{arguments}: {}", said.stderr);
+        let output = folder().run(arguments);
+        assert_eq!(output.code, 2, "{arguments}");
+        assert!(output.stderr.contains(expected) && output.stderr.contains("help: "), "{arguments}: {}", output.stderr);
     }
 }
 
 #[test]
-fn a_question_that_cannot_be_judged_has_the_mend_that_fits() {
+fn a_question_that_cannot_be_decided_is_an_error_with_the_right_help() {
     let ask = |arguments: &[&str]| {
-        let said = folder().run_with(&[&["check", "rules.yaml"], arguments].concat(), &[]);
-        assert_eq!(said.code, 2, "{said:?}");
-        said.stderr
+        let output = folder().run_with(&[&["check", "rules.yaml"], arguments].concat(), &[]);
+        assert_eq!(output.code, 2, "{output:?}");
+        output.stderr
     };
     let nowhere = ask(&["--domain", "", "-e", "a=1"]);
     assert!(nowhere.contains("the domain is empty") && nowhere.contains("--domain"), "{nowhere}");
@@ -264,18 +267,21 @@ fn a_question_that_cannot_be_judged_has_the_mend_that_fits() {
 }
 
 #[test]
-fn a_settings_file_among_the_rules_is_told_as_what_it_is() {
+fn a_settings_file_among_the_rules_is_recognized() {
     let folder =
         Folder::new(&[("spillgate.yaml", "compat: envoy\nhttp: off\nlimits: {body: 1MiB}\nstore: {url: memory}\n")]);
-    let said = folder.run("validate spillgate.yaml");
-    assert_eq!(said.code, 2);
-    assert!(said.stderr.contains("this looks like a settings file") && said.stderr.contains("--config"), "{said:?}");
-    assert!(said.stderr.contains("1 error"), "{said:?}");
+    let output = folder.run("validate spillgate.yaml");
+    assert_eq!(output.code, 2);
+    assert!(
+        output.stderr.contains("this looks like a settings file") && output.stderr.contains("--config"),
+        "{output:?}"
+    );
+    assert!(output.stderr.contains("1 error"), "{output:?}");
 }
 
 #[test]
 fn check_explains_how_the_rule_was_found_and_what_its_limit_said() {
-    let said = folder().run("check rules.yaml --domain api --descriptor user_id=7 --times 3");
+    let output = folder().run("check rules.yaml --domain api --descriptor user_id=7 --times 3");
     let expected = "\
 domain api (rules.yaml)
 
@@ -291,12 +297,12 @@ at  answer   limit     says         left         retry after  reset after
 
 2 of 3 allowed, 1 refused
 ";
-    assert_eq!(said, Said { code: 1, stdout: expected.to_owned(), stderr: String::new() });
+    assert_eq!(output, Output { code: 1, stdout: expected.to_owned(), stderr: String::new() });
 }
 
 #[test]
 fn check_asks_several_descriptors_and_limits_at_given_times() {
-    let said = folder().run("check rules.yaml -d api -e user_id=vip1,path=/x -e user_id=7 --at 0s,100ms,1s --cost 2");
+    let output = folder().run("check rules.yaml -d api -e user_id=vip1,path=/x -e user_id=7 --at 0s,100ms,1s --cost 2");
     let expected = "\
 domain api (rules.yaml)
 
@@ -325,12 +331,12 @@ at     answer   limit        says         left         retry after  reset after
 
 1 of 3 allowed, 2 refused
 ";
-    assert_eq!(lines(&said.stdout), lines(expected));
-    assert_eq!(said.code, 1);
+    assert_eq!(lines(&output.stdout), lines(expected));
+    assert_eq!(output.code, 1);
 }
 
 #[test]
-fn check_shows_delays_bans_unlimited_rules_and_none() {
+fn check_shows_delays_bans_unlimited_rules_and_no_rule() {
     let folder = folder();
     let queue = folder.run("check rules.yaml -d api -e queue=1 --times 4 --wait 5s");
     let rows: Vec<_> = queue.stdout.lines().filter(|line| line.starts_with("0s")).collect();
@@ -359,18 +365,18 @@ fn check_shows_delays_bans_unlimited_rules_and_none() {
 }
 
 #[test]
-fn check_expresses_every_value() {
+fn check_can_ask_about_every_value() {
     let text = "domain: d\ndescriptors: [{key: tags, value: 'a,b=c\\d', rate_limit: {unit: day, limit: 1}}]\n";
     let folder = Folder::new(&[("rules.yaml", text)]);
-    let said = folder.run_with(&["check", "rules.yaml", "-d", "d", "-e", r"tags=a\,b=c\\d"], &[]);
-    assert!(said.stdout.contains(r"tags=a,b=c\d  this key and value  matched  rules.yaml:2"), "{said:?}");
+    let output = folder.run_with(&["check", "rules.yaml", "-d", "d", "-e", r"tags=a\,b=c\\d"], &[]);
+    assert!(output.stdout.contains(r"tags=a,b=c\d  this key and value  matched  rules.yaml:2"), "{output:?}");
 }
 
 #[test]
 fn check_in_json_gives_exact_times_and_states() {
-    let said = folder().run("check rules.yaml -d api -e user_id=7 --at 0s,1ms --cost 2 --json");
-    let found = json(&said);
-    assert_eq!(said.code, 1);
+    let output = folder().run("check rules.yaml -d api -e user_id=7 --at 0s,1ms --cost 2 --json");
+    let found = json(&output);
+    assert_eq!(output.code, 1);
     let step = &found["descriptors"][0]["steps"][0];
     assert_eq!((step["how"].as_str(), step["outcome"].as_str()), (Some("key"), Some("matched")));
     assert_eq!(found["descriptors"][0]["rule"]["origin"], "rules.yaml:3");
@@ -387,24 +393,24 @@ fn check_in_json_gives_exact_times_and_states() {
 }
 
 #[test]
-fn check_judges_as_the_reference_where_a_file_asks_for_it() {
+fn check_decides_as_the_reference_server_with_compat_envoy() {
     let text = "domain: d\ncompat: envoy\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n  \
                 - {key: b, rate_limit: {unit: hour, requests_per_unit: 1}}\n";
     let folder = Folder::new(&[("rules.yaml", text)]);
-    let said = folder.run("check rules.yaml -d d -e a=1 -e b=1 --times 3");
-    assert!(said.stdout.starts_with("domain d (rules.yaml, compat: envoy)"), "{}", said.stdout);
-    let first: Vec<_> = said.stdout.lines().filter(|line| line.contains("1: #1")).collect();
+    let output = folder.run("check rules.yaml -d d -e a=1 -e b=1 --times 3");
+    assert!(output.stdout.starts_with("domain d (rules.yaml, compat: envoy)"), "{}", output.stdout);
+    let first: Vec<_> = output.stdout.lines().filter(|line| line.contains("1: #1")).collect();
     assert!(first[2].contains("3 -> 2 of 5"), "refused requests are charged to the others: {first:?}");
 }
 
 #[test]
-fn rules_that_are_no_regular_file_are_named_and_not_waited_for() {
+fn rules_that_are_not_a_regular_file_are_an_error_and_not_waited_for() {
     let folder = folder();
     let made = Command::new("mkfifo").arg(folder.path("pipe.yaml")).status();
     assert!(made.is_ok_and(|status| status.success()), "mkfifo");
     for arguments in ["validate pipe.yaml", "validate .", "check pipe.yaml -d api -e a=1", "validate -c pipe.yaml"] {
-        let said = folder.run(arguments);
-        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}");
-        assert!(said.stderr.contains("pipe.yaml is not a regular file"), "{arguments}: {}", said.stderr);
+        let output = folder.run(arguments);
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}");
+        assert!(output.stderr.contains("pipe.yaml is not a regular file"), "{arguments}: {}", output.stderr);
     }
 }

@@ -156,8 +156,8 @@ fn a_bad_first_load_never_opens_a_port() {
     for arguments in
         ["rules.yaml", "good.yaml rules.yaml", "good.yaml --limits-body x", "good.yaml --admin-token-file none"]
     {
-        let said = folder.run(&format!("serve {arguments} --http {address} --grpc off --admin 127.0.0.1:0"));
-        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}: {said:?}");
+        let output = folder.run(&format!("serve {arguments} --http {address} --grpc off --admin 127.0.0.1:0"));
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}: {output:?}");
     }
 }
 
@@ -173,10 +173,10 @@ fn an_address_that_cannot_be_had_is_named_with_the_mend() {
         ("unix:none/socket", "its folder does not exist", "create the folder".to_owned()),
         ("unix:file", "a file that is no socket stands there", "move the file away".to_owned()),
     ] {
-        let said = folder.run(&format!("serve rules.yaml --http {address} --grpc off --admin off"));
-        assert_eq!((said.code, said.stdout.as_str()), (3, ""), "{address}: {said:?}");
-        assert!(said.stderr.contains(&format!("http cannot listen on {address}: {why}")), "{}", said.stderr);
-        assert!(said.stderr.contains(&mend), "{}", said.stderr);
+        let output = folder.run(&format!("serve rules.yaml --http {address} --grpc off --admin off"));
+        assert_eq!((output.code, output.stdout.as_str()), (3, ""), "{address}: {output:?}");
+        assert!(output.stderr.contains(&format!("http cannot listen on {address}: {why}")), "{}", output.stderr);
+        assert!(output.stderr.contains(&mend), "{}", output.stderr);
     }
     assert!(folder.path("file").exists());
 }
@@ -191,9 +191,9 @@ fn a_token_file_has_to_hold_a_token() {
         ("long", "long holds no token"),
         ("/dev/zero", "/dev/zero holds no token"),
     ] {
-        let said = folder.run(&format!("serve rules.yaml --admin-token-file {file}"));
-        assert_eq!(said.code, 2);
-        assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{}", said.stderr);
+        let output = folder.run(&format!("serve rules.yaml --admin-token-file {file}"));
+        assert_eq!(output.code, 2);
+        assert!(output.stderr.contains(why) && output.stderr.contains("help: "), "{}", output.stderr);
     }
     let token = folder.path("token");
     let token = token.to_str().expect("UTF-8");
@@ -215,8 +215,8 @@ fn a_unix_socket_is_served_and_removed() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    let said = folder.run(&format!("serve rules.yaml --http {listen} --grpc off --admin off"));
-    assert!(said.code == 3 && said.stderr.contains("another process listens there"), "{said:?}");
+    let output = folder.run(&format!("serve rules.yaml --http {listen} --grpc off --admin off"));
+    assert!(output.code == 3 && output.stderr.contains("another process listens there"), "{output:?}");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
     assert!(!path.exists());
@@ -269,6 +269,6 @@ descriptors:
     folder.write("s.yaml", "compat: envoy\n");
     let settings = settings.to_str().expect("UTF-8");
     assert_eq!(remaining(&["--config", settings]).2, of(5, 2));
-    let said = folder.run("validate rules.yaml -c s.yaml");
-    assert!(said.stderr.contains("declared before it") && said.stdout.contains("1 warning"), "{said:?}");
+    let output = folder.run("validate rules.yaml -c s.yaml");
+    assert!(output.stderr.contains("declared before it") && output.stdout.contains("1 warning"), "{output:?}");
 }

@@ -1,17 +1,19 @@
-//! Settings of the real binary: precedence, and what a wrong one says. The reader's own tests are in src/settings.
+//! The settings of the real binary: which source wins, and the errors about wrong ones.
+//!
+//! The tests of the reader itself are in `src/settings/tests.rs`.
 
 mod cli_support;
 mod support;
 
-use cli_support::{Folder, Said, lines};
+use cli_support::{Folder, Output, lines};
 
 const RULES: (&str, &str) = ("rules.yaml", "domain: d\ndescriptors: [{key: a}]\n");
 
 /// Value and origin of `key` by `serve --show-settings`.
-fn shown(said: &Said, key: &str) -> (String, String) {
-    assert_eq!(said.code, 0, "{said:?}");
-    let line = said.stdout.lines().find(|line| line.split(' ').next() == Some(key));
-    let words: Vec<_> = line.unwrap_or_else(|| panic!("no {key}: {said:?}")).split_whitespace().collect();
+fn shown(output: &Output, key: &str) -> (String, String) {
+    assert_eq!(output.code, 0, "{output:?}");
+    let line = output.stdout.lines().find(|line| line.split(' ').next() == Some(key));
+    let words: Vec<_> = line.unwrap_or_else(|| panic!("no {key}: {output:?}")).split_whitespace().collect();
     (words[1].to_owned(), words[2].to_owned())
 }
 
@@ -22,28 +24,28 @@ fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
         let arguments = [&["serve", "--show-settings"], arguments].concat();
         shown(&folder.run_with(&arguments, variables), "memory.max_keys")
     };
-    let told = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
+    let set = |value: &str, origin: &str| (value.to_owned(), origin.to_owned());
     let variable = [("SPILLGATE_MEMORY_MAX_KEYS", "2k")];
-    assert_eq!(show(&[], &[]), told("10M", "default"));
-    assert_eq!(show(&["-c", "s.yaml"], &[]), told("1k", "file"));
-    assert_eq!(show(&["-c", "s.yaml"], &variable), told("2k", "environment"));
-    assert_eq!(show(&["-c", "s.yaml", "--memory-max-keys", "3k"], &variable), told("3k", "flag"));
-    assert_eq!(show(&["-c", "s.yaml", "--memory-max-keys=3k"], &[]), told("3k", "flag"));
+    assert_eq!(show(&[], &[]), set("10M", "default"));
+    assert_eq!(show(&["-c", "s.yaml"], &[]), set("1k", "file"));
+    assert_eq!(show(&["-c", "s.yaml"], &variable), set("2k", "environment"));
+    assert_eq!(show(&["-c", "s.yaml", "--memory-max-keys", "3k"], &variable), set("3k", "flag"));
+    assert_eq!(show(&["-c", "s.yaml", "--memory-max-keys=3k"], &[]), set("3k", "flag"));
 }
 
 #[test]
 fn switches_and_lists_are_flags_too() {
     let folder = Folder::new(&[RULES]);
-    let said = folder.run("serve --show-settings --shadow --trusted-proxies 10.0.0.0/8 --trusted-proxies fd00::/8");
-    assert_eq!(shown(&said, "shadow"), ("true".to_owned(), "flag".to_owned()));
-    assert_eq!(shown(&said, "trusted_proxies").0, "10.0.0.0/8,fd00::/8");
+    let output = folder.run("serve --show-settings --shadow --trusted-proxies 10.0.0.0/8 --trusted-proxies fd00::/8");
+    assert_eq!(shown(&output, "shadow"), ("true".to_owned(), "flag".to_owned()));
+    assert_eq!(shown(&output, "trusted_proxies").0, "10.0.0.0/8,fd00::/8");
     assert_eq!(shown(&folder.run("serve --show-settings --shadow=false"), "shadow").0, "false");
 }
 
 #[test]
 fn a_wrong_key_shows_its_line_and_the_nearest_right_one() {
     let folder = Folder::new(&[RULES, ("s.yaml", "http: off\nlimits:\n  boddy: 1KiB\n")]);
-    let said = folder.run("serve rules.yaml -c s.yaml");
+    let output = folder.run("serve rules.yaml -c s.yaml");
     let expected = "
   x unknown key `limits.boddy`
    ,-[s.yaml:3:3]
@@ -54,14 +56,14 @@ fn a_wrong_key_shows_its_line_and_the_nearest_right_one() {
    `----
   help: did you mean `body`?
 ";
-    assert_eq!((said.code, said.stdout.as_str()), (2, ""));
-    assert_eq!(lines(said.stderr.trim()), lines(expected.trim()));
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
+    assert_eq!(lines(output.stderr.trim()), lines(expected.trim()));
 }
 
 #[test]
-fn a_wrong_value_shows_the_flag_or_variable_that_brought_it() {
+fn a_wrong_value_shows_its_flag_or_variable() {
     let folder = Folder::new(&[RULES]);
-    let said = folder.run("serve rules.yaml --limits-body 64XB");
+    let output = folder.run("serve rules.yaml --limits-body 64XB");
     let expected = "
   x `64XB` is not a value of `limits.body`
    ,-[the command line:1:15]
@@ -71,14 +73,18 @@ fn a_wrong_value_shows_the_flag_or_variable_that_brought_it() {
    `----
   help: write bytes: 1024, 64KiB, 1MiB
 ";
-    assert_eq!(said.code, 2);
-    assert_eq!(lines(said.stderr.trim()), lines(expected.trim()));
-    let said = folder.run_with(&["serve", "rules.yaml"], &[("SPILLGATE_HTTP", "8080")]);
-    assert_eq!(said.code, 2);
-    assert!(said.stderr.contains("SPILLGATE_HTTP=8080") && said.stderr.contains("0.0.0.0:8080"), "{}", said.stderr);
-    let said = folder.run_with(&["serve", "rules.yaml"], &[("SPILLGATE_HTPP", "off")]);
-    assert_eq!(said.code, 2);
-    assert!(said.stderr.contains("did you mean `SPILLGATE_HTTP`?"), "{}", said.stderr);
+    assert_eq!(output.code, 2);
+    assert_eq!(lines(output.stderr.trim()), lines(expected.trim()));
+    let output = folder.run_with(&["serve", "rules.yaml"], &[("SPILLGATE_HTTP", "8080")]);
+    assert_eq!(output.code, 2);
+    assert!(
+        output.stderr.contains("SPILLGATE_HTTP=8080") && output.stderr.contains("0.0.0.0:8080"),
+        "{}",
+        output.stderr
+    );
+    let output = folder.run_with(&["serve", "rules.yaml"], &[("SPILLGATE_HTPP", "off")]);
+    assert_eq!(output.code, 2);
+    assert!(output.stderr.contains("did you mean `SPILLGATE_HTTP`?"), "{}", output.stderr);
 }
 
 #[test]
@@ -90,9 +96,9 @@ fn settings_files_that_cannot_be_read_are_named() {
         ("large.yaml", "larger than 1 MiB"),
         (".", "is not a regular file"),
     ] {
-        let said = folder.run(&format!("serve rules.yaml -c {file}"));
-        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{file}");
-        assert!(said.stderr.contains(expected) && said.stderr.contains("help: "), "{file}: {}", said.stderr);
+        let output = folder.run(&format!("serve rules.yaml -c {file}"));
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{file}");
+        assert!(output.stderr.contains(expected) && output.stderr.contains("help: "), "{file}: {}", output.stderr);
     }
 }
 
@@ -131,9 +137,9 @@ descriptors:
         ("web", "{key: step, from: client_ip}", "limits `step`", "rate_limit: {unlimited: true}"),
     ] {
         for command in ["validate", "serve"] {
-            let said = run(command, domain, descriptor);
-            assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{command}: {said:?}");
-            assert!(said.stderr.contains(why) && said.stderr.contains(help), "{descriptor}: {}", said.stderr);
+            let output = run(command, domain, descriptor);
+            assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{command}: {output:?}");
+            assert!(output.stderr.contains(why) && output.stderr.contains(help), "{descriptor}: {}", output.stderr);
         }
     }
     for descriptor in [
@@ -150,12 +156,12 @@ descriptors:
 #[test]
 fn json_carries_every_error_and_no_colour() {
     let folder = Folder::new(&[RULES, ("s.yaml", "htpp: off\nshadow: maybe\n")]);
-    let said = folder.run("serve rules.yaml -c s.yaml --json");
-    let found: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
-    assert_eq!((said.code, said.stderr.as_str()), (2, ""));
+    let output = folder.run("serve rules.yaml -c s.yaml --json");
+    let found: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!((output.code, output.stderr.as_str()), (2, ""));
     assert_eq!(found["errors"].as_array().map(Vec::len), Some(2));
     assert_eq!(found["errors"][1]["line"], 2);
-    assert!(!said.stdout.contains('\x1b'));
+    assert!(!output.stdout.contains('\x1b'));
 }
 
 #[test]
@@ -165,7 +171,7 @@ fn the_example_is_valid_and_says_the_defaults() {
     let example = example.to_string_lossy();
     let by_file = folder.run(&format!("serve --show-settings --json -c {example}"));
     let by_default = folder.run("serve --show-settings --json");
-    let read = |said: &Said| serde_json::from_str::<serde_json::Value>(&said.stdout).expect("JSON");
+    let read = |output: &Output| serde_json::from_str::<serde_json::Value>(&output.stdout).expect("JSON");
     let (by_file, by_default) = (read(&by_file), read(&by_default));
     for (key, set) in by_default.as_object().expect("an object") {
         assert_eq!(by_file[key]["from"], "file", "{key} is missing in the example");

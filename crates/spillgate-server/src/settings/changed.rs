@@ -1,9 +1,11 @@
-//! What two readings of the settings differ in.
+//! The difference between two readings of the settings.
+//!
+//! A reload does not change settings. The log names those that wait for a restart.
 
 use super::{KEYS, Key, Resolved};
 
 impl Resolved {
-    /// The keys that `later` writes otherwise; none if that means the same.
+    /// The keys whose text differs in `later`. Empty if both readings mean the same.
     #[must_use]
     pub fn changed(&self, later: &Resolved) -> Vec<&'static str> {
         let (now, then) = (&self.settings, &later.settings);
@@ -11,7 +13,7 @@ impl Resolved {
             return Vec::new();
         }
         let text = |resolved: &Resolved, key: &Key| resolved.origins.get(key.path).map(|(_, text)| text.clone());
-        // Texts do not show passwords.
+        // The texts have no passwords, so a changed password shows only in the URL itself.
         let other_url = |key: &&Key| key.path == "store.url" && now.store.url != then.store.url;
         let keys = KEYS.iter().filter(|key| text(self, key) != text(later, key) || other_url(key));
         keys.map(|key| key.path).collect()

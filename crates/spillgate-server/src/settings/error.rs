@@ -1,4 +1,6 @@
-//! Errors of settings, without the secrets that may stand near them.
+//! Errors of settings, with their line but without secrets.
+//!
+//! An error shows the text around it, and a password may be in that text.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,19 +10,19 @@ use spillgate::text::{self, At, Diagnostic};
 use super::secret::{Shown, masked};
 use super::yaml::Wrong;
 
-/// The text that a setting was read from: a file, a flag or a variable. Without the secrets in it.
+/// The text that a setting was read from (a file, a flag or a variable), without its secrets.
 #[derive(Debug, Clone)]
 pub(super) struct Source(Arc<(text::Source, Shown)>);
 
 impl Source {
-    /// `secrets` are places besides those of passwords in URLs.
+    /// `secrets` are the places of secrets, besides passwords in URLs.
     pub(super) fn new(name: &str, text: &str, secrets: Vec<Range<usize>>) -> Source {
         let shown = Shown::new(text, secrets);
         Source(Arc::new((text::Source::new(name, &shown.text), shown)))
     }
 }
 
-/// What is wrong with one setting, and where.
+/// The error about one setting, at its place in the text.
 pub(super) fn error_at(source: &Source, wrong: Wrong) -> Diagnostic {
     let Wrong { message, help, label, span } = wrong;
     let (source, shown) = &*source.0;

@@ -1,9 +1,9 @@
-//! Settings as plain data: what a settings file, flags and the environment say together.
+//! The settings as plain data, and how they are read from a settings file, flags and the environment.
 //!
-//! One table (`keys.rs`) defines every key. It feeds the file's reader, the flags, the environment,
-//! `--help` and the tests; nothing here opens a file. A flag beats the environment, the
-//! environment beats the file, the file beats the default.
+//! One table (`keys.rs`) defines every key. The reader of the file, the flags, the environment, `--help`, the book and the
+//! tests all use it, so that they cannot differ. Nothing here opens a file.
 
+mod blank;
 mod changed;
 mod error;
 mod keys;
@@ -12,6 +12,7 @@ mod secret;
 mod store;
 #[cfg(test)]
 mod tests;
+mod unknown;
 mod values;
 mod yaml;
 
@@ -31,46 +32,46 @@ pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};
 pub use values::duration;
 
-/// Everything that can be set, checked.
+/// All settings, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where HTTP is served; `None` is off.
+    /// The address of HTTP. `None` is off.
     pub http: Option<Listen>,
-    /// Where gRPC (RLS v3) is served.
+    /// The address of gRPC (Envoy RLS v3). `None` is off.
     pub grpc: Option<Listen>,
-    /// Where operators look: metrics, rules, reset.
+    /// The address for operators: metrics, rules, reset. `None` is off.
     pub admin: Option<Listen>,
-    /// Holds the bearer token of the admin listener; without one only loopback may write.
+    /// The file with the bearer token of the admin listener. Without it, only loopback may write.
     pub admin_token_file: Option<PathBuf>,
     /// Rules files and folders of them.
     pub rules: Vec<PathBuf>,
-    /// All rules files have the reference server's habits.
+    /// All rules files behave as in Envoy's reference server (`compat: envoy`).
     pub compat_envoy: bool,
-    /// What is answered for limits that do not say it while a shared store fails.
+    /// The answer while the shared store fails, for limits without an `on_store_failure` of their own.
     pub on_store_failure: OnStoreFailure,
-    /// Judge and count, never refuse.
+    /// Decide and count, but never refuse.
     pub shadow: bool,
-    /// Refuse what no rule matches.
+    /// Refuse descriptors that no rule matches.
     pub deny_unmatched: bool,
-    /// Threads that serve; `None` is one for each core.
+    /// The number of worker threads. `None` is one for each core.
     pub workers: Option<usize>,
-    /// What is logged, as `tracing` filters say it.
+    /// The filter of the log, in the syntax of `tracing`.
     pub log_level: String,
-    /// Lines or JSON.
+    /// The form of log lines.
     pub log_format: LogFormat,
-    /// Where state lives.
+    /// The store of the counts.
     pub store: Store,
-    /// The memory store's bounds.
+    /// The limits of the memory store.
     pub memory: Memory,
     /// The header fields of HTTP answers.
     pub headers: HeaderStyle,
-    /// Whose X-Forwarded-For is believed.
+    /// Networks whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// How a proxy's sub-request becomes descriptors.
+    /// How the sub-request of a proxy becomes descriptors.
     pub forward_auth: ForwardAuth,
-    /// Who may refund or override.
+    /// Which listeners allow refunds and overrides.
     pub allow: Allow,
-    /// What a client can take of the server.
+    /// Limits on what clients can send and use.
     pub limits: Limits,
 }
 
@@ -92,30 +93,30 @@ impl fmt::Display for Listen {
     }
 }
 
-/// How log lines are written.
+/// The form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
     Json,
 }
 
-/// Bounds of the memory store, and the file that outlives it.
+/// Limits of the memory store, and its snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// The most keys that are counted at once.
     pub max_keys: usize,
     /// The most bytes that logs, segments and leases may take together.
     pub max_heap: usize,
-    /// What a new key is told while the store is full.
+    /// The answer to a new key while the store is full.
     pub on_full: OnFull,
-    /// What a restart finds.
+    /// The snapshot that a restart reads.
     pub snapshot: Snapshot,
 }
 
-/// The file that keeps what was counted.
+/// The file that keeps the counts over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Where it is; `None` keeps nothing.
+    /// Its path. With `None` there is no snapshot.
     pub path: Option<PathBuf>,
     /// How often it is written.
     pub interval: Duration,
@@ -124,11 +125,11 @@ pub struct Snapshot {
 /// How `/v1/forward-auth` turns a proxy's sub-request into descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForwardAuth {
-    /// The domain whose rules are asked; `None` switches the path off.
+    /// The domain of its rules. `None` switches `/v1/forward-auth` off.
     pub domain: Option<String>,
     /// The status of a refusal (nginx wants 403).
     pub deny_status: u16,
-    /// IPv6 clients are counted by networks of this many bits.
+    /// IPv6 clients are counted by network, with a prefix of this many bits.
     pub ipv6_prefix: u8,
     /// One list of entries for each descriptor.
     pub descriptors: Vec<Vec<EntrySource>>,
@@ -144,22 +145,22 @@ pub struct EntrySource {
 /// Where the value of an entry comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueSource {
-    /// The client's address: the peer, or what trusted proxies say.
+    /// The address of the client: the peer, or the address that trusted proxies report.
     ClientIp,
-    /// A header field of the sub-request; without it the value is empty.
+    /// A header field of the sub-request. If it is missing, the value is empty.
     Header(String),
-    /// Always the same.
+    /// A fixed text.
     Value(String),
 }
 
-/// Who may mint quota.
+/// What clients may do besides asking, for each protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allow {
     pub grpc: Grants,
     pub http: Grants,
 }
 
-/// What callers of one listener may do beyond asking.
+/// What clients of one listener may do besides asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grants {
     /// Give units back (`is_negative_hits`).
@@ -168,31 +169,31 @@ pub struct Grants {
     pub overriding: bool,
 }
 
-/// Bounds on what clients can send and hold.
+/// Limits on what clients can send and use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once on each listener.
+    /// The most connections of each listener.
     pub connections: usize,
-    /// Requests in flight on one HTTP/2 connection.
+    /// The most requests in flight on one HTTP/2 connection.
     pub streams: u32,
-    /// Bytes of answers that clients have not read, of all HTTP/2 connections together.
+    /// The most bytes of unread answers, for all HTTP/2 connections together.
     pub unread: usize,
-    /// Bytes of a request's body.
+    /// The most bytes of a request's body.
     pub body: usize,
-    /// Descriptors of a request.
+    /// The most descriptors of a request.
     pub descriptors: usize,
-    /// Entries of a descriptor.
+    /// The most entries of a descriptor.
     pub entries: usize,
-    /// Bytes of an entry's key.
+    /// The most bytes of an entry's key.
     pub key: usize,
-    /// Bytes of an entry's value.
+    /// The bytes of an entry's value that are counted. Rules match the whole value.
     pub value: usize,
-    /// Values of one rule that have metrics of their own.
+    /// The most values of one rule that have metrics of their own.
     pub metric_values: usize,
-    /// A connection that says nothing for this long is closed.
+    /// A connection without a request for this long is closed.
     pub idle: Duration,
-    /// A request's header and body must be here within this time.
+    /// The header and body of a request must arrive within this time.
     pub receive: Duration,
-    /// After SIGTERM, requests in flight have this long to end.
+    /// The time for requests in flight to end after SIGTERM.
     pub drain: Duration,
 }

@@ -1,50 +1,49 @@
-//! Flags over environment over file over defaults.
+//! Reads the settings from all their sources: a flag wins over the environment, the environment over the file, and the
+//! file over the default.
+//!
+//! It finds all errors in one run, also between settings that are each right alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use spillgate::headers::HeaderStyle;
-use spillgate::text::{Diagnostic, nearest};
-use spillgate::{OnFull, OnStoreFailure};
-use spillgate_redis::LogForm;
+use spillgate::text::Diagnostic;
 
+use super::blank;
 use super::error::{Source, error_at};
 use super::keys::{KEYS, Key, Shape};
 use super::secret::{after_names, masked, sounds_secret};
 use super::store;
+use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
 use super::yaml::{self, Kind, Name, Node, Wrong};
-use super::{
-    Allow, ForwardAuth, Grants, Limits, Listen, LogFormat, Memory, Settings, Snapshot, Store, StoreTls, StoreUrl,
-};
+use super::{Listen, Settings, StoreUrl};
 
-/// Its value may hold a password, and is not shown where it is wrong.
+/// The key whose value may hold a password. A wrong value of it is not shown.
 const URL: &str = "store.url";
 
-/// A settings file as read.
+/// The name and text of a settings file.
 #[derive(Debug, Clone)]
 pub struct SettingsFile {
     pub name: String,
     pub text: String,
 }
 
-/// All that was said about settings, by whom.
+/// Everything that can set settings.
 #[derive(Debug, Default)]
 pub struct Sources {
     pub file: Option<SettingsFile>,
-    /// The process's environment; what does not start with `SPILLGATE_` is passed over.
+    /// The environment of the process. Variables that do not start with `SPILLGATE_` are ignored.
     pub environment: Vec<(String, String)>,
-    /// Keys given as flags, with the values of each.
+    /// The keys that were given as flags, with their values.
     pub flags: Vec<(&'static Key, Vec<String>)>,
-    /// Rules given as arguments; they stand beside `--rules` and in place of all other `rules`.
+    /// Rules files that were given as arguments. They are used with those of `--rules`, and instead of all other `rules`.
     pub arguments: Vec<PathBuf>,
-    /// No store is asked, so nobody minds whether its settings go together.
+    /// The command does not connect to a store, so conflicts between settings of the store do not matter.
     pub asks_no_store: bool,
 }
 
-/// Who set a key, for listings.
+/// Where the value of a key comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -65,17 +64,17 @@ impl Origin {
     }
 }
 
-/// The settings, and for each key who set it and to what.
+/// The settings, and for each key the origin and the text of its value.
 #[derive(Debug)]
 pub struct Resolved {
     pub settings: Settings,
     pub origins: BTreeMap<&'static str, (Origin, String)>,
 }
 
-/// Makes settings of all sources.
+/// Reads the settings from all sources.
 ///
 /// # Errors
-/// Every setting that is wrong, each with its place and its mend.
+/// Every setting that is wrong, each with its place and how to fix it.
 pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
     let mut resolver = Resolver::new();
     if let Some(file) = &sources.file {
@@ -83,13 +82,13 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
     }
     resolver.environment(&sources.environment);
     for (key, values) in &sources.flags {
-        resolver.spelled(key, values, Origin::Flag, &format!("--{}", key.flag()), "the command line");
+        resolver.apply_text(key, values, Origin::Flag, &format!("--{}", key.flag()), "the command line");
     }
     resolver.arguments(&sources.arguments);
-    resolver.agree();
+    resolver.check_conflicts();
     if !sources.asks_no_store && !resolver.is_url_wrong {
-        let found = store::disagreements(&resolver.settings, &resolver.changed());
-        resolver.blame(found);
+        let found = store::conflicts(&resolver.settings, &resolver.changed());
+        resolver.add_errors(found);
     }
     if !resolver.errors.is_empty() {
         return Err(resolver.errors);
@@ -109,16 +108,16 @@ struct Resolver {
     settings: Settings,
     set: BTreeMap<&'static str, Set>,
     errors: Vec<Diagnostic>,
-    /// Groups of keys with a mistake in them: that they do not agree with other keys may be due to it.
+    /// Groups of keys that have an error. A conflict with other keys may be caused by it, so it is not reported.
     wrong_groups: BTreeSet<String>,
-    /// Nobody knows which store is meant, so nobody can say what goes with it.
+    /// The URL of the store is wrong, so it is not known which settings belong to it.
     is_url_wrong: bool,
 }
 
 impl Resolver {
     fn new() -> Resolver {
         let mut resolver = Resolver {
-            settings: blank(),
+            settings: blank::settings(),
             set: BTreeMap::new(),
             errors: Vec::new(),
             wrong_groups: BTreeSet::new(),
@@ -126,7 +125,7 @@ impl Resolver {
         };
         for key in KEYS {
             if !key.default.is_empty() {
-                resolver.spelled(key, &[key.default.to_owned()], Origin::Default, key.path, "the defaults");
+                resolver.apply_text(key, &[key.default.to_owned()], Origin::Default, key.path, "the defaults");
             }
         }
         resolver
@@ -135,7 +134,7 @@ impl Resolver {
     fn file(&mut self, file: &SettingsFile) {
         let folder = Path::new(&file.name).parent().map(Path::to_path_buf).unwrap_or_default();
         let parsed = yaml::parse(&file.text);
-        // Each error shows the lines around it too.
+        // Each error shows the lines around it: these must not show a secret.
         let mut secrets = Vec::new();
         match &parsed {
             Ok(root) => root.iter().for_each(|root| add_secrets("", root, &mut secrets)),
@@ -169,7 +168,7 @@ impl Resolver {
             let wrong = match &node.kind {
                 _ if inner.is_empty() => {
                     self.wrong_groups.insert(prefix.to_owned());
-                    unknown(prefix, name)
+                    unknown_key(prefix, name)
                 }
                 // A group whose keys are all commented out.
                 Kind::Scalar(text) if text.is_empty() => continue,
@@ -188,17 +187,17 @@ impl Resolver {
 
     fn environment(&mut self, environment: &[(String, String)]) {
         for (variable, value) in environment.iter().filter(|(variable, _)| variable.starts_with("SPILLGATE_")) {
-            // An empty variable is what a shell or a container makes of an unset one.
+            // Shells and container tools turn an unset variable into an empty one.
             if value.is_empty() {
                 continue;
             }
             if let Some(key) = KEYS.iter().find(|key| key.variable() == *variable) {
-                self.spelled(key, std::slice::from_ref(value), Origin::Environment, variable, "the environment");
+                self.apply_text(key, std::slice::from_ref(value), Origin::Environment, variable, "the environment");
                 continue;
             }
-            // Others may use the prefix too (Kubernetes does for a service of this name), so only
-            // what looks like a slip is an error.
-            if let Some(help) = meant_variable(variable) {
+            // Other software may use the prefix too: Kubernetes does so for a service of this name. Only a variable that
+            // looks like a mistyped setting is an error.
+            if let Some(help) = variable_help(variable) {
                 // Its value may be a secret.
                 let source = Source::new("the environment", variable, Vec::new());
                 let wrong = Wrong::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
@@ -218,8 +217,8 @@ impl Resolver {
         self.set.insert("rules", Set { origin: Origin::Flag, text: text.join(","), place: None });
     }
 
-    /// A value written in a flag, a variable or the table: as the key's shape says.
-    fn spelled(&mut self, key: &'static Key, values: &[String], origin: Origin, name: &str, place: &str) {
+    /// Applies a value of a flag, a variable or the table of defaults. The key's shape says how to read its text.
+    fn apply_text(&mut self, key: &'static Key, values: &[String], origin: Origin, name: &str, place: &str) {
         let between = if origin == Origin::Flag { ' ' } else { '=' };
         let text = format!("{name}{between}{}", values.join(","));
         let start = name.len() + 1;
@@ -256,25 +255,25 @@ impl Resolver {
         }
     }
 
-    /// What is wrong between keys that are right alone.
-    fn agree(&mut self) {
+    /// Finds conflicts between settings that are each right alone.
+    fn check_conflicts(&mut self) {
         let s = &self.settings;
         let listeners = [("http", &s.http), ("grpc", &s.grpc), ("admin", &s.admin)];
         let mut found: Vec<(&'static str, String, &'static str)> = Vec::new();
         if s.http.is_none() && s.grpc.is_none() {
             found.push((
                 "http",
-                "http and grpc are both off: nothing would be served".into(),
+                "http and grpc are both off: the server would have nothing to serve".into(),
                 "give one of them an address",
             ));
         }
         for (i, (name, listen)) in listeners.iter().enumerate() {
             let twin = listeners[..i].iter().find(|(_, other)| clash(listen.as_ref(), other.as_ref()));
             if let (Some(listen), Some((other, _))) = (listen, twin) {
-                // Blame the one that somebody wrote.
-                let (blamed, kept) = if self.is_written(name) { (name, other) } else { (other, name) };
-                let message = format!("`{blamed}` and `{kept}` want the same address, {listen}");
-                found.push((*blamed, message, "give each listener its own port, or switch one off"));
+                // The error is shown at the one that was set explicitly.
+                let (changed, kept) = if self.is_written(name) { (name, other) } else { (other, name) };
+                let message = format!("`{changed}` and `{kept}` have the same address, {listen}");
+                found.push((*changed, message, "give each listener its own port, or switch one off"));
             }
         }
         let auth = &s.forward_auth;
@@ -284,13 +283,13 @@ impl Resolver {
             found.push(("forward_auth.domain", "forward_auth has a domain but no descriptors".to_owned(), help));
         }
         if is_whole && auth.domain.is_none() && !auth.descriptors.is_empty() {
-            let help = "set `forward_auth.domain` to the domain whose rules are to be asked";
+            let help = "set `forward_auth.domain` to the domain of its rules";
             found.push(("forward_auth.descriptors", "forward_auth has descriptors but no domain".to_owned(), help));
         }
-        self.blame(found);
+        self.add_errors(found);
     }
 
-    fn blame(&mut self, found: Vec<(&'static str, String, &'static str)>) {
+    fn add_errors(&mut self, found: Vec<(&'static str, String, &'static str)>) {
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
                 Some((source, node)) => error_at(source, Wrong::new(&node.span, message, help)),
@@ -299,14 +298,15 @@ impl Resolver {
         }
     }
 
-    /// The keys about stores that say something else than the default: writing that out says nothing that could be lost.
+    /// The keys about stores whose values differ from the default. A default that is written out changes nothing, so it
+    /// cannot conflict.
     fn changed(&self) -> Vec<&'static str> {
         let groups = ["store.", "memory.", "on_store_failure"];
         let stores = KEYS.iter().filter(|key| groups.iter().any(|group| key.path.starts_with(group)));
         stores.filter(|key| self.is_written(key.path) && self.is_changed(key)).map(|key| key.path).collect()
     }
 
-    /// Whether the settings would be others if the key were the default; without one it is.
+    /// Whether the default of the key would change the settings. For a key without a default this is true.
     fn is_changed(&self, key: &Key) -> bool {
         let node = Node { kind: Kind::Scalar(key.default.to_owned()), span: 0..0 };
         let mut other = self.settings.clone();
@@ -319,8 +319,10 @@ impl Resolver {
     }
 }
 
-/// Adds where in `node`, which `path` names, somebody may have written a secret: what no key has and sounds like one,
-/// and a store that is not understood, of which nobody knows what is a password.
+/// Adds the places in `node`, the value of `path`, that may hold a secret.
+///
+/// These are values of unknown keys whose names sound like secrets. A URL of a store that is not understood is hidden as a
+/// whole, since any part of it may be a password.
 fn add_secrets(path: &str, node: &Node, secrets: &mut Vec<Range<usize>>) {
     let is_known = KEYS.iter().any(|key| key.path == path);
     let value = Value { node, path, folder: Path::new("") };
@@ -337,22 +339,22 @@ fn add_secrets(path: &str, node: &Node, secrets: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether a text that is no settings file may show a secret all the same.
+/// Whether a text that is not a settings file may show a secret.
 pub(crate) fn shows_secret(text: &str) -> bool {
     masked(text) != text || !after_names(text, is_word).is_empty()
 }
 
-/// Whether some key ends with this word.
+/// Whether this word is the last part of a key.
 fn is_word(name: &str) -> bool {
     KEYS.iter().any(|key| last(key.path) == name)
 }
 
-/// The last word of a path.
+/// The last part of a path.
 fn last(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or_default()
 }
 
-/// Whether two listeners cannot both have their address.
+/// Whether two listeners cannot both listen on their addresses.
 fn clash(a: Option<&Listen>, b: Option<&Listen>) -> bool {
     match (a, b) {
         (Some(Listen::Tcp(a)), Some(Listen::Tcp(b))) => {
@@ -363,52 +365,6 @@ fn clash(a: Option<&Listen>, b: Option<&Listen>) -> bool {
         (Some(Listen::Unix(a)), Some(Listen::Unix(b))) => a == b,
         _ => false,
     }
-}
-
-/// Keys that earlier versions had, and what to do about each.
-const REMOVED: [(&str, &str); 1] =
-    [("store.fixed_window", "delete this line: windows are counted as `script`, the default, counted them")];
-
-fn unknown(prefix: &str, name: &Name) -> Wrong {
-    let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
-    let siblings = || {
-        let inside = KEYS.iter().filter(|key| prefix.is_empty() || key.path.starts_with(&format!("{prefix}.")));
-        inside.filter_map(|key| key.path.split('.').nth(depth))
-    };
-    let elsewhere = KEYS.iter().find(|key| key.path == name.text || key.path.ends_with(&format!(".{}", name.text)));
-    let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
-    if let Some((path, help)) = REMOVED.iter().find(|(path, _)| *path == whole) {
-        return Wrong::new(&name.span, format!("the key `{path}` was removed"), *help).labelled("no longer a key");
-    }
-    if let Some(key) = KEYS.iter().find(|key| key.path.strip_suffix("_file") == Some(&*whole)) {
-        let help = format!("put it into a file and name that: `{}`", key.path);
-        return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key");
-    }
-    let help = match (nearest(&name.text, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, Some(Some((group, key)))) => format!("`{key}` belongs under `{}:`", group.replace('.', ": ")),
-        (None, Some(None)) => format!("`{}` belongs at the top of the file, not under `{prefix}:`", name.text),
-        (None, None) => {
-            let mut names: Vec<_> = siblings().collect();
-            names.dedup();
-            format!("the keys here are: {}", names.join(", "))
-        }
-    };
-    Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key")
-}
-
-/// What to write in place of a variable that is none, if it looks like a slip.
-fn meant_variable(variable: &str) -> Option<String> {
-    let bare = variable.strip_prefix("SPILLGATE_")?;
-    if let Some(key) = KEYS.iter().find(|key| key.variable().strip_suffix("_FILE") == Some(variable)) {
-        let (path, flag) = (key.path, key.flag());
-        return Some(format!("put it into a file and name that: {}, `{path}` or --{flag}", key.variable()));
-    }
-    let in_words = |key: &&Key| key.path.replace('.', "_").eq_ignore_ascii_case(bare);
-    let names: Vec<_> = KEYS.iter().map(|key| key.variable().split_off("SPILLGATE_".len())).collect();
-    let meant = KEYS.iter().find(in_words).map(Key::variable);
-    let near = || Some(format!("SPILLGATE_{}", nearest(bare, names.iter().map(String::as_str))?));
-    meant.or_else(near).map(|meant| format!("did you mean `{meant}`?"))
 }
 
 fn split_list(text: &str, start: usize) -> Node {
@@ -433,63 +389,4 @@ fn shifted(node: Node, by: usize) -> Node {
         }
     };
     Node { kind, span: node.span.start + by..node.span.end + by }
-}
-
-/// What the table's defaults are then written over.
-fn blank() -> Settings {
-    Settings {
-        http: None,
-        grpc: None,
-        admin: None,
-        admin_token_file: None,
-        rules: Vec::<PathBuf>::new(),
-        compat_envoy: false,
-        on_store_failure: OnStoreFailure::Local,
-        shadow: false,
-        deny_unmatched: false,
-        workers: None,
-        log_level: String::new(),
-        log_format: LogFormat::Text,
-        store: Store {
-            url: StoreUrl::Memory,
-            deadline: Duration::ZERO,
-            expected_nodes: None,
-            key_secret_file: None,
-            user: None,
-            password_file: None,
-            sentinel_user: None,
-            sentinel_password_file: None,
-            tls: StoreTls::default(),
-            connections: None,
-            max_in_flight: 0,
-            scripts: true,
-            log: LogForm::Packed,
-            deny_cache: 0,
-            deny_cache_max_age: Duration::ZERO,
-        },
-        memory: Memory {
-            max_keys: 0,
-            max_heap: 0,
-            on_full: OnFull::Deny,
-            snapshot: Snapshot { path: None, interval: Duration::ZERO },
-        },
-        headers: HeaderStyle::Off,
-        trusted_proxies: Vec::new(),
-        forward_auth: ForwardAuth { domain: None, deny_status: 0, ipv6_prefix: 0, descriptors: Vec::new() },
-        allow: Allow { grpc: Grants::default(), http: Grants::default() },
-        limits: Limits {
-            connections: 0,
-            streams: 0,
-            unread: 0,
-            body: 0,
-            descriptors: 0,
-            entries: 0,
-            key: 0,
-            value: 0,
-            metric_values: 0,
-            idle: Duration::ZERO,
-            receive: Duration::ZERO,
-            drain: Duration::ZERO,
-        },
-    }
 }

@@ -1,20 +1,22 @@
-//! Passwords in URLs, which no error, listing or log may show.
+//! Replaces secrets in texts by stars.
+//!
+//! Errors, listings and logs quote settings. They must never show a password.
 
 use std::ops::Range;
 
-/// What a URL begins with, also where somebody forgot a sign of it.
+/// The beginnings of URLs, also with a missing character.
 const BEGINNINGS: [&str; 9] =
     ["://", "redis:", "rediss:", "valkey:", "valkeys:", "cluster:", "sentinel:", "unix:", "redis//"];
 
-/// What stands for a secret, however long that is.
+/// What is shown instead of a secret, whatever its length.
 const STARS: &str = "***";
 
-/// The text with stars in place of every password in a URL.
+/// The text with stars instead of every password in a URL.
 pub(crate) fn masked(text: &str) -> String {
     Shown::new(text, Vec::new()).text
 }
 
-/// A text without its secrets.
+/// A text with stars instead of its secrets.
 #[derive(Debug)]
 pub(super) struct Shown {
     pub(super) text: String,
@@ -23,7 +25,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Without the passwords in URLs and what stands at `places`; lines stay lines.
+    /// Hides the passwords in URLs and the `places`. The number of lines stays the same.
     pub(super) fn new(text: &str, mut places: Vec<Range<usize>>) -> Shown {
         places.extend(passwords(text));
         places.sort_by_key(|place| place.start);
@@ -51,7 +53,7 @@ impl Shown {
         shown
     }
 
-    /// Where something of the text is now; what is in a secret, is at its stars.
+    /// The new place of a part of the text. A place inside a secret is moved to its stars.
     pub(super) fn place(&self, place: &Range<usize>) -> Range<usize> {
         let at = |offset: usize| {
             let before = self.stars.iter().rev().find(|(secret, _)| secret.start < offset);
@@ -65,13 +67,13 @@ impl Shown {
     }
 }
 
-/// Where the passwords of URLs are.
+/// The places of passwords in URLs.
 fn passwords(text: &str) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     let mut begin = 0;
     for line in text.split_inclusive('\n') {
         let mut found = parameters(line);
-        // A password may hold any sign, so the last `@` ends it.
+        // A password may contain any character, so the last `@` ends it.
         found.extend(line.rfind('@').map(|end| password_start(&line[..end])..end));
         places.extend(found.into_iter().map(|place| place.start + begin..place.end + begin));
         begin += line.len();
@@ -79,14 +81,14 @@ fn passwords(text: &str) -> Vec<Range<usize>> {
     places
 }
 
-/// Whether what has this name may be a secret, unless somebody knows better.
+/// Whether the name sounds like that of a secret.
 pub(super) fn sounds_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["pass", "secret", "token", "key"].iter().any(|word| name.contains(word))
 }
 
-/// Where secrets may be in a text that is not understood: after such a name to the end of the line, and on the lines
-/// below that are further in.
+/// The places of possible secrets in a text that is not understood: from such a name to the end of the line, and on
+/// lines below it that are indented further. Names for which `is_known` is true are not secrets.
 pub(super) fn after_names(text: &str, is_known: impl Fn(&str) -> bool) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     let (mut begin, mut margin) = (0, usize::MAX);
@@ -108,20 +110,20 @@ pub(super) fn after_names(text: &str, is_known: impl Fn(&str) -> bool) -> Vec<Ra
     places
 }
 
-/// Where the password begins in a line that ends with who logs in: after the second part of a URL's `scheme:user:`,
-/// or of `user:` alone.
+/// The start of the password in a text that ends at the `@`: after `scheme:user:`, or after `user:` if there is no
+/// scheme.
 fn password_start(who: &str) -> usize {
-    // A colon before a blank is YAML's, or that of a sentence.
+    // A colon before a space belongs to YAML or to a sentence.
     let tight = |from: usize| {
         let colons = who[from..].match_indices(':').map(|(at, _)| from + at + 1);
         colons.into_iter().find(|end| !who[*end..].starts_with(char::is_whitespace))
     };
     let first = tight(0).unwrap_or(who.len());
     match BEGINNINGS.iter().filter_map(|begin| Some(who.find(begin)? + begin.len())).min() {
-        // `://` is at the colon or two signs after it.
+        // The match is at the first colon, or at most two characters after it (`://`).
         Some(begins) if begins <= first.saturating_add(2) => match tight(begins) {
             Some(password) => password,
-            // A user has no slash: this is a URL without a host, and anything may stand in it.
+            // A user name has no slash: this is a URL without a host, and any part of it may be secret.
             None if who[begins..].trim_start_matches("//").contains('/') => begins,
             None => who.len(),
         },
@@ -129,7 +131,7 @@ fn password_start(who: &str) -> usize {
     }
 }
 
-/// Where passwords are in `unix:///path?user=u&pass=secret`.
+/// The places of passwords in parameters, as in `unix:///path?user=u&pass=secret`.
 fn parameters(line: &str) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     for (sign, _) in line.match_indices(['?', '&']) {
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_a_secret_is_found_again() {
+    fn a_place_behind_a_secret_is_found_in_the_masked_text() {
         for secret in ["s", "sss", "a-long-secret"] {
             let text = format!("{{pass: {secret}, b: 1}}\n{{url: redis://u:{secret}@h, c: 2}}\nd");
             let shown = Shown::new(&text, std::iter::once(7..7 + secret.len()).collect());

@@ -1,4 +1,7 @@
-//! Where state lives, and how a fleet's store is reached.
+//! The settings of the store, and the conflicts between them.
+//!
+//! A setting of the store that has no effect could hide a mistake, such as TLS files with a URL without TLS. Each such
+//! conflict is an error.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,30 +14,30 @@ use super::secret::masked;
 use super::values::Value;
 use super::yaml::Wrong;
 
-/// Where state lives, and how it is reached if that is a server.
+/// Where the counts are stored, and how a shared store is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     pub url: StoreUrl,
-    /// A decision that takes longer is left to `on_store_failure`.
+    /// A decision that takes longer is answered by `on_store_failure`.
     pub deadline: Duration,
-    /// Servers that share the store: what each may admit alone while it cannot be reached.
+    /// The number of servers that share the store. While it fails, each admits its part of a limit.
     pub expected_nodes: Option<u32>,
-    /// Holds what keys are hashed with, the same for the whole fleet.
+    /// The file with the secret for hashing keys. It is the same for all servers.
     pub key_secret_file: Option<PathBuf>,
-    /// Who logs in.
+    /// The user of the store.
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
-    /// Who asks the sentinels.
+    /// The user of the sentinels.
     pub sentinel_user: Option<String>,
     pub sentinel_password_file: Option<PathBuf>,
     pub tls: StoreTls,
-    /// Shared connections, in pairs; `None` is a pair for each worker.
+    /// The number of connections, in pairs. `None` is a pair for each worker.
     pub connections: Option<usize>,
-    /// Requests that wait for the store at once.
+    /// The most requests that wait for the store at once.
     pub max_in_flight: usize,
     pub scripts: bool,
     pub log: LogForm,
-    /// Refusals that are repeated without asking; 0 for none.
+    /// The size of the deny cache, in states. 0 is off.
     pub deny_cache: usize,
     pub deny_cache_max_age: Duration,
 }
@@ -45,16 +48,16 @@ pub struct StoreTls {
     pub ca: Option<PathBuf>,
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
-    /// What the store's certificate has to name in place of its host.
+    /// The name that the store's certificate must have, instead of its host.
     pub server_name: Option<String>,
     pub skip_name_check: bool,
 }
 
-/// This process's memory, or a server.
+/// The memory of this process, or a shared store.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     Memory,
-    /// As it was written, a password included: [`Display`](fmt::Display) masks it.
+    /// The URL as it was written. It may have a password, which [`Display`](fmt::Display) masks.
     Shared(String),
 }
 
@@ -73,7 +76,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Schemes of a store's URL, and whether TLS is spoken there.
+/// The schemes of a store's URL, and whether each uses TLS.
 const SCHEMES: [(&str, bool); 9] = [
     ("redis", false),
     ("rediss", true),
@@ -86,7 +89,7 @@ const SCHEMES: [(&str, bool); 9] = [
     ("unix", false),
 ];
 
-const URL_MEND: &str = "write `memory`, redis://HOST:PORT, rediss:// (TLS), redis-cluster://HOST:PORT,HOST:PORT, \
+const URL_HELP: &str = "write `memory`, redis://HOST:PORT, rediss:// (TLS), redis-cluster://HOST:PORT,HOST:PORT, \
                         redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path";
 
 impl StoreUrl {
@@ -95,17 +98,17 @@ impl StoreUrl {
         if text == "memory" {
             return Ok(StoreUrl::Memory);
         }
-        // What is wrong may be a password in the wrong place: it is not repeated.
+        // The wrong value is not repeated: it may be a password in the wrong place.
         let wrong =
-            |what: &str| Err(Wrong::new(&value.node.span, format!("what `{}` says {what}", value.path), URL_MEND));
+            |what: &str| Err(Wrong::new(&value.node.span, format!("the value of `{}` {what}", value.path), URL_HELP));
         let known = text.split_once("://").filter(|(scheme, _)| SCHEMES.iter().any(|(known, _)| known == scheme));
         match known {
             None => wrong("is not a store"),
-            Some(("unix", path)) if !path.starts_with('/') => wrong("is no socket: its path begins with `/`"),
+            Some(("unix", path)) if !path.starts_with('/') => wrong("is not a socket: its path begins with `/`"),
             Some((scheme, rest)) if scheme != "unix" && (rest.starts_with('/') || host(rest).is_empty()) => {
-                wrong("names no host")
+                wrong("has no host")
             }
-            Some(_) if text.contains(char::is_whitespace) => wrong("has a blank in it"),
+            Some(_) if text.contains(char::is_whitespace) => wrong("contains a space"),
             Some(_) => Ok(StoreUrl::Shared(text.to_owned())),
         }
     }
@@ -120,7 +123,7 @@ impl StoreUrl {
         url.split_once("://").is_some_and(|(scheme, _)| scheme.ends_with("-sentinel"))
     }
 
-    /// Whether the URL says who logs in.
+    /// Whether the URL has a user or a password.
     fn has_credentials(&self) -> bool {
         let StoreUrl::Shared(url) = self else { return false };
         match url.split_once("://") {
@@ -131,44 +134,41 @@ impl StoreUrl {
     }
 }
 
-/// Host and port, or several, between who logs in and the path.
+/// The hosts and ports of a URL: the part between the login and the path.
 fn host(rest: &str) -> &str {
     let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// What is wrong between settings of the store that are right alone: the key to blame, what, and the mend. `changed`
-/// are those keys under `store` and `memory` that are not the default.
-pub(super) fn disagreements(
-    settings: &Settings,
-    changed: &[&'static str],
-) -> Vec<(&'static str, String, &'static str)> {
+/// Finds conflicts between settings of the store that are each right alone: the key, the message and how to fix it.
+/// `changed` are the keys under `store` and `memory` that differ from their defaults.
+pub(super) fn conflicts(settings: &Settings, changed: &[&'static str]) -> Vec<(&'static str, String, &'static str)> {
     let (store, snapshot) = (&settings.store, &settings.memory.snapshot);
     let mut found = Vec::new();
     if store.url == StoreUrl::Memory {
-        const MEND: &str = "take it out, or set `store.url` to where the fleet counts: redis://127.0.0.1:6379";
+        const HELP: &str = "remove it, or set `store.url` to the shared store: redis://127.0.0.1:6379";
         let others = changed.iter().filter(|path| !path.starts_with("memory."));
         found.extend(
-            others.map(|path| (*path, format!("`{path}` is for a shared store, and this one is memory"), MEND)),
+            others.map(|path| (*path, format!("`{path}` is for a shared store, and this one is memory"), HELP)),
         );
         let interval = "memory.snapshot.interval";
         if snapshot.path.is_none() && changed.contains(&interval) {
-            let help = "set `memory.snapshot.path` to the file that is to be written";
+            let help = "set `memory.snapshot.path` to the file to write";
             found.push((interval, "memory.snapshot has an interval but no path".to_owned(), help));
         }
         return found;
     }
     for path in changed.iter().filter(|path| path.starts_with("memory.snapshot.")) {
-        let message = format!("`{path}` is for the memory store: the counts are in {}", store.url);
-        found.push((*path, message, "take it out; what survives a restart of the store is the store's own setting"));
+        let message = format!("`{path}` is for the memory store, but the counts are in {}", store.url);
+        found.push((*path, message, "remove it; the store's own settings say what survives its restart"));
     }
     for path in changed.iter().filter(|path| matches!(**path, "store.user" | "store.password_file")) {
         if store.url.has_credentials() {
-            let message = format!("`store.url` and `{path}` both say who logs in");
+            let message = format!("`store.url` and `{path}` both have a login");
             found.push((
                 *path,
                 message,
-                "take what stands before the `@` out of the URL (of a Unix socket: user, pass)",
+                "remove the part before the `@` from the URL (for a Unix socket: user and pass)",
             ));
         }
     }
@@ -177,8 +177,8 @@ pub(super) fn disagreements(
         found.push(("store.user", message, "set `store.password_file` to a file with the user's password"));
     }
     for path in changed.iter().filter(|path| path.starts_with("store.sentinel_") && !store.url.names_sentinels()) {
-        let message = format!("`{path}` is for sentinels, and `store.url` names none");
-        found.push((*path, message, "write redis-sentinel://HOST:PORT/NAME in `store.url`, or take it out"));
+        let message = format!("`{path}` is for sentinels, but `store.url` names no sentinels");
+        found.push((*path, message, "write redis-sentinel://HOST:PORT/NAME in `store.url`, or remove this setting"));
     }
     if store.sentinel_user.is_some() && store.sentinel_password_file.is_none() {
         let message = "`store.sentinel_user` has no password".to_owned();
@@ -186,22 +186,22 @@ pub(super) fn disagreements(
         found.push(("store.sentinel_user", message, help));
     }
     if store.tls.skip_name_check && store.tls.server_name.is_some() {
-        let message = "`store.tls.server_name` is not looked at with `store.tls.skip_name_check`".to_owned();
-        found.push(("store.tls.skip_name_check", message, "take one of them out: the name is the safer way"));
+        let message = "`store.tls.server_name` has no effect with `store.tls.skip_name_check`".to_owned();
+        found.push(("store.tls.skip_name_check", message, "remove one of them; the name is the safer choice"));
     }
     for path in changed.iter().filter(|path| path.starts_with("store.tls.") && !store.url.speaks_tls()) {
-        let message = format!("`{path}` is for TLS, which `store.url` does not speak");
-        found.push((*path, message, "write rediss:// (with a second s) in `store.url`, or take it out"));
+        let message = format!("`{path}` is for TLS, but `store.url` does not use TLS");
+        found.push((*path, message, "write rediss:// (with a second s) in `store.url`, or remove this setting"));
     }
     match (&store.tls.cert, &store.tls.key) {
         (Some(_), None) => found.push((
             "store.tls.cert",
-            "`store.tls.cert` is there without `store.tls.key`".to_owned(),
+            "`store.tls.cert` is set without `store.tls.key`".to_owned(),
             "set `store.tls.key` to the file with the certificate's key",
         )),
         (None, Some(_)) => found.push((
             "store.tls.key",
-            "`store.tls.key` is there without `store.tls.cert`".to_owned(),
+            "`store.tls.key` is set without `store.tls.cert`".to_owned(),
             "set `store.tls.cert` to the file with the key's certificate",
         )),
         _ => {}

@@ -193,7 +193,7 @@ store:
 }
 
 #[test]
-fn a_default_that_is_written_out_in_other_words_is_a_default() {
+fn a_default_that_is_written_in_another_way_is_a_default() {
     for text in [
         "memory: {snapshot: {interval: 60000ms}}",
         "memory: {snapshot: {path: s, interval: 60000ms}}",
@@ -201,7 +201,7 @@ fn a_default_that_is_written_out_in_other_words_is_a_default() {
         "store: {deadline: 20ms}",
         "store: {user: u}",
     ] {
-        // Without a path, and on memory, these would be lost.
+        // With other values these would be conflicts: there is no path, or the store is memory.
         assert_eq!(from_file(text).is_ok(), text.contains("path"), "{text}");
     }
     for text in [
@@ -214,7 +214,7 @@ fn a_default_that_is_written_out_in_other_words_is_a_default() {
 }
 
 #[test]
-fn the_bounds_of_a_shared_store_are_those_that_are_told() {
+fn the_bounds_of_a_shared_store_are_those_of_the_errors() {
     let with = |line: &str| format!("store:\n  url: redis://h\n  {line}\n");
     for (good, wrong) in [
         ("deadline: 100us", "deadline: 99us"),
@@ -233,7 +233,7 @@ fn the_bounds_of_a_shared_store_are_those_that_are_told() {
 }
 
 #[test]
-fn lists_and_yaml_are_spelled_in_variables_and_flags() {
+fn lists_and_yaml_can_be_given_in_variables_and_flags() {
     let environment = vec![
         ("SPILLGATE_TRUSTED_PROXIES".to_owned(), "10.0.0.0/8,fd00::/8".to_owned()),
         ("SPILLGATE_ALLOW_GRPC".to_owned(), "[]".to_owned()),
@@ -249,19 +249,19 @@ fn lists_and_yaml_are_spelled_in_variables_and_flags() {
     assert_eq!(settings.trusted_proxies.len(), 2);
     assert_eq!(settings.allow.grpc, Grants::default());
     assert_eq!(settings.forward_auth.descriptors.len(), 1);
-    assert_eq!(settings.http, tcp(8080), "an empty variable is none");
+    assert_eq!(settings.http, tcp(8080), "an empty variable has no effect");
     assert_eq!(settings.rules, ["x,y.yaml", "a.yaml", "b", "c"].map(PathBuf::from));
 }
 
 #[test]
-fn arguments_stand_in_place_of_the_rules_of_files_and_variables() {
+fn arguments_replace_the_rules_of_files_and_variables() {
     let file = Some(SettingsFile { name: "f".into(), text: "rules: [a]".into() });
     let sources = Sources { file, arguments: vec!["b".into()], ..Sources::default() };
     assert_eq!(resolve(&sources).expect("valid").settings.rules, [PathBuf::from("b")]);
 }
 
 #[test]
-fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
+fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
     let cases = [
         (
             "store: {url: redis://h, fixed_window: native}",
@@ -277,16 +277,19 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
         ),
         (
             "store: {password: x}",
-            "1:9 unknown key `store.password`; put it into a file and name that: `store.password_file`",
+            "1:9 unknown key `store.password`; put the secret into a file and name the file: `store.password_file`",
         ),
         (
             "store: {key_secret: x}",
-            "1:9 unknown key `store.key_secret`; put it into a file and name that: `store.key_secret_file`",
+            "1:9 unknown key `store.key_secret`; put the secret into a file and name the file: `store.key_secret_file`",
         ),
-        ("admin_token: x", "1:1 unknown key `admin_token`; put it into a file and name that: `admin_token_file`"),
+        (
+            "admin_token: x",
+            "1:1 unknown key `admin_token`; put the secret into a file and name the file: `admin_token_file`",
+        ),
         ("memory: {on_full: sketch}", "1:19 `sketch` is not a value of `memory.on_full`; write one of: deny, allow"),
         ("allow: {everything: true}", "1:9 unknown key `allow.everything`; the keys here are: grpc, http"),
-        ("http: off\nhttp: off", "2:1 `http` stands here twice; keep one; the first is on line 1"),
+        ("http: off\nhttp: off", "2:1 `http` is here twice; keep one; the first is on line 1"),
         (
             "limits: 5",
             "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, body, descriptors, entries, key, value, metric_values, idle, receive, drain",
@@ -301,7 +304,7 @@ fn wrong_keys_are_named_with_their_place_and_the_nearest_right_one() {
 }
 
 #[test]
-fn one_mistake_in_forward_auth_is_one_error() {
+fn one_error_in_forward_auth_is_reported_once() {
     for text in [
         "forward_auth: {domain: d, descriptors: [[{key: a, from: headr:X}]]}",
         "forward_auth: {domain: d, descriptor: [[{key: a, from: client_ip}]]}",
@@ -322,7 +325,7 @@ fn durations_and_counts_are_read_as_in_rules() {
 }
 
 #[test]
-fn wrong_values_are_named_with_their_place_and_their_mend() {
+fn wrong_values_are_reported_with_their_place_and_their_fix() {
     let cases = [
         (
             "http: 8080",
@@ -330,7 +333,7 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ),
         (
             "http: localhost:80",
-            "1:7 `localhost:80` is not an address to listen on; names are not looked up: write 127.0.0.1:80",
+            "1:7 `localhost:80` is not an address to listen on; host names are not resolved: write 127.0.0.1:80",
         ),
         ("http: 'unix:'", "1:7 `unix:` without a path; write the socket's path: unix:/run/spillgate.sock"),
         ("http:", "1:5 `http` has no value; give it one, or leave the key out to get the default"),
@@ -346,7 +349,7 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ),
         (
             "memory: {snapshot: {interval: 5s}}",
-            "1:31 memory.snapshot has an interval but no path; set `memory.snapshot.path` to the file that is to be written",
+            "1:31 memory.snapshot has an interval but no path; set `memory.snapshot.path` to the file to write",
         ),
         ("limits: {body: 64KB2}", "1:16 `64KB2` is not a value of `limits.body`; write bytes: 1024, 64KiB, 1MiB"),
         ("limits: {descriptors: 0}", "1:23 `0` is out of range for `limits.descriptors`; choose 1 to 256"),
@@ -375,11 +378,11 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
         ),
         (
             "http: off\ngrpc: off",
-            "1:7 http and grpc are both off: nothing would be served; give one of them an address",
+            "1:7 http and grpc are both off: the server would have nothing to serve; give one of them an address",
         ),
         (
             "grpc: 127.0.0.1:8080",
-            "1:7 `grpc` and `http` want the same address, 127.0.0.1:8080; give each listener its own port, or switch one off",
+            "1:7 `grpc` and `http` have the same address, 127.0.0.1:8080; give each listener its own port, or switch one off",
         ),
         (
             "log_level: verbose",
@@ -392,7 +395,7 @@ fn wrong_values_are_named_with_their_place_and_their_mend() {
 }
 
 #[test]
-fn wrong_values_of_a_store_have_every_choice_in_their_mend() {
+fn wrong_values_of_a_store_are_reported_with_every_choice() {
     let cases = [
         (
             "store: {url: redis://h, log: zzet}",
@@ -408,7 +411,7 @@ fn wrong_values_of_a_store_have_every_choice_in_their_mend() {
         ),
         (
             "store: {url: redis:/h, expected_nodes: 3}",
-            "1:14 what `store.url` says is not a store; write `memory`, redis://HOST:PORT, rediss:// (TLS), \
+            "1:14 the value of `store.url` is not a store; write `memory`, redis://HOST:PORT, rediss:// (TLS), \
              redis-cluster://HOST:PORT,HOST:PORT, redis-sentinel://HOST:PORT,HOST:PORT/NAME or unix:///path",
         ),
     ];
@@ -418,12 +421,12 @@ fn wrong_values_of_a_store_have_every_choice_in_their_mend() {
 }
 
 #[test]
-fn all_errors_of_a_file_are_told_at_once() {
+fn all_errors_of_a_file_are_reported_at_once() {
     assert_eq!(errors("htpp: off\nshadow: maybe\nlimits: {body: x}").len(), 3);
 }
 
 #[test]
-fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
+fn a_mistyped_variable_is_an_error_and_one_of_other_software_is_not() {
     let with = |name: &str| resolve(&Sources { environment: vec![(name.into(), "x".into())], ..Sources::default() });
     let found = with("SPILLGATE_HTPP").expect_err("a slip");
     assert_eq!(found[0].message(), "unknown variable `SPILLGATE_HTPP`");
@@ -433,11 +436,11 @@ fn a_slip_in_a_variable_is_an_error_and_a_stranger_is_not() {
         ("SPILLGATE_STORE_USR", "did you mean `SPILLGATE_STORE_USER`?"),
         (
             "SPILLGATE_STORE_PASSWORD",
-            "put it into a file and name that: SPILLGATE_STORE_PASSWORD_FILE, `store.password_file` or --store-password-file",
+            "put the secret into a file and name the file: SPILLGATE_STORE_PASSWORD_FILE, `store.password_file` or --store-password-file",
         ),
         (
             "SPILLGATE_ADMIN_TOKEN",
-            "put it into a file and name that: SPILLGATE_ADMIN_TOKEN_FILE, `admin_token_file` or --admin-token-file",
+            "put the secret into a file and name the file: SPILLGATE_ADMIN_TOKEN_FILE, `admin_token_file` or --admin-token-file",
         ),
     ] {
         let found = with(name).expect_err(name);

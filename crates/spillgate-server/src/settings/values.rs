@@ -1,4 +1,6 @@
-//! What the text of a value means: addresses, durations, sizes, counts, words.
+//! Reads the values of settings from text: addresses, durations, sizes, counts, words.
+//!
+//! The file, the flags and the environment use the same readers, so that a value is written in the same way everywhere.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -12,12 +14,12 @@ use spillgate::units::{UnitError, format_duration, parse_count, parse_duration, 
 use super::yaml::{Kind, Node, Wrong};
 use super::{EntrySource, Grants, Listen, ValueSource};
 
-/// A value on its way into the settings.
+/// The text of a value, before it is read.
 pub(super) struct Value<'v> {
     pub(super) node: &'v Node,
-    /// The key as written in a file: `limits.body`.
+    /// The key as in a file: `limits.body`.
     pub(super) path: &'v str,
-    /// Relative paths start here.
+    /// The folder where relative paths start.
     pub(super) folder: &'v Path,
 }
 
@@ -36,16 +38,16 @@ impl<'v> Value<'v> {
 
     /// The text of a single value, which must not be empty.
     pub(super) fn text(&self) -> Read<&'v str> {
-        let (what, mend) = match &self.node.kind {
+        let (what, help) = match &self.node.kind {
             Kind::Scalar(text) if !text.trim().is_empty() => return Ok(text.trim()),
             Kind::Scalar(_) => ("has no value", "give it one, or leave the key out to get the default"),
             Kind::List(_) => ("is one value, not a list", "take the brackets or dashes away"),
             Kind::Map(_) => ("is one value, not a group of keys", "write the value right after the colon"),
         };
-        Err(self.wrong(format!("`{}` {what}", self.path), mend))
+        Err(self.wrong(format!("`{}` {what}", self.path), help))
     }
 
-    /// The members of a list; a single value is a list of one.
+    /// The members of a list. A single value is a list of one.
     pub(super) fn items(&self) -> Read<Vec<Value<'v>>> {
         match &self.node.kind {
             Kind::List(items) => Ok(items.iter().map(|item| self.of(item)).collect()),
@@ -87,15 +89,15 @@ impl<'v> Value<'v> {
         let choices: Vec<_> = words.iter().map(|(word, _)| *word).collect();
         let near = nearest(text, choices.iter().copied());
         let near = near.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-        let mend = format!("{near}write one of: {}", choices.join(", "));
-        Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), mend))
+        let help = format!("{near}write one of: {}", choices.join(", "));
+        Err(self.wrong(format!("`{text}` is not a value of `{}`", self.path), help))
     }
 
     /// `info`, or `info,spillgate=debug`.
     pub(super) fn log_filter(&self) -> Read<String> {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
         let text = self.text()?;
-        // A bare word that is no level would be taken for the name of a module.
+        // The filter would read an unknown word as the name of a module.
         let is_level = |part: &str| LEVELS.contains(&part.rsplit('=').next().unwrap_or_default().trim());
         let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
         if text.split(',').all(is_level) && parsed.is_ok() {
@@ -122,14 +124,14 @@ impl<'v> Value<'v> {
             return Ok(Some(Listen::Tcp(address)));
         }
         let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-        let mend = match (port, text.rsplit_once(':').map(|(host, _)| host)) {
-            (Some(port), Some("localhost")) => format!("names are not looked up: write 127.0.0.1:{port}"),
+        let help = match (port, text.rsplit_once(':').map(|(host, _)| host)) {
+            (Some(port), Some("localhost")) => format!("host names are not resolved: write 127.0.0.1:{port}"),
             (Some(port), None | Some("" | "*")) => {
                 format!("write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for every interface")
             }
             _ => "write an IP address and a port (0.0.0.0:8080, [::]:8080), unix:/path, or off".to_owned(),
         };
-        Err(self.wrong(format!("`{text}` is not an address to listen on"), mend))
+        Err(self.wrong(format!("`{text}` is not an address to listen on"), help))
     }
 
     fn within(&self, value: u64, range: &RangeInclusive<u64>) -> Read<u64> {
@@ -161,7 +163,7 @@ impl<'v> Value<'v> {
         self.whole(parse_count, &range, "write a whole number: 500, 10k, 10M")
     }
 
-    /// A count, or `word` for none.
+    /// A count, or `None` for `word`.
     pub(super) fn count_or(&self, word: &str, range: RangeInclusive<u64>) -> Read<Option<u64>> {
         if self.text()? == word {
             return Ok(None);
@@ -187,17 +189,17 @@ impl<'v> Value<'v> {
         usize::try_from(value).map_err(|_| self.wrong("too large for this machine", "choose a smaller size"))
     }
 
-    /// `10ms`, `1s`, `5m`, `1h`; never zero, never more than a year.
+    /// A duration such as `10ms`, `1s` or `1h`, from 1 ns to one year.
     pub(super) fn duration(&self) -> Read<Duration> {
         self.duration_from(Duration::from_nanos(1))
     }
 
-    /// The same, and no less than `least`.
+    /// The same, but at least `least`.
     pub(super) fn duration_from(&self, least: Duration) -> Read<Duration> {
         self.duration_within(least..=YEAR)
     }
 
-    /// `10ms`, `1s`, within a range.
+    /// A duration within a range.
     pub(super) fn duration_within(&self, range: RangeInclusive<Duration>) -> Read<Duration> {
         let text = self.text()?;
         match duration(text) {
@@ -237,35 +239,35 @@ impl<'v> Value<'v> {
 
     /// `[[{key: path, from: "header:X-Forwarded-Uri"}]]`.
     pub(super) fn descriptors(&self) -> Read<Vec<Vec<EntrySource>>> {
-        const MEND: &str =
+        const HELP: &str =
             "write a list of descriptors, each a list of entries: [[{key: remote_address, from: client_ip}]]";
         let Kind::List(descriptors) = &self.node.kind else {
-            return Err(self.wrong(format!("`{}` is a list of descriptors", self.path), MEND));
+            return Err(self.wrong(format!("`{}` is a list of descriptors", self.path), HELP));
         };
         let entries = |descriptor: &'v Node| match &descriptor.kind {
             Kind::List(entries) if !entries.is_empty() => entries.iter().map(|e| self.of(e).entry()).collect(),
-            _ => Err(self.of(descriptor).wrong("a descriptor is a list of entries, at least one", MEND)),
+            _ => Err(self.of(descriptor).wrong("a descriptor is a list of entries, at least one", HELP)),
         };
         descriptors.iter().map(entries).collect()
     }
 
     fn entry(&self) -> Read<EntrySource> {
-        const MEND: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
+        const HELP: &str = "write `{key: NAME, from: client_ip | \"header:NAME\" | \"value:TEXT\"}`";
         let Kind::Map(members) = &self.node.kind else {
-            return Err(self.wrong("an entry has a `key` and a `from`", MEND));
+            return Err(self.wrong("an entry has a `key` and a `from`", HELP));
         };
         if let Some((name, _)) = members.iter().find(|(name, _)| !matches!(&*name.text, "key" | "from")) {
-            return Err(Wrong::new(&name.span, format!("unknown key `{}`", name.text), MEND));
+            return Err(Wrong::new(&name.span, format!("unknown key `{}`", name.text), HELP));
         }
         let member = |wanted: &str| {
             let found = members.iter().find(|(name, _)| name.text == wanted).map(|(_, node)| self.of(node));
-            found.ok_or_else(|| self.wrong(format!("this entry has no `{wanted}`"), MEND))
+            found.ok_or_else(|| self.wrong(format!("this entry has no `{wanted}`"), HELP))
         };
         let (key, from) = (member("key")?, member("from")?);
-        Ok(EntrySource { key: key.string()?, from: from.value_source(MEND)? })
+        Ok(EntrySource { key: key.string()?, from: from.value_source(HELP)? })
     }
 
-    fn value_source(&self, mend: &str) -> Read<ValueSource> {
+    fn value_source(&self, help: &str) -> Read<ValueSource> {
         let text = self.text()?;
         match text.split_once(':') {
             None if text == "client_ip" => Ok(ValueSource::ClientIp),
@@ -275,7 +277,7 @@ impl<'v> Value<'v> {
                 format!("`{name}` is not the name of a header field"),
                 "write one such as header:X-Forwarded-Uri",
             )),
-            _ => Err(self.wrong(format!("`{text}` is no source of a value"), mend)),
+            _ => Err(self.wrong(format!("`{text}` is not a source of a value"), help)),
         }
     }
 }

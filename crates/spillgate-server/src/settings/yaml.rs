@@ -1,12 +1,12 @@
-//! YAML text as a tree of nodes that know where they stand.
+//! Reads YAML into a tree of nodes that know their place in the text.
 //!
-//! Scalars stay text: what `10M` or `off` means is the key's business, not YAML's.
+//! Errors need that place. Scalars stay text: each key decides how to read values such as `10M` or `off`.
 
 use std::ops::Range;
 
 use serde_saphyr::granit_parser::{Event, Parser, Span};
 
-/// Deeper nesting than any key needs is refused, so that no file can exhaust the stack.
+/// Deeper nesting is refused, so that no file can exhaust the stack. No key needs this many levels.
 const MAX_DEPTH: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Node {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing, or one value; the text is empty where nothing stands.
+    /// One value. The text is empty if the value is missing.
     Scalar(String),
     List(Vec<Node>),
     Map(Vec<(Name, Node)>),
@@ -31,7 +31,7 @@ pub(super) struct Name {
     pub(super) span: Range<usize>,
 }
 
-/// What is wrong, where and how to mend it; the caller knows the source.
+/// An error: what is wrong, where, and how to fix it. The caller adds the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) message: String,
@@ -50,7 +50,7 @@ impl Wrong {
     }
 }
 
-/// Reads the one document of `text`; `None` if it is empty.
+/// Reads the only document of `text`. Returns `None` if it is empty.
 pub(super) fn parse(text: &str) -> Result<Option<Node>, Wrong> {
     let mut reader = Reader { text, parser: Parser::new_from_str(text) };
     let mut root = None;
@@ -81,7 +81,7 @@ impl<'t> Reader<'t> {
                 Some(Ok((event, span))) => return Ok(Some((event, self.range(&span)))),
                 Some(Err(error)) => {
                     let at = error.marker().byte_offset().unwrap_or(self.text.len()).min(self.text.len());
-                    let help = "mend the YAML: indent with spaces, quote values that hold `: ` or ` #`, close every bracket and quote";
+                    let help = "fix the YAML: indent with spaces, quote values that hold `: ` or ` #`, close every bracket and quote";
                     return Err(Wrong::new(&(at..at), format!("this is not YAML: {}", error.info()), help));
                 }
             }
@@ -92,7 +92,7 @@ impl<'t> Reader<'t> {
         let whole = span.byte_range().unwrap_or(0..0);
         let end = whole.end.min(self.text.len());
         let start = whole.start.min(end);
-        // The span of a plain scalar or block can run over the blanks that follow it.
+        // The span of a plain scalar or block can include the spaces after it.
         let shown = self.text.get(start..end).map_or(0, |slice| slice.trim_end().len());
         start..start + shown
     }
@@ -142,7 +142,7 @@ impl<'t> Reader<'t> {
             };
             if let Some((first, _)) = members.iter().find(|(other, _)| other.text == name.text) {
                 let line = self.text[..first.span.start].matches('\n').count() + 1;
-                let message = format!("`{}` stands here twice", name.text);
+                let message = format!("`{}` is here twice", name.text);
                 return Err(Wrong::new(&name.span, message, format!("keep one; the first is on line {line}")));
             }
             let (event, span) = self.some()?;

@@ -1,4 +1,6 @@
-//! The real binary as a command that ends by itself, in a folder of its own.
+//! Runs the real binary in a folder of its own, for commands that end by themselves.
+//!
+//! Every run has a time limit, so that a command that hangs fails its test.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -12,15 +14,15 @@ use tempfile::TempDir;
 
 use crate::support::DEADLINE;
 
-/// What a command said.
+/// The output of a command, and its exit code.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// A folder with files, from which commands are run.
+/// A temporary folder with files. Commands run in it.
 #[derive(Debug)]
 pub(crate) struct Folder(TempDir);
 
@@ -44,16 +46,16 @@ impl Folder {
     }
 
     /// Runs `spillgate` here with `arguments`, separated by spaces.
-    pub(crate) fn run(&self, arguments: &str) -> Said {
+    pub(crate) fn run(&self, arguments: &str) -> Output {
         self.run_with(&arguments.split(' ').filter(|a| !a.is_empty()).collect::<Vec<_>>(), &[])
     }
 
-    pub(crate) fn run_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Said {
+    pub(crate) fn run_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         run(command(self.0.path()).args(arguments).envs(variables.iter().copied()))
     }
 }
 
-/// `spillgate`, with no setting of the environment that runs the tests.
+/// The command `spillgate`, without the settings of the environment of the tests.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
     command.current_dir(folder).env_remove("NO_COLOR");
@@ -63,7 +65,7 @@ pub(crate) fn command(folder: &Path) -> Command {
     command
 }
 
-fn run(command: &mut Command) -> Said {
+fn run(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("spillgate runs");
     let id = child.id();
@@ -76,16 +78,16 @@ fn run(command: &mut Command) -> Said {
     let output = output.expect("its output is readable");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
     let code = output.status.code().expect("ended by itself");
-    Said { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+    Output { code, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Sends a signal to a process of ours.
+/// Sends a signal to a process of the test.
 pub(crate) fn signal(id: u32, name: &str) {
     let status = Command::new("sh").args(["-c", r#"kill -"$1" "$2""#, "sh", name, &id.to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "{id} cannot be sent {name}");
 }
 
-/// The lines without what stands to their left and right in common.
+/// The lines without spaces at their ends.
 pub(crate) fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_end).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::cli_support::{Folder, Said};
+use crate::cli_support::{Folder, Output};
 use crate::fleet::{PATIENT, judged, rules, serve};
 use crate::support::redis::{Redis, free_port};
 
@@ -19,14 +19,14 @@ pub(crate) const LIMITS: &str = "  - key: user
   - key: free
 ";
 
-pub(crate) fn json(said: &Said) -> Value {
-    serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
+pub(crate) fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 /// `spillgate check` in the store, as JSON.
 fn asked(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
-    let said = folder.run(&format!("check rules.yaml -d api --json --store {} {arguments}", redis.url()));
-    (said.code, json(&said))
+    let output = folder.run(&format!("check rules.yaml -d api --json --store {} {arguments}", redis.url()));
+    (output.code, json(&output))
 }
 
 /// Whether each limit would let pass, and what is left of it before and after.
@@ -112,8 +112,8 @@ fn a_look_answers_what_a_take_then_does() {
             assert_eq!(looked.1, took.1, "{descriptors}");
             continue;
         }
-        let said = |answer: &Value| (answer["asked"][0]["allowed"].clone(), limits(answer));
-        assert_eq!(said(&looked.1), said(&took.1), "{descriptors}");
+        let output = |answer: &Value| (answer["asked"][0]["allowed"].clone(), limits(answer));
+        assert_eq!(output(&looked.1), output(&took.1), "{descriptors}");
         for limit in looked.1["asked"][0]["limits"].as_array().expect("limits") {
             let is_known = limit["after"]["reset_after_ns"].is_u64();
             let is_taken = limit["before"]["remaining"] != limit["after"]["remaining"];
@@ -164,8 +164,8 @@ fn check_without_a_store_says_what_is_wrong() {
         ("--store-key-secret-file none", "is for a shared store"),
         (&format!("--store {url} --store-key-secret-file none"), "the key secret none cannot be read"),
     ] {
-        let said = run(arguments);
-        assert!(said.code == 2 && said.stderr.contains(expected), "{arguments}: {said:?}");
+        let output = run(arguments);
+        assert!(output.code == 2 && output.stderr.contains(expected), "{arguments}: {output:?}");
     }
 }
 
@@ -190,9 +190,9 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
         (String::new(), &[("SPILLGATE_STORE", &*url)][..]),
         ("--json".into(), &[("SPILLGATE_STORE", &*url)]),
     ] {
-        let said = ask(&arguments, variables);
-        assert!(said.code == 0 && said.stdout.contains(&url), "{arguments}: {said:?}");
-        assert!(said.stderr.starts_with("note: hashed without a secret"), "{arguments}: {said:?}");
+        let output = ask(&arguments, variables);
+        assert!(output.code == 0 && output.stdout.contains(&url), "{arguments}: {output:?}");
+        assert!(output.stderr.starts_with("note: hashed without a secret"), "{arguments}: {output:?}");
     }
     let alone = ask("-c s.yaml --store memory --at 0s,1s", &[]);
     assert_eq!((alone.code, alone.stderr.as_str()), (0, ""), "{alone:?}");
@@ -209,8 +209,8 @@ fn key_prints_the_names_that_a_server_counts_under() {
     let server = serve(&folder, &redis.url(), &arguments);
     assert_eq!(judged(server.http(), "user", "7").0, 200);
     let there = redis.keys(&[]);
-    let said = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --json");
-    let told = json(&said);
+    let output = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --json");
+    let told = json(&output);
     let mut keys: Vec<String> = told["keys"]
         .as_array()
         .expect("keys")
@@ -218,7 +218,7 @@ fn key_prints_the_names_that_a_server_counts_under() {
         .map(|key| key["key"].as_str().expect("a name").to_owned())
         .collect();
     keys.sort();
-    assert_eq!((said.code, &told["secret"], &keys), (0, &Value::Bool(true), &there));
+    assert_eq!((output.code, &told["secret"], &keys), (0, &Value::Bool(true), &there));
     assert_eq!(
         (&told["keys"][0]["limit"], &told["keys"][1]["algorithm"]),
         (&"bucket".into(), &"sliding_window_log".into())

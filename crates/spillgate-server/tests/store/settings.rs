@@ -1,29 +1,31 @@
-//! Settings of a shared store: what is wrong with them is said, and no secret is shown.
+//! Settings of a shared store: errors are reported with their place and fix, and no secret is shown.
+//!
+//! Errors and logs quote settings, so a password can leak there.
 
-use crate::cli_support::{Folder, Said};
+use crate::cli_support::{Folder, Output};
 use crate::fleet::{logged, rules, serve, until_store};
 use crate::support::redis::{Redis, free_port};
 
 const LIMIT: &str = "  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
 
-/// What `serve` says of wrong settings.
-fn refused(folder: &Folder, arguments: &str) -> Said {
-    let said = folder.run(&format!("serve rules.yaml --http 127.0.0.1:0 --grpc off --admin off {arguments}"));
-    assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{arguments}: {said:?}");
-    assert!(said.stderr.contains("help: "), "{arguments}: {}", said.stderr);
-    said
+/// The output of `serve` with wrong settings.
+fn refused(folder: &Folder, arguments: &str) -> Output {
+    let output = folder.run(&format!("serve rules.yaml --http 127.0.0.1:0 --grpc off --admin off {arguments}"));
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}: {output:?}");
+    assert!(output.stderr.contains("help: "), "{arguments}: {}", output.stderr);
+    output
 }
 
 #[test]
-fn a_wrong_setting_says_where_it_is_and_what_helps() {
+fn a_wrong_setting_is_reported_with_its_place_and_fix() {
     let folder = rules(LIMIT);
     folder.write("short", "0102\n");
     folder.write("empty", "");
     let redis = "--store redis://h --store-expected-nodes 2";
     for (arguments, expected) in [
-        ("--store http://h", "what `store.url` says is not a store"),
-        ("--store redis://", "names no host"),
-        ("--store unix://r.sock", "is no socket: its path begins with `/`"),
+        ("--store http://h", "the value of `store.url` is not a store"),
+        ("--store redis://", "has no host"),
+        ("--store unix://r.sock", "is not a socket: its path begins with `/`"),
         ("--store redis://h --store-deadline 0s", "out of range for `store.deadline`"),
         ("--store redis://h --store-expected-nodes 0", "out of range for `store.expected_nodes`"),
         ("--store redis://h --store-log text", "`text` is not a value of `store.log`"),
@@ -34,14 +36,14 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
         ("--store redis://h --on-store-failure alow", "did you mean `allow`?"),
         ("--store redis://h --memory-snapshot-path s", "is for the memory store"),
         ("--store redis://h --store-user u", "`store.user` has no password"),
-        ("--store redis://v:w@h --store-user u", "both say who logs in"),
-        ("--store redis://:w@h --store-password-file short", "both say who logs in"),
-        ("--store unix:///r?pass=w --store-password-file short", "both say who logs in"),
+        ("--store redis://v:w@h --store-user u", "both have a login"),
+        ("--store redis://:w@h --store-password-file short", "both have a login"),
+        ("--store unix:///r?pass=w --store-password-file short", "both have a login"),
         ("--store redis://h --store-tls-ca ca.pem", "is for TLS"),
         ("--store rediss://h --store-tls-cert c.pem", "without `store.tls.key`"),
         ("--store redis://h --store-tls-skip-name-check", "is for TLS"),
-        ("--store rediss://h --store-tls-skip-name-check --store-tls-server-name h", "take one of them out"),
-        ("--store redis://h --store-sentinel-password-file p", "`store.url` names none"),
+        ("--store rediss://h --store-tls-skip-name-check --store-tls-server-name h", "remove one of them"),
+        ("--store redis://h --store-sentinel-password-file p", "`store.url` names no sentinels"),
         ("--store redis-sentinel://h/main --store-sentinel-user u", "`store.sentinel_user` has no password"),
         ("--store rediss://h --store-tls-key k.pem", "without `store.tls.cert`"),
         (&format!("{redis} --store-key-secret-file short"), "short holds no key secret"),
@@ -50,8 +52,8 @@ fn a_wrong_setting_says_where_it_is_and_what_helps() {
         ("--store rediss://h --store-expected-nodes 2 --store-tls-ca none", "none cannot be read"),
         ("--store rediss://h --store-expected-nodes 2 --store-tls-ca short", "cannot be used"),
     ] {
-        let said = refused(&folder, arguments);
-        assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
+        let output = refused(&folder, arguments);
+        assert!(output.stderr.contains(expected), "{arguments}: {}", output.stderr);
     }
 }
 
@@ -75,26 +77,26 @@ fn validate_refuses_what_serve_refuses() {
         let served = refused(&folder, "-c s.yaml");
         let validated = folder.run("validate rules.yaml -c s.yaml");
         assert_eq!(validated.code, 2, "{text}: {validated:?}");
-        for said in [&served, &validated] {
-            let words: Vec<_> = said.stderr.split_whitespace().collect();
-            assert!(words.join(" ").contains(expected), "{text}: {}", said.stderr);
+        for output in [&served, &validated] {
+            let words: Vec<_> = output.stderr.split_whitespace().collect();
+            assert!(words.join(" ").contains(expected), "{text}: {}", output.stderr);
         }
         assert!(validated.stderr.starts_with(served.stderr.trim_end()), "{text}: {served:?} {validated:?}");
     }
     folder.write("s.yaml", &store("key_secret_file: secret"));
-    let said = folder.run("validate rules.yaml -c s.yaml");
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = folder.run("validate rules.yaml -c s.yaml");
+    assert_eq!(output.code, 0, "{output:?}");
 }
 
 #[test]
 fn in_a_file_the_line_is_shown_without_the_password() {
     let folder = rules(LIMIT);
     folder.write("s.yaml", "store:\n  url: http://u:hush@h\n");
-    let said = refused(&folder, "-c s.yaml");
-    assert!(said.stderr.contains("s.yaml:2:8") && said.stderr.contains("url: ***"), "{}", said.stderr);
+    let output = refused(&folder, "-c s.yaml");
+    assert!(output.stderr.contains("s.yaml:2:8") && output.stderr.contains("url: ***"), "{}", output.stderr);
     folder.write("s.yaml", "store:\n  url: redis://u:hush@h\n  user: u\n  password_file: f\n");
-    let said = refused(&folder, "-c s.yaml");
-    assert!(said.stderr.contains("redis://u:***@h"), "{}", said.stderr);
+    let output = refused(&folder, "-c s.yaml");
+    assert!(output.stderr.contains("redis://u:***@h"), "{}", output.stderr);
 }
 
 #[test]
@@ -102,8 +104,8 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
     let folder = rules(LIMIT);
     folder.write("s.yaml", "http: off\n");
     let silent = |arguments: &str| {
-        let said = folder.run(arguments);
-        assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{arguments}: {said:?}");
+        let output = folder.run(arguments);
+        assert!(output.code == 2 && !format!("{output:?}").contains("hush"), "{arguments}: {output:?}");
     };
     let urls = [
         "redis:u:hush@h",
@@ -124,7 +126,7 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
         for output in ["", "--json"] {
             silent(&format!("serve rules.yaml -c s.yaml --store {url} {output}"));
         }
-        // The line is shown for another mistake too.
+        // The line is shown for errors on other lines too.
         folder.write("wrong.yaml", &format!("store:\n  user: []\n  url: '{url}'\n  usr: a\n"));
         silent("serve rules.yaml -c wrong.yaml");
         silent("serve rules.yaml -c wrong.yaml --json");
@@ -138,7 +140,7 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
 }
 
 #[test]
-fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
+fn the_value_of_an_unknown_key_that_sounds_like_a_secret_is_not_shown() {
     let folder = rules(LIMIT);
     for text in [
         "store: {password: hush}",
@@ -159,20 +161,20 @@ fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
     ] {
         folder.write("s.yaml", &format!("{text}\n"));
         for command in ["serve rules.yaml", "validate rules.yaml --json", "doctor"] {
-            let said = folder.run(&format!("{command} -c s.yaml"));
-            assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{command}: {text}: {said:?}");
+            let output = folder.run(&format!("{command} -c s.yaml"));
+            assert!(output.code == 2 && !format!("{output:?}").contains("hush"), "{command}: {text}: {output:?}");
         }
     }
     for text in ["store: {password: hush}", "store: {url: 'redis://u:hush@h'}", "http: off\nstore: {key_secret: hush}"]
     {
         folder.write("s.yaml", text);
         for output in ["", "--json"] {
-            let said = folder.run(&format!("validate s.yaml {output}"));
-            assert!(said.code == 2 && !format!("{said:?}").contains("hush"), "{text}: {said:?}");
-            assert!(format!("{said:?}").contains("--config"), "{text}: {said:?}");
+            let output = folder.run(&format!("validate s.yaml {output}"));
+            assert!(output.code == 2 && !format!("{output:?}").contains("hush"), "{text}: {output:?}");
+            assert!(format!("{output:?}").contains("--config"), "{text}: {output:?}");
         }
     }
-    // Stars do not tell how long it was, and what stands behind them is still pointed at.
+    // The stars do not show the length of the secret, and the error still points at the right place behind them.
     let shown = ["hush", "hush-hush-hush"].map(|secret| {
         folder.write("s.yaml", &format!("store: {{password: {secret}, usr: u}}\n"));
         refused(&folder, "-c s.yaml").stderr
@@ -182,20 +184,24 @@ fn what_no_key_has_and_sounds_like_a_secret_is_not_shown() {
     let column = |part: &str| shown[0].lines().find_map(|line| line.find(part));
     assert_eq!(column("usr: u}"), column(" ^|^").map(|blank| blank + 1), "{}", shown[0]);
     for variable in ["SPILLGATE_STORE_PASSWORD", "SPILLGATE_STORE_PASSWORD_FIL", "SPILLGATE_STORE_KEY_SECRET"] {
-        let said = folder.run_with(&["serve", "rules.yaml"], &[(variable, "hush")]);
-        assert!(said.code == 2 && said.stderr.contains("_FILE") && !said.stderr.contains("hush"), "{said:?}");
+        let output = folder.run_with(&["serve", "rules.yaml"], &[(variable, "hush")]);
+        assert!(output.code == 2 && output.stderr.contains("_FILE") && !output.stderr.contains("hush"), "{output:?}");
     }
     for (argument, meant) in [("--store-url", "'--store'"), ("--store-password", "'--store-password-file'")] {
-        let said = folder.run(&format!("serve rules.yaml {argument}=hush"));
-        assert!(said.code == 2 && said.stderr.contains(meant) && !said.stderr.contains("hush"), "{said:?}");
+        let output = folder.run(&format!("serve rules.yaml {argument}=hush"));
+        assert!(output.code == 2 && output.stderr.contains(meant) && !output.stderr.contains("hush"), "{output:?}");
     }
 }
 
 #[test]
 fn local_limits_need_to_know_how_many_servers_there_are() {
     let folder = rules(LIMIT);
-    let said = refused(&folder, "--store redis://127.0.0.1:1");
-    assert!(said.stderr.contains("rules.yaml:4") && said.stderr.contains("store.expected_nodes"), "{}", said.stderr);
+    let output = refused(&folder, "--store redis://127.0.0.1:1");
+    assert!(
+        output.stderr.contains("rules.yaml:4") && output.stderr.contains("store.expected_nodes"),
+        "{}",
+        output.stderr
+    );
     folder.write(
         "rules.yaml",
         &format!("domain: api\ndescriptors:\n{}", LIMIT.replace("day,", "day, on_store_failure: deny,")),
@@ -206,15 +212,15 @@ fn local_limits_need_to_know_how_many_servers_there_are() {
 }
 
 #[test]
-fn what_has_no_effect_on_memory_is_a_note() {
+fn a_setting_without_effect_on_memory_is_a_note() {
     let limit = "{unit: day, requests_per_unit: 1, on_store_failure: deny, slot_by: a}";
     let folder = rules(&format!("  - key: a\n    rate_limit: {limit}\n"));
     folder.write("s.yaml", "store: {url: redis://h}");
-    let said = folder.run("validate rules.yaml --deny-warnings");
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = folder.run("validate rules.yaml --deny-warnings");
+    assert_eq!(output.code, 0, "{output:?}");
     for key in ["on_store_failure", "slot_by"] {
         let note = format!("note: rules.yaml:4: {key} has no effect while store.url is memory");
-        assert!(said.stderr.contains(&note), "{note}: {}", said.stderr);
+        assert!(output.stderr.contains(&note), "{note}: {}", output.stderr);
     }
     assert!(folder.run("validate rules.yaml --json").stdout.contains("slot_by has no effect"));
     let shared = folder.run("validate rules.yaml -c s.yaml");
@@ -241,11 +247,11 @@ fn no_password_is_shown_anywhere() {
     let wrong = serve(&folder, &redis.url(), &["--store-password-file", &file("wrong"), "--log-level", "trace"]);
     logged(&wrong.process, "cannot be reached yet");
     let shown = folder.run(&format!("serve --show-settings --store {in_url} --store-expected-nodes 2"));
-    let said = [&server, &other, &wrong].map(|server| server.process.stderr().join("\n") + &server.ready.to_string());
-    for text in said.iter().chain([&shown.stdout, &shown.stderr]) {
+    let output = [&server, &other, &wrong].map(|server| server.process.stderr().join("\n") + &server.ready.to_string());
+    for text in output.iter().chain([&shown.stdout, &shown.stderr]) {
         assert!(!text.contains("hush"), "{text}");
     }
     assert!(shown.stdout.contains("redis://:***"), "{}", shown.stdout);
-    // One has a secret and the other has none: they do not share their counters.
+    // One server has a key secret and the other does not: they do not share their counters.
     assert_eq!(redis.keys(&["-a", "hush/hush@1"]).len(), 2);
 }

@@ -1,0 +1,55 @@
+//! Help for keys and variables that do not exist.
+//!
+//! A mistyped setting would silently have no effect. Each error here names the setting that was probably meant.
+
+use spillgate::text::nearest;
+
+use super::keys::{KEYS, Key};
+use super::yaml::{Name, Wrong};
+
+/// Keys that earlier versions had, and what to do about each.
+const REMOVED: [(&str, &str); 1] =
+    [("store.fixed_window", "delete this line: windows are counted as `script`, the default, counted them")];
+
+/// The error about an unknown key below `prefix`.
+pub(super) fn unknown_key(prefix: &str, name: &Name) -> Wrong {
+    let depth = if prefix.is_empty() { 0 } else { prefix.split('.').count() };
+    let siblings = || {
+        let inside = KEYS.iter().filter(|key| prefix.is_empty() || key.path.starts_with(&format!("{prefix}.")));
+        inside.filter_map(|key| key.path.split('.').nth(depth))
+    };
+    let elsewhere = KEYS.iter().find(|key| key.path == name.text || key.path.ends_with(&format!(".{}", name.text)));
+    let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
+    if let Some((path, help)) = REMOVED.iter().find(|(path, _)| *path == whole) {
+        return Wrong::new(&name.span, format!("the key `{path}` was removed"), *help).labelled("no longer a key");
+    }
+    if let Some(key) = KEYS.iter().find(|key| key.path.strip_suffix("_file") == Some(&*whole)) {
+        let help = format!("put the secret into a file and name the file: `{}`", key.path);
+        return Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key");
+    }
+    let help = match (nearest(&name.text, siblings()), elsewhere.map(|key| key.path.rsplit_once('.'))) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, Some(Some((group, key)))) => format!("`{key}` belongs under `{}:`", group.replace('.', ": ")),
+        (None, Some(None)) => format!("`{}` belongs at the top of the file, not under `{prefix}:`", name.text),
+        (None, None) => {
+            let mut names: Vec<_> = siblings().collect();
+            names.dedup();
+            format!("the keys here are: {}", names.join(", "))
+        }
+    };
+    Wrong::new(&name.span, format!("unknown key `{whole}`"), help).labelled("no such key")
+}
+
+/// How to fix an unknown variable, or `None` if it does not look like a mistyped setting.
+pub(super) fn variable_help(variable: &str) -> Option<String> {
+    let bare = variable.strip_prefix("SPILLGATE_")?;
+    if let Some(key) = KEYS.iter().find(|key| key.variable().strip_suffix("_FILE") == Some(variable)) {
+        let (path, flag) = (key.path, key.flag());
+        return Some(format!("put the secret into a file and name the file: {}, `{path}` or --{flag}", key.variable()));
+    }
+    let in_words = |key: &&Key| key.path.replace('.', "_").eq_ignore_ascii_case(bare);
+    let names: Vec<_> = KEYS.iter().map(|key| key.variable().split_off("SPILLGATE_".len())).collect();
+    let meant = KEYS.iter().find(in_words).map(Key::variable);
+    let near = || Some(format!("SPILLGATE_{}", nearest(bare, names.iter().map(String::as_str))?));
+    meant.or_else(near).map(|meant| format!("did you mean `{meant}`?"))
+}
