@@ -112,7 +112,7 @@ impl<C: Clock> Service<C> {
         decisions: &mut [Decision],
     ) -> Result<Verdict, ServiceError> {
         if hits.is_empty() {
-            return Ok(Verdict::of(&[], &[], now));
+            return Ok(Verdict::unlimited(now));
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
