@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, StoreError};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, StoreError, StoreErrorKind};
 use spillgate_redis::{Decoded, Script};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -32,11 +32,14 @@ const CONNECTIONS: &str = "CONNECTIONS";
 impl OneByOne {
     /// Waits for a connection, and asks on it; one that fails, or whose caller leaves meanwhile, is not used again.
     async fn ask(&self, call: &spillgate_redis::ScriptCall<'_, '_>) -> Result<Vec<u8>, StoreError> {
-        let _turn = self.turns.acquire().await.map_err(|_| StoreError::Unavailable("no connection".into()))?;
+        let _turn =
+            self.turns.acquire().await.map_err(|_| StoreError::new(StoreErrorKind::NotSent, "no connection"))?;
         let idle = self.idle.lock().await.pop();
         let mut redis = match idle {
             Some(redis) => redis,
-            None => connect(&self.redis).await.map_err(|error| StoreError::Unavailable(error.to_string().into()))?,
+            None => connect(&self.redis)
+                .await
+                .map_err(|error| StoreError::new(StoreErrorKind::Disconnected, error.to_string()))?,
         };
         let reply = ask(&mut redis, call).await?;
         self.idle.lock().await.push(redis);
@@ -91,7 +94,7 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::ScriptCall<'_, '_>) 
     let mut words: Vec<&[u8]> = vec![b"EVALSHA", call.script().sha().as_bytes(), count.as_bytes()];
     words.extend(call.keys().iter().map(spillgate_redis::RedisKey::as_bytes));
     words.extend(call.arguments());
-    let failed = |error: std::io::Error| StoreError::Unavailable(error.to_string().into());
+    let failed = |error: std::io::Error| StoreError::new(StoreErrorKind::Disconnected, error.to_string());
     redis.write_all(&command(&words)).await.map_err(failed)?;
     let (mut reply, mut chunk) = (Vec::new(), [0; 1024]);
     loop {
@@ -105,9 +108,9 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::ScriptCall<'_, '_>) 
                 return Ok(reply[head..head + length].to_vec());
             }
             (Some(_), None) => {
-                return Err(StoreError::Unavailable(String::from_utf8_lossy(&reply).into_owned().into()));
+                return Err(StoreError::new(StoreErrorKind::Other, String::from_utf8_lossy(&reply).into_owned()));
             }
-            _ if read == 0 => return Err(StoreError::Unavailable("Redis hung up".into())),
+            _ if read == 0 => return Err(StoreError::new(StoreErrorKind::Disconnected, "Redis hung up")),
             _ => {}
         }
     }

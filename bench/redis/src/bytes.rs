@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kit::Redis;
-use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_core::{Algorithm, Anchor, Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisKey, RedisStore, Settings};
 use tokio::runtime::Runtime;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use kit::{Counted, Redis, Spread, met, spread};
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisStore, Settings};
 
 use crate::Cores;
@@ -151,7 +151,8 @@ fn hit(key: u128, quota: &Quota) -> Hit<'_> {
 
 async fn decide(store: &RedisStore, hits: &[Hit<'_>]) -> Result<bool, String> {
     let mut decisions = [Decision::default(); 2];
-    let verdict = store.decide(Timing::BY_STORE, hits, &mut decisions[..hits.len()]).await.map_err(|e| e.to_string())?;
+    let verdict =
+        store.decide(Timing::BY_STORE, hits, &mut decisions[..hits.len()]).await.map_err(|e| e.to_string())?;
     Ok(verdict.allowed)
 }
 

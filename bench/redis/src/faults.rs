@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use kit::{Redis, quantile, spread};
 use rustix::process::{Pid, Signal, kill_process};
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisKey, RedisStore, Settings};
 
 use crate::Cores;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use kit::{Counted, Redis, met, spread};
-use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store as _, Timing};
 use spillgate_redis::{RedisStore, ScriptCall, Settings};
 use tokio::runtime::Runtime;
 
@@ -157,7 +157,8 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
         }
         let key = u128::from(*number) << 98 | u128::from(*number);
         let hits = [Hit::new(key, quota, Op::take(1), Binding::Enforce)];
-        let verdict = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.map_err(|e| e.to_string())?;
+        let verdict =
+            store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.map_err(|e| e.to_string())?;
         if !verdict.allowed {
             return Err("a limit too wide to refuse refused".to_owned());
         }
