@@ -20,7 +20,7 @@ use crate::support::process::Process;
 use crate::support::{eventually, root};
 
 /// The ports that pages name.
-const PORTS: [u16; 8] = [8080, 8081, 6070, 6379, 8090, 8091, 9000, 6071];
+const PORTS: [u16; 5] = [8080, 8081, 6070, 6379, 8090];
 
 /// A page that is being read.
 #[derive(Debug)]
@@ -44,10 +44,10 @@ impl Session {
         fs::create_dir(session.bin()).expect("a folder");
         symlink(env!("CARGO_BIN_EXE_spillgate"), session.bin().join("spillgate")).expect("a link");
         let redis = session.ports[&6379];
-        session.write_program("redis-cli", &format!("exec /usr/bin/env -S redis-cli -p {redis} \"$@\"\n"));
+        session.write_program("redis-cli", &format!("exec redis-cli -p {redis} \"$@\"\n"));
         let folder = session.folder.path().display();
         let bind = format!("--port {redis} --bind 127.0.0.1 --dir {folder}");
-        session.write_program("redis-server", &format!("exec /usr/bin/env -S redis-server {bind} \"$@\"\n"));
+        session.write_program("redis-server", &format!("exec redis-server {bind} \"$@\"\n"));
         fs::write(session.bin().join(".curlrc"), "silent\nshow-error\nnoproxy = \"*\"\n").expect("a file");
         session
     }
