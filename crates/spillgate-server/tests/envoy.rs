@@ -1,5 +1,6 @@
-//! A real Envoy in front of a real upstream, with the documented configuration: it refuses by spillgate's word, and
-//! does what its failure mode says when spillgate is gone.
+//! Tests with a real Envoy in front of a real upstream, with the documented configuration.
+//!
+//! Envoy refuses what spillgate refuses. When spillgate is down, Envoy does what its failure mode says.
 
 #![allow(clippy::print_stdout, reason = "`make show-envoy` shows what was answered")]
 
@@ -16,7 +17,7 @@ use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
-/// As in deploy/envoy/rules.yaml.
+/// The limit in deploy/envoy/rules.yaml.
 const LIMIT: u64 = 5;
 const LOGIN_LIMIT: u64 = 20;
 const HOUR_S: u64 = 3600;

@@ -1,5 +1,6 @@
-//! A real nginx and a real Caddy in front of a real upstream, with the documented configurations: they refuse by
-//! spillgate's word with 429 and the header fields, and let requests pass when spillgate is gone.
+//! Tests with a real nginx and a real Caddy in front of a real upstream, with the documented configurations.
+//!
+//! They refuse what spillgate refuses, with 429 and the header fields. When spillgate is down, they allow requests.
 
 mod support;
 
@@ -13,7 +14,7 @@ use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
-/// As in deploy/nginx/rules.yaml and deploy/caddy/rules.yaml.
+/// The limits in deploy/nginx/rules.yaml and deploy/caddy/rules.yaml.
 const LIMIT: u64 = 5;
 const LOGIN_LIMIT: u64 = 2;
 

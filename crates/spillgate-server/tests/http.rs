@@ -1,4 +1,4 @@
-//! Every HTTP path against a real service on the memory store and a clock of the test's own.
+//! Tests of every HTTP path, against a real service on the memory store. The clock belongs to the test.
 
 #[path = "http/admin.rs"]
 mod admin;

@@ -1,3 +1,5 @@
+//! Tests of the admin listener: its token, metrics, rules and resets.
+
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
@@ -172,7 +174,7 @@ fn an_empty_token_is_refused_at_the_start() {
     }
 }
 
-/// An operator looks for the routes in the book and in the help, and finds out there what a token guards.
+/// The book and the help list the routes, and say what a token protects.
 #[test]
 fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();

@@ -1,4 +1,4 @@
-//! The listeners' answers without sockets, and time that stands still until told.
+//! The handlers of the listeners without sockets, and a clock that moves only when a test moves it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl Reply {
         self.headers.get(name).map(|value| value.to_str().expect("visible ASCII"))
     }
 
-    /// What is wrong and how to mend it, of a problem with this status.
+    /// The detail and the help of a problem with this status.
     pub(crate) fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.body);
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.body);
@@ -148,14 +148,14 @@ impl App {
         self.reply(async { self.http.answer(peer, request).await })
     }
 
-    /// Asks the admin listener, from `peer`.
+    /// Sends a request from `peer` to the admin listener.
     pub(crate) fn admin(&self, token: Option<&str>, peer: &str, mut request: Request<Body>) -> Reply {
         request.extensions_mut().insert(ConnectInfo(Peer::Tcp(peer.parse().expect("an address"))));
         let state = AdminState::new(Arc::clone(&self.service), token).expect("a token that is not empty");
         self.reply(async { admin::router(state).oneshot(request).await.expect("routers do not fail") })
     }
 
-    /// How long the runtime's clock says that `ask` took.
+    /// The time that `ask` took, by the runtime's clock.
     pub(crate) fn held(&self, ask: impl FnOnce(&App) -> Reply) -> (Reply, Duration) {
         let now = || self.runtime.block_on(async { tokio::time::Instant::now() });
         let begun = now();
@@ -189,7 +189,7 @@ fn health_and_readiness() {
     assert_eq!(app.get("/readyz").body, "draining\n");
 }
 
-/// Probes that were written for the reference server ask by its path, which says no once the server drains.
+/// Probes for the reference server use its path. It answers 500 once the server drains.
 #[test]
 fn the_path_of_the_reference_servers_health_answers() {
     use spillgate_server::service::Readiness;

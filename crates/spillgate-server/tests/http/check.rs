@@ -1,3 +1,5 @@
+//! Tests of `POST /v1/check`.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -309,7 +311,7 @@ fn values_that_are_no_scalar_or_not_exact_are_errors() {
     }
 }
 
-/// A bucket holds its burst, and the policy header names what flows in.
+/// The quota has the burst of a bucket. The policy header has the rate.
 #[test]
 fn the_quota_stands_beside_the_capacity() {
     let app = App::new();

@@ -1,3 +1,5 @@
+//! Tests of `GET /v1/forward-auth`.
+
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::json;
@@ -105,7 +107,7 @@ fn header_values_may_be_any_bytes_and_several_lines_are_one_list() {
 #[test]
 fn a_value_beyond_the_bound_counts_as_its_beginning_and_is_no_way_around() {
     let app = by_address_and_user();
-    // Each time from another address, so that only the user can be over.
+    // Each request has another address, so that only the limit of the user can refuse.
     let ask_as = |last: u8| {
         let peer = tcp(&format!("203.0.113.{last}"));
         ask(&app, peer, &[("x-user", &[&[b'a'; 1024][..], &[last]].concat())])

@@ -1,3 +1,5 @@
+//! Tests of `POST /v1/hit`.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Tests of leases: taking, releasing and renewing permits.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -93,7 +95,7 @@ fn ids_of_another_server_and_junk_are_refused() {
     assert_eq!(app.post("/v1/hit", SEAT).status, 429, "nothing was given back");
 }
 
-/// A service without bounds that matter, and a check of `count` jobs that each take a place.
+/// A service with wide bounds, and a check of `count` jobs that each take a permit.
 fn many_jobs(count: usize) -> (App, String) {
     let bounds = Bounds { descriptors: 256, ..Bounds::default() };
     let app = App::with(options(), ServiceOptions { bounds, ..ServiceOptions::default() });
@@ -119,7 +121,7 @@ fn an_id_of_as_many_places_as_a_request_can_take_is_renewed_and_released() {
 fn a_renewal_is_of_all_places_or_of_none() {
     for shadow in [false, true] {
         let app = App::with(options(), ServiceOptions { shadow, ..ServiceOptions::default() });
-        // Two limits of one request with lives of their own, 30 s and 10 s.
+        // Two limits of one request have leases of 30 s and 10 s.
         let both = r#"{"domain":"api","descriptors":[{"job":"x"},{"brief_job":"x"}]}"#;
         let id = lease_id(&app.post("/v1/check", both));
         app.clock.advance(Duration::from_secs(5));

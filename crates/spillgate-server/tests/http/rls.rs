@@ -1,3 +1,5 @@
+//! Tests of `POST /json`.
+
 use serde_json::json;
 use spillgate_server::protocol::http::HttpOptions;
 use spillgate_server::service::ServiceOptions;

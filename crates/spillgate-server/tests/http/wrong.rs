@@ -1,4 +1,4 @@
-//! What a client gets that asks for what there is not.
+//! Tests of invalid requests: paths, methods, bodies and parameters.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -136,7 +136,7 @@ fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
     }
 }
 
-/// What the listener makes of a body that is too slow.
+/// The error that the listener makes of a body that is too slow.
 struct LateBody;
 
 impl http_body::Body for LateBody {
