@@ -1,5 +1,5 @@
-//! Several processes on one key, each with a store of its own: together they are admitted exactly the limit. Several
-//! quotas on one key: together they admit what the largest does.
+//! Several processes take from one key, each with a store of its own: together they are admitted exactly the limit.
+//! Several quotas on one key together admit what the largest one does.
 
 #![allow(clippy::print_stdout, reason = "a process tells the one that started it what it was admitted")]
 
@@ -26,11 +26,11 @@ const LIMIT: usize = 1000;
 
 /// Set in the processes that take.
 const SERVER: &str = "EXACTNESS_SERVER";
-/// What they say before and after.
+/// The words that these processes print before and after.
 const READY: &str = "ready";
 const ADMITTED: &str = "admitted ";
 
-/// A thousand units by each algorithm, that come back long after the test.
+/// A thousand units by each algorithm, which come back long after the test.
 fn quotas() -> Vec<Quota> {
     let day = Duration::from_secs(86_400);
     let limit = LIMIT as u64;
@@ -50,7 +50,7 @@ fn quotas() -> Vec<Quota> {
 
 #[test]
 fn four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit() {
-    // This test is also what it starts.
+    // The processes run this same test.
     match std::env::var(SERVER) {
         Ok(url) => take(&url),
         Err(_) => start_and_sum("four_processes_of_64_tasks_on_one_key_are_admitted_exactly_the_limit"),
@@ -94,11 +94,11 @@ impl Process {
         Process { process, stdin, lines }
     }
 
-    /// What follows `word` on the next line that has it: the test harness writes before and after.
+    /// The text after `word` on the next line that contains it. The test harness writes other text around it.
     fn hears(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
-        let mut told = lines.filter_map(|line| line.split_once(word).map(|(_, rest)| rest.to_owned()));
-        told.next().unwrap_or_else(|| panic!("a process ended before it said {word:?}"))
+        let mut reported = lines.filter_map(|line| line.split_once(word).map(|(_, rest)| rest.to_owned()));
+        reported.next().unwrap_or_else(|| panic!("a process ended before it said {word:?}"))
     }
 }
 
@@ -109,7 +109,7 @@ impl Drop for Process {
     }
 }
 
-/// Takes by each quota, once told to begin, and says how often it was admitted.
+/// Takes by each quota once the start word has come, and prints how often it was admitted.
 fn take(url: &str) {
     let patience = Duration::from_secs(30);
     let settings = Settings { timeout: patience, connect_timeout: patience, ..Settings::new(url) };

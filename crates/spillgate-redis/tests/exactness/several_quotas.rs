@@ -1,6 +1,8 @@
-//! Two nodes and many tasks ask about one key under two and three quotas in any order, on Redis and in memory: what they
-//! are admitted together is never above the bound of the largest quota, and that one refuses nothing before all of it is
-//! used. Each interval is measured, between any two admissions, by the time at which the store decided.
+//! Two nodes and many tasks take from one key under two and three quotas in any order, on Redis and in memory.
+//!
+//! Together they are never admitted more than the bound of the largest quota, and that quota refuses nothing before it
+//! is used up. The bound is checked for the interval between any two admissions, by the time at which the store
+//! decided.
 #![allow(clippy::disallowed_methods, reason = "the memory store is asked at the time that it is")]
 
 use std::num::NonZeroU64;
@@ -19,7 +21,7 @@ use crate::server::Server;
 const WINDOW: Duration = Duration::from_millis(400);
 const TASKS: u64 = 4;
 
-/// How often each task asks: more by `make show-quota-changes`.
+/// How often each task takes. `make show-quota-changes` sets more.
 fn asked() -> u64 {
     std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|asked| asked.parse().ok()).unwrap_or(200)
 }
@@ -47,10 +49,10 @@ fn now() -> Time {
     Time::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64)
 }
 
-/// The place of the largest among [`quotas`].
+/// The position of the largest quota among [`quotas`].
 const LARGEST: usize = 0;
 
-/// Limits of one state: a large and a small one, and one between that charges refusals.
+/// Limits on one state: a large one, a small one, and one between them that charges refusals.
 fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     let mut all = vec![of(400), of(20)];
     if three {
@@ -59,7 +61,7 @@ fn quotas(of: impl Fn(u64) -> QuotaBuilder, three: bool) -> Vec<Quota> {
     all.into_iter().map(|builder| builder.build().expect("valid")).collect()
 }
 
-/// What charged the state: when, how much, how much of that was admitted, and under which quota.
+/// A charge: when, how many units, how many of them were admitted, and under which quota.
 #[derive(Clone, Copy)]
 struct Event {
     at: u64,
@@ -68,19 +70,19 @@ struct Event {
     quota: usize,
 }
 
-/// What became of requests.
+/// The outcomes of requests.
 #[derive(Default)]
-struct Told {
+struct Report {
     events: Vec<Event>,
-    /// When the largest quota first refused a take, and what that cost.
+    /// The time and the cost of the first take that the largest quota refused.
     first_refused: Option<(u64, u64)>,
-    /// How late the latest of them was decided.
+    /// The greatest delay of a decision.
     late_ns: u64,
 }
 
-/// A task's requests.
-async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Told {
-    let (mut random, mut told) = (seed, Told::default());
+/// The requests of a task.
+async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
+    let (mut random, mut reported) = (seed, Report::default());
     for _ in 0..asked() {
         let mut below = |bound: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -97,20 +99,20 @@ async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Told {
         let mut decision = Decision::default();
         let verdict = node.decide(hit, &mut decision).await;
         let at = verdict.now.as_nanos();
-        told.late_ns = told.late_ns.max(now().as_nanos().saturating_sub(at));
+        reported.late_ns = reported.late_ns.max(now().as_nanos().saturating_sub(at));
         let charged = matches!(op, Op::Force { .. }) || quotas[quota].denied() == Denied::Charged;
         if decision.receipt.is_some() {
-            told.events.push(Event { at, charged: cost, admitted: cost, quota });
+            reported.events.push(Event { at, charged: cost, admitted: cost, quota });
         } else if charged && op != Op::Peek {
-            told.events.push(Event { at, charged: cost, admitted: 0, quota });
+            reported.events.push(Event { at, charged: cost, admitted: 0, quota });
         } else if quota == LARGEST && op != Op::Peek {
-            told.first_refused = told.first_refused.or(Some((at, cost)));
+            reported.first_refused = reported.first_refused.or(Some((at, cost)));
         }
         if below(40) == 0 {
             tokio::time::sleep(Duration::from_millis(below(60))).await;
         }
     }
-    told
+    reported
 }
 
 /// f(s) of the quota, for s in nanoseconds.
@@ -126,8 +128,8 @@ fn bound(quota: &Quota, s: u64) -> u64 {
     }
 }
 
-/// The largest share of the bound that any interval has, in thousandths; the bound is that of the largest depth and rate
-/// that charged in it.
+/// The largest share of the bound that an interval uses, in thousandths. The bound is that of the largest depth and
+/// rate that charged in the interval.
 fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     let mut share = 0;
     for (i, first) in events.iter().enumerate() {
@@ -147,26 +149,26 @@ fn largest_share(quotas: &[Quota], events: &[Event], late_ns: u64) -> u64 {
     share
 }
 
-/// Asks the nodes by turns. In memory a request reads the clock before it is decided, so it may be late.
-async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Told {
+/// The tasks use the nodes in turn. In memory a request reads the clock before it is decided, so it may be late.
+async fn asked_together(nodes: &[Node], key: u128, quotas: &Arc<[Quota]>) -> Report {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let node = nodes[task as usize % nodes.len()].clone();
         tasks.spawn(ask(node, key, quotas.clone(), task + 1));
     }
-    let told = tasks.join_all().await;
+    let reported = tasks.join_all().await;
     let is_memory = matches!(nodes[0], Node::Memory(_));
-    let late_ns = told.iter().map(|told| told.late_ns).max().filter(|_| is_memory).unwrap_or(0);
-    let first_refused = told.iter().filter_map(|told| told.first_refused).min();
-    let mut events: Vec<Event> = told.into_iter().flat_map(|told| told.events).collect();
+    let late_ns = reported.iter().map(|reported| reported.late_ns).max().filter(|_| is_memory).unwrap_or(0);
+    let first_refused = reported.iter().filter_map(|reported| reported.first_refused).min();
+    let mut events: Vec<Event> = reported.into_iter().flat_map(|reported| reported.events).collect();
     events.sort_by_key(|event| event.at);
-    Told { events, first_refused, late_ns }
+    Report { events, first_refused, late_ns }
 }
 
-/// What is left of the largest quota, at most, beside the first take that it refuses; 0 if it refuses none.
-fn left_at_first_refusal(quotas: &[Quota], told: &Told) -> u64 {
-    let Some((at, cost)) = told.first_refused else { return 0 };
-    let before = told.events.iter().take_while(|event| event.at <= at + 2 * told.late_ns);
+/// The most that is left of the largest quota at the first take that it refuses; 0 if it refuses none.
+fn left_at_first_refusal(quotas: &[Quota], reported: &Report) -> u64 {
+    let Some((at, cost)) = reported.first_refused else { return 0 };
+    let before = reported.events.iter().take_while(|event| event.at <= at + 2 * reported.late_ns);
     let charged: u64 = before.map(|event| event.charged).sum();
     quotas[LARGEST].hard_capacity().saturating_sub(charged + cost)
 }
@@ -206,15 +208,15 @@ async fn two_nodes_under_several_quotas_keep_the_bound_of_the_largest() {
             let quotas: Arc<[Quota]> = quotas(of, three).into();
             for (store, nodes) in &stores {
                 key += 1;
-                let told = asked_together(nodes, key, &quotas).await;
-                let units: u64 = told.events.iter().map(|event| event.admitted).sum();
-                let share = largest_share(&quotas, &told.events, told.late_ns);
+                let reported = asked_together(nodes, key, &quotas).await;
+                let units: u64 = reported.events.iter().map(|event| event.admitted).sum();
+                let share = largest_share(&quotas, &reported.events, reported.late_ns);
                 println!(
                     "{algorithm}, {} quotas, {store}: {units} units, at most {share} thousandths of the bound",
                     quotas.len()
                 );
                 assert!(share <= 1000, "{algorithm}, {store}: {share} thousandths of the bound");
-                let left = left_at_first_refusal(&quotas, &told);
+                let left = left_at_first_refusal(&quotas, &reported);
                 assert_eq!(left, 0, "{algorithm}, {store}: units left beside a refused take");
             }
         }

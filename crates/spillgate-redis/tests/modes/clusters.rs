@@ -8,14 +8,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, key_on, slot, text};
 use crate::load::{Load, States, counted};
-use crate::{PATIENCE, a_day, patient, take, until};
+use crate::{PATIENCE, a_day, take, until, with_long_timeouts};
 
 fn store(cluster: &Cluster, scripts: bool) -> RedisStore {
-    let settings = Settings { scripts, log: LogForm::Zset, ..patient(&cluster.url()) };
+    let settings = Settings { scripts, log: LogForm::Zset, ..with_long_timeouts(&cluster.url()) };
     RedisStore::new(&settings).expect("valid")
 }
 
-/// Transactions are sent on as scripts are, and done once.
+/// Transactions follow redirections as scripts do, and are executed once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     const TASKS: u64 = 48;
@@ -47,15 +47,15 @@ async fn without_scripts_slots_move_and_no_take_is_lost_or_charged_twice() {
     }
     let tally = load.end().await;
     assert_eq!((tally.failed, counted(&store), store.in_flight()), (0, 0, 0), "{tally:?}");
-    let told = |error| from.info(&format!("errorstat_{error}:count="));
-    assert!(told("ASK") > 0 && told("MOVED") > 0);
+    let reported = |error| from.info(&format!("errorstat_{error}:count="));
+    assert!(reported("ASK") > 0 && reported("MOVED") > 0);
 }
 
-/// Whatever the settings say, and though the request has hits in one slot alone.
+/// This holds for all settings, and for a request with hits in one slot only.
 #[tokio::test]
 async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
     let cluster = Cluster::start(false, &[]).await;
-    let settings = Settings { deny_cache_max_age: Duration::from_secs(86_400), ..patient(&cluster.url()) };
+    let settings = Settings { deny_cache_max_age: Duration::from_secs(86_400), ..with_long_timeouts(&cluster.url()) };
     let (here, there) = (RedisStore::new(&settings).expect("valid"), RedisStore::new(&settings).expect("valid"));
     let quota = a_day(1);
     take(&here, 1, &quota, PATIENCE).await.expect("it serves");
@@ -65,7 +65,7 @@ async fn what_comes_back_elsewhere_in_a_cluster_is_soon_seen() {
     there.decide(Timing::BY_STORE, &reset, &mut [Decision::default()]).await.expect("it serves");
     let deadline = Instant::now() + PATIENCE;
     while !take(&here, 1, &quota, PATIENCE).await.expect("it serves").0.allowed {
-        assert!(Instant::now() < deadline, "nobody ever asks again");
+        assert!(Instant::now() < deadline, "no request was ever sent again");
         sleep(Duration::from_millis(1)).await;
     }
 }
@@ -82,16 +82,16 @@ async fn a_request_in_several_slots_is_decided_by_each() {
         let keys = [0, 1].map(|nth| key_on(&cluster.nodes[0], nth, &many, seed));
         let hits = [(keys[0], first), (keys[1], &many)];
         let hits = hits.map(|(key, quota)| Hit::new(key, quota, Op::take(1), Binding::Enforce));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..3 {
             let mut decisions = [Decision::default(); 2];
             let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("it serves");
             assert_eq!(verdict.source, Source::Store);
-            told.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
+            reported.push((verdict.allowed, decisions.map(|decision| decision.remaining)));
         }
-        // With scripts what the other slot took is given back.
+        // With scripts, what the other slot took is refunded.
         let last = if scripts { 7 } else { 6 };
-        assert_eq!(told, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
+        assert_eq!(reported, [(true, [1, 8]), (true, [0, 7]), (false, [0, last])], "scripts: {scripts}");
         assert!(ErrorKind::ALL.iter().all(|class| store.failures(*class) == 0));
     }
     let names: Vec<String> = redis::from_redis_value(cluster.nodes[0].run(&["KEYS", "*"])).expect("names");

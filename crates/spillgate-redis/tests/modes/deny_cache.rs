@@ -1,4 +1,4 @@
-//! Refusals that are repeated without asking the server.
+//! Refusals that the deny cache repeats without a call to the server.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{Client, RedisServer, bytes};
 use crate::{ask, settings};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Ten times what an entry may last.
+/// Ten times the greatest age of an entry.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn refusing() -> Vec<Quota> {
@@ -41,29 +41,29 @@ fn scripts_run(client: &mut Client) -> u64 {
 async fn a_refused_key_asks_the_server_nothing() {
     let server = RedisServer::start();
     let mut client = server.connect();
-    // Longer than any machine takes for this.
+    // Longer than any machine needs for this test.
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
     let store = RedisStore::new(&settings).expect("an address");
     for (key, quota) in (1u128..).zip(&refusing()) {
-        let mut told = Decision::default();
+        let mut reported = Decision::default();
         for turn in 0..4 {
             let (verdict, decision) = ask(&store, key, quota, one()).await;
             assert_eq!((verdict.allowed, verdict.source), (turn < 3, Source::Store), "{quota:?}");
-            told = decision;
+            reported = decision;
         }
         let (before, cached) = (scripts_run(&mut client), store.denied_by_cache());
         for _ in 0..1000 {
             let (verdict, decision) = ask(&store, key, quota, one()).await;
             assert_eq!((verdict.allowed, verdict.source), (false, Source::DenyCache), "{quota:?}");
-            assert!(decision.retry_after <= told.retry_after && verdict.retry_after == decision.retry_after);
-            let mut shown = decision.with_reset_after_ns(told.reset_after_ns);
-            shown.retry_after = told.retry_after;
-            assert_eq!(shown, told);
-            told = decision;
+            assert!(decision.retry_after <= reported.retry_after && verdict.retry_after == decision.retry_after);
+            let mut shown = decision.with_reset_after_ns(reported.reset_after_ns);
+            shown.retry_after = reported.retry_after;
+            assert_eq!(shown, reported);
+            reported = decision;
         }
         assert_eq!(store.denied_by_cache() - cached, 1000);
         assert_eq!(scripts_run(&mut client), before, "{quota:?}");
-        // The server alone knows what it says at a time that is passed.
+        // At a time that a test passes, only the server decides.
         let hits = [Hit::new(key, quota, one(), Binding::Enforce)];
         let verdict =
             store.decide(Timing::at(Time::MAX), &hits, &mut [Decision::default()]).await.expect("Redis answers");
@@ -100,7 +100,7 @@ async fn a_refusal_is_not_repeated_once_this_node_has_taken_from_its_state() {
     }
 }
 
-/// It is reported as it was while this node knows, and then not at all: another limit would look tighter.
+/// The limit is reported while this node knows it, and then not at all. Otherwise another limit would look tighter.
 #[tokio::test]
 async fn a_busy_limit_beside_a_refused_key_has_the_server_asked_nothing() {
     let server = RedisServer::start();
@@ -174,7 +174,7 @@ async fn many_tasks_that_take_and_give_back_are_admitted_all_that_there_is() {
     let settings = Settings { deny_cache_max_age: DAY, ..settings(&server) };
     let store = RedisStore::new(&settings).expect("an address");
     for (key, quota) in (1u128..).zip(refusing()) {
-        // Whoever gives back can take again, unless another has: nobody is refused by what was.
+        // A task that refunds can take again unless another task has taken. No old refusal prevents that.
         let tasks: Vec<_> = (0..6)
             .map(|_| {
                 let (store, quota) = (store.clone(), quota.clone());

@@ -1,4 +1,4 @@
-//! What a store's settings change, on a real Redis.
+//! The effects of a store's settings, on a real Redis.
 
 #[allow(dead_code, reason = "the tests of topologies need more of it")]
 #[path = "../topology/cluster.rs"]
@@ -11,7 +11,6 @@ mod deny_cache;
 #[allow(dead_code, reason = "the tests of transport need more of it")]
 #[path = "../transport/load.rs"]
 mod load;
-mod plain;
 #[path = "../support/port.rs"]
 mod port;
 #[allow(dead_code, reason = "the tests of transport need more of it")]
@@ -20,15 +19,16 @@ mod server;
 #[allow(dead_code, reason = "the scripts' tests need more of it")]
 #[path = "../scripts/support.rs"]
 mod support;
+mod transaction;
 
-use common::{PATIENCE, a_day, patient, take, until};
+use common::{PATIENCE, a_day, take, until, with_long_timeouts};
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing, Verdict};
 use spillgate_redis::{RedisStore, Settings};
 use support::RedisServer;
 
-/// With time enough for a machine that is busy.
+/// Settings with timeouts that a busy machine does not reach.
 fn settings(server: &RedisServer) -> Settings {
-    patient(&format!("redis://127.0.0.1:{}/", server.port()))
+    with_long_timeouts(&format!("redis://127.0.0.1:{}/", server.port()))
 }
 
 /// One hit, decided by the server's clock.

@@ -1,4 +1,4 @@
-//! What a key costs, and how long it lives.
+//! How much memory a key takes, and how long it lives.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// Asks by the server's clock unless a time is passed.
+/// Sends the request. The server's clock decides unless a time is passed.
 fn ask(client: &mut Client, now: Option<Time>, hits: &[Hit<'_>]) -> Verdict {
     ask_with(client, now, hits, LogForm::Packed)
 }
@@ -97,7 +97,7 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     let mut client = server.connect();
     let quota = build(Quota::sliding_window_log(2000, MINUTE));
     let hits = [Hit::new(3 << 101, &quota, Op::take(1), Binding::Enforce)];
-    // 30 ms apart: the last thousand find the first thousand gone.
+    // The times are 30 ms apart, so the first thousand hits have expired when the last thousand come.
     let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
     let requests: Vec<ScriptCall<'_, '_>> =
         times.clone().map(|now| ScriptCall::new(Some(now), &hits).expect("fine")).collect();
@@ -106,8 +106,8 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
         [call(request), about(&["LLEN"], &hits[0]), usage]
     });
     let replies = client.ask(asked);
-    for told in replies.chunks(3) {
-        let (units, used) = (integer(&told[1]), integer(&told[2]));
+    for reported in replies.chunks(3) {
+        let (units, used) = (integer(&reported[1]), integer(&reported[2]));
         assert!(used <= 600 + 12 * (units - 1), "{used} bytes for {units} hits");
     }
     assert_eq!(integer(&replies[HITS * 3 - 2]), 2000, "old hits are gone");
@@ -123,13 +123,13 @@ fn a_log_in_a_sorted_set_takes_60_bytes_a_hit_and_160_beyond_128_hits() {
         assert!(ask_with(&mut client, None, &hits, LogForm::Zset).allowed);
         let usage = about_with(&["MEMORY", "USAGE"], &hits[0], LogForm::Zset).arg("SAMPLES").arg(0).clone();
         let used = integer(&client.ask_one(usage));
-        // A packed list of members up to 128 of them, a tree of them beyond.
+        // Redis stores up to 128 members as a packed list, and more as a tree.
         let most = if units <= 128 { 120 + 60 * units } else { 160 * units };
         assert!(used <= most, "{used} bytes for {units} hits");
     }
 }
 
-/// One quota of each kind, and how it differs in what a key's life depends on.
+/// One quota of each kind that affects the life of a key in its own way.
 fn lives() -> Vec<Quota> {
     let builders = [
         Quota::token_bucket(7, MINUTE),
@@ -207,7 +207,7 @@ fn a_state_that_has_ended_is_no_key() {
     for hit in &hits {
         assert!(ask(&mut client, None, hit).allowed);
     }
-    // Reads find what has ended gone: after at most 100 ms here.
+    // A read does not find a key that has expired. Here that takes at most 100 ms.
     let mut left = hits.len();
     for _ in 0..1_000_000 {
         left = client.ask(hits.iter().map(|[hit]| about(&["EXISTS"], hit))).iter().map(|it| integer(it) as usize).sum();
@@ -235,7 +235,7 @@ fn the_server_tells_the_time() {
     let server = RedisServer::start();
     let mut client = server.connect();
     let quotas = [build(Quota::token_bucket(5, MINUTE)), build(Quota::fixed_window(5, MINUTE))];
-    let told = |reply: &Value| match reply {
+    let reported = |reply: &Value| match reply {
         Value::Array(parts) => {
             let number = |i: usize| String::from_utf8_lossy(bytes(&parts[i])).parse::<u64>().expect("digits");
             number(0) * 1_000_000_000 + number(1) * 1000
@@ -244,9 +244,9 @@ fn the_server_tells_the_time() {
     };
     let hits = [0, 1].map(|i| Hit::new(5, &quotas[i], Op::take(1), Binding::Enforce));
     for asked in [&hits[..1], &hits[1..], &hits] {
-        let before = told(&client.ask_one(redis::cmd("TIME")));
+        let before = reported(&client.ask_one(redis::cmd("TIME")));
         let now = ask(&mut client, None, asked).now.as_nanos();
-        let after = told(&client.ask_one(redis::cmd("TIME")));
+        let after = reported(&client.ask_one(redis::cmd("TIME")));
         assert!((before..=after).contains(&now), "{before} {now} {after}");
         assert_eq!(now % 1000, 0, "whole microseconds");
     }

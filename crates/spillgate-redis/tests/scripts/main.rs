@@ -1,9 +1,9 @@
-//! The scripts on a real Redis, held to the kernel.
+//! Tests of the scripts on a real Redis, compared with the kernel.
 
 mod conformance;
 mod differential;
 mod keys;
-mod older;
+mod older_states;
 #[path = "../support/port.rs"]
 mod port;
 mod products;

@@ -1,11 +1,11 @@
-//! The scripts compare products of 106 bits with doubles alone: against 128-bit integers.
+//! The scripts compare products of 106 bits with doubles only. The results are compared with 128-bit integers.
 
 use crate::support::{self, Random, RedisServer};
 
 const CASES: usize = 200_000;
 const CASES_A_CALL: usize = 5_000;
 
-/// Compares one packed case after the other, and answers with a digit for each.
+/// Compares the packed cases one after the other, and returns a digit for each.
 const SCRIPT: &str = concat!(
     include_str!("../../src/scripts/lib/products.lua"),
     "local found, at = {}, 1
@@ -17,7 +17,7 @@ const SCRIPT: &str = concat!(
      return table.concat(found)"
 );
 
-/// Five numbers below 2^53 of which a * b - c and d * e are equal or nearly so.
+/// Five numbers below 2^53 for which a * b - c and d * e are equal or nearly equal.
 fn case(random: &mut Random) -> [u64; 5] {
     let mut number = || {
         let bits = 1 + random.below(53);
@@ -33,7 +33,7 @@ fn case(random: &mut Random) -> [u64; 5] {
         1 => [a, b, c.saturating_sub(1), d, e],
         2 => [a, b, 0, d, e],
         3 => [a, b, random.below(c + 1), d, e],
-        // As near as two numbers in a row.
+        // The products differ by as little as two numbers in a row.
         _ => [a, b, random.below(1000), (d + random.below(2)).min((1 << 53) - 1), e],
     }
 }

@@ -1,7 +1,7 @@
-//! Random requests through a store and a real Redis: each refusal that the deny cache repeats, beside what the kernel
-//! says at the answer's own time of the states that Redis has.
+//! Random requests through a store and a real Redis. Each refusal that the deny cache repeats is compared with the
+//! kernel's decision on the states that Redis has, at the time of the answer.
 //!
-//! `DENY_CACHE_REQUESTS` says how many there are.
+//! `DENY_CACHE_REQUESTS` is the number of requests.
 
 #![allow(clippy::print_stdout, reason = "`make show-deny-cache` shows how many there were")]
 
@@ -15,12 +15,12 @@ use spillgate_core::{
 use spillgate_redis::{LogForm, RedisStore, Settings};
 use tokio::time::sleep;
 
-use crate::differential::world::{reads, stored_state};
+use crate::differential::fixture::{reads, stored_state};
 use crate::support::{Client, Random, RedisServer};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);
-/// More than passes until states are read that an answer tells of.
+/// More time than passes until the states of an answer are read.
 const READ_WITHIN: Duration = Duration::from_millis(2);
 
 fn requests() -> usize {
@@ -28,7 +28,7 @@ fn requests() -> usize {
     asked.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
-/// The first ones refuse for free and for a time that is known.
+/// The first ones refuse for free, and until a known time.
 fn quotas() -> Vec<Quota> {
     let ms = Duration::from_millis;
     let builders = [
@@ -42,7 +42,7 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_log(8, ms(170)),
         Quota::token_bucket(6000, ms(1000)),
         Quota::fixed_window(900, ms(400)),
-        // Of states that others above have too.
+        // These share the states of quotas above.
         Quota::token_bucket(30, ms(200)).burst(7),
         Quota::sliding_window_log(11, ms(170)),
         Quota::concurrency(6).lease(ms(90)),
@@ -52,13 +52,13 @@ fn quotas() -> Vec<Quota> {
     builders.map(|builder| builder.build().expect("valid")).into()
 }
 
-/// What one node asks, and what it may say of states without asking.
+/// The requests of one node, and what it may answer without a call to the server.
 struct Node<'q> {
     store: RedisStore,
     log: LogForm,
     quotas: &'q [Quota],
     random: Random,
-    /// States as they were when a request was refused, unless this node has asked about them since.
+    /// States as they were when a request was refused, unless this node has sent a request about them since.
     known: BTreeSet<u128>,
     receipts: Vec<(u128, usize, Receipt)>,
     tally: Tally,
@@ -78,7 +78,7 @@ struct Tally {
 impl<'q> Node<'q> {
     fn hits(&mut self) -> Vec<Hit<'q>> {
         let (user, several) = (u128::from(self.random.below(3)), [1, 1, 2, 2, 3][self.random.below(5) as usize]);
-        // A limit that is mostly refused, and others beside it.
+        // A limit that is refused most of the time, and other limits beside it.
         let first = (user, self.random.below(8) as usize);
         let mut chosen = vec![first];
         for _ in 1..several {
@@ -144,7 +144,7 @@ impl<'q> Node<'q> {
         self.receipts.drain(..old);
     }
 
-    /// Holds a repeated refusal to the kernel's.
+    /// Compares a repeated refusal with the kernel's decision.
     fn check(&mut self, client: &mut Client, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[Decision]) {
         let mut commands = reads(hits, self.log);
         commands.push(redis::cmd("TIME"));
@@ -167,7 +167,7 @@ impl<'q> Node<'q> {
         assert!(!verdict.allowed && !kernels.allowed, "{said}");
         let mut is_whole = true;
         for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
-            // Of logs and permits is shown what tells of one take.
+            // A log and permits are shown only as far as one take needs them.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
                 assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
@@ -185,7 +185,7 @@ impl<'q> Node<'q> {
     }
 }
 
-/// The kernel's answer on these states.
+/// The kernel's decision on these states.
 fn kernel(states: &BTreeMap<u128, State>, now: Time, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
     let place = |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("read");
     let state_of: Vec<usize> = hits.iter().map(place).collect();

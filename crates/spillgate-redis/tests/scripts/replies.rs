@@ -1,4 +1,4 @@
-//! Replies that no script of ours has made: errors, and never a panic.
+//! Replies that none of our scripts has written: they are errors, and never cause a panic.
 
 use std::time::Duration;
 
@@ -40,12 +40,12 @@ fn no_reply_makes_a_request_panic() {
             })
             .collect();
         let mut request = ScriptCall::new(None, &hits).expect("well formed");
-        // Mostly as long as replies are, and often of small numbers.
+        // Most replies have a usual length, and many consist of small numbers.
         let length = *random.pick(&[0, 8, 9, 10, 14, 25, 27, 30, 31, 36, 40, 45, 60, 90]);
         let most = *random.pick(&[2, 256]);
         let mut reply: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
         if length == 36 || length == 40 {
-            // One state of the length that the general script says.
+            // One state, with the length that the general script writes.
             reply[9..14].copy_from_slice(&[1, 0, 0, 0, length as u8 - 14]);
         }
         let mut decisions = vec![Decision::default(); hits.len()];
@@ -59,7 +59,7 @@ fn no_reply_makes_a_request_panic() {
     assert!(decided > 1000 && again > 1000 && refused > 1000, "{decided} decided, {again} again, {refused} refused");
 }
 
-/// Up to its latest time a request is as any other; after it nothing is done, and that is no decision.
+/// Until its latest time a request is decided as usual. After it nothing is done, and the reply is not a decision.
 #[test]
 fn a_request_that_comes_after_its_latest_time_does_nothing() {
     let server = RedisServer::start();

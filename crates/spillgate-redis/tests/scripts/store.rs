@@ -13,13 +13,13 @@ const TAKES: usize = 40;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// With nothing late because the machine is busy.
-fn patient(server: &RedisServer) -> Settings {
+/// Timeouts that a busy machine does not reach.
+fn with_long_timeouts(server: &RedisServer) -> Settings {
     let url = format!("redis://127.0.0.1:{}/", server.port());
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
 }
 
-/// A thousand units, that come back long after the test.
+/// A thousand units that come back long after the test.
 fn quotas() -> Vec<Quota> {
     let day = Duration::from_secs(86_400);
     let builders = [
@@ -48,7 +48,7 @@ async fn admitted(store: &RedisStore, quota: &Quota, key: u128) -> usize {
 #[tokio::test]
 async fn many_tasks_on_one_key_are_admitted_exactly_the_limit() {
     let server = RedisServer::start();
-    let stores = [(); 2].map(|()| RedisStore::new(&patient(&server)).expect("an address"));
+    let stores = [(); 2].map(|()| RedisStore::new(&with_long_timeouts(&server)).expect("an address"));
     for (key, quota) in (1u128..).zip(quotas()) {
         let tasks: Vec<_> = (0..TASKS)
             .map(|i| {
@@ -74,7 +74,7 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
     }
     server.connect().ask_one(user);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let lists = Settings { url, ..patient(&server) };
+    let lists = Settings { url, ..with_long_timeouts(&server) };
     let sets = Settings { log: LogForm::Zset, ..lists.clone() };
     let stores = [RedisStore::new(&lists), RedisStore::new(&sets)];
     let [lists, sets] = stores.map(|store| store.expect("an address"));
@@ -93,7 +93,7 @@ async fn a_user_who_may_do_no_more_than_is_said_can_do_everything() {
             };
             let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
             store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("allowed");
-            // With a time that is passed keys end otherwise.
+            // A time that is passed gives keys another end.
             store.decide(Timing::at(Time::from_nanos(7)), &hits, &mut decisions).await.expect("allowed");
             receipt = receipt.or(decisions[0].receipt);
         }
@@ -115,7 +115,7 @@ fn the_commands_are_those_of_the_scripts() {
 #[tokio::test]
 async fn a_server_that_lost_its_scripts_gets_them_again() {
     let server = RedisServer::start();
-    let store = RedisStore::new(&patient(&server)).expect("an address");
+    let store = RedisStore::new(&with_long_timeouts(&server)).expect("an address");
     let quota = Quota::per_day(10).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     for left in (0..10).rev() {
@@ -138,7 +138,7 @@ async fn a_key_of_another_type_is_an_error() {
     assert!(answer.as_ref().is_err_and(|error| error.detail().contains("WRONGTYPE")), "{answer:?}");
 }
 
-/// What is answered to these hits: by how many calls, whether it is allowed, and the longest wait.
+/// The outcome of these hits: the number of calls, whether they are allowed, and the longest wait.
 fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait) {
     let mut request = ScriptCall::new(Some(now), hits).expect("well formed");
     let (mut calls, mut decisions) = (0, vec![Decision::default(); hits.len()]);
@@ -152,7 +152,8 @@ fn calls(client: &mut Client, now: Time, hits: &[Hit<'_>]) -> (usize, bool, Wait
     }
 }
 
-/// A refusal under another T writes nothing, so one call of the short script is enough; a charge needs the general one.
+/// A refusal under another T writes nothing, so one call of the short script is enough. A charge needs the general
+/// script.
 #[test]
 fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let server = RedisServer::start();
@@ -163,21 +164,21 @@ fn a_refusal_under_another_quota_is_one_call_of_the_short_script() {
     let hit = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Enforce);
     let mut ask = |now, hits: &[Hit<'_>]| calls(&mut client, now, hits);
     assert_eq!(ask(at(0), &[hit(7, &large, 800)]), (1, true, Wait::NONE));
-    // 800 units of 86.4 s each: 790 of them have to drain, and one more for the unit.
+    // 800 units of 86.4 s each. A take of 210 waits until 790 of them have drained, and one more for the unit.
     let wait = |units: u64, passed_ns| Wait::After(units * 86_400_000_000 - passed_ns);
     assert_eq!(ask(at(0), &[hit(7, &small, 1)]), (1, false, wait(791, 0)));
     assert_eq!(ask(at(5), &[hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1201)]), (1, false, wait(1, 5)));
-    // Beside another state, which it must leave as it is.
+    // The take is beside another state, which must stay as it is.
     assert_eq!(ask(at(5), &[hit(8, &large, 1000), hit(7, &small, 1)]), (1, false, wait(791, 5)));
     assert_eq!(ask(at(5), &[hit(8, &large, 1000)]), (1, true, Wait::NONE));
     assert_eq!(ask(at(5), &[hit(7, &larger, 1200)]), (2, true, Wait::NONE));
-    // A clock that was set back by ten days: the debt is cut, and that has to be written.
+    // A clock that was set back by ten days: the debt is cut, and the cut is written.
     let back = Time::from_nanos(1_790_000_000_000_000_000 - 864_000_000_000_000);
     let (count, allowed, cut) = ask(back, &[hit(8, &small, 1)]);
     assert_eq!((count, allowed), (2, false));
     assert_eq!(ask(back, &[hit(8, &small, 1)]), (1, false, cut));
-    // A penalty counts under no quota that has none.
+    // A penalty does not count under a quota without penalties.
     let punished = day(1000).penalty(Duration::from_secs(60)).build().expect("valid");
     assert!(!ask(at(0), &[hit(9, &punished, 1000), hit(9, &punished, 1)]).1);
     assert_eq!(ask(at(0), &[hit(9, &large, 1000)]), (2, true, Wait::NONE));

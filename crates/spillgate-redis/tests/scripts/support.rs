@@ -1,4 +1,4 @@
-//! A Redis of the test's own, and a connection that asks many requests at once.
+//! A Redis server for one test, and a connection that sends many requests at the same time.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,12 +8,12 @@ use spillgate_redis::{Script, ScriptCall};
 
 use crate::port::free_port;
 
-/// The server's program: Redis, or what REDIS_SERVER names.
+/// The server program: `redis-server`, or the value of REDIS_SERVER.
 fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
-/// A redis-server on a free port; ends with the test.
+/// A server on a free port. It ends with the test.
 pub(crate) struct RedisServer {
     process: Child,
     port: u16,
@@ -57,7 +57,7 @@ impl Drop for RedisServer {
 
 pub(crate) struct Client(redis::Connection);
 
-/// A request's command.
+/// The command of a request.
 pub(crate) fn call(request: &ScriptCall<'_, '_>) -> redis::Cmd {
     let mut call = redis::cmd("EVALSHA");
     call.arg(request.script().sha()).arg(request.keys().len());
@@ -71,7 +71,7 @@ pub(crate) fn call(request: &ScriptCall<'_, '_>) -> redis::Cmd {
 }
 
 impl Client {
-    /// All replies to what is asked at once.
+    /// The replies to all commands, which are sent at the same time.
     pub(crate) fn ask(&mut self, commands: impl IntoIterator<Item = redis::Cmd>) -> Vec<Value> {
         let mut pipeline = redis::Pipeline::new();
         for command in commands {
@@ -85,7 +85,7 @@ impl Client {
     }
 }
 
-/// A bulk string; of a key that is not there the empty one.
+/// A bulk string; empty for a key that does not exist.
 pub(crate) fn bytes(reply: &Value) -> &[u8] {
     match reply {
         Value::BulkString(bytes) => bytes,

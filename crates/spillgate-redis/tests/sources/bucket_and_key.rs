@@ -11,7 +11,7 @@ fn options(window_ms: u64, max_limit: u64) -> Quota {
     build(Quota::sliding_window_log(max_limit, Duration::from_millis(window_ms)))
 }
 
-/// Its own trace: milliseconds, and how many are left, or that it is refused for how many milliseconds.
+/// The trace of that library: milliseconds, and the number of units left, or the milliseconds until a retry.
 const TRACE: [(u64, Result<u64, u64>); 10] = [
     (0, Ok(4)),
     (100, Ok(3)),
@@ -25,7 +25,7 @@ const TRACE: [(u64, Result<u64, u64>); 10] = [
     (1100, Ok(0)),
 ];
 
-/// The last allowed hit and a refusal are told apart too: none is left after either.
+/// The last allowed hit and a refusal are different, although both leave nothing.
 async fn the_trace(store: &impl Store) {
     let quota = options(1000, 5);
     for (t_ms, expected) in TRACE {
@@ -46,7 +46,7 @@ async fn the_trace_is_answered_as_it_says() {
     the_trace(&memory()).await;
 }
 
-/// With scores of whole seconds ten are admitted here.
+/// With scores of whole seconds, ten would be admitted here.
 async fn a_window_is_as_long_as_asked(store: &impl Store) {
     let quota = options(1000, 5);
     let mut admitted = Vec::new();
@@ -70,7 +70,7 @@ async fn options_differ_between_calls(store: &impl Store) {
         assert_eq!(take(store, at(0), 1, &usual, 1).await.1.remaining, left);
     }
     assert!(!take(store, at(1), 1, &usual, 1).await.1.allowed);
-    // The five are counted under the larger limit too, and the other way round.
+    // The five units are counted under the larger limit too, and the other way round.
     assert_eq!(take(store, at(2), 1, &premium, costly).await.1.remaining, 0);
     assert!(!take(store, at(999), 1, &premium, 1).await.1.allowed);
     assert_eq!(take(store, at(1000), 1, &usual, 1).await.1.remaining, 1);
@@ -83,7 +83,7 @@ async fn what_was_counted_is_kept_when_the_options_of_a_call_differ() {
     options_differ_between_calls(&memory()).await;
 }
 
-/// An EXPIRE of 1.5 seconds fails once the hit is written.
+/// An EXPIRE of 1.5 seconds fails after the hit is written.
 #[tokio::test]
 async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
     let (server, quotas) = (Server::start(), [1500, 333, 1].map(|window_ms| options(window_ms, 5)));
@@ -93,9 +93,9 @@ async fn a_window_that_is_no_whole_number_of_seconds_expires_like_any_other() {
         let name = RedisKey::of(&hit).to_string();
         let (verdict, decision) = take(&store, None, hit.key, quota, 1).await;
         assert_eq!((decision.allowed, decision.remaining), (true, 4));
-        let ends_ms: i64 = told(&server, &["PEXPIRETIME", &name]);
+        let ends_ms: i64 = reply_to(&server, &["PEXPIRETIME", &name]);
         let window_ends = verdict.now.as_nanos() + quota.window_ns();
-        // Of a millisecond nothing is left when that is asked.
+        // A window of a millisecond has nothing left when it is asked about.
         if quota.window_ns() > 100_000_000 {
             assert_eq!(ends_ms.unsigned_abs(), window_ends.div_ceil(1_000_000));
         }
@@ -115,7 +115,7 @@ async fn names_do_not_run_together(store: impl Store) {
     let names = [("a:b", "c"), ("a", "b:c"), ("a:", "b:c"), ("", "a:b:c"), ("a:b:c", ""), ("{a}", "b"), ("a", "{b}")];
     for (bucket, key) in names {
         let decision = limiter.hit(bucket, key, &quota, 1).await.expect("the store answers");
-        assert!(decision.allowed, "{bucket:?} and {key:?} are somebody else's");
+        assert!(decision.allowed, "{bucket:?} and {key:?} belong to another state");
     }
     for (bucket, key) in names {
         assert!(!limiter.hit(bucket, key, &quota, 1).await.expect("the store answers").allowed);
@@ -130,7 +130,7 @@ async fn no_two_pairs_of_bucket_and_key_are_one() {
     names_do_not_run_together(memory()).await;
 }
 
-/// A command on keys of several slots is refused there, and each hit writes more than one thing.
+/// A cluster refuses a command on keys of several slots, and each hit writes more than one key.
 #[tokio::test]
 async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let bus = free_port().to_string();
@@ -139,7 +139,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     let store = redis(&server);
     let (second, day) = (options(1000, 5), options(86_400_000, 150));
     let deadline = Instant::now() + PATIENCE;
-    while told::<String>(&server, &["CLUSTER", "INFO"]).contains("cluster_state:fail") {
+    while reply_to::<String>(&server, &["CLUSTER", "INFO"]).contains("cluster_state:fail") {
         assert!(Instant::now() < deadline, "the cluster never serves");
         sleep(Duration::from_millis(1)).await;
     }
@@ -153,7 +153,7 @@ async fn on_a_server_of_a_cluster_no_hit_crosses_slots() {
     assert_eq!(keys(&server).len(), 100);
     let slots = (1..=50u128).map(|user| {
         let hit = Hit::new(user << 100 | user, &day, Op::Peek, Binding::Enforce);
-        told::<u64>(&server, &["CLUSTER", "KEYSLOT", &RedisKey::of(&hit).to_string()])
+        reply_to::<u64>(&server, &["CLUSTER", "KEYSLOT", &RedisKey::of(&hit).to_string()])
     });
     assert!(slots.collect::<std::collections::BTreeSet<u64>>().len() > 40, "users are spread");
 }
@@ -163,7 +163,7 @@ async fn the_memory_store_frees_what_has_passed() {
     let (quota, clock) = (options(1000, 5), ManualClock::at(at(0).expect("a time")));
     let limiter = Limiter::with_clock(memory(), clock.clone());
     let mut most = 0;
-    // A new user every millisecond, so that a thousand count at any time.
+    // A new user every millisecond, so that a thousand users count at any time.
     for user in 0..100_000 {
         clock.advance(Duration::from_millis(1));
         assert!(limiter.hit("bucket", &user.to_string(), &quota, 1).await.expect("memory answers").allowed);

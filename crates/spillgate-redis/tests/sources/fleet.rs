@@ -1,4 +1,4 @@
-//! A limiter for a fleet: a log for each user in a store that all share.
+//! A limiter for a fleet: a log for each user, in a store that all servers share.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ fn sorted_sets(server: &Server) -> RedisStore {
 
 async fn below_at_and_above(store: &impl Store) {
     let quota = hundred_in_ten_seconds();
-    // One every 100 ms never passes the limit.
+    // One request every 100 ms never reaches the limit.
     for i in 0..300 {
         assert!(take(store, at(i * 100), 1, &quota, 1).await.1.allowed, "request {i}");
     }
     assert_eq!(take(store, at(29_999), 1, &quota, 0).await.1.remaining, 0, "exactly the limit");
-    // One every 50 ms for a minute: in any ten seconds 100 of them pass.
+    // One request every 50 ms for a minute: in any ten seconds 100 of them pass.
     let mut admitted = Vec::new();
     for t_ms in (0..60_000).step_by(50) {
         admitted.extend(take(store, at(t_ms), 2, &quota, 1).await.1.allowed.then_some(t_ms));
@@ -41,7 +41,7 @@ async fn a_hundred_in_any_ten_seconds_pass_below_at_and_above_the_limit() {
     below_at_and_above(&memory()).await;
 }
 
-/// Count and add are two steps there, and whoever is between them gets in as well.
+/// That system counts and adds in two steps, and a request between the steps gets in as well.
 async fn no_race(stores: [Arc<impl Store + 'static>; 2], now: Option<Time>) {
     let quota = hundred_in_ten_seconds();
     for user in 1..=5 {
@@ -70,7 +70,7 @@ async fn counting_and_adding_are_one_step() {
     no_race([Arc::clone(&shared), shared], at(0)).await;
 }
 
-/// With scores of whole seconds, of the caller's clock, neither the count nor the order says what was when.
+/// With scores of whole seconds by the caller's clock, neither the count nor the order shows what happened when.
 #[tokio::test]
 async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
     let server = Server::start();
@@ -81,13 +81,13 @@ async fn a_log_is_a_sorted_set_of_the_servers_microseconds() {
         times_us.push(take(&store, None, 7, &quota, 1).await.0.now.as_nanos() / 1000);
     }
     assert!(!take(&store, None, 7, &quota, 1).await.0.allowed);
-    assert_eq!(told::<String>(&server, &["TYPE", &name]), "zset");
+    assert_eq!(reply_to::<String>(&server, &["TYPE", &name]), "zset");
     let (from, to) = (times_us[20].to_string(), times_us[40].to_string());
     let within = times_us.iter().filter(|time| (times_us[20]..=times_us[40]).contains(time)).count();
-    assert_eq!(told::<usize>(&server, &["ZCOUNT", &name, &from, &to]), within);
-    let members: Vec<(String, f64)> = told(&server, &["ZRANGE", &name, "0", "-1", "WITHSCORES"]);
+    assert_eq!(reply_to::<usize>(&server, &["ZCOUNT", &name, &from, &to]), within);
+    let members: Vec<(String, f64)> = reply_to(&server, &["ZRANGE", &name, "0", "-1", "WITHSCORES"]);
     assert_eq!(members.iter().map(|(_, score)| *score as u64).collect::<Vec<_>>(), times_us, "each once, in order");
-    let left: i64 = told(&server, &["PTTL", &name]);
+    let left: i64 = reply_to(&server, &["PTTL", &name]);
     assert!((1..=10_001).contains(&left), "{left} ms");
 }
 

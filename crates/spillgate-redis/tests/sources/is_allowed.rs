@@ -1,9 +1,9 @@
-//! "Is this action allowed?": a user, an action, a period and how often, all told at the call.
+//! "Is this action allowed?": each call passes the user, the action, the period and the limit.
 
 use super::*;
 use spillgate::{Denied, KeyHasher, Reason, Wait};
 
-/// Decides by nothing but what is told: there are no rules anywhere.
+/// Decides by the arguments of the call only. There are no rules.
 struct Actions<'s, S> {
     store: &'s S,
     keys: KeyHasher,
@@ -25,7 +25,7 @@ impl<'s, S: Store> Actions<'s, S> {
 
 async fn who_hammers_stays_out(store: &impl Store) {
     let actions = Actions::new(store);
-    // Five a second, of which three would be allowed: with free refusals every second three pass.
+    // Five attempts a second, of which three would be allowed. If refusals are free, three pass in every second.
     for i in 0..300 {
         let decision = actions.ask(at(i * 200), "ann", "post", SECOND, 3).await;
         assert_eq!(decision.allowed, i < 3, "attempt {i}");
@@ -45,14 +45,14 @@ async fn every_attempt_is_charged_and_who_hammers_stays_out() {
     who_hammers_stays_out(&memory()).await;
 }
 
-async fn waiting_as_told_is_enough(store: &impl Store) {
+async fn the_reported_wait_is_enough(store: &impl Store) {
     let (actions, mut t_ms) = (Actions::new(store), 0);
     for attempt in 0..50 {
         let decision = actions.ask(at(t_ms), "ann", "post", SECOND, 3).await;
         match decision.retry_after.millis_ceil() {
             Some(0) => t_ms += 10,
             Some(wait_ms) => {
-                // One attempt too early puts it off.
+                // An attempt that comes too early postpones the retry.
                 let early = actions.ask(at(t_ms + wait_ms - 1), "ann", "post", SECOND, 3).await;
                 assert!(!early.allowed, "attempt {attempt}");
                 t_ms += wait_ms - 1 + early.retry_after.millis_ceil().expect("a time");
@@ -64,10 +64,10 @@ async fn waiting_as_told_is_enough(store: &impl Store) {
 }
 
 #[tokio::test]
-async fn who_waits_as_long_as_told_gets_in() {
+async fn a_user_who_waits_as_long_as_reported_is_allowed() {
     let server = Server::start();
-    waiting_as_told_is_enough(&redis(&server)).await;
-    waiting_as_told_is_enough(&memory()).await;
+    the_reported_wait_is_enough(&redis(&server)).await;
+    the_reported_wait_is_enough(&memory()).await;
 }
 
 async fn users_and_actions_count_apart(store: &impl Store) {
@@ -77,7 +77,7 @@ async fn users_and_actions_count_apart(store: &impl Store) {
             assert_eq!(actions.ask(at(0), user, action, SECOND, 2).await.allowed, expected, "{user} {action}");
         }
     }
-    // And so do periods.
+    // Different periods have different counters.
     assert!(actions.ask(at(0), "ann", "post", SECOND * 60, 2).await.allowed);
 }
 
@@ -95,7 +95,7 @@ async fn an_offender_is_shut_out(store: &impl Store) {
     }
     let decision = actions.ask(at(59_999), "ann", "post", SECOND, 2).await;
     assert_eq!((decision.allowed, decision.reason), (false, Reason::Penalty), "long after the window");
-    // Offending again, with an attempt that is charged, begins the penalty anew.
+    // A further charged attempt starts the penalty again.
     assert!(!actions.ask(at(60_000), "ann", "post", SECOND, 2).await.allowed);
     assert!(!actions.ask(at(119_999), "ann", "post", SECOND, 2).await.allowed);
     assert!(actions.ask(at(119_999 + 60_000), "ann", "post", SECOND, 2).await.allowed);
@@ -119,8 +119,8 @@ async fn keys_expire_after_the_period() {
             actions.ask(None, user, "post", Duration::from_millis(300), 2).await;
         }
     }
-    let left: Vec<i64> = keys(&server).iter().map(|key| told(&server, &["PTTL", key])).collect();
-    // A key lives for up to a millisecond more, and -1 would be one without an end.
+    let left: Vec<i64> = keys(&server).iter().map(|key| reply_to(&server, &["PTTL", key])).collect();
+    // A key lives for up to a millisecond more. -1 would be a key that never expires.
     assert!(left.iter().all(|left| (0..=301).contains(left) || *left == -2), "{left:?}");
     until_empty(&server).await;
 }

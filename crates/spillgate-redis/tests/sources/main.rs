@@ -1,5 +1,5 @@
-//! Systems that people build on Redis by hand, made with spillgate: what they do, and that their known faults are absent.
-//! On a real server, and in memory where that means anything.
+//! Systems that people build on Redis by hand, built with spillgate. The tests show what they do, and that their known
+//! faults are absent. They run on a real server, and in memory where that makes sense.
 
 mod bucket_and_key;
 mod fleet;
@@ -23,10 +23,10 @@ use spillgate_redis::{RedisStore, Settings};
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Longer than anything here lasts.
+/// Longer than any test here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// With nothing late because the machine is busy.
+/// Timeouts that a busy machine does not reach.
 fn settings(server: &Server) -> Settings {
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(server.url()) }
 }
@@ -43,12 +43,12 @@ fn build(builder: QuotaBuilder) -> Quota {
     builder.build().expect("valid")
 }
 
-/// So many milliseconds after a whole second of today.
+/// A time today: a whole second and this many milliseconds.
 fn at(ms: u64) -> Option<Time> {
     Some(Time::from_nanos(1_790_000_000_000_000_000 + ms * 1_000_000))
 }
 
-/// One request of one take; at the server's time if `now` is `None`.
+/// A request with one take, at the server's time if `now` is `None`.
 async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, cost: u64) -> (Verdict, Decision) {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -58,17 +58,17 @@ async fn take(store: &impl Store, now: Option<Time>, key: u128, quota: &Quota, c
     (verdict, decisions[0])
 }
 
-/// What the server says to one command.
-fn told<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
+/// The server's reply to one command.
+fn reply_to<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
     redis::from_redis_value(server.run(words)).expect("an answer of that kind")
 }
 
 /// The names of all keys.
 fn keys(server: &Server) -> Vec<String> {
-    told(server, &["KEYS", "*"])
+    reply_to(server, &["KEYS", "*"])
 }
 
-/// Polls until the server has no key any more.
+/// Polls until the server has no keys.
 async fn until_empty(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while !keys(server).is_empty() {

@@ -1,4 +1,4 @@
-//! Limiting oneself before calling somebody else's API.
+//! Limits on calls of one's own to another API.
 
 use super::*;
 use spillgate::{Anchor, Limiter, ManualClock};
@@ -8,13 +8,13 @@ async fn the_window_starts_at_the_first_call(store: &impl Store) {
     let quota = build(Quota::fixed_window(3, SECOND).anchor(Anchor::FirstHit));
     let calls = [
         (700, Ok(2)),
-        // The next whole second begins no window.
+        // The next whole second begins no new window.
         (1000, Ok(1)),
         (1500, Ok(0)),
         (1600, Err(100)),
         (1699, Err(1)),
         (1700, Ok(2)),
-        // Nor does the second after the first window: it is counted from the call that began the next one.
+        // The second after the first window begins none either: a window is counted from the call that began it.
         (2699, Ok(1)),
         (5000, Ok(2)),
     ];
@@ -40,7 +40,7 @@ async fn seconds_are_summed(store: &impl Store) {
     let quota = build(Quota::sliding_window_counter(100, SECOND * 10).segments(10));
     let mut calls = [0; 60];
     for second in 0..60u64 {
-        // More and more a second, then fewer.
+        // The number of calls in a second rises, then falls.
         let asked = 30 - second.abs_diff(30);
         for i in 0..asked {
             let now = at(second * 1000 + i * 30);
@@ -49,7 +49,8 @@ async fn seconds_are_summed(store: &impl Store) {
         let sum: u64 = calls[second.saturating_sub(9) as usize..=second as usize].iter().sum();
         let look = take(store, at(second * 1000 + 999), 1, &quota, 0).await.1;
         assert!(sum <= 100, "{sum} in ten seconds");
-        // The second that is just leaving still counts for a thousandth: one unit at most, since that is rounded.
+        // The second that is about to leave still counts for a thousandth. That is at most one unit, because it is
+        // rounded.
         assert!((sum..=sum + 1).contains(&(100 - look.remaining)), "{sum} summed, {look:?}");
     }
     assert!(calls.iter().sum::<u64>() > 400, "{calls:?}");
@@ -62,7 +63,7 @@ async fn counters_of_seconds_are_summed_over_the_window() {
     seconds_are_summed(&memory()).await;
 }
 
-/// In a sorted set whose members are times, the second one is the first one.
+/// In a sorted set whose members are times, a second call at the same time would replace the first.
 async fn one_instant_counts_twice(store: &impl Store) {
     let builders = [
         Quota::sliding_window_log(5, SECOND),
@@ -89,11 +90,11 @@ async fn two_requests_at_one_instant_count_twice() {
 async fn the_clock_is_the_stores_and_not_the_callers() {
     let server = Server::start();
     let time = || {
-        let (seconds, micros): (u64, u64) = told(&server, &["TIME"]);
+        let (seconds, micros): (u64, u64) = reply_to(&server, &["TIME"]);
         seconds * 1_000_000_000 + micros * 1000
     };
     let quota = build(Quota::sliding_window_log(10, SECOND * 3600));
-    // One caller's clock says 1970, and another's says 2106.
+    // The clock of one caller is in 1970, and that of another is in 2106.
     let callers = [0, u64::from(u32::MAX)].map(|seconds| ManualClock::at(Time::from_nanos(seconds * 1_000_000_000)));
     let mut admitted = 0;
     for clock in callers {
@@ -111,7 +112,7 @@ async fn the_clock_is_the_stores_and_not_the_callers() {
     assert_eq!(admitted, 10, "both count in one window");
 }
 
-/// A sorted set that is counted has an entry for each call.
+/// A sorted set has an entry for each call.
 #[tokio::test]
 async fn a_window_costs_the_same_however_many_calls_it_counted() {
     let server = Server::start();
@@ -123,16 +124,16 @@ async fn a_window_costs_the_same_however_many_calls_it_counted() {
     for quota in builders.map(build) {
         let name = RedisKey::of(&Hit::new(7, &quota, Op::Peek, Binding::Enforce)).to_string();
         take(&store, None, 7, &quota, 1).await;
-        let first: u64 = told(&server, &["STRLEN", &name]);
+        let first: u64 = reply_to(&server, &["STRLEN", &name]);
         for _ in 0..2000 {
             take(&store, None, 7, &quota, 1).await;
         }
-        assert_eq!(told::<u64>(&server, &["STRLEN", &name]), first);
+        assert_eq!(reply_to::<u64>(&server, &["STRLEN", &name]), first);
         assert!((1..=20).contains(&first), "{first} bytes");
     }
 }
 
-/// On a server whose users may run no scripts.
+/// This server's users may run no scripts.
 #[tokio::test]
 async fn where_scripts_are_refused_the_window_is_counted_without() {
     let server = Server::start();
@@ -152,11 +153,11 @@ async fn where_scripts_are_refused_the_window_is_counted_without() {
         admitted += u64::from(verdict.allowed);
         last = verdict;
     }
-    // Four windows, of which the first began with the first call: the last one begins after three whole ones, counted in
+    // Four windows. The first began with the first call, so the last one begins after three whole windows, counted in
     // milliseconds.
     let passed = last.now.as_nanos() - first.now.as_nanos();
     assert!(passed + 3_000_000 >= 3 * quota.window_ns(), "200 of 50 in each window after {passed} ns");
-    let stats: String = told(&server, &["INFO", "commandstats"]);
+    let stats: String = reply_to(&server, &["INFO", "commandstats"]);
     assert!(stats.contains("cmdstat_exec:") && !stats.contains("cmdstat_eval"), "{stats}");
     until_empty(&server).await;
 }

@@ -1,4 +1,4 @@
-//! A cluster of the test's own.
+//! A Redis Cluster for one test.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use spillgate_core::{Binding, Hit, Op, Quota};
 use spillgate_redis::{RedisKey, RedisStore};
 
 use crate::server::{Server, free_port, run};
-use crate::{patient, until};
+use crate::{until, with_long_timeouts};
 
-/// Three primaries, and as many replicas if wanted.
+/// Three primaries, and three replicas if wanted.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Cluster {
 const PRIMARIES: usize = 3;
 
 impl Cluster {
-    /// Once all nodes know each other and serve. The replica of node `i` is node `i + 3`.
+    /// Returns once all nodes know each other and serve. The replica of node `i` is node `i + 3`.
     pub(crate) async fn start(with_replicas: bool, arguments: &[&str]) -> Cluster {
         let nodes = (0..if with_replicas { 2 * PRIMARIES } else { PRIMARIES }).map(|_| start(arguments)).collect();
         let cluster = Cluster { nodes };
@@ -41,7 +41,7 @@ impl Cluster {
         cluster
     }
 
-    /// Another primary, which has no slots, once it serves.
+    /// Adds a primary without slots, and returns once it serves.
     pub(crate) async fn join(&mut self) {
         let new = start(&[]);
         let (port, bus) = (new.port().to_string(), bus_port(&new));
@@ -61,14 +61,14 @@ impl Cluster {
         info.contains("cluster_state:ok") && info.contains(&known) && is_linked
     }
 
-    /// The first node is told; the store finds the others.
+    /// The URL names the first node. The store finds the others.
     pub(crate) fn url(&self) -> String {
         format!("redis-cluster://127.0.0.1:{}", self.nodes[0].port())
     }
 
-    /// A store with which nothing is late, once it is connected.
+    /// A connected store, with timeouts that a busy machine does not reach.
     pub(crate) async fn store(&self) -> RedisStore {
-        let store = RedisStore::new(&patient(&self.url())).expect("valid");
+        let store = RedisStore::new(&with_long_timeouts(&self.url())).expect("valid");
         store.wait_connected().await.expect("the cluster serves");
         store
     }
@@ -97,18 +97,18 @@ pub(crate) fn role(node: &Server) -> String {
     match run(node.port(), &["ROLE"]) {
         Ok(Value::Array(role)) => text(role[0].clone()),
         Ok(other) => panic!("no role: {other:?}"),
-        // A primary that is demoted may drop every connection that it has.
+        // A primary that is demoted may close all its connections.
         Err(_) => String::new(),
     }
 }
 
-/// The slot of a key, as a node says.
+/// The slot of a key, as a node computes it.
 pub(crate) fn slot(node: &Server, key: u128, quota: &Quota) -> u16 {
     let name = RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce)).to_string();
     redis::from_redis_value(node.run(&["CLUSTER", "KEYSLOT", &name])).expect("a slot")
 }
 
-/// A key whose slot is one of the `nth` primary's, before any slot moves; `seed` chooses among them.
+/// A key in a slot that the `nth` primary owns before any slot moves. `seed` selects one of these keys.
 pub(crate) fn key_on(node: &Server, nth: usize, quota: &Quota, seed: u128) -> u128 {
     let keys = (1..).map(|i| (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
     let of = |key: &u128| usize::from(slot(node, *key, quota)) * PRIMARIES / 16384 == nth;

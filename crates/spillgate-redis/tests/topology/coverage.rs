@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::{Cluster, WITHIN, key_on, slot, text};
 use crate::load::{Load, States, counted};
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
+async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
     let mut cluster = Cluster::start(false, &["--cluster-require-full-coverage", "yes"]).await;
     let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
@@ -34,7 +34,7 @@ async fn a_cluster_that_lacks_slots_serves_nobody_until_it_is_whole() {
 #[tokio::test]
 async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
+    let store = RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let keys = [0, 1, 2].map(|nth| key_on(&cluster.nodes[0], nth, &a_day(1), 15));
     assert_eq!(store.circuit(), Circuit::Closed);
@@ -53,7 +53,7 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
     assert_eq!(store.circuit(), Circuit::Closed);
 }
 
-/// How often the store failed before.
+/// Returns how often the store failed before it decided.
 async fn until_decided_on(store: &RedisStore, key: u128) -> u64 {
     let (deadline, mut failures) = (Instant::now() + PATIENCE, 0);
     while let Err(failed) = take(store, key, &a_day(1000), WITHIN).await {
@@ -73,19 +73,19 @@ async fn a_store_is_there_before_its_cluster() {
     let (store, quota) = (store.expect("valid"), a_day(1000));
     assert_eq!((store.circuit(), store.last_error()), (Circuit::Closed, None));
     for _ in 0..100 {
-        take(&store, 1, &quota, WITHIN).await.expect_err("nobody listens");
+        take(&store, 1, &quota, WITHIN).await.expect_err("no server listens");
     }
     assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
     assert_eq!(store.circuit(), Circuit::Open);
-    let trouble = store.last_error().expect("nobody listens");
+    let trouble = store.last_error().expect("no server listens");
     assert!(trouble.kind == ErrorKind::Disconnected && trouble.detail.contains("refused"), "{trouble}");
-    assert!(store.wait_connected().await.expect_err("nobody listens").detail.contains("refused"));
+    assert!(store.wait_connected().await.expect_err("no server listens").detail.contains("refused"));
 }
 
 #[tokio::test]
 async fn any_node_tells_of_all() {
     let cluster = Cluster::start(true, &["--cluster-node-timeout", "60000"]).await;
-    // The first one does not answer, the second one is none, the third one is a replica.
+    // The first node does not reply, the second address has no server, and the third node is a replica.
     cluster.nodes[0].freeze();
     let port = |i: usize| cluster.nodes[i].port();
     let url = format!("redis-cluster://127.0.0.1:{},127.0.0.1:{},127.0.0.1:{}", port(0), free_port(), port(4));
@@ -104,19 +104,19 @@ async fn any_node_tells_of_all() {
     until_decided(&store, &quota).await;
 }
 
-/// Nodes that should tell host names and have none tell `?`.
+/// A node that should report a host name and has none reports `?`.
 #[tokio::test]
 async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     let cluster = Cluster::start(false, &["--cluster-preferred-endpoint-type", "hostname"]).await;
-    let settings = patient(&format!("redis-cluster://localhost:{}", cluster.nodes[0].port()));
+    let settings = with_long_timeouts(&format!("redis-cluster://localhost:{}", cluster.nodes[0].port()));
     let store = RedisStore::new(&settings).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let mut addresses: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
-    let mut told: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let mut reported: Vec<String> = cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     addresses.sort();
-    told.sort();
-    assert_eq!(addresses, told);
-    // Nobody says where a slot has moved, but the next map.
+    reported.sort();
+    assert_eq!(addresses, reported);
+    // Only the next slot map says where the slot has moved.
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[1], a_day(1000));
     let key = key_on(from, 0, &quota, 13);
     let slot = slot(from, key, &quota).to_string();
@@ -124,20 +124,20 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
     for node in [to, from] {
         node.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
     }
-    let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("the map is read anew");
+    let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("the slot map is read again");
     assert_eq!(decision.remaining, 999);
     assert!(from.info("errorstat_MOVED:count=") > 0);
 }
 
 #[tokio::test]
-async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
+async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
     let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it is no cluster");
     assert!(failed.detail.contains("cluster support disabled"), "{failed}");
 
     let quota = a_day(1000);
-    let store = RedisStore::new(&patient(&cluster.nodes[0].url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&cluster.nodes[0].url())).expect("valid");
     let here = key_on(&cluster.nodes[0], 0, &quota, 1);
     take(&store, here, &quota, PATIENCE).await.expect("the slot is here");
     let elsewhere = key_on(&cluster.nodes[0], 1, &quota, 1);
@@ -147,7 +147,7 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     let failed = store.wait_connected().await.expect_err("most requests would fail");
     assert!(failed.detail.contains("redis-cluster://"), "{failed}");
 
-    // It has all slots now.
+    // This node owns all slots now.
     cluster.nodes.truncate(1);
     for words in [&["FLUSHALL"][..], &["CLUSTER", "RESET"], &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]] {
         cluster.nodes[0].run(words);
@@ -161,12 +161,12 @@ async fn what_is_no_cluster_and_what_is_more_than_a_server_is_told() {
     store.wait_connected().await.expect("nothing was sent elsewhere");
 }
 
-/// It may be about to get some, or to leave; requests fail by themselves if they need it.
+/// A node without slots may be about to get some, or to leave. Requests that need it fail by themselves.
 #[tokio::test]
 async fn a_node_without_slots_is_not_waited_for() {
     let mut cluster = Cluster::start(false, &[]).await;
     cluster.join().await;
-    let settings = Settings { connect_timeout: PATIENCE / 10, ..patient(&cluster.url()) };
+    let settings = Settings { connect_timeout: PATIENCE / 10, ..with_long_timeouts(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let (from, to, quota) = (&cluster.nodes[0], &cluster.nodes[3], a_day(1000));

@@ -4,34 +4,37 @@ use spillgate_redis::{RedisStore, Settings};
 
 use crate::cluster::{Cluster, WITHIN, key_on, role};
 use crate::load::{Load, States, counted};
-use crate::takers::{LIMIT, Takers, passed_on};
+use crate::load_on_one_key::{KeyLoad, LIMIT, passed_on};
 use crate::{a_day, until};
 
-/// The bound: the limit, and what the dead primary had admitted but not passed on.
+/// The bound is the limit and what the dead primary had admitted but not replicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_dies_and_its_replica_takes_over() {
     let mut cluster = Cluster::start(true, &["--cluster-require-full-coverage", "no"]).await;
-    // It takes over when the test has seen what it knows.
+    // The replica takes over after the test has read what it has counted.
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]);
     let store = RedisStore::new(&Settings { timeout: WITHIN, ..Settings::new(cluster.url()) }).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let load = Load::start(&store, 16, WITHIN, States::MayBeLost);
     let key = key_on(&cluster.nodes[1], 0, &a_day(LIMIT), 5);
-    let takers = Takers::start(&store, key);
-    until("a third is given out", || takers.admitted() >= LIMIT / 3).await;
+    let key_load = KeyLoad::start(&store, key);
+    until("a third is given out", || key_load.admitted() >= LIMIT / 3).await;
 
     cluster.nodes[0].kill();
     let passed_on = passed_on(&cluster.nodes[3], key).await;
-    let before = takers.admitted();
+    let before = key_load.admitted();
     assert!((1..=LIMIT).contains(&passed_on), "{passed_on} of {before}");
     cluster.nodes[3].run(&["CONFIG", "SET", "cluster-replica-no-failover", "no"]);
     until("it takes over", || role(&cluster.nodes[3]) == "master").await;
 
-    let [admitted, failed, in_doubt] = takers.end().await;
+    let [admitted, failed, may_have_been_applied] = key_load.end().await;
     let lost = before.saturating_sub(passed_on);
-    assert!((LIMIT.saturating_sub(in_doubt)..=LIMIT + lost).contains(&admitted), "{admitted} admitted, {lost} lost");
+    assert!(
+        (LIMIT.saturating_sub(may_have_been_applied)..=LIMIT + lost).contains(&admitted),
+        "{admitted} admitted, {lost} lost"
+    );
 
-    // It comes back, and is a replica: nobody asks it.
+    // The old primary comes back as a replica, and gets no requests.
     cluster.nodes[0].start_again(&[], "ready to accept connections");
     until("it is a replica", || role(&cluster.nodes[0]) == "slave").await;
     let decided = load.decided();

@@ -1,23 +1,23 @@
-//! Clusters and primaries that sentinels name, of real servers: requests in several slots, slots that move, primaries that
-//! die, are demoted and come back.
+//! Clusters, and primaries that sentinels name, made of real servers: requests in several slots, slots that move, and
+//! primaries that die, are demoted and come back.
 
 mod cluster;
 #[path = "../transport/common.rs"]
 mod common;
 mod coverage;
 mod failover;
-mod hearsay;
 #[path = "../transport/load.rs"]
 mod load;
+mod load_on_one_key;
 mod migration;
 mod outage;
 #[path = "../support/port.rs"]
 mod port;
 mod requests;
+mod sentinel_reports;
+mod sentinel_setup;
 mod sentinels;
 #[path = "../transport/server.rs"]
 mod server;
-mod takers;
-mod trio;
 
-use common::{PATIENCE, a_day, patient, take, until, until_decided};
+use common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};

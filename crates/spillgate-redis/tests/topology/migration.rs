@@ -10,7 +10,7 @@ use crate::load::{Load, States};
 use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until};
 
-/// The keys that [`Load`] asks about.
+/// The keys that [`Load`] uses.
 fn keys(tasks: u64) -> impl Iterator<Item = u128> {
     (1..=u128::from(tasks)).map(|i| i << 96 | i)
 }
@@ -19,7 +19,7 @@ fn id(node: &Server) -> String {
     text(node.run(&["CLUSTER", "MYID"]))
 }
 
-/// From then on both nodes have a part of the slot.
+/// From then on each node has a part of the slot.
 fn begin_move(slot: &str, from: &Server, to: &Server) {
     to.run(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
     from.run(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
@@ -31,7 +31,7 @@ fn finish_move(slot: &str, from: &Server, to: &Server) {
     }
 }
 
-/// As an operator moves a slot: no state is lost, and requests go on in the meantime.
+/// Moves a slot as an operator does: no state is lost, and requests go on in the meantime.
 async fn migrate(from: &Server, to: &Server, slot: u16, load: &Load) {
     let (slot, port) = (slot.to_string(), to.port().to_string());
     begin_move(&slot, from, to);
@@ -58,7 +58,7 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     let mut slots: Vec<u16> = keys(TASKS).map(|key| slot(&nodes[0], key, &quota)).collect();
     slots.sort_unstable();
     slots.dedup();
-    // All of the first node's, and back.
+    // All slots of the first node move, and then move back.
     let slots: Vec<u16> = slots.into_iter().filter(|slot| *slot < 5461).collect();
     assert!(slots.len() > 2, "{slots:?}");
     for slot in &slots {
@@ -69,12 +69,12 @@ async fn slots_move_and_no_take_is_lost_or_charged_twice() {
     }
     let tally = load.end().await;
     assert_eq!((tally.failed, store.in_flight()), (0, 0), "{tally:?}");
-    let told = ["ASK", "MOVED"]
+    let reported = ["ASK", "MOVED"]
         .map(|error| nodes.iter().map(|node| node.info(&format!("errorstat_{error}:count="))).sum::<u64>());
-    assert!(told.iter().all(|times| *times > 0), "{told:?}");
+    assert!(reported.iter().all(|times| *times > 0), "{reported:?}");
 }
 
-/// Two states of one descriptor, one here and the other there.
+/// Two states of one descriptor, on two nodes.
 #[tokio::test]
 async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let cluster = Cluster::start(false, &[]).await;
@@ -102,19 +102,19 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     let tried = || from.info("errorstat_TRYAGAIN:count=");
     until("it is tried again", || tried() > 1).await;
     assert!(!asked.is_finished());
-    // Nobody waits longer than may be: the pause before the next question, or the question itself, would be too late.
+    // No caller waits longer than its timeout: a further pause, or a further attempt, would end too late.
     let within = Duration::from_millis(20);
     let late = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
     assert!(matches!(late.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
     migrate(&hits[1]);
     let decisions = asked.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
-    // To ask is not to have moved.
+    // ASK is not MOVED.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
     assert!(from.info("errorstat_ASK:count=") > 0);
 }
 
-/// The node that a slot leaves sends new states on, and the one that it goes to takes no more than one at once.
+/// The node that a slot leaves redirects new states. The node that it goes to accepts only one at a time.
 #[tokio::test]
 async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let cluster = Cluster::start(false, &[]).await;
@@ -126,12 +126,12 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     begin_move(&slot, from, to);
     let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
     let mut decisions = [Decision::default(); 2];
-    // However often it is tried.
+    // However often the request is tried.
     let within = Duration::from_millis(500);
     let failed = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
     assert!(matches!(failed.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
-    // One state is new at a time.
+    // Only one state is new at a time.
     store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
     assert_eq!(decisions[0].remaining, 999, "nothing was charged before");
     finish_move(&slot, from, to);
@@ -140,7 +140,7 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     assert_eq!(store.circuit(), Circuit::Closed);
 }
 
-/// Two nodes of which each says that the other one has the slot.
+/// Two nodes, each of which says that the other one owns the slot.
 #[tokio::test]
 async fn a_request_is_not_sent_on_for_ever() {
     let cluster = Cluster::start(false, &[]).await;
@@ -152,7 +152,7 @@ async fn a_request_is_not_sent_on_for_ever() {
     one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(other)]);
     other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
     for asked in 1..=10 {
-        let failed = take(&store, key, &quota, PATIENCE).await.expect_err("nobody has it");
+        let failed = take(&store, key, &quota, PATIENCE).await.expect_err("no node owns the slot");
         assert_eq!(failed.kind, ErrorKind::Moved, "{failed}");
         let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
         assert!((5 * asked..=6 * asked).contains(&sent_on), "{sent_on} times in {asked} requests");

@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on};
 use crate::server::Server;
-use crate::{PATIENCE, a_day, patient, until};
+use crate::{PATIENCE, a_day, until, with_long_timeouts};
 
-/// Which hits a request has, by key and quota.
-struct World {
+/// The hits of requests, by key and quota.
+struct Fixture {
     keys: Vec<u128>,
     quotas: Vec<Quota>,
-    /// Of takes that were charged.
+    /// The receipts of takes that were charged.
     receipts: Vec<(usize, usize, Receipt)>,
 }
 
@@ -46,13 +46,13 @@ fn quotas() -> Vec<Quota> {
         Quota::sliding_window_counter(6, second),
         Quota::sliding_window_log(6, second),
         Quota::concurrency(6).lease(second),
-        // Of another window: a bucket that takes by another T and gives back is not as it was.
+        // A quota with another window: a bucket that takes by another T and refunds is not as it was.
         Quota::token_bucket(4, second * 2).burst(4).soft_ppm(500_000),
     ];
     builders.map(|builder| builder.build().expect("valid")).into()
 }
 
-impl World {
+impl Fixture {
     /// Up to five hits, no two of them on one limit.
     fn hits(&self, random: &mut Random) -> Vec<Hit<'_>> {
         let mut chosen: Vec<(usize, usize)> = Vec::new();
@@ -80,7 +80,7 @@ impl World {
     }
 }
 
-/// The kernel's answer to the same request.
+/// The kernel's decision about the same request.
 fn kernel(
     states: &mut BTreeMap<u128, State>,
     now: Time,
@@ -97,7 +97,7 @@ fn kernel(
     verdict
 }
 
-/// What is given back is as if it had not been taken, so that not one answer differs.
+/// After a refund the state is as if nothing had been taken, so no later answer differs.
 #[tokio::test]
 async fn slots_decide_together_what_the_kernel_decides() {
     const REQUESTS: usize = 3000;
@@ -105,33 +105,33 @@ async fn slots_decide_together_what_the_kernel_decides() {
     let store = cluster.store().await;
     let quotas = quotas();
     let keys = (0..6).map(|i| key_on(&cluster.nodes[0], i % 3, &quotas[0], i as u128)).collect();
-    let mut world = World { keys, quotas, receipts: Vec::new() };
+    let mut fixture = Fixture { keys, quotas, receipts: Vec::new() };
     let (mut random, mut now) = (Random(7), 1_790_000_000_000_000_000);
     let (mut refused, mut states) = (0, BTreeMap::new());
     for turn in 0..REQUESTS {
         now += random.below(40_000_000) as u64;
         let at = Time::from_nanos(now);
-        let hits = world.hits(&mut random);
-        let (mut told, mut right) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
-        let verdict = store.decide(Timing::at(at), &hits, &mut told).await.expect("the cluster serves");
+        let hits = fixture.hits(&mut random);
+        let (mut reported, mut right) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
+        let verdict = store.decide(Timing::at(at), &hits, &mut reported).await.expect("the cluster serves");
         let rightly = kernel(&mut states, at, &hits, &mut right);
         let mut receipts = Vec::new();
         for (i, hit) in hits.iter().enumerate() {
             if hit.quota.algorithm() == Algorithm::Concurrency {
-                // What was given back has had an id.
-                assert_eq!(told[i].receipt.is_some(), right[i].receipt.is_some(), "{turn}: {hits:?}");
-                right[i].receipt = told[i].receipt;
-            } else if let Some(receipt) = told[i].receipt {
-                let key = world.keys.iter().position(|key| *key == hit.key).expect("one of them");
-                let quota = world.quotas.iter().position(|quota| quota == hit.quota).expect("one of them");
+                // A lease that was refunded has used an id.
+                assert_eq!(reported[i].receipt.is_some(), right[i].receipt.is_some(), "{turn}: {hits:?}");
+                right[i].receipt = reported[i].receipt;
+            } else if let Some(receipt) = reported[i].receipt {
+                let key = fixture.keys.iter().position(|key| *key == hit.key).expect("one of them");
+                let quota = fixture.quotas.iter().position(|quota| quota == hit.quota).expect("one of them");
                 receipts.push((key, quota, receipt));
             }
         }
-        assert_eq!(told, right, "{turn}: {hits:?}");
+        assert_eq!(reported, right, "{turn}: {hits:?}");
         assert_eq!(verdict, rightly, "{turn}: {hits:?}");
         refused += usize::from(!verdict.allowed);
         drop(hits);
-        world.receipts.extend(receipts);
+        fixture.receipts.extend(receipts);
     }
     assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&refused), "{refused} refused");
     assert_eq!((store.refunds_lost(), store.in_flight()), (0, 0));
@@ -140,7 +140,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
     assert_eq!(sent_on, 0, "every slot was asked where it is");
 }
 
-/// Hits on some of `limited`, in several slots.
+/// Takes on some of `limited`, in several slots.
 fn takes<'q>(limited: &'q [(u128, Quota)], which: impl IntoIterator<Item = usize>) -> Vec<Hit<'q>> {
     let hit = |i: usize| Hit::new(limited[i].0, &limited[i].1, Op::take(1), Binding::Enforce);
     which.into_iter().map(hit).collect()
@@ -151,14 +151,15 @@ async fn is_allowed(store: &RedisStore, hits: &[Hit<'_>]) -> bool {
     verdict.expect("the cluster serves").allowed
 }
 
-/// What slots take for requests that others refuse may refuse somebody for a moment, and is all given back.
+/// What slots take for requests that other slots refuse may refuse another request for a short time, and is all
+/// refunded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     const TASKS: usize = 64;
     const TAKES: usize = 30;
     let cluster = Cluster::start(false, &[]).await;
     let store = cluster.store().await;
-    // Six keys in three nodes, all with limits that are reached.
+    // Six keys on three nodes, with limits that are reached.
     let limit = |i: usize| a_day(200 + 40 * i as u64);
     let limited = (0..6).map(|i| (key_on(&cluster.nodes[0], i % 3, &limit(i), 100 + i as u128), limit(i)));
     let limited: Vec<(u128, Quota)> = limited.collect();
@@ -186,7 +187,7 @@ async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
     for (i, sum) in admitted.iter().enumerate() {
         assert!(*sum <= 200 + 40 * i as u64, "{admitted:?}");
     }
-    // What is left can be had to the last unit.
+    // The rest can be taken to the last unit.
     for (i, sum) in admitted.iter_mut().enumerate() {
         while is_allowed(&store, &takes(&limited, [i])).await {
             *sum += 1;
@@ -221,11 +222,11 @@ async fn a_key_is_admitted_exactly_its_limit_however_many_ask() {
     assert_eq!(sums, [500; 3]);
 }
 
-/// What others took is given back; what the slot that failed may have taken is counted.
+/// What other slots took is refunded. What the failed slot may have taken is counted.
 #[tokio::test]
 async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let store = RedisStore::new(&Settings { timeout: WITHIN, ..patient(&cluster.url()) }).expect("valid");
+    let store = RedisStore::new(&Settings { timeout: WITHIN, ..with_long_timeouts(&cluster.url()) }).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let limited: Vec<(u128, Quota)> =
         (0..3).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), a_day(500))).collect();
@@ -240,11 +241,11 @@ async fn a_part_that_fails_has_the_request_fail_and_the_others_give_back() {
     assert_eq!(store.refunds_lost(), 1, "one may have taken");
 }
 
-/// Nothing was asked where there was no connection in time.
+/// Nothing was sent, because there was no connection in time.
 #[tokio::test]
 async fn a_slot_without_a_connection_keeps_nothing() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let store = RedisStore::new(&patient(&cluster.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&cluster.url())).expect("valid");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     assert_eq!(left(&store, &limited[0]).await, 500);
     cluster.nodes[1].freeze();
@@ -257,12 +258,12 @@ async fn a_slot_without_a_connection_keeps_nothing() {
     assert_eq!([left(&store, &limited[0]).await, left(&store, &limited[1]).await], [500, 500]);
 }
 
-/// Whichever slot comes first in the request.
+/// The order of the slots in the request does not matter.
 #[tokio::test]
 async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let probe_every = PATIENCE;
-    let settings = Settings { max_failures: 1, probe_every, timeout: WITHIN, ..patient(&cluster.url()) };
+    let settings = Settings { max_failures: 1, probe_every, timeout: WITHIN, ..with_long_timeouts(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
@@ -271,9 +272,9 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
         .decide(Timing::BY_STORE, &takes(&limited, [1]), &mut [Decision::default()])
         .await
         .expect_err("it says nothing");
-    let (patient, ran) = (Timing::BY_STORE.within(PATIENCE), scripts_run(&cluster.nodes[0]));
+    let (with_long_timeouts, ran) = (Timing::BY_STORE.within(PATIENCE), scripts_run(&cluster.nodes[0]));
     for (turn, which) in (1..).zip([[0, 1], [1, 0], [1, 0]]) {
-        let failed = store.decide(patient, &takes(&limited, which), &mut [Decision::default(); 2]).await;
+        let failed = store.decide(with_long_timeouts, &takes(&limited, which), &mut [Decision::default(); 2]).await;
         assert!(failed.is_err(), "{failed:?}");
         assert_eq!((store.failures(ErrorKind::CircuitOpen), store.refunds_lost()), (turn, 0));
     }
@@ -281,9 +282,9 @@ async fn while_the_node_of_one_slot_is_not_asked_the_others_are_not_either() {
     cluster.nodes[1].thaw();
 }
 
-/// Nobody is there to be told the verdict: what slots have taken, or may have, is counted.
+/// No caller waits for the verdict. What slots have taken, or may have taken, is counted.
 #[tokio::test]
-async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
+async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
     let store = cluster.store().await;
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
@@ -300,7 +301,7 @@ async fn what_was_taken_for_a_request_that_nobody_waits_for_is_counted() {
     cluster.nodes[1].thaw();
     let kept = [left(&store, &limited[0]).await, left(&store, &limited[1]).await].map(|left| 500 - left);
     assert!(kept[0] == 1 && kept[1] <= 1, "{kept:?}");
-    // Looks take nothing, whatever becomes of them.
+    // Peeks take nothing, whatever happens to them.
     cluster.nodes[1].freeze();
     let looks = takes(&limited, 0..2).into_iter().map(|hit| hit.with_op(Op::Peek)).collect::<Vec<_>>();
     let late = store.decide(Timing::BY_STORE.within(WITHIN), &looks, &mut [Decision::default(); 2]).await;
@@ -320,13 +321,14 @@ fn scripts_run(node: &Server) -> u64 {
     node.info("cmdstat_evalsha:calls=")
 }
 
-/// The give-back is written to a server that reads it when it has been dropped and counted: a bucket that got its unit
-/// back then would admit more than its bound.
+/// The refund is written to a server that reads it after the store has given up and counted it. A bucket that got its
+/// unit back then would admit more than its bound.
 #[tokio::test]
 async fn a_give_back_that_is_read_too_late_does_nothing() {
     let timeout = Duration::from_secs(1);
     let cluster = Cluster::start(false, &["--cluster-require-full-coverage", "no"]).await;
-    let settings = Settings { timeout, max_failures: u32::MAX, deny_cache_entries: 0, ..patient(&cluster.url()) };
+    let settings =
+        Settings { timeout, max_failures: u32::MAX, deny_cache_entries: 0, ..with_long_timeouts(&cluster.url()) };
     let store = RedisStore::new(&settings).expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let day = Duration::from_secs(86_400);
@@ -334,7 +336,7 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     let limited =
         [(key_on(&cluster.nodes[0], 0, &bucket, 7), bucket), (key_on(&cluster.nodes[0], 1, &a_day(1), 7), a_day(1))];
     assert!(is_allowed(&store, &takes(&limited, [1])).await);
-    // A machine may be too busy for the one second that all this has.
+    // A busy machine may miss the one second that all this takes.
     for turn in 1.. {
         assert!(turn < 8, "the second slot never answered in time");
         let (before, ran) = (left(&store, &limited[0]).await, scripts_run(&cluster.nodes[0]));
@@ -358,22 +360,23 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
     }
 }
 
-/// The node that took says nothing when it is to give back: the caller has the verdict by its deadline, and the give-back
-/// is dropped at twice that.
+/// The node that took does not reply to the refund. The caller has its verdict by the deadline, and the refund is given
+/// up at twice that time.
 #[tokio::test]
 async fn a_give_back_is_dropped_when_it_is_late() {
     let cluster =
         Cluster::start(false, &["--cluster-require-full-coverage", "no", "--busy-reply-threshold", "60000"]).await;
-    let store = RedisStore::new(&Settings { timeout: WITHIN, max_failures: u32::MAX, ..patient(&cluster.url()) });
+    let store =
+        RedisStore::new(&Settings { timeout: WITHIN, max_failures: u32::MAX, ..with_long_timeouts(&cluster.url()) });
     let store = store.expect("valid");
     store.wait_connected().await.expect("the cluster serves");
     let quotas = [a_day(1_000_000), a_day(1)];
     let limited: Vec<(u128, Quota)> =
         (0..2).map(|i| (key_on(&cluster.nodes[0], i, &a_day(1), 7), quotas[i].clone())).collect();
     let hits = takes(&limited, 0..2);
-    let patient = Timing::BY_STORE.within(PATIENCE);
-    assert!(store.decide(patient, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
-    // The first node takes part now and then; every request is refused by the second one, if it is decided at all.
+    let with_long_timeouts = Timing::BY_STORE.within(PATIENCE);
+    assert!(store.decide(with_long_timeouts, &hits, &mut [Decision::default(); 2]).await.expect("both serve").allowed);
+    // The first node takes part only sometimes. The second one refuses every request that is decided.
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "no give-back was ever late");
@@ -388,11 +391,14 @@ async fn a_give_back_is_dropped_when_it_is_late() {
         }
         until("its place is free", || store.in_flight() == 0).await;
         cluster.nodes[0].thaw();
-        store.decide(patient, &takes(&limited, [0]), &mut [Decision::default()]).await.expect("it is thawed");
+        store
+            .decide(with_long_timeouts, &takes(&limited, [0]), &mut [Decision::default()])
+            .await
+            .expect("it is thawed");
     }
 }
 
-/// What no slot could be asked about is told before any slot is.
+/// A hit that no slot could decide is an error before any slot gets a command.
 #[tokio::test]
 async fn a_request_that_is_malformed_charges_nothing() {
     let cluster = Cluster::start(false, &[]).await;

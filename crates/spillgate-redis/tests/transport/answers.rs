@@ -1,4 +1,4 @@
-//! Errors that a server answers with: their class, what the breaker makes of them, and the way back.
+//! Errors that a server replies with: their kind, their effect on the circuit breaker, and the recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::common::limiter;
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
-/// Asks until that failure has happened.
+/// Sends requests until one has failed with this kind of error.
 async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
     let deadline = Instant::now() + PATIENCE;
     while store.failures(class) == 0 {
@@ -27,9 +27,9 @@ async fn until_failed(store: &RedisStore, quota: &Quota, class: ErrorKind) {
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_concerns_nobody_else() {
+async fn a_key_of_another_type_affects_no_other_key() {
     let server = Server::start();
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     let name = name(7, &quota);
     server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
@@ -50,9 +50,9 @@ fn name(key: u128, quota: &Quota) -> String {
 }
 
 #[tokio::test]
-async fn a_value_of_somebody_elses_is_told_with_the_names_of_all_it_may_be_in() {
+async fn a_value_of_another_program_is_reported_with_all_keys_that_may_hold_it() {
     let server = Server::start();
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     server.run(&["SET", &name(1, &quota), "foreign"]);
     let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("the key holds a text");
     assert!(failed.detail.ends_with(&format!("DEL {}", name(1, &quota))), "{failed}");
@@ -66,7 +66,7 @@ async fn a_value_of_somebody_elses_is_told_with_the_names_of_all_it_may_be_in() 
 }
 
 #[tokio::test]
-async fn an_error_that_many_commands_have_is_told_once() {
+async fn an_error_of_many_commands_is_reported_once() {
     let server = Server::start();
     server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha"]);
     server.run(&["CONFIG", "SET", "requirepass", "right"]);
@@ -84,7 +84,7 @@ async fn a_user_who_may_not() {
     let server = Server::start();
     server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let (store, quota) = (RedisStore::new(&patient(&url)).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&url)).expect("valid"), a_day(1000));
     let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
     assert_eq!(failed.kind, ErrorKind::NoPermission, "{failed}");
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
@@ -92,14 +92,15 @@ async fn a_user_who_may_not() {
     assert_eq!(decision.remaining, 999);
 }
 
-/// All keys, what they hold, and whether they end.
+/// All keys with their values, and whether they expire.
 fn held(server: &Server) -> BTreeMap<String, (Value, bool)> {
     let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
     let ends = |name: &str| matches!(server.run(&["PTTL", name]), Value::Int(1..));
     names.into_iter().map(|name| (name.clone(), (server.run(&["DUMP", &name]), ends(&name)))).collect()
 }
 
-/// A user without one of the commands: what is refused in the middle of a script has changed nothing, whichever it is.
+/// A user without the right to one of the commands. A script that is stopped in the middle has changed nothing,
+/// whichever command it is.
 #[tokio::test]
 async fn a_script_that_may_not_do_all_does_nothing() {
     let server = Server::start();
@@ -115,13 +116,14 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     let quotas = builders.map(|builder| builder.build().expect("valid"));
     let each =
         |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
-    // Takes alone, by the general script, and on several states at once.
+    // Single takes, requests for the general script, and takes on several states.
     let mut asked: Vec<Vec<_>> =
         each(1, Op::take(3)).chain(each(11, Op::Force { cost: 11 })).map(|hit| vec![hit]).collect();
     asked.push(each(21, Op::take(3)).collect());
     let mut missed = BTreeSet::new();
     for log in [LogForm::Packed, LogForm::Zset] {
-        let store = RedisStore::new(&Settings { log, deny_cache_entries: 0, ..patient(&url) }).expect("valid");
+        let store =
+            RedisStore::new(&Settings { log, deny_cache_entries: 0, ..with_long_timeouts(&url) }).expect("valid");
         for command in SCRIPT_COMMANDS.map(str::to_lowercase) {
             server.run(&["FLUSHALL"]);
             server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
@@ -152,7 +154,7 @@ async fn a_script_that_may_not_do_all_does_nothing() {
 #[tokio::test]
 async fn a_full_memory_refuses_what_would_be_written() {
     let server = Server::start();
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("there is room");
     server.run(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..100 {
@@ -165,7 +167,7 @@ async fn a_full_memory_refuses_what_would_be_written() {
     assert_eq!(decision.remaining, 998, "what failed was not charged");
 }
 
-/// The connections that scripts came by.
+/// The connections that have sent scripts.
 fn ours(server: &Server) -> Vec<String> {
     let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
     let asked = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
@@ -175,7 +177,7 @@ fn ours(server: &Server) -> Vec<String> {
 #[tokio::test]
 async fn a_primary_that_was_demoted_loses_its_connections() {
     let (server, primary) = (Server::start(), Server::start());
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("a primary");
     let before = ours(&server);
     assert_eq!(before.len(), 1, "{before:?}");
@@ -188,7 +190,8 @@ async fn a_primary_that_was_demoted_loses_its_connections() {
     assert_eq!(store.in_flight(), 0);
 }
 
-/// Without its replicas, or a place to save to: it is asked for a while no more, and then anew.
+/// A server without its replicas, or without a place to save to. The store sends it nothing for a while, and then
+/// connects again.
 #[tokio::test]
 async fn a_primary_that_refuses_writes_loses_its_connections() {
     let folder = TempDir::new().expect("a folder");
@@ -207,7 +210,7 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
         (_, false) => drop(server.run(&["CONFIG", "SET", "save", ""])),
     };
     for word in ["NOREPLICAS", "MISCONF"] {
-        let store = RedisStore::new(&patient(&server.url())).expect("valid");
+        let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
         take(&store, 1, &quota, PATIENCE).await.expect("it takes writes");
         let before = ours(&server);
         refuses(word, true);
@@ -229,9 +232,9 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
 }
 
 #[tokio::test]
-async fn somebodys_slow_script() {
+async fn a_slow_script_of_another_client() {
     let server = Server::start_with(free_port(), &["--busy-reply-threshold", "20"]);
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("not busy");
     let url = server.url();
     let slow = std::thread::spawn(move || {
@@ -253,10 +256,10 @@ async fn a_server_that_loads_its_data() {
     let mut server = Server::start_with(free_port(), &["--rdbcompression", "no"]);
     server.run(&["DEBUG", "POPULATE", "200", "filler", "2000"]);
     server.run(&["SAVE"]);
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     take(&store, 1, &quota, PATIENCE).await.expect("loaded");
     server.kill();
-    // Ten milliseconds for each key, and a look at connections in between.
+    // Loading takes ten milliseconds for each key. The server looks at its connections in between.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again(&slowly, "server initialized");
     until("the server says that it loads", || {
@@ -269,10 +272,10 @@ async fn a_server_that_loads_its_data() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_slots_serves_nobody() {
+async fn a_cluster_without_slots_serves_no_request() {
     let port = free_port().to_string();
     let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &port]);
-    let (store, quota) = (RedisStore::new(&patient(&server.url())).expect("valid"), a_day(1000));
+    let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     until_failed(&store, &quota, ErrorKind::ClusterDown).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
@@ -280,7 +283,7 @@ async fn a_cluster_without_slots_serves_nobody() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told() {
+async fn a_wrong_password_is_reported() {
     let server = Server::start_with(free_port(), &["--requirepass", "right"]);
     let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
     let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };

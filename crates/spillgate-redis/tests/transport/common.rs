@@ -1,4 +1,4 @@
-//! What is asked over and over.
+//! Requests and waits that many tests need.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Verdict};
 use spillgate_redis::{Error, RedisStore, SCRIPT_COMMANDS, Settings};
 use tokio::time::{Instant, sleep};
 
-/// Longer than anything here lasts.
+/// Longer than any test here takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Settings with which nothing is late because the machine is busy.
-pub(crate) fn patient(url: &str) -> Settings {
+/// Settings with timeouts that a busy machine does not reach.
+pub(crate) fn with_long_timeouts(url: &str) -> Settings {
     Settings { timeout: PATIENCE, connect_timeout: PATIENCE, ..Settings::new(url) }
 }
 
-/// So many units for a day that begins with the first.
+/// A limit for a day that begins with the first take.
 pub(crate) fn a_day(limit: u64) -> Quota {
     let day = Duration::from_secs(86_400);
     Quota::fixed_window(limit, day).anchor(Anchor::FirstHit).build().expect("valid")
 }
 
-/// One unit of `key`, within the given time.
+/// Takes one unit of `key`, within the given time.
 pub(crate) async fn take(
     store: &RedisStore,
     key: u128,
@@ -33,7 +33,7 @@ pub(crate) async fn take(
     Ok((verdict, decisions[0]))
 }
 
-/// Polls until it holds.
+/// Polls until the condition holds.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -42,7 +42,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Asks again until the store decides.
+/// Sends requests until the store decides one.
 pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict, Decision) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -54,7 +54,8 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
     }
 }
 
-/// What makes a user `limiter` with password `secret`, who may no more than the store says, and `more`.
+/// The command that creates the user `limiter` with password `secret`. It may use the commands that the store needs,
+/// and `more`.
 pub(crate) fn limiter(more: &[&str]) -> Vec<String> {
     let usual = ["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"];
     let words = usual.iter().chain(more).map(|&word| word.to_owned());

@@ -1,4 +1,4 @@
-//! Faults under load: every request is answered, nobody waits long past the deadline, no take is charged twice, and
+//! Faults under load: every request is answered, no caller waits long after the deadline, no take is charged twice, and
 //! the store recovers by itself.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::time::{sleep, timeout};
 use crate::load::{Load, States, Tally, counted};
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::{a_day, patient, take, until};
+use crate::{a_day, take, until, with_long_timeouts};
 
 const WITHIN: Duration = Duration::from_millis(50);
 
-/// A store whose connections are tried anew after a while that a test can wait for.
+/// A store that connects again after a time that a test can wait for.
 fn impatient(server: &Server) -> RedisStore {
     let connect_timeout = Duration::from_millis(500);
     RedisStore::new(&Settings { timeout: WITHIN, connect_timeout, ..Settings::new(server.url()) }).expect("valid")
@@ -29,7 +29,7 @@ async fn until_more_are_decided(load: &Load) {
 fn assert_all_are_accounted_for(store: &RedisStore, tally: &Tally) {
     assert_eq!(store.in_flight(), 0, "{tally:?}");
     assert_eq!(counted(store), tally.failed, "{tally:?}");
-    // Who does not heed the deadline waits for as long as the fault lasts; the machine may be busy.
+    // A store that ignored the deadline would wait for as long as the fault lasts. The machine may be busy.
     assert!(tally.longest < 20 * WITHIN, "{tally:?}");
 }
 
@@ -51,7 +51,7 @@ async fn a_server_is_killed_and_comes_back() {
     assert_all_are_accounted_for(&store, &tally);
 }
 
-/// The bound: the limit once for each life of a server that keeps nothing on disk.
+/// The bound is the limit, once for each life of a server that keeps nothing on disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     const LIMIT: u64 = 400;
@@ -84,13 +84,13 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     assert!((LIMIT / 2 + 1..=2 * LIMIT).contains(&admitted), "{admitted} admitted");
 }
 
-/// The bound: what was admitted, and what failed without an answer.
+/// The bound is what was admitted, and what failed without a reply.
 #[tokio::test]
 async fn a_server_freezes() {
     let server = Server::start();
     let store = impatient(&server);
     let load = Load::start(&store, 64, WITHIN, States::Last);
-    // For a moment: the answers that are late come on the connection that goes on being used.
+    // A short time: the late replies come on the same connection, which is used further.
     for _ in 0..5 {
         until_more_are_decided(&load).await;
         let late = store.failures(ErrorKind::Timeout);
@@ -99,7 +99,7 @@ async fn a_server_freezes() {
         server.thaw();
     }
     until_more_are_decided(&load).await;
-    // For long: the connection is given up.
+    // A long time: the connection is given up.
     server.freeze();
     let says = |words: &str| store.last_error().is_some_and(|failed| failed.detail.contains(words));
     until("the circuit is open, and it is known why", || says("no answer before the deadline")).await;
@@ -117,13 +117,13 @@ async fn a_server_freezes() {
 async fn connections_are_reset_in_the_middle_of_an_answer() {
     let server = Server::start();
     let proxy = Proxy::start(server.port(), 5000).await;
-    let store = RedisStore::new(&patient(&proxy.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&proxy.url())).expect("valid");
     let load = Load::start(&store, 64, crate::PATIENCE, States::Last);
     until("connections are reset", || proxy.resets() >= 8).await;
     until_more_are_decided(&load).await;
     let tally = load.end().await;
     assert_eq!(store.in_flight(), 0);
-    // Who is not on the way when it happens waits for the next connection.
+    // A request that is not in flight when the fault happens waits for the next connection.
     assert!(tally.failed > 0 && store.failures(ErrorKind::Disconnected) == tally.failed, "{tally:?}");
     assert_eq!(counted(&store), tally.failed);
 }
@@ -131,7 +131,7 @@ async fn connections_are_reset_in_the_middle_of_an_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_are_flushed_all_the_time() {
     let server = Server::start();
-    let store = RedisStore::new(&patient(&server.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
     let load = Load::start(&store, 32, crate::PATIENCE, States::Last);
     for _ in 0..50 {
         server.run(&["SCRIPT", "FLUSH"]);

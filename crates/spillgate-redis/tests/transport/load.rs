@@ -1,4 +1,4 @@
-//! Tasks that ask all the time, each about a key of its own, and doubt every answer.
+//! Tasks that send requests all the time, each with a key of its own, and check every answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,15 +10,15 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{PATIENCE, a_day, take};
 
-/// What became of the requests of one task, or of all.
+/// The outcomes of the requests of one task, or of all tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) asked: u64,
     pub(crate) admitted: u64,
     /// Failures after which the server may have charged.
-    pub(crate) in_doubt: u64,
+    pub(crate) may_have_been_applied: u64,
     pub(crate) failed: u64,
-    /// The longest wait for an answer, but for what the machine itself lost.
+    /// The longest wait for an answer, without the time in which the machine did not run the task.
     pub(crate) longest: Duration,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum States {
     Last,
-    /// The server forgets them when it ends.
+    /// The server loses them when it ends.
     MayBeLost,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Each request has `within`; a task that failed pauses for a millisecond.
+    /// Starts the tasks. Each request has the timeout `within`, and a task pauses for a millisecond after a failure.
     pub(crate) fn start(store: &RedisStore, tasks: u64, within: Duration, states: States) -> Load {
         let (stop, decided) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let task = |i| {
@@ -50,12 +50,12 @@ impl Load {
         Load { tasks, stop, decided, stalled }
     }
 
-    /// Requests that were decided so far.
+    /// The number of requests that were decided so far.
     pub(crate) fn decided(&self) -> u64 {
         self.decided.load(Ordering::Relaxed)
     }
 
-    /// The sum over all tasks, every one of which comes to an end.
+    /// The sum over all tasks, once every one of them has ended.
     pub(crate) async fn end(self) -> Tally {
         self.stop.store(true, Ordering::Relaxed);
         let mut sum = Tally::default();
@@ -63,19 +63,19 @@ impl Load {
             let tally = timeout(PATIENCE, task).await.expect("every request is answered").expect("no answer is wrong");
             sum.asked += tally.asked;
             sum.admitted += tally.admitted;
-            sum.in_doubt += tally.in_doubt;
+            sum.may_have_been_applied += tally.may_have_been_applied;
             sum.failed += tally.failed;
             sum.longest = sum.longest.max(tally.longest);
         }
         let stalled = timeout(PATIENCE, self.stalled).await.expect("it ends").expect("it does not panic");
-        // On its way a request is kept from going on more than once.
+        // The machine may stop a request more than once on its way.
         sum.longest = sum.longest.saturating_sub(4 * stalled);
         assert_eq!(sum.asked, sum.admitted + sum.failed);
         sum
     }
 }
 
-/// How long a task that only sleeps was kept from going on: a busy machine does that to every task.
+/// The longest time for which a sleeping task was not run. A busy machine does that to every task.
 async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     const NAP: Duration = Duration::from_millis(5);
     let mut longest = Duration::ZERO;
@@ -87,8 +87,8 @@ async fn longest_stall(stop: Arc<AtomicBool>) -> Duration {
     longest
 }
 
-/// Asks until told to stop. No two tasks have the same key or limit: an answer to somebody else's request, or one of an
-/// earlier request, would not add up. Nor would a take that was charged twice.
+/// Sends requests until it is stopped. No two tasks have the same key or limit. So the reply to another request, or to
+/// an earlier one, would not add up. A take that was charged twice would not either.
 async fn ask(
     store: &RedisStore,
     i: u64,
@@ -109,7 +109,7 @@ async fn ask(
                 tally.admitted += 1;
                 decided.fetch_add(1, Ordering::Relaxed);
                 let used = limit - decision.remaining;
-                let most = tally.admitted + tally.in_doubt;
+                let most = tally.admitted + tally.may_have_been_applied;
                 let least = if states == States::Last { tally.admitted } else { 1 };
                 assert!(verdict.allowed && decision.limit == limit, "task {i}: {decision:?}");
                 assert!((least..=most).contains(&used), "task {i}: {used} used, {tally:?}");
@@ -117,7 +117,7 @@ async fn ask(
             }
             Err(failed) => {
                 tally.failed += 1;
-                tally.in_doubt += u64::from(failed.kind.may_have_been_applied());
+                tally.may_have_been_applied += u64::from(failed.kind.may_have_been_applied());
                 sleep(Duration::from_millis(1)).await;
             }
         }
@@ -125,7 +125,7 @@ async fn ask(
     tally
 }
 
-/// Failures that the store counted.
+/// The number of failures that the store counted.
 pub(crate) fn counted(store: &RedisStore) -> u64 {
     ErrorKind::ALL.iter().map(|class| store.failures(*class)).sum()
 }

@@ -1,17 +1,17 @@
-//! The way to a server: connections, deadlines, the breaker, and every fault that a server on loopback can be given.
+//! The connection to a server: deadlines, the circuit breaker, and every fault that a server on the loopback can have.
 
 mod answers;
+mod batches;
 mod common;
+mod connections;
 mod faults;
-mod garbled;
-mod links;
+mod invalid_replies;
 mod load;
 #[path = "../support/port.rs"]
 mod port;
 mod proxy;
 mod server;
 mod start;
-mod together;
-mod ways;
+mod urls;
 
-use common::{PATIENCE, a_day, patient, take, until, until_decided};
+use common::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};

@@ -1,4 +1,4 @@
-//! Proxies: one that resets connections in the middle of answers, and one that keeps answers back for a while.
+//! Proxies: one resets connections in the middle of replies, and one delays replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// In front of `to`: after so many bytes of answers, a few more on each connection, both its sides are reset.
+    /// A proxy for `to`. It resets both sides of a connection after this many bytes of replies, and a few more on each
+    /// connection.
     pub(crate) async fn start(to: u16, bytes: u64) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
@@ -41,7 +42,7 @@ impl Proxy {
     }
 }
 
-/// The port of a proxy in front of `to` that passes answers on after `wait`.
+/// The port of a proxy for `to` that forwards replies after `wait`.
 pub(crate) async fn delayed(to: u16, wait: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();

@@ -1,4 +1,4 @@
-//! A redis-server of the test's own, which can be killed, stopped and started again.
+//! A Redis server for one test, which can be killed, frozen and started again.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -17,13 +17,13 @@ pub(crate) struct Server {
     folder: TempDir,
 }
 
-/// The server's program: Redis, or what REDIS_SERVER names.
+/// The server program: `redis-server`, or the value of REDIS_SERVER.
 pub(crate) fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
 impl Server {
-    /// On a free port, once it is ready.
+    /// Starts it on a free port, and returns once it is ready.
     pub(crate) fn start() -> Server {
         Server::start_with(free_port(), &[])
     }
@@ -43,20 +43,20 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// By SIGKILL.
+    /// Kills it by SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ends");
     }
 
-    /// After [`kill`](Server::kill): the same server again, once its log says so.
+    /// After [`kill`](Server::kill): starts the same server again, and returns once its log says `said`.
     pub(crate) fn start_again(&mut self, more: &[&str], said: &str) {
         let more = more.iter().map(|&argument| argument.to_owned());
         let arguments: Vec<String> = self.arguments.iter().cloned().chain(more).collect();
         self.process = spawn(self.port, &arguments, self.folder.path(), said);
     }
 
-    /// SIGSTOP: it holds its connections, and says nothing.
+    /// Sends SIGSTOP: the server keeps its connections and does not reply.
     pub(crate) fn freeze(&self) {
         kill_process(Pid::from_child(&self.process), Signal::STOP).expect("it runs");
     }
@@ -65,12 +65,12 @@ impl Server {
         kill_process(Pid::from_child(&self.process), Signal::CONT).expect("it is there");
     }
 
-    /// What it answers to one command on a connection of its own.
+    /// The reply to one command, on a connection of its own.
     pub(crate) fn run(&self, words: &[impl AsRef<str>]) -> Value {
         run(self.port, words).unwrap_or_else(|e| panic!("{}: {e}", words[0].as_ref()))
     }
 
-    /// The number that follows `field` in INFO, zero if there is none.
+    /// The number after `field` in INFO; zero without such a field.
     pub(crate) fn info(&self, field: &str) -> u64 {
         let text: String = redis::from_redis_value(self.run(&["INFO", "ALL"])).expect("INFO is text");
         let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// What the server on that port answers to one command on a connection of its own.
+/// The reply of the server on that port to one command, on a connection of its own.
 pub(crate) fn run(port: u16, words: &[impl AsRef<str>]) -> redis::RedisResult<Value> {
     let mut connection = redis::Client::open(("127.0.0.1", port))?.get_connection()?;
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
@@ -92,7 +92,7 @@ fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
     started(&mut command, said)
 }
 
-/// The process, once its log says so.
+/// Starts the process, and returns once its log says `said`.
 pub(crate) fn started(command: &mut Command, said: &str) -> Child {
     let process = command.stdout(Stdio::piped()).spawn();
     let mut process = process.unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));

@@ -1,4 +1,4 @@
-//! Beginnings and ends: without a server, with too many requests, on one runtime after the other.
+//! Starts and ends: without a server, with too many requests, on one runtime after another.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test]
 async fn a_store_is_there_before_its_server() {
@@ -26,7 +26,7 @@ async fn a_store_is_there_before_its_server() {
     assert_ne!(store.circuit(), Circuit::Closed);
     assert_eq!(store.failures(ErrorKind::CircuitOpen) + store.failures(ErrorKind::NotSent), 100);
     assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
-    let trouble = store.last_error().expect("nobody listens");
+    let trouble = store.last_error().expect("no server listens");
     assert!(trouble.kind == ErrorKind::Disconnected && trouble.detail.contains("refused"), "{trouble}");
 
     let _server = Server::start_with(port, &[]);
@@ -35,14 +35,14 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
-/// Neither without a connection nor without time: nothing is in doubt then.
+/// Without a connection, and without time. No request may have been applied then.
 #[tokio::test]
 async fn a_request_that_comes_too_late_is_not_asked() {
     let (server, quota) = (Server::start(), a_day(1000));
-    let store = RedisStore::new(&Settings { connections: 1, ..patient(&server.url()) }).expect("valid");
+    let store = RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&server.url()) }).expect("valid");
     server.freeze();
     for within in [Duration::ZERO, Duration::from_millis(20)] {
-        let failed = take(&store, 1, &quota, within).await.expect_err("nobody greets");
+        let failed = take(&store, 1, &quota, within).await.expect_err("the server does not reply");
         assert_eq!((failed.kind, failed.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{failed}");
     }
     server.thaw();
@@ -50,7 +50,7 @@ async fn a_request_that_comes_too_late_is_not_asked() {
     for taken in 1..10 {
         let failed = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
         assert_eq!((failed.kind, failed.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{failed}");
-        // What was written before it on the one connection is done before it.
+        // What was written earlier on the same connection was executed earlier.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
         assert_eq!(decision.remaining, 1000 - taken);
     }
@@ -63,18 +63,18 @@ async fn to_connect_in_vain_says_why() {
         connect_timeout: Duration::from_millis(50),
         ..Settings::new(format!("redis://127.0.0.1:{}/", free_port()))
     };
-    let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("nobody listens");
+    let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("no server listens");
     assert!(failed.detail.contains("refused"), "{failed}");
 }
 
 #[test]
-fn an_address_that_is_none_is_told_at_once() {
+fn an_invalid_address_is_rejected_at_once() {
     for url in ["", "127.0.0.1", "http://127.0.0.1/", "redis://", "redis://127.0.0.1/x"] {
         assert!(RedisStore::new(&Settings::new(url)).is_err(), "{url:?}");
     }
 }
 
-/// Whatever the settings say, nobody panics and nobody waits for ever; what cannot work fails as what it is.
+/// With any settings, nothing panics and no caller waits forever. What cannot work fails with the right kind of error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_at_their_extremes() {
     let (server, bus) = (Server::start(), free_port().to_string());
@@ -104,7 +104,7 @@ async fn settings_at_their_extremes() {
     ];
     for url in &urls {
         for (i, change) in works.iter().enumerate() {
-            let mut settings = patient(url);
+            let mut settings = with_long_timeouts(url);
             change(&mut settings);
             let store = RedisStore::new(&settings).expect("valid");
             let (key, quota) = (i as u128, a_day(1));
@@ -112,17 +112,17 @@ async fn settings_at_their_extremes() {
                 let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("an answer, and no panic");
                 assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
             }
-            // A thousand connections are more than some systems give to a process.
+            // A thousand connections are more than some systems allow for a process.
             if settings.connections < 100 {
                 timeout(PATIENCE, store.wait_connected()).await.expect("an end").expect("connected");
             }
         }
-        // What leaves no time to connect may fail, and does so at once.
+        // Without time to connect a request may fail, and does so at once.
         for (connect_timeout, time) in [(zero, Duration::from_millis(100)), (PATIENCE, zero)] {
-            let store = RedisStore::new(&Settings { connect_timeout, ..patient(url) }).expect("valid");
+            let store = RedisStore::new(&Settings { connect_timeout, ..with_long_timeouts(url) }).expect("valid");
             let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("an answer, and no panic");
         }
-        let store = RedisStore::new(&Settings { max_in_flight: 0, ..patient(url) }).expect("valid");
+        let store = RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("valid");
         let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
         assert_eq!((refused.kind, store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
     }
@@ -134,7 +134,7 @@ pub(crate) async fn until_serves(node: &Server) {
     until("the cluster serves", || info().contains("cluster_state:ok")).await;
 }
 
-/// The bound counts requests, and each part of one has its call: those wait for one another in the queue, and no more.
+/// The bound counts requests. Each part of a request has a call of its own, and these wait in the queue.
 #[tokio::test]
 async fn one_request_of_many_parts_has_one_place() {
     let bus = free_port().to_string();
@@ -142,10 +142,10 @@ async fn one_request_of_many_parts_has_one_place() {
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     until_serves(&server).await;
     let url = format!("redis-cluster://127.0.0.1:{}", server.port());
-    let store = RedisStore::new(&Settings { max_in_flight: 1, ..patient(&url) }).expect("valid");
+    let store = RedisStore::new(&Settings { max_in_flight: 1, ..with_long_timeouts(&url) }).expect("valid");
     store.wait_connected().await.expect("it serves");
     let quota = a_day(2);
-    // The highest bits pick the slot.
+    // The highest bits determine the slot.
     let hits: Vec<_> =
         (0..MAX_HITS as u128).map(|i| Hit::new(i << 114 | i, &quota, Op::take(1), Binding::Enforce)).collect();
     let before = server.info("cmdstat_evalsha:calls=");
@@ -178,7 +178,7 @@ fn spawn_takes(store: &RedisStore, count: usize) -> Takes {
 #[tokio::test]
 async fn beyond_the_bound_requests_fail_at_once() {
     let server = Server::start();
-    let store = RedisStore::new(&Settings { max_in_flight: 4, ..patient(&server.url()) }).expect("valid");
+    let store = RedisStore::new(&Settings { max_in_flight: 4, ..with_long_timeouts(&server.url()) }).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
     server.freeze();
     let takes = spawn_takes(&store, 10);
@@ -197,9 +197,9 @@ async fn beyond_the_bound_requests_fail_at_once() {
 }
 
 #[tokio::test]
-async fn requests_that_nobody_waits_for_leave_their_places_and_their_answers_mislead_nobody() {
+async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_replies_reach_no_other_caller() {
     let server = Server::start();
-    let store = RedisStore::new(&Settings { max_in_flight: 4, ..patient(&server.url()) }).expect("valid");
+    let store = RedisStore::new(&Settings { max_in_flight: 4, ..with_long_timeouts(&server.url()) }).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
     for turn in 1..=20 {
         server.freeze();
@@ -208,7 +208,7 @@ async fn requests_that_nobody_waits_for_leave_their_places_and_their_answers_mis
         takes.iter().for_each(JoinHandle::abort);
         until("their places are free", || store.in_flight() == 0).await;
         server.thaw();
-        // The answers to the others are 1000 less a few; these come after them on the same connection.
+        // The replies to the others show 1000 minus a few. These replies come after them on the same connection.
         let (_, decision) = take(&store, 2, &a_day(1_000_000), PATIENCE).await.expect("there is a place");
         assert_eq!(decision.remaining, 1_000_000 - turn);
     }
@@ -217,7 +217,7 @@ async fn requests_that_nobody_waits_for_leave_their_places_and_their_answers_mis
 #[test]
 fn a_store_outlives_the_runtime_that_it_connected_on() {
     let server = Server::start();
-    let store = RedisStore::new(&patient(&server.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
     for turn in 1..=3 {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let taken = runtime.block_on(take(&store, 1, &a_day(1000), PATIENCE));
@@ -227,9 +227,9 @@ fn a_store_outlives_the_runtime_that_it_connected_on() {
 }
 
 #[tokio::test]
-async fn a_connection_that_died_while_nobody_asked_is_given_up() {
+async fn a_connection_that_died_while_idle_is_given_up() {
     let server = Server::start();
-    let settings = Settings { connect_timeout: Duration::from_millis(200), ..patient(&server.url()) };
+    let settings = Settings { connect_timeout: Duration::from_millis(200), ..with_long_timeouts(&server.url()) };
     let store = RedisStore::new(&settings).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
     let is_connected = || store.nodes()[0].is_connected;
@@ -237,16 +237,16 @@ async fn a_connection_that_died_while_nobody_asked_is_given_up() {
     server.freeze();
     until("it is given up", || !is_connected()).await;
     server.thaw();
-    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected anew");
+    let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected again");
     assert_eq!(decision.remaining, 998);
 }
 
 #[tokio::test]
 async fn a_store_that_is_dropped_hangs_up() {
     let server = Server::start();
-    let store = RedisStore::new(&patient(&server.url())).expect("valid");
+    let store = RedisStore::new(&with_long_timeouts(&server.url())).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
-    // One of them asks.
+    // One of the connections is the test's own.
     assert_eq!(server.info("connected_clients:"), 2);
     drop(store);
     until("it hangs up", || server.info("connected_clients:") == 1).await;

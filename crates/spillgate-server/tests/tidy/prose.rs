@@ -16,7 +16,6 @@ const UNREAD: &[&str] = &[
     "bench/limits/",
     "bench/loadgen/",
     "bench/redis/",
-    "crates/spillgate-redis/tests/",
     "crates/spillgate-server/proto/",
     "crates/spillgate-server/src/admin/",
     "crates/spillgate-server/src/command/",

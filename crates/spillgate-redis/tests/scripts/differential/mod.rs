@@ -1,21 +1,22 @@
-//! Random requests through a real Redis, the kernel and the memory store: the same decisions, verdicts and states.
+//! Random requests through a real Redis, the kernel and the memory store. Decisions, verdicts and states must be the
+//! same.
 //!
-//! `DIFFERENTIAL_DECISIONS` says how many there are of each algorithm.
+//! `DIFFERENTIAL_DECISIONS` is the number of decisions of each algorithm.
 
 #![allow(clippy::print_stdout, reason = "`make show-same-decisions` shows how many requests there were")]
 
+pub(crate) mod fixture;
 mod quotas;
-pub(crate) mod world;
 
+use fixture::Fixture;
 use spillgate_core::Quota;
 use spillgate_redis::LogForm;
-use world::World;
 
 use crate::support::RedisServer;
 
-/// Requests that are asked at once, each in a world of its own.
+/// Fixtures whose requests are sent at the same time.
 const WORLDS: u64 = 500;
-/// Those of them that are decided in memory too.
+/// The fixtures that the memory store decides too.
 const WORLDS_IN_MEMORY: u64 = 400;
 
 fn decisions() -> u64 {
@@ -27,19 +28,19 @@ fn no_difference(quotas: &[Quota]) {
     no_difference_with(quotas, &[LogForm::Packed]);
 }
 
-/// The worlds take turns with the forms of a log.
+/// The fixtures use the forms of a log in turn.
 fn no_difference_with(quotas: &[Quota], logs: &[LogForm]) {
     let server = RedisServer::start();
     let mut client = server.connect();
-    let mut worlds: Vec<World<'_>> =
-        (0..WORLDS).map(|i| World::new(i, quotas, logs[i as usize % logs.len()])).collect();
+    let mut fixtures: Vec<Fixture<'_>> =
+        (0..WORLDS).map(|i| Fixture::new(i, quotas, logs[i as usize % logs.len()])).collect();
     for _ in 0..decisions().div_ceil(WORLDS_IN_MEMORY) {
-        world::step(&mut worlds, &mut client);
+        fixture::step(&mut fixtures, &mut client);
     }
-    let (requests, allowed, again) = worlds.iter().fold((0, 0, 0), |(requests, allowed, again), world| {
-        (requests + world.requests, allowed + world.allowed, again + world.again)
+    let (requests, allowed, again) = fixtures.iter().fold((0, 0, 0), |(requests, allowed, again), fixture| {
+        (requests + fixture.requests, allowed + fixture.allowed, again + fixture.again)
     });
-    let in_memory: u64 = worlds.iter().map(World::in_memory).sum();
+    let in_memory: u64 = fixtures.iter().map(Fixture::in_memory).sum();
     assert!(in_memory >= decisions());
     assert!(allowed > requests / 10 && allowed < requests * 9 / 10, "{allowed} of {requests} allowed");
     assert!(again < requests / 3, "{again} of {requests} were asked again: the short scripts decide most");
@@ -54,11 +55,11 @@ fn by_the_servers_clock_too_all_is_decided_as_by_the_kernel() {
     let mut client = server.connect();
     let quotas = quotas::short();
     let log = |i| if i % 2 == 0 { LogForm::Packed } else { LogForm::Zset };
-    let mut worlds: Vec<World<'_>> = (0..WORLDS / 10).map(|i| World::new(i, &quotas, log(i))).collect();
+    let mut fixtures: Vec<Fixture<'_>> = (0..WORLDS / 10).map(|i| Fixture::new(i, &quotas, log(i))).collect();
     for _ in 0..400 {
-        world::step_by_the_server(&mut worlds, &mut client);
+        fixture::step_by_the_server(&mut fixtures, &mut client);
     }
-    let allowed: u64 = worlds.iter().map(|world| world.allowed).sum();
+    let allowed: u64 = fixtures.iter().map(|fixture| fixture.allowed).sum();
     assert!((2_000..18_000).contains(&allowed), "{allowed} of 20000 allowed");
 }
 
@@ -108,11 +109,11 @@ fn large_logs_are_decided_as_by_the_kernel() {
     let mut client = server.connect();
     let quotas = quotas::large_logs();
     for log in [LogForm::Packed, LogForm::Zset] {
-        let mut worlds = [World::new(3, &quotas, log)];
+        let mut fixtures = [Fixture::new(3, &quotas, log)];
         for _ in 0..150 {
-            world::step(&mut worlds, &mut client);
+            fixture::step(&mut fixtures, &mut client);
         }
-        assert!(worlds[0].allowed > 30);
+        assert!(fixtures[0].allowed > 30);
     }
 }
 

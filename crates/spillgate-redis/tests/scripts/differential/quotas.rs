@@ -12,7 +12,7 @@ fn build(builders: impl IntoIterator<Item = QuotaBuilder>) -> Vec<Quota> {
     builders.into_iter().map(|builder| builder.build().expect("valid")).collect()
 }
 
-/// One that is usual, and others that share its state.
+/// A usual quota, and other quotas on the same state.
 fn siblings(of: impl Fn(u64) -> QuotaBuilder) -> Vec<QuotaBuilder> {
     vec![
         of(5),
@@ -114,7 +114,7 @@ pub(crate) fn logs() -> Vec<Quota> {
     build(all)
 }
 
-/// Of takes that are too large for one call of Redis.
+/// Quotas of takes that are too large for one call of Redis.
 pub(crate) fn large_logs() -> Vec<Quota> {
     build([
         Quota::sliding_window_log(10_000, SECOND),
@@ -135,7 +135,7 @@ pub(crate) fn concurrency() -> Vec<Quota> {
     ])
 }
 
-/// Of windows that pass while a test runs.
+/// Quotas whose windows pass during a test.
 pub(crate) fn short() -> Vec<Quota> {
     let window = Duration::from_millis(70);
     let builders = [
@@ -152,7 +152,7 @@ pub(crate) fn short() -> Vec<Quota> {
     build(builders.into_iter().chain(charged).chain([leases, leases.penalty(window / 3)]))
 }
 
-/// Some of each, so that requests mix algorithms.
+/// Some quotas of each algorithm, so that requests mix them.
 pub(crate) fn mixed() -> Vec<Quota> {
     let all = [
         token_buckets(),

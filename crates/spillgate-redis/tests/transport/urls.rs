@@ -1,4 +1,4 @@
-//! Ways to a server: Unix sockets, TLS, users, databases.
+//! How a store reaches a server: Unix sockets, TLS, users and databases.
 
 use std::borrow::Cow;
 use std::fs;
@@ -10,9 +10,9 @@ use tempfile::TempDir;
 
 use crate::common::limiter;
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take, until_decided};
+use crate::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
 
-/// Two takes: the second one finds what the first one left.
+/// Takes twice. The second take finds what the first one left.
 async fn assert_decides(settings: &Settings) {
     let (store, quota) = (RedisStore::new(settings).expect("valid"), a_day(1000));
     for left in [999, 998] {
@@ -26,14 +26,14 @@ async fn by_a_unix_socket() {
     let folder = TempDir::new().expect("a folder");
     let socket = folder.path().join("redis.sock");
     let _server = Server::start_with(0, &["--unixsocket", &socket.to_string_lossy()]);
-    assert_decides(&patient(&format!("unix://{}", socket.display()))).await;
+    assert_decides(&with_long_timeouts(&format!("unix://{}", socket.display()))).await;
 }
 
 #[tokio::test]
 async fn with_a_password_in_a_database() {
     let server = Server::start_with(free_port(), &["--requirepass", "secret"]);
     let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
-    assert_decides(&patient(&url)).await;
+    assert_decides(&with_long_timeouts(&url)).await;
     let client = redis::Client::open(url).expect("valid");
     let keys: u64 = redis::cmd("DBSIZE").query(&mut client.get_connection().expect("up")).expect("a number");
     assert_eq!(keys, 1);
@@ -56,7 +56,7 @@ fn signed_by(authority: &CertifiedIssuer<'_, KeyPair>, name: &str) -> Pem {
     (params.signed_by(&key, authority).expect("signed").pem(), key.serialize_pem())
 }
 
-/// A server that asks for certificates of that authority, and its port for TLS.
+/// A server that accepts client certificates of that authority, and its port for TLS.
 fn start_secure(authority: &CertifiedIssuer<'_, KeyPair>, port: u16, more: &[&str]) -> (Server, u16, TempDir) {
     let own = signed_by(authority, "127.0.0.1");
     start_with_certificate(&own, &authority.pem(), port, &[&["--tls-auth-clients", "yes"], more].concat())
@@ -106,17 +106,18 @@ async fn with_certificates_on_both_sides() {
         ..Tls::default()
     };
     let url = format!("rediss://127.0.0.1:{port}/");
-    assert_decides(&Settings { tls, ..patient(&url) }).await;
+    assert_decides(&Settings { tls, ..with_long_timeouts(&url) }).await;
 
-    let unknown = connected(port, &other.pem(), Some(&client)).await.expect_err("nobody vouches for the server");
+    let unknown =
+        connected(port, &other.pem(), Some(&client)).await.expect_err("no authority signed the server's certificate");
     assert!(unknown.detail.contains("UnknownIssuer"), "{unknown}");
     let refused = connected(port, &authority.pem(), None).await.expect_err("the server wants a certificate");
     assert_eq!(refused.kind, ErrorKind::Disconnected, "{refused}");
     let refused = connected(port, &authority.pem(), Some(&signed_by(&other, "limiter"))).await;
-    assert_eq!(refused.expect_err("nobody vouches for the client").kind, ErrorKind::Disconnected);
+    assert_eq!(refused.expect_err("no authority signed the client's certificate").kind, ErrorKind::Disconnected);
 }
 
-/// As `openssl req -x509` makes it: nobody else has signed it, and it may sign others.
+/// A certificate as `openssl req -x509` makes it: it is self-signed, and may sign others.
 fn own_authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pem {
     let mut params = CertificateParams::new([name.to_owned()]).expect("valid");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -136,10 +137,10 @@ async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() 
     let both = authority("another").pem() + &own.0;
     assert_eq!(served(&own, &both).await, Ok(()));
     let assert_refused = |refused: Result<(), Cow<'static, str>>, why: &str| {
-        let told = refused.expect_err(why);
-        assert!(told.contains(why), "{told}");
+        let reported = refused.expect_err(why);
+        assert!(reported.contains(why), "{reported}");
     };
-    // Nothing else is excused by that.
+    // Every other fault of the certificate is still an error.
     assert_refused(served(&own, &own_authority("127.0.0.1", |_| ()).0).await, "invalid peer certificate");
     let elsewhere = own_authority("redis.example", |_| ());
     assert_refused(served(&elsewhere, &elsewhere.0).await, "not valid for name");
@@ -160,11 +161,11 @@ async fn a_certificate_without_the_hosts_name_is_excused_by_the_settings_alone()
     connected_by(port, named("redis.test")).await.expect_err("not its name either");
     connected_by(port, Tls { ca: ca(), skip_name_check: true, ..Tls::default() }).await.expect("no name is asked for");
     let stranger = Tls { ca: Some(other.pem().into_bytes()), skip_name_check: true, ..Tls::default() };
-    let refused = connected_by(port, stranger).await.expect_err("nobody vouches for it");
+    let refused = connected_by(port, stranger).await.expect_err("no authority signed it");
     assert!(refused.detail.contains("UnknownIssuer"), "{refused}");
 }
 
-/// As a user who may do no more than is said. The node's port in the map is the one for TLS.
+/// The user has the least rights. The port of the node in the slot map is the port for TLS.
 #[tokio::test]
 async fn with_certificates_and_users_in_a_cluster() {
     let authority = authority("ours");
@@ -177,7 +178,7 @@ async fn with_certificates_and_users_in_a_cluster() {
     let client = Some((chain.into_bytes(), key.into_bytes()));
     let tls = Tls { ca: Some(authority.pem().into_bytes()), client, ..Tls::default() };
     let url = format!("rediss-cluster://limiter:secret@127.0.0.1:{},127.0.0.1:{port}", free_port());
-    let settings = Settings { tls, ..patient(&url) };
+    let settings = Settings { tls, ..with_long_timeouts(&url) };
     let store = RedisStore::new(&settings).expect("valid");
     store.wait_connected().await.expect("it serves");
     assert_eq!(store.nodes().len(), 1);
@@ -186,7 +187,7 @@ async fn with_certificates_and_users_in_a_cluster() {
 }
 
 #[test]
-fn a_certificate_that_is_none_is_told_at_once() {
+fn an_invalid_certificate_is_rejected_at_once() {
     for broken in ["", "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n"] {
         let tls = Tls { ca: Some(broken.as_bytes().to_vec()), ..Tls::default() };
         assert!(RedisStore::new(&Settings { tls, ..Settings::new("rediss://127.0.0.1/") }).is_err(), "{broken:?}");

@@ -1,4 +1,4 @@
-//! Sentinels that tell what a test says: late news, none, and what was true before.
+//! Simulated sentinels that report what a test says: old news, nothing, and an earlier primary.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,51 +9,51 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::server::Server;
-use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[derive(Clone, Copy)]
-enum Told {
-    /// It hangs up on everybody.
+enum Report {
+    /// It closes every connection.
     Gone,
-    /// It is silent.
+    /// It does not reply.
     Nothing,
-    /// The epoch of the latest failover, and the primary's port since.
+    /// It reports the epoch of the latest failover, and the primary's port since then.
     Primary(u64, u16),
 }
 
 struct Fake {
     port: u16,
-    told: Arc<Mutex<Told>>,
+    reported: Arc<Mutex<Report>>,
 }
 
 impl Fake {
-    async fn start(told: Told) -> Fake {
+    async fn start(reported: Report) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("bound").port();
-        let told = Arc::new(Mutex::new(told));
-        let tells = Arc::clone(&told);
+        let reported = Arc::new(Mutex::new(reported));
+        let reports = Arc::clone(&reported);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let told = *tells.lock().expect("nobody panics");
-                tokio::spawn(answer(client, told));
+                let reported = *reports.lock().expect("no thread panics");
+                tokio::spawn(answer(client, reported));
             }
         });
-        Fake { port, told }
+        Fake { port, reported }
     }
 
-    fn tell(&self, told: Told) {
-        *self.told.lock().expect("nobody panics") = told;
+    fn tell(&self, reported: Report) {
+        *self.reported.lock().expect("no thread panics") = reported;
     }
 }
 
-async fn answer(mut client: TcpStream, told: Told) {
+async fn answer(mut client: TcpStream, reported: Report) {
     let mut asked = [0; 1024];
     while let Ok(size @ 1..) = client.read(&mut asked).await {
-        let answer = match told {
-            Told::Gone => return,
-            Told::Nothing => continue,
-            Told::Primary(..) if asked[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
-            Told::Primary(epoch, port) => format!(
+        let answer = match reported {
+            Report::Gone => return,
+            Report::Nothing => continue,
+            Report::Primary(..) if asked[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
+            Report::Primary(epoch, port) => format!(
                 "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n",
                 port.to_string().len()
             ),
@@ -64,8 +64,8 @@ async fn answer(mut client: TcpStream, told: Told) {
     }
 }
 
-async fn three(told: Told) -> ([Fake; 3], String) {
-    let fakes = [Fake::start(told).await, Fake::start(told).await, Fake::start(told).await];
+async fn three(reported: Report) -> ([Fake; 3], String) {
+    let fakes = [Fake::start(reported).await, Fake::start(reported).await, Fake::start(reported).await];
     let hosts: Vec<String> = fakes.iter().map(|fake| format!("127.0.0.1:{}", fake.port)).collect();
     (fakes, format!("redis-sentinel://{}/main", hosts.join(",")))
 }
@@ -78,71 +78,72 @@ fn is_at(store: &RedisStore, server: &Server) -> bool {
 #[tokio::test]
 async fn what_was_true_before_a_failover_is_not_believed_after() {
     let (old, mut new) = (Server::start(), Server::start());
-    let (fakes, url) = three(Told::Primary(2, new.port())).await;
-    let store = RedisStore::new(&Settings { connections: 2, ..patient(&url) }).expect("valid");
+    let (fakes, url) = three(Report::Primary(2, new.port())).await;
+    let store = RedisStore::new(&Settings { connections: 2, ..with_long_timeouts(&url) }).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("all tell of it");
     assert!(is_at(&store, &new));
 
-    // Those who know of the failover are gone, and so is the primary: the third one tells of the one before.
-    fakes[0].tell(Told::Gone);
-    fakes[1].tell(Told::Gone);
-    fakes[2].tell(Told::Primary(1, old.port()));
+    // The sentinels that know of the failover are gone, and so is the primary. The third one reports the primary
+    // before.
+    fakes[0].tell(Report::Gone);
+    fakes[1].tell(Report::Gone);
+    fakes[2].tell(Report::Primary(1, old.port()));
     new.kill();
     let is_refused = |failed: spillgate_redis::Error| {
         failed.kind == ErrorKind::ReadOnly && failed.detail.contains("1 of 3 sentinels answer, and missed a failover")
     };
     until("it is not believed", || store.last_error().is_some_and(is_refused)).await;
-    take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("nobody is asked");
+    take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");
     assert_eq!(old.info("cmdstat_evalsha:calls="), 0, "a primary of the past was asked");
 
     // There was another failover since.
-    fakes[0].tell(Told::Primary(3, old.port()));
+    fakes[0].tell(Report::Primary(3, old.port()));
     until("the latest news are believed", || is_at(&store, &old)).await;
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
 
-    // The sentinels are set up anew, all of them.
+    // All sentinels are set up again.
     new.start_again(&[], "ready to accept connections");
-    fakes.iter().for_each(|fake| fake.tell(Told::Primary(0, new.port())));
+    fakes.iter().for_each(|fake| fake.tell(Report::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("what all tell is believed", || is_at(&store, &new)).await;
 }
 
-/// Their last word is all there is to go by; the server itself says whether it is still a primary.
+/// Only their last report is known. The server itself says whether it is still a primary.
 #[tokio::test]
 async fn without_any_sentinel_the_last_primary_is_tried() {
     let (primary, other) = (Server::start(), Server::start());
-    let (fakes, url) = three(Told::Primary(1, primary.port())).await;
-    let settings = Settings { connections: 1, connect_timeout: Duration::from_secs(1), ..patient(&url) };
+    let (fakes, url) = three(Report::Primary(1, primary.port())).await;
+    let settings = Settings { connections: 1, connect_timeout: Duration::from_secs(1), ..with_long_timeouts(&url) };
     let store = RedisStore::new(&settings).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
 
-    // Some hang up, and one is silent.
-    fakes.iter().for_each(|fake| fake.tell(Told::Gone));
-    fakes[1].tell(Told::Nothing);
+    // Some close the connection, and one does not reply.
+    fakes.iter().for_each(|fake| fake.tell(Report::Gone));
+    fakes[1].tell(Report::Nothing);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until_decided(&store, &a_day(1000)).await;
     assert!(is_at(&store, &primary));
 
-    // It was demoted, and none of them says what took its place.
+    // The server was demoted, and no sentinel reports what replaced it.
     primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     let is_left = |failed: spillgate_redis::Error| failed.detail.contains("is no primary");
     until("a replica is not asked", || store.last_error().is_some_and(is_left)).await;
 
-    // What a sentinel says goes before what it said once.
-    fakes[2].tell(Told::Primary(2, other.port()));
+    // A new report of a sentinel replaces its earlier one.
+    fakes[2].tell(Report::Primary(2, other.port()));
     until("the new primary is found", || is_at(&store, &other)).await;
 }
 
-/// It is cut off from its replicas and the sentinels, and we still reach it.
+/// The primary is cut off from its replicas and the sentinels, but we still reach it.
 #[tokio::test]
 async fn a_primary_that_lacks_its_replicas_is_left_for_the_one_that_was_promoted() {
     let (old, new) = (Server::start(), Server::start());
-    let (fakes, url) = three(Told::Primary(1, old.port())).await;
-    let store = RedisStore::new(&Settings { connections: 1, ..patient(&url) }).expect("valid");
+    let (fakes, url) = three(Report::Primary(1, old.port())).await;
+    let store = RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&url) }).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
     assert!(is_at(&store, &old));
-    fakes.iter().for_each(|fake| fake.tell(Told::Primary(2, new.port())));
+    fakes.iter().for_each(|fake| fake.tell(Report::Primary(2, new.port())));
     old.run(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     until_decided(&store, &a_day(1000)).await;
     assert!(is_at(&store, &new), "{:?}", store.nodes());
@@ -151,12 +152,12 @@ async fn a_primary_that_lacks_its_replicas_is_left_for_the_one_that_was_promoted
 #[tokio::test]
 async fn a_sentinel_that_is_silent_is_not_waited_for() {
     let server = Server::start();
-    let (fakes, url) = three(Told::Primary(1, server.port())).await;
+    let (fakes, url) = three(Report::Primary(1, server.port())).await;
     for silent in &fakes {
-        silent.tell(Told::Nothing);
-        let store = RedisStore::new(&patient(&url)).expect("valid");
-        // One that waits has a quarter of its time for that, twice.
+        silent.tell(Report::Nothing);
+        let store = RedisStore::new(&with_long_timeouts(&url)).expect("valid");
+        // A connection has a quarter of its time for the sentinels, twice.
         timeout(PATIENCE / 4, store.wait_connected()).await.expect("most have answered").expect("and know");
-        silent.tell(Told::Primary(1, server.port()));
+        silent.tell(Report::Primary(1, server.port()));
     }
 }

@@ -1,4 +1,4 @@
-//! Takes that come together, and are one call of a script.
+//! Takes that are sent together, in one call of a script.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use spillgate_redis::{ErrorKind, RedisKey, RedisStore, Settings};
 
 use crate::server::{Server, free_port};
 use crate::start::until_serves;
-use crate::{PATIENCE, a_day, patient};
+use crate::{PATIENCE, a_day, with_long_timeouts};
 
-/// All on one connection, so that they get there in order; and each is asked about, however often it was refused.
+/// All takes use one connection, so that they arrive in order. None is answered by the deny cache.
 fn one_connection(url: &str) -> RedisStore {
-    let settings = Settings { connections: 1, deny_cache_entries: 0, ..patient(url) };
+    let settings = Settings { connections: 1, deny_cache_entries: 0, ..with_long_timeouts(url) };
     RedisStore::new(&settings).expect("valid")
 }
 
@@ -116,8 +116,8 @@ async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
     }
 }
 
-/// A proxy before a cluster, or a node with all slots that is asked as if it were alone: it takes no call with keys of
-/// several slots.
+/// A proxy before a cluster, or a node with all slots whose URL is that of a single server: it accepts no call with
+/// keys of several slots.
 #[tokio::test]
 async fn what_stands_for_a_cluster_is_asked_about_each_by_itself() {
     let bus = free_port().to_string();
@@ -126,7 +126,7 @@ async fn what_stands_for_a_cluster_is_asked_about_each_by_itself() {
     until_serves(&server).await;
     let (store, quota) = (one_connection(&server.url()), a_day(1000));
     store.wait_connected().await.expect("it serves");
-    // The highest bits pick the slot.
+    // The highest bits determine the slot.
     let hits: Vec<Hit<'_>> =
         (0..20_u128).map(|key| Hit::new(key << 114, &quota, Op::take(1), Binding::Enforce)).collect();
     let before = calls(&server);

@@ -1,4 +1,4 @@
-//! A few keys with a time of their own: requests on them, decided by the kernel, in memory and by Redis.
+//! A few keys with a simulated time. Requests on them are decided by the kernel, in memory and by Redis.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,31 @@ use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
 
 use crate::support::{Client, Random, bytes, call};
 
-/// Where worlds begin: today mostly, and both ends of time.
+/// The times at which fixtures begin: mostly today, and both ends of time.
 const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 0, i64::MAX as u64 - 5_000_000_000];
 
-pub(crate) struct World<'q> {
+pub(crate) struct Fixture<'q> {
     key: u128,
     quotas: &'q [Quota],
     log: LogForm,
-    /// What is asked for most, and whose window time goes by.
+    /// The quota of most requests. Time passes by parts of its window.
     focus: &'q Quota,
     random: Random,
     now: u64,
-    /// Some worlds ask on whole microseconds, as the server's clock does.
+    /// Some fixtures use whole microseconds, as the server's clock does.
     grid_ns: u64,
     kernel: BTreeMap<u128, State>,
-    /// In four worlds of five, whose clocks never step back: a store in memory may forget what has expired.
+    /// Set in four of five fixtures, whose clocks never step back: a store in memory may forget what has expired.
     memory: Option<MemoryStore>,
     receipts: Vec<Receipt>,
-    /// Of the last decision: where refusals begin.
+    /// What the last decision left. Refusals begin near it.
     remaining: u64,
     pub(crate) requests: u64,
     pub(crate) allowed: u64,
     pub(crate) again: u64,
 }
 
-/// A request and what the kernel says to it.
+/// A request and the kernel's decision.
 struct Asked<'q> {
     now: Time,
     hits: Vec<Hit<'q>>,
@@ -41,10 +41,10 @@ struct Asked<'q> {
     verdict: Verdict,
 }
 
-impl<'q> World<'q> {
-    pub(crate) fn new(seed: u64, quotas: &'q [Quota], log: LogForm) -> World<'q> {
+impl<'q> Fixture<'q> {
+    pub(crate) fn new(seed: u64, quotas: &'q [Quota], log: LogForm) -> Fixture<'q> {
         let start = if seed.is_multiple_of(7) { STARTS[seed as usize / 7 % 4] } else { STARTS[0] };
-        World {
+        Fixture {
             key: u128::from(seed + 1) << 110 | u128::from(seed),
             quotas,
             log,
@@ -68,7 +68,7 @@ impl<'q> World<'q> {
         if self.memory.is_some() { self.requests } else { 0 }
     }
 
-    /// The next request, and the kernel's answer.
+    /// The next request, and the kernel's decision.
     fn ask(&mut self) -> Asked<'q> {
         let hits = self.hits();
         let quota = if self.random.one_in(8) { hits[0].quota } else { self.focus };
@@ -81,7 +81,7 @@ impl<'q> World<'q> {
         (0..several).map(|_| self.hit()).collect()
     }
 
-    /// What the kernel says, and the memory store with it.
+    /// The kernel's decision, compared with the memory store's.
     fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Asked<'q> {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
@@ -93,8 +93,8 @@ impl<'q> World<'q> {
         self.kernel.extend(keys.into_iter().zip(states));
         if let Some(memory) = &self.memory {
             let mut in_memory = vec![Decision::default(); hits.len()];
-            let told = memory.decide_now(now, &hits, &mut in_memory).expect("well formed");
-            assert_eq!((told, &in_memory), (verdict, &decisions), "{hits:?} at {now:?}, request {}", self.requests);
+            let reported = memory.decide_now(now, &hits, &mut in_memory).expect("well formed");
+            assert_eq!((reported, &in_memory), (verdict, &decisions), "{hits:?} at {now:?}, request {}", self.requests);
         }
         self.requests += 1;
         self.allowed += u64::from(verdict.allowed);
@@ -137,7 +137,7 @@ impl<'q> World<'q> {
         }
     }
 
-    /// Mostly onward by a part of the window; now and then late, and once in a while the clock steps.
+    /// Time mostly advances by a part of the window. Some requests are late, and sometimes the clock steps.
     fn pass_time(&mut self, quota: &Quota) {
         let window = quota.window_ns().max(quota.lease_ns());
         let part = match self.random.below(10) {
@@ -161,12 +161,12 @@ impl<'q> World<'q> {
     }
 
     fn check(&self, asked: &Asked<'_>, verdict: Verdict, decisions: &[Decision], stored: &[Value]) {
-        let told = |what: &str| format!("{what}: {:?} at {:?}, request {}", asked.hits, asked.now, self.requests);
-        assert_eq!(verdict, asked.verdict, "{}", told("verdict"));
-        assert_eq!(decisions, asked.decisions, "{}", told("decisions"));
+        let reported = |what: &str| format!("{what}: {:?} at {:?}, request {}", asked.hits, asked.now, self.requests);
+        assert_eq!(verdict, asked.verdict, "{}", reported("verdict"));
+        assert_eq!(decisions, asked.decisions, "{}", reported("decisions"));
         for (hit, stored) in asked.hits.iter().zip(stored) {
             let stored = stored_state(stored, hit.quota, self.log).expect("a state");
-            assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", told("state"));
+            assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", reported("state"));
         }
     }
 }
@@ -233,7 +233,7 @@ fn stored_log(elements: &[Value]) -> Option<State> {
     State::decode(&words)
 }
 
-/// Of times as people read them, each twice.
+/// Each time is there twice, in a form that people can read.
 fn stored_zset(parts: &[Value]) -> Option<State> {
     let mut words = vec![0, 0, 0];
     let text = |value| std::str::from_utf8(bytes(value)).expect("text");
@@ -247,7 +247,7 @@ fn stored_zset(parts: &[Value]) -> Option<State> {
         }
         let (at, _) = member.split_once('-').expect("a time and a number");
         let at = time(at);
-        // As near as doubles come to microseconds: exactly, up to the year 2255.
+        // A double holds microseconds exactly up to the year 2255.
         assert_eq!(score.parse::<f64>().expect("a number"), (at / 1000) as f64, "{member}");
         words[0] = 4;
         match words.len() {
@@ -271,57 +271,57 @@ fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
     State::decode(&words)
 }
 
-/// One request in each world, all at once.
-pub(crate) fn step(worlds: &mut [World<'_>], client: &mut Client) {
-    let asked: Vec<Asked<'_>> = worlds.iter_mut().map(World::ask).collect();
+/// One request in each fixture, all at the same time.
+pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
+    let asked: Vec<Asked<'_>> = fixtures.iter_mut().map(Fixture::ask).collect();
     let requests = asked
         .iter()
-        .zip(worlds.iter())
-        .map(|(asked, world)| ScriptCall::with(Some(asked.now), &asked.hits, world.log).expect("well formed"));
+        .zip(fixtures.iter())
+        .map(|(asked, fixture)| ScriptCall::with(Some(asked.now), &asked.hits, fixture.log).expect("well formed"));
     let mut requests: Vec<ScriptCall<'_, '_>> = requests.collect();
-    let commands = requests.iter().zip(&asked).zip(worlds.iter()).flat_map(|((request, asked), world)| {
+    let commands = requests.iter().zip(&asked).zip(fixtures.iter()).flat_map(|((request, asked), fixture)| {
         let mut commands = vec![call(request)];
-        commands.extend(reads(&asked.hits, world.log));
+        commands.extend(reads(&asked.hits, fixture.log));
         commands
     });
     let replies = client.ask(commands.collect::<Vec<_>>());
     let mut replies = replies.as_slice();
-    for ((world, asked), request) in worlds.iter_mut().zip(&asked).zip(&mut requests) {
+    for ((fixture, asked), request) in fixtures.iter_mut().zip(&asked).zip(&mut requests) {
         let (mine, rest) = replies.split_at(1 + asked.hits.len());
         replies = rest;
         let mut mine = mine.to_vec();
         let mut decisions = vec![Decision::default(); asked.hits.len()];
         let mut answer = request.decode(bytes(&mine[0]), &mut decisions);
         if matches!(answer, Ok(Decoded::CallAgain)) {
-            world.again += 1;
+            fixture.again += 1;
             let mut commands = vec![call(request)];
-            commands.extend(reads(&asked.hits, world.log));
+            commands.extend(reads(&asked.hits, fixture.log));
             mine = client.ask(commands);
             answer = request.decode(bytes(&mine[0]), &mut decisions);
         }
         let Ok(Decoded::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
-        world.check(asked, verdict, &decisions, &mine[1..]);
+        fixture.check(asked, verdict, &decisions, &mine[1..]);
     }
 }
 
-/// One request in each world, all at once, at the time that the server tells.
-pub(crate) fn step_by_the_server(worlds: &mut [World<'_>], client: &mut Client) {
-    let hits: Vec<Vec<Hit<'_>>> = worlds.iter_mut().map(World::hits).collect();
+/// One request in each fixture, all at the same time, decided by the server's clock.
+pub(crate) fn step_by_the_server(fixtures: &mut [Fixture<'_>], client: &mut Client) {
+    let hits: Vec<Vec<Hit<'_>>> = fixtures.iter_mut().map(Fixture::hits).collect();
     let mut requests: Vec<ScriptCall<'_, '_>> = hits
         .iter()
-        .zip(worlds.iter())
-        .map(|(hits, world)| ScriptCall::with(None, hits, world.log).expect("well formed"))
+        .zip(fixtures.iter())
+        .map(|(hits, fixture)| ScriptCall::with(None, hits, fixture.log).expect("well formed"))
         .collect();
     let replies = client.ask(requests.iter().map(call));
-    for (((world, hits), request), reply) in worlds.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
+    for (((fixture, hits), request), reply) in fixtures.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
         let mut decisions = vec![Decision::default(); hits.len()];
         let mut answer = request.decode(bytes(&reply), &mut decisions);
         if matches!(answer, Ok(Decoded::CallAgain)) {
-            world.again += 1;
+            fixture.again += 1;
             answer = request.decode(bytes(&client.ask_one(call(request))), &mut decisions);
         }
         let Ok(Decoded::Verdict(verdict)) = answer else { panic!("{answer:?} to {hits:?}") };
-        let asked = world.decide(verdict.now, hits.clone());
-        world.check(&asked, verdict, &decisions, &[]);
+        let asked = fixture.decide(verdict.now, hits.clone());
+        fixture.check(&asked, verdict, &decisions, &[]);
     }
 }

@@ -15,7 +15,7 @@ use crate::{ask, settings};
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// That of a user who may run no scripts, and nothing else that it does not need.
+/// The store of a user who may run no scripts and has no other right that it does not need.
 fn store(server: &RedisServer) -> RedisStore {
     let mut user = redis::cmd("ACL");
     user.arg(&["SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all"]);
@@ -80,14 +80,14 @@ async fn each_hit_is_charged_by_itself() {
     let store = store(&server);
     let (few, many) = (first_hit(1, DAY), epoch(10, DAY * 365));
     let hits = [(&few, 1), (&many, 2)].map(|(quota, key)| Hit::new(key, quota, Op::take(1), Binding::Enforce));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..3 {
         let mut decisions = [Decision::default(); 2];
         let verdict = store.decide(Timing::BY_STORE, &hits, &mut decisions).await.expect("Redis answers");
-        told.push((verdict.allowed, verdict.binding, decisions[1].remaining));
+        reported.push((verdict.allowed, verdict.binding, decisions[1].remaining));
     }
-    // The refusal by one limit charges the other; one that is known charges none.
-    assert_eq!(told, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
+    // The refusal by one limit charges the other limit. A refusal that the cache repeats charges none.
+    assert_eq!(reported, [(true, Some(0), 9), (false, Some(0), 8), (false, Some(0), 8)]);
     assert_eq!(ask(&store, 2, &many, Op::Peek).await.1.remaining, 8);
     // Two hits on one counter, in their order.
     let hits = [3, 8].map(|cost| Hit::new(3, &many, Op::take(cost), Binding::Enforce));
@@ -120,7 +120,7 @@ async fn many_tasks_are_admitted_the_limit_and_with_higher_costs_never_more() {
         for task in tasks {
             sum += task.await.expect("no task panics");
         }
-        // What is left at the end fits nobody any more, since refusals count.
+        // The rest at the end is too small for every task, because refusals are counted.
         let least = if costs == 1 { 1000 } else { 1000 - costs };
         assert!((least..=1000).contains(&sum), "{sum} of 1000 admitted at costs up to {costs}: {quota:?}");
     }
@@ -160,7 +160,7 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     let quota = epoch(3, Duration::from_millis(100));
     let (mut admitted, mut first, mut last, mut longest) = (0, None, Time::EPOCH, Duration::ZERO);
     let deadline = Instant::now() + PATIENCE;
-    // Ten windows in sight of the server, and five that were used up, however busy this machine is.
+    // Ten windows of the server pass, and five of them were used up, however busy this machine is.
     while admitted < 3 * 5
         || first.is_none_or(|first: Time| last.as_nanos() - first.as_nanos() < 10 * quota.window_ns())
     {
@@ -175,17 +175,18 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // f(s + 2d): no request took longer than d, and a millisecond covers what two clocks drift apart in a second.
+    // f(s + 2d): no request took longer than d, and a millisecond covers the drift of two clocks in a second.
     let (s, d) = (last.as_nanos() - first.map_or(0, Time::as_nanos), (longest.as_nanos() + 500_000) as u64);
     let bound = 3 * ((s + 2 * d).div_ceil(quota.window_ns()) + 1);
     assert!(admitted <= bound, "{admitted} of {bound} in {s} ns, where none took longer than {longest:?}");
 }
 
-/// What was taken on this node while the store failed is given back here, also beside what the store decides.
+/// What was taken on this node while the store failed is refunded here, also beside hits that the store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();
-    let nobody = RedisStore::new(&Settings::new(format!("redis://127.0.0.1:{}", free_port()))).expect("an address");
+    let unreachable =
+        RedisStore::new(&Settings::new(format!("redis://127.0.0.1:{}", free_port()))).expect("an address");
     let store = store(&server);
     let local = MemoryStore::new(MemoryOptions::default());
     let fallback = Fallback::new(local, NonZeroU32::MIN);
@@ -193,7 +194,7 @@ async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let now = Time::from_nanos(1_790_000_000_000_000_000);
     let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default(); 2];
-    fallback.decide(&nobody, Timing::at(now), &taken, &mut decisions[..1]).await.expect("decided here");
+    fallback.decide(&unreachable, Timing::at(now), &taken, &mut decisions[..1]).await.expect("decided here");
     let receipt = decisions[0].receipt;
     let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
     let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];

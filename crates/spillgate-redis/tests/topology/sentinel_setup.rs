@@ -1,4 +1,4 @@
-//! A primary and its replica, and three sentinels.
+//! A primary with one replica, and three sentinels.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -10,8 +10,8 @@ use crate::cluster::text;
 use crate::server::{Server, free_port, program, run, started};
 use crate::until;
 
-pub(crate) struct Trio {
-    /// The first one is the primary at first.
+pub(crate) struct SentinelSetup {
+    /// The first server begins as the primary.
     pub(crate) servers: [Server; 2],
     pub(crate) sentinels: Vec<Sentinel>,
 }
@@ -22,20 +22,20 @@ pub(crate) struct Sentinel {
     _folder: TempDir,
 }
 
-impl Trio {
-    /// Once the sentinels know all.
-    pub(crate) async fn start() -> Trio {
+impl SentinelSetup {
+    /// Returns once the sentinels know all servers.
+    pub(crate) async fn start() -> SentinelSetup {
         let primary = Server::start();
         let port = primary.port().to_string();
         let replicaof = format!("127.0.0.1 {port}");
         let replica = Server::start_with(free_port(), &["--replicaof", &replicaof, "--repl-diskless-sync-delay", "0"]);
         let sentinels = (0..3).map(|_| Sentinel::start(primary.port(), "")).collect();
-        let trio = Trio { servers: [primary, replica], sentinels };
-        trio.until_all_is_known().await;
-        trio
+        let sentinel_setup = SentinelSetup { servers: [primary, replica], sentinels };
+        sentinel_setup.until_all_is_known().await;
+        sentinel_setup
     }
 
-    /// The sentinels know each other, and a replica that could take over.
+    /// Waits until the sentinels know each other, and a replica that could take over.
     pub(crate) async fn until_all_is_known(&self) {
         for sentinel in &self.sentinels {
             until("the sentinels know all", || sentinel.knows_all()).await;
@@ -64,7 +64,7 @@ impl Sentinel {
 
     fn knows_all(&self) -> bool {
         let has_quorum =
-            run(self.port, &["SENTINEL", "CKQUORUM", "main"]).is_ok_and(|told| text(told).contains("OK 3"));
+            run(self.port, &["SENTINEL", "CKQUORUM", "main"]).is_ok_and(|reported| text(reported).contains("OK 3"));
         let replicas = match run(self.port, &["SENTINEL", "REPLICAS", "main"]) {
             Ok(Value::Array(replicas)) => replicas,
             other => panic!("no replicas: {other:?}"),

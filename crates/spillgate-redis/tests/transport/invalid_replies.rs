@@ -1,4 +1,4 @@
-//! Answers that are none, and transactions of which only a part was done: something may have been charged.
+//! Invalid replies, and transactions of which only a part was executed. The requests may have been charged.
 
 use spillgate_core::{Binding, Decision, Hit, Op};
 use spillgate_redis::{Error, ErrorKind, RedisStore, Settings};
@@ -6,9 +6,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::server::Server;
-use crate::{PATIENCE, a_day, patient, take};
+use crate::{PATIENCE, a_day, take, with_long_timeouts};
 
-/// A server that answers every script with `reply`.
+/// A server that replies `reply` to every script.
 async fn answering(reply: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -27,7 +27,7 @@ async fn answer(mut client: TcpStream, reply: &'static [u8]) {
     while let Ok(1..) = client.read_buf(&mut asked).await {
         while at < asked.len() {
             let found = known.iter().find(|(command, _)| asked[at..].starts_with(command));
-            // The rest of a command may be on its way.
+            // The rest of a command may come later.
             if found.is_none() && known.iter().any(|(command, _)| command.starts_with(&asked[at..])) {
                 break;
             }
@@ -42,13 +42,13 @@ async fn answer(mut client: TcpStream, reply: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn answers_that_are_none_leave_doubt() {
+async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     let quota = a_day(1000);
-    // Nobody has taken anything, and a look is refused.
+    // No task has taken anything, and yet a peek is refused.
     let lies = b"$14\r\n\0\0\0\0\x09\0\0\0\0\0\0\0\0\0\r\n";
     let (taken, look) = (Op::take(1), Op::Peek);
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
-        let store = RedisStore::new(&patient(&answering(reply).await)).expect("valid");
+        let store = RedisStore::new(&with_long_timeouts(&answering(reply).await)).expect("valid");
         let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
         let failed =
             store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("no answer");
@@ -62,9 +62,9 @@ async fn answers_that_are_none_leave_doubt() {
     }
 }
 
-/// Two takes without scripts, of which the second one's counter is somebody else's set.
+/// Two takes without scripts. The key of the second counter is a set of another program.
 async fn half(server: &Server, url: &str) -> (Error, u64) {
-    let store = RedisStore::new(&Settings { scripts: false, ..patient(url) }).expect("valid");
+    let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("valid");
     let quota = a_day(1000);
     let failed = {
         let hits = [1, 2].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
@@ -80,7 +80,7 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     let server = Server::start();
     server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "+@all"]);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
-    let store = RedisStore::new(&Settings { scripts: false, ..patient(&url) }).expect("valid");
+    let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(&url) }).expect("valid");
     take(&store, 2, &a_day(1000), PATIENCE).await.expect("a counter");
     let names: Vec<String> = redis::from_redis_value(server.run(&["KEYS", "*"])).expect("names");
     server.run(&["DEL", &names[0]]);
@@ -90,7 +90,7 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     assert_eq!((failed.kind, failed.kind.may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{failed}");
     assert!(failed.detail.contains("WRONGTYPE"), "{failed}");
 
-    // Without MULTI each command is done by itself; without another one none is.
+    // Without MULTI each command is executed by itself. Without another command none is executed.
     for (command, class, charges) in [("multi", ErrorKind::Garbled, 1), ("incrby", ErrorKind::NoPermission, 0)] {
         server.run(&["FLUSHALL"]);
         server.run(&["SADD", &names[0], "foreign"]);

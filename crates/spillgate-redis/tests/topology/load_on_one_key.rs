@@ -1,4 +1,4 @@
-//! One key that is used up while its primary fails, and what its replica knows of that.
+//! Tasks that use up one key while its primary fails, and what the replica has counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,28 +16,29 @@ use crate::{PATIENCE, a_day, take, until};
 pub(crate) const LIMIT: u64 = 3000;
 
 /// Tasks that take from one key until it is used up.
-pub(crate) struct Takers {
+pub(crate) struct KeyLoad {
     tasks: Vec<JoinHandle<()>>,
     admitted: Arc<AtomicU64>,
     failed: Arc<AtomicU64>,
-    in_doubt: Arc<AtomicU64>,
+    may_have_been_applied: Arc<AtomicU64>,
     is_used_up: Arc<AtomicBool>,
 }
 
-impl Takers {
-    pub(crate) fn start(store: &RedisStore, key: u128) -> Takers {
-        let [admitted, failed, in_doubt] = [0; 3].map(|_| Arc::new(AtomicU64::new(0)));
+impl KeyLoad {
+    pub(crate) fn start(store: &RedisStore, key: u128) -> KeyLoad {
+        let [admitted, failed, may_have_been_applied] = [0; 3].map(|_| Arc::new(AtomicU64::new(0)));
         let is_used_up = Arc::new(AtomicBool::new(false));
         let task = || {
             let (store, admitted, failed) = (store.clone(), Arc::clone(&admitted), Arc::clone(&failed));
-            let (in_doubt, is_used_up) = (Arc::clone(&in_doubt), Arc::clone(&is_used_up));
+            let (may_have_been_applied, is_used_up) = (Arc::clone(&may_have_been_applied), Arc::clone(&is_used_up));
             tokio::spawn(async move {
                 while !is_used_up.load(Ordering::Relaxed) {
                     match take(&store, key, &a_day(LIMIT), WITHIN).await {
                         Ok((verdict, _)) if verdict.allowed => admitted.fetch_add(1, Ordering::Relaxed),
                         Ok(_) => u64::from(is_used_up.swap(true, Ordering::Relaxed)),
                         Err(failure) => {
-                            in_doubt.fetch_add(u64::from(failure.kind.may_have_been_applied()), Ordering::Relaxed);
+                            may_have_been_applied
+                                .fetch_add(u64::from(failure.kind.may_have_been_applied()), Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed)
                         }
                     };
@@ -46,31 +47,31 @@ impl Takers {
             })
         };
         let tasks = (0..8).map(|_| task()).collect();
-        Takers { tasks, admitted, failed, in_doubt, is_used_up }
+        KeyLoad { tasks, admitted, failed, may_have_been_applied, is_used_up }
     }
 
     pub(crate) fn admitted(&self) -> u64 {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// How many were admitted, failed, and failed in doubt, when all is used up.
+    /// How many takes were admitted, how many failed, and how many of the failed ones may have been applied.
     pub(crate) async fn end(self) -> [u64; 3] {
         for task in self.tasks {
             timeout(PATIENCE, task).await.expect("every request is answered").expect("no task panics");
         }
         assert!(self.is_used_up.load(Ordering::Relaxed));
-        [self.admitted, self.failed, self.in_doubt].map(|count| count.load(Ordering::Relaxed))
+        [self.admitted, self.failed, self.may_have_been_applied].map(|count| count.load(Ordering::Relaxed))
     }
 }
 
-/// The units of `key` that a replica has counted when all is there that its dead primary had passed on.
+/// The units of `key` that a replica has counted, once it has everything that the dead primary had replicated.
 pub(crate) async fn passed_on(replica: &Server, key: u128) -> u64 {
     let replication = || text(replica.run(&["INFO", "REPLICATION"]));
     until("the replica has all that was passed on", || replication().contains("master_link_status:down")).await;
     let quota = &a_day(LIMIT);
     let client = redis::Client::open(("127.0.0.1", replica.port())).expect("an address");
     let mut connection = client.get_connection().expect("it runs");
-    // Only a cluster's replicas know it.
+    // Only the replica of a cluster knows this command.
     let _ = redis::cmd("READONLY").exec(&mut connection);
     let hit = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let raw: Vec<u8> =

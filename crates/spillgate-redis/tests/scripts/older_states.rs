@@ -1,5 +1,5 @@
-//! States that older servers wrote, during an upgrade: they are read as they were meant, and what is written since is no
-//! state that an older server could take for one of its own.
+//! States that older servers wrote, as during an upgrade: they keep their meaning. A state that is written now is never
+//! read as another state by an older server.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn stored(client: &mut Client, hit: &Hit<'_>) -> Vec<u8> {
     bytes(&client.ask_one(get.arg(RedisKey::with(hit, LogForm::Packed).as_bytes()).clone())).to_vec()
 }
 
-/// Asks kernel and Redis the same from this state on.
+/// Sends the same requests to the kernel and to Redis, from this state on.
 fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let hit = |op| Hit::new(7, quota, op, Binding::Enforce);
     let mut kernel = decode_state(written, quota).expect("a state");
@@ -94,7 +94,7 @@ fn states_of_older_servers_are_read_as_they_were_meant() {
         ];
         for (of, body) in plain {
             go_on(&mut client, &build(of), body);
-            // With a penalty, and with nothing else.
+            // A penalty with a state, and a penalty alone.
             for quota in [of, of.penalty(SECOND), of.penalty(SECOND).denied(Denied::Charged)] {
                 let quota = build(quota);
                 go_on(&mut client, &quota, body);
@@ -138,7 +138,7 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
     }
 }
 
-/// An older server knows bodies of 18, 16 and 8 + 5n or 8 + 7n bytes, alone or before 9 more.
+/// An older server knows bodies of 18, 16 and 8 + 5n or 8 + 7n bytes, with or without 9 more.
 #[test]
 fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     let server = RedisServer::start();
@@ -169,7 +169,7 @@ fn no_older_server_takes_a_bucket_or_a_penalty_of_ours_for_its_own() {
     assert!(matches!(client.ask_one(redis::cmd("PING")), Value::SimpleString(_)));
 }
 
-/// The length alone tells what a value is: of counts of five bytes and of seven, with a penalty and without.
+/// The length of a value determines its form: counts of five or of seven bytes, with and without a penalty.
 #[test]
 fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
     let server = RedisServer::start();
@@ -180,7 +180,7 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
             let quota = build(Quota::sliding_window_counter(limit, window).segments(segments as u8).penalty(SECOND));
             let hit = |op| Hit::new(segments.into(), &quota, op, Binding::Enforce);
             let mut kernel = State::default();
-            // Refused, which begins a penalty; under it; and after it.
+            // The first request is refused and starts a penalty. The next ones come during it and after it.
             let asked = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Peek), (3, Op::take(1)), (1002, Op::take(1))];
             for (ms, op) in asked {
                 let mut decisions = [Decision::default()];

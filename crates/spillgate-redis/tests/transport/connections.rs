@@ -1,4 +1,4 @@
-//! Several connections to one server: what becomes of requests while some are missing, or slow.
+//! Several connections to one server, of which some are missing or slow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +10,16 @@ use tokio::time::timeout;
 
 use crate::proxy::delayed;
 use crate::server::{Server, free_port};
-use crate::{PATIENCE, a_day, patient, take, until, until_decided};
+use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
+async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
     for (user, more) in [("", vec![]), (":secret@", vec!["--requirepass", "secret"])] {
         let server = Server::start_with(free_port(), &more);
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
-        let store = RedisStore::new(&Settings { connections: 4, ..patient(&url) }).expect("valid");
+        let store = RedisStore::new(&Settings { connections: 4, ..with_long_timeouts(&url) }).expect("valid");
         store.wait_connected().await.expect("the server is there");
-        // One connection does both, so that there is no room for another one afterwards.
+        // One connection does both, so that no further one is possible afterwards.
         let mut last = redis::Client::open(url).and_then(|client| client.get_connection()).expect("it answers");
         let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut last).expect("text");
         let ours = list.lines().filter(|line| line.contains("cmd=script"));
@@ -30,7 +30,7 @@ async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
             redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).exec(&mut last).expect("it is there");
         }
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
-        // Three of four have no connection, and cannot have one.
+        // Three of four connections do not exist, and cannot be made.
         let is_said = || store.last_error().is_some_and(|failed| failed.detail.contains("max number of clients"));
         until("the server says why it hangs up", is_said).await;
         let takes = (0..64).map(|i| {
@@ -50,7 +50,7 @@ async fn a_link_that_cannot_be_made_anew_keeps_nobody_waiting() {
 #[tokio::test]
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
-    let store = RedisStore::new(&Settings { connections: 8, ..patient(&server.url()) }).expect("valid");
+    let store = RedisStore::new(&Settings { connections: 8, ..with_long_timeouts(&server.url()) }).expect("valid");
     let asked = || {
         let Value::BulkString(list) = server.run(&["CLIENT", "LIST"]) else { panic!("no list") };
         let list = String::from_utf8(list).expect("text");
@@ -61,7 +61,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
             take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
         }
     };
-    // The second takes may go by the first connection while their own is made.
+    // The second takes may use the first connection while their own one is made.
     timeout(PATIENCE, two).await.expect("the second is used too");
     for _ in 0..100 {
         take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
@@ -69,12 +69,13 @@ async fn a_thread_asks_by_two_connections_in_turn() {
     assert_eq!(asked(), 2);
 }
 
-/// A caller's time may be shorter than the way there and back. That says nothing of the server.
+/// A caller's time may be shorter than the round trip. That says nothing about the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_without_time_harm_nobody_else() {
+async fn callers_without_time_affect_no_other_caller() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}/", delayed(server.port(), Duration::from_millis(20)).await);
-    let store = RedisStore::new(&Settings { max_failures: 2, connections: 1, ..patient(&url) }).expect("valid");
+    let store =
+        RedisStore::new(&Settings { max_failures: 2, connections: 1, ..with_long_timeouts(&url) }).expect("valid");
     store.wait_connected().await.expect("the server is there");
     let connections = server.info("total_connections_received:");
     let stop = Arc::new(AtomicBool::new(false));
@@ -82,7 +83,7 @@ async fn callers_without_time_harm_nobody_else() {
         let (store, stop) = (store.clone(), Arc::clone(&stop));
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
-                // On a busy machine the answer may be there first, or the deadline before the question.
+                // On a busy machine the reply may come first, or the deadline may pass before the request is sent.
                 if let Err(failed) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
                     assert!(matches!(failed.kind, ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
                 }
@@ -99,16 +100,20 @@ async fn callers_without_time_harm_nobody_else() {
     for task in hurried {
         task.await.expect("none was anything but late");
     }
-    // One of them asks.
+    // One of the connections is the test's own.
     assert_eq!(server.info("total_connections_received:"), connections + 1, "the connection was given up");
 }
 
-/// An answer in time is wanted of every request that had it: then the breaker opens.
+/// Requests that had the whole timeout need a reply in time. Otherwise the circuit opens.
 #[tokio::test]
 async fn requests_that_had_their_time_open_the_breaker() {
     let server = Server::start();
-    let settings =
-        Settings { timeout: Duration::from_millis(20), max_failures: 4, connections: 1, ..patient(&server.url()) };
+    let settings = Settings {
+        timeout: Duration::from_millis(20),
+        max_failures: 4,
+        connections: 1,
+        ..with_long_timeouts(&server.url())
+    };
     let store = RedisStore::new(&settings).expect("valid");
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("connected");
     server.freeze();
