@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
-use spillgate::rules::{Action, Descriptor, Limit, Request, Rules, RulesFile, Unit};
+use spillgate::rules::{Action, Limit, Request, Rules, RulesFile, Unit};
 use spillgate::{Limiter, MemoryOptions, MemoryStore};
 use spillgate_server::metrics::Metrics;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -52,33 +52,23 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> =
 fuzz_target!(|data: &[u8]| {
     let Ok(wire) = RateLimitRequest::decode(data) else { return };
     assert_eq!(RateLimitRequest::decode(&wire.encode_to_vec()[..]).as_ref(), Ok(&wire));
-    let entries: Vec<Vec<(&str, &str)>> = wire
-        .descriptors
-        .iter()
-        .map(|descriptor| descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect())
-        .collect();
     let limits: Vec<Option<Limit>> = wire
         .descriptors
         .iter()
         .map(|descriptor| descriptor.limit.map(|limit| Limit::overriding(Unit::Minute, limit.requests_per_unit)))
         .collect();
-    let descriptors: Vec<Descriptor<'_>> = wire
-        .descriptors
-        .iter()
-        .zip(&entries)
-        .zip(&limits)
-        .map(|((descriptor, entries), limit)| {
-            let hits = descriptor.hits_addend.unwrap_or(u64::from(wire.hits_addend.max(1)));
-            let action = if descriptor.is_negative_hits { Action::Refund(hits) } else { Action::Take(hits) };
-            Descriptor { entries, action, limit: limit.as_ref() }
-        })
-        .collect();
-    let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: u64::from(wire.hits_addend) };
+    let mut request = Request::new(&wire.domain).with_max_wait_ns(u64::from(wire.hits_addend));
+    for (descriptor, limit) in wire.descriptors.iter().zip(&limits) {
+        let hits = descriptor.hits_addend.unwrap_or(u64::from(wire.hits_addend.max(1)));
+        let action = if descriptor.is_negative_hits { Action::Refund(hits) } else { Action::Take(hits) };
+        let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        request.add(entries, action, limit.as_ref());
+    }
     let grants = Grants { refund: true, overriding: true };
     let loaded = SERVICE.rules();
     // An error is an answer too. It must not panic or hang.
     if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, grants)) {
-        assert_eq!(answer.statuses.len(), descriptors.len());
+        assert_eq!(answer.statuses.len(), wire.descriptors.len());
         for status in &answer.statuses {
             assert!(status.decision.remaining <= status.decision.limit || status.limit.is_none(), "{status:?}");
             assert!(!status.enforced_over || status.over, "{status:?}");

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+use spillgate::rules::{Action, Request, Rules, RulesFile};
 
 /// The line between two files in the input.
 const NEXT_FILE: &str = "\n=====\n";
@@ -44,8 +44,9 @@ fuzz_target!(|data: &[u8]| {
             let entries = [(pair[0], pair[1]), (pair[2], pair[3])];
             for entries in [&entries[..1], &entries[..]] {
                 let found = rules.find(domain, entries);
-                let descriptor = Descriptor { entries, action: Action::Take(1), limit: None };
-                let request = Request { domain, descriptors: &[descriptor, descriptor], max_wait_ns: 0 };
+                let mut request = Request::new(domain);
+                request.add(entries.iter().copied(), Action::Take(1), None);
+                request.add(entries.iter().copied(), Action::Take(1), None);
                 let plan = rules.plan(&keys, &request, 16);
                 assert_eq!(plan.descriptors.len(), 2);
                 assert_eq!(plan.descriptors[0].rule.map(std::ptr::from_ref), found.map(std::ptr::from_ref));

@@ -22,7 +22,7 @@ use std::task::{Context, Waker};
 use std::thread;
 
 use prost::Message;
-use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
 use spillgate_server::listener::{App, Running, Server};
 use spillgate_server::metrics::Metrics;
@@ -139,8 +139,8 @@ fn of_library() -> Result<f64, Box<dyn Error>> {
 }
 
 fn of_decide(service: &Service) -> f64 {
-    let descriptor = Descriptor { entries: &[("user_id", "user:7")], action: Action::Take(1), limit: None };
-    let request = Request { domain: "bench", descriptors: &[descriptor], max_wait_ns: 0 };
+    let mut request = Request::new("bench");
+    request.add([("user_id", "user:7")], Action::Take(1), None);
     each(|| {
         let loaded = service.rules();
         let answer = pin!(service.decide(&loaded, &request, Grants::default()));

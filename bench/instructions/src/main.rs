@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+use spillgate::rules::{Action, Request, Rules, RulesFile};
 use spillgate::{
     Binding, Clock, Decision, Hit, KeyHasher, Limiter, MemoryOptions, MemoryStore, Op, Quota, QuotaBuilder, Time,
 };
@@ -126,8 +126,10 @@ fn of_service(request: &str, count: usize) -> Outcome {
     let service = Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()));
     each(request != "refused", count, |key| {
         let entries = [[(key_of_entry, key)], [("second", key)]];
-        let all = entries.each_ref().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None });
-        let request = Request { domain: "bench", descriptors: &all[..descriptors], max_wait_ns: 0 };
+        let mut request = Request::new("bench");
+        for entries in &entries[..descriptors] {
+            request.add(entries.iter().copied(), Action::Take(1), None);
+        }
         let loaded = service.rules();
         Ok(ready(service.decide(&loaded, &request, Grants::default()))?.verdict.allowed)
     })

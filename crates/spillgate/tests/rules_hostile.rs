@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+use spillgate::rules::{Action, Request, Rules, RulesFile};
 
 /// A file that uses much of the grammar. The tests break it in random places.
 const FULL: &str = r#"domain: d
@@ -43,11 +43,9 @@ descriptors:
 fn exercise(text: &str) {
     match Rules::parse(&[RulesFile { name: "f.yaml".into(), text: text.to_owned() }]) {
         Ok(rules) => {
-            let descriptors = [
-                Descriptor { entries: &[("user", "vip"), ("path", "x")], action: Action::Take(1), limit: None },
-                Descriptor { entries: &[("user", "vip")], action: Action::Refund(1), limit: None },
-            ];
-            let request = Request { domain: "d", descriptors: &descriptors, max_wait_ns: 0 };
+            let mut request = Request::new("d");
+            request.add([("user", "vip"), ("path", "x")], Action::Take(1), None);
+            request.add([("user", "vip")], Action::Refund(1), None);
             let plan = rules.plan(&KeyHasher::with_secret([1; 16]), &request, 1024);
             assert_eq!(plan.descriptors.len(), 2);
             for warning in rules.warnings() {

@@ -2,7 +2,7 @@
 //!
 //! A mistake here puts two clients into one counter, or one client into two.
 
-use spillgate::rules::{Action, Descriptor, Plan, Request, Rules, RulesFile};
+use spillgate::rules::{Action, Plan, Request, Rules, RulesFile};
 use spillgate::{
     Algorithm, Anchor, Denied, KeyHasher, MAX_HITS, MemoryOptions, MemoryStore, OnStoreFailure, Op, OpKind, Time, Wait,
 };
@@ -11,12 +11,23 @@ fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn asked<'p>(entries: &'p [(&'p str, &'p str)], action: Action) -> Descriptor<'p> {
-    Descriptor { entries, action, limit: None }
+/// The entries of a descriptor, and what to do.
+type Asked<'p> = (&'p [(&'p str, &'p str)], Action);
+
+fn asked<'p>(entries: &'p [(&'p str, &'p str)], action: Action) -> Asked<'p> {
+    (entries, action)
 }
 
-fn plan<'p>(rules: &'p Rules, descriptors: &'p [Descriptor<'p>]) -> Plan<'p> {
-    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain: "d", descriptors, max_wait_ns: 9 }, 1024)
+fn request<'p>(domain: &'p str, descriptors: &[Asked<'p>]) -> Request<'p> {
+    let mut request = Request::new(domain).with_max_wait_ns(9);
+    for (entries, action) in descriptors {
+        request.add(entries.iter().copied(), *action, None);
+    }
+    request
+}
+
+fn plan<'p>(rules: &'p Rules, descriptors: &[Asked<'p>]) -> Plan<'p> {
+    rules.plan(&KeyHasher::with_secret([7; 16]), &request("d", descriptors), 1024)
 }
 
 const SEVERAL: &str = "domain: d
@@ -95,7 +106,7 @@ fn keys_distinguish_domains_entries_and_their_order() {
     let keys = KeyHasher::with_secret([7; 16]);
     let key = |domain, entries: &[(&str, &str)]| {
         let descriptors = [asked(entries, Action::Take(1))];
-        rules.plan(&keys, &Request { domain, descriptors: &descriptors, max_wait_ns: 0 }, 1024).hits[0].key
+        rules.plan(&keys, &request(domain, &descriptors), 1024).hits[0].key
     };
     let all = [
         key("d", &[("a", "b_c")]),
@@ -115,7 +126,7 @@ fn more_hits_than_a_store_accepts_are_reported() {
     let rules = rules(SEVERAL);
     let values: Vec<String> = (0..MAX_HITS).map(|number| number.to_string()).collect();
     let entries: Vec<[(&str, &str); 1]> = values.iter().map(|value| [("user", value.as_str())]).collect();
-    let descriptors: Vec<Descriptor<'_>> = entries.iter().map(|entries| asked(entries, Action::Take(1))).collect();
+    let descriptors: Vec<Asked<'_>> = entries.iter().map(|entries| asked(entries, Action::Take(1))).collect();
     let half = plan(&rules, &descriptors[..MAX_HITS / 2]);
     assert_eq!((half.hits.len(), half.too_large), (MAX_HITS, false));
     let all = plan(&rules, &descriptors);
@@ -248,8 +259,7 @@ fn a_login_guard_locks_an_account_for_its_penalty() {
     let ask = |at_s: u64, cost: u64| {
         let (now, keys) = (Time::from_nanos(at_s * 1_000_000_000), KeyHasher::with_secret([7; 16]));
         let descriptors = [asked(&[("account", "bob")], Action::Take(cost))];
-        let request = Request { domain: "login", descriptors: &descriptors, max_wait_ns: 0 };
-        let plan = rules.plan(&keys, &request, 1024);
+        let plan = rules.plan(&keys, &request("login", &descriptors), 1024);
         store.hit_now(now, &plan.hits[0])
     };
     for failure in 1..=5 {

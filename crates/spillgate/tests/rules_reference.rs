@@ -2,7 +2,7 @@
 //!
 //! Users bring their files from there, and must not have to change them.
 
-use spillgate::rules::{Action, Descriptor, Limit, Metadata, Plan, Request, Rules, RulesFile, Severity, Unit};
+use spillgate::rules::{Action, Limit, Metadata, Plan, Request, Rules, RulesFile, Severity, Unit};
 use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, MemoryOptions, MemoryStore, Op, Time};
 
 fn rules(files: &[&str]) -> Rules {
@@ -11,12 +11,19 @@ fn rules(files: &[&str]) -> Rules {
     Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Descriptor<'p> {
-    Descriptor { entries, action: Action::Take(1), limit: None }
+/// The entries of a descriptor that takes a unit, and a limit of the caller.
+type Asked<'p> = (&'p [(&'p str, &'p str)], Option<&'p Limit>);
+
+fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Asked<'p> {
+    (entries, None)
 }
 
-fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &'p [Descriptor<'p>]) -> Plan<'p> {
-    rules.plan(&KeyHasher::with_secret([7; 16]), &Request { domain, descriptors, max_wait_ns: 0 }, 1024)
+fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &[Asked<'p>]) -> Plan<'p> {
+    let mut request = Request::new(domain);
+    for (entries, limit) in descriptors {
+        request.add(entries.iter().copied(), Action::Take(1), *limit);
+    }
+    rules.plan(&KeyHasher::with_secret([7; 16]), &request, 1024)
 }
 
 /// The units and the seconds of the only limit of a rule.
@@ -306,9 +313,8 @@ descriptors:
   - {key: root, rate_limit: {unlimited: true, replaces: [{name: all}, {name: vip}]}}"]);
     let (all, user, vip) = (take(&[("all", "")]), take(&[("user", "7")]), take(&[("vip", "7")]));
     let (open, root) = (take(&[("open", "")]), take(&[("root", "")]));
-    let limits = |asked: &[Descriptor<'_>]| {
-        plan(&rules, "d", asked).hits.iter().map(|hit| hit.quota.limit()).collect::<Vec<_>>()
-    };
+    let limits =
+        |asked: &[Asked<'_>]| plan(&rules, "d", asked).hits.iter().map(|hit| hit.quota.limit()).collect::<Vec<_>>();
     assert_eq!(limits(&[all, user]), [10, 5]);
     assert_eq!(limits(&[all, user, vip]), [10, 50], "the order does not matter");
     assert_eq!(limits(&[vip, user, all]), [50, 10]);
@@ -370,8 +376,7 @@ descriptors:
 fn an_override_needs_only_the_domain() {
     let rules = rules(&[DATABASES]);
     let limit = Limit::overriding(Unit::Hour, 3);
-    let over = |entries| Descriptor { limit: Some(&limit), ..take(entries) };
-    let asked = [over(&[("anything", "x")]), over(&[("database", "users")])];
+    let asked: [Asked<'_>; 2] = [(&[("anything", "x")], Some(&limit)), (&[("database", "users")], Some(&limit))];
     let planned = plan(&rules, "mongo_cps", &asked);
     assert_eq!(
         planned.hits.iter().map(|hit| (hit.quota.limit(), hit.quota.denied())).collect::<Vec<_>>(),
@@ -390,7 +395,7 @@ descriptors:
   - {key: a, rate_limit: {unit: second, requests_per_unit: 1}}
   - {key: free, rate_limit: {unit: second, requests_per_unit: 1, denied: free}}"]);
     let limit = Limit::overriding(Unit::Second, 9);
-    let asked = [take(&[("a", "1")]), take(&[("a", "1")]), Descriptor { limit: Some(&limit), ..take(&[("x", "")]) }];
+    let asked: [Asked<'_>; 3] = [take(&[("a", "1")]), take(&[("a", "1")]), (&[("x", "")], Some(&limit))];
     let plan = plan(&rules, "d", &asked);
     assert!(plan.separately);
     assert_eq!(plan.hits.len(), 3, "duplicates stay apart");

@@ -3,7 +3,7 @@
 //! A warning that comes too often is not read, so the tests also show rules that must have none.
 
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile, Severity, Unreleased};
+use spillgate::rules::{Action, Request, Rules, RulesFile, Severity, Unreleased};
 
 fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
@@ -146,8 +146,8 @@ descriptors:
     let rules = rules(text);
     let keys = KeyHasher::random();
     let counter = |key: &str, value: &str| {
-        let descriptor = Descriptor { entries: &[(key, value)], action: Action::Take(1), limit: None };
-        let request = Request { domain: "d", descriptors: &[descriptor], max_wait_ns: 0 };
+        let mut request = Request::new("d");
+        request.add([(key, value)], Action::Take(1), None);
         rules.plan(&keys, &request, 1024).hits.first().map(|hit| hit.key)
     };
     assert!(counter("user*", "1").is_some());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use spillgate::KeyHasher;
-use spillgate::rules::{Action, Descriptor, Limit, Request, Rules};
+use spillgate::rules::{Action, Limit, Request, Rules};
 use spillgate_redis::{RedisKey, Settings as Modes};
 
 use super::open::{rules, settings, store};
@@ -94,8 +94,8 @@ fn named<'r>(
     let mut all = Vec::new();
     for (number, entries) in entries.iter().enumerate() {
         let Some(rule) = rules.find(&key.domain, entries) else { continue };
-        let descriptor = Descriptor { entries, action: Action::Take(1), limit: None };
-        let request = Request { domain: &key.domain, descriptors: &[descriptor], max_wait_ns: 0 };
+        let mut request = Request::new(&key.domain);
+        request.add(entries.iter().copied(), Action::Take(1), None);
         let plan = rules.plan(keys, &request, value_bytes);
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
         // The rule's own: those of the plan are gone with the descriptor.

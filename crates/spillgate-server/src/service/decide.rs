@@ -21,10 +21,10 @@ impl<C: Clock> Service<C> {
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener, or the store failed. A refusal is an
     /// answer.
-    pub fn decide<'p>(
+    pub fn decide<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
-        request: &Request<'p>,
+        request: &Request<'q>,
         grants: Grants,
     ) -> impl Future<Output = Result<Answer<'p>, ServiceError>> {
         self.decide_in(Timing::default(), loaded, request, grants)
@@ -36,11 +36,11 @@ impl<C: Clock> Service<C> {
     ///
     /// # Errors
     /// As for [`decide`](Service::decide).
-    pub async fn decide_in<'p>(
+    pub async fn decide_in<'p, 'q: 'p>(
         &self,
         timing: Timing,
         loaded: &'p Loaded,
-        request: &Request<'p>,
+        request: &Request<'q>,
         grants: Grants,
     ) -> Result<Answer<'p>, ServiceError> {
         self.validate(request, grants).map_err(|error| self.rejected(error))?;
@@ -69,10 +69,10 @@ impl<C: Clock> Service<C> {
     ///
     /// # Errors
     /// The request is malformed, exceeds a bound or is not allowed on its listener.
-    pub fn plan<'p>(
+    pub fn plan<'p, 'q: 'p>(
         &self,
         loaded: &'p Loaded,
-        request: &Request<'p>,
+        request: &Request<'q>,
         grants: Grants,
     ) -> Result<Plan<'p>, ServiceError> {
         self.validate(request, grants)?;
@@ -87,7 +87,7 @@ impl<C: Clock> Service<C> {
         &self,
         plan: &mut Plan<'p>,
         loaded: &'p Loaded,
-        request: &Request<'p>,
+        request: &Request<'_>,
     ) -> Result<(), ServiceError> {
         if loaded.denies_unmatched() {
             loaded.refuse_unmatched(plan, request);

@@ -51,12 +51,12 @@ impl Loaded {
 
     /// Gives every descriptor without a matching rule the limit that refuses it, if the options say so.
     #[cold]
-    pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'p>) {
+    pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'_>) {
         let Some(limit) = &self.unmatched else { return };
         // The key is next to that of the first hit. So a request in one slot of a cluster stays in that slot.
         let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
         let mut refusing = None;
-        for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors) {
+        for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors()) {
             let unmatched = planned.rule.is_none() && planned.hits.is_empty();
             if !unmatched || matches!(descriptor.action, Action::Refund(_)) {
                 continue;

@@ -3,7 +3,7 @@
 //! A program without rules files can use the server this way.
 
 use smallvec::{SmallVec, smallvec};
-use spillgate::rules::{Action, Descriptor, Request};
+use spillgate::rules::{Action, Request};
 use spillgate::{Binding, Clock, Decision, Hit, Op, OpKind, Verdict};
 use tracing::Level;
 
@@ -66,8 +66,8 @@ impl<C: Clock> Service<C> {
     /// The request is malformed or exceeds a bound, no limit matches, or the store failed.
     pub async fn reset(&self, domain: &str, entries: &[(&str, &str)]) -> Result<usize, ServiceError> {
         let loaded = self.rules();
-        let descriptors = [Descriptor { entries, action: Action::Take(0), limit: None }];
-        let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
+        let mut request = Request::new(domain);
+        request.add(entries.iter().copied(), Action::Take(0), None);
         self.validate(&request, Grants::default())?;
         let mut plan = loaded.rules.plan(self.limiter.keys(), &request, self.options.bounds.value_bytes);
         if plan.hits.is_empty() {

@@ -3,7 +3,7 @@
 //! Envoy peeks first and charges when the stream ends (`apply_on_stream_done`). A limit that is not `post_paid` then allows
 //! everything, and nobody notices. So such peeks are counted, and the log warns.
 
-use spillgate::rules::{Action, Descriptor, Limit};
+use spillgate::rules::{Action, Limit, Request};
 use spillgate::{Clock, OpKind};
 
 use super::{Answer, Loaded, Service};
@@ -20,8 +20,8 @@ fn never_refuses_a_peek(limit: &Limit) -> bool {
 impl<C: Clock> Service<C> {
     /// Counts peeks at limits that never refuse one, and warns of each rule once.
     #[cold]
-    pub fn count_peeks(&self, loaded: &Loaded, descriptors: &[Descriptor<'_>], answer: &Answer<'_>) {
-        let peeks = descriptors.iter().enumerate().filter(|(_, descriptor)| descriptor.action == Action::Take(0));
+    pub fn count_peeks(&self, loaded: &Loaded, request: &Request<'_>, answer: &Answer<'_>) {
+        let peeks = request.descriptors().enumerate().filter(|(_, descriptor)| descriptor.action == Action::Take(0));
         for (index, descriptor) in peeks {
             let Some(rule) = answer.statuses.get(index).and_then(|status| status.rule) else { continue };
             let counters = loaded.counters.get(rule.index()).filter(|_| descriptor.limit.is_none());

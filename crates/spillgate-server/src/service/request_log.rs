@@ -62,7 +62,7 @@ impl RequestLog {
     pub(super) fn request(&self, now: Time, request: &Request<'_>, answer: AnswerView<'_, '_>) {
         let Some(left_out) = self.requests.line(now) else { return };
         let mut text = BoundedText::default();
-        for (descriptor, status) in request.descriptors.iter().zip(answer.statuses) {
+        for (descriptor, status) in request.descriptors().zip(answer.statuses) {
             if !text.0.is_empty() {
                 text.add(format_args!("; "));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spillgate::rules::{Action, Descriptor, Request, RulesFile};
+use spillgate::rules::{Action, Request, RulesFile};
 use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Receipt, Time};
 
 use super::*;
@@ -19,6 +19,15 @@ impl Clock for Hasty {
     }
 }
 
+/// A request with this descriptor, `count` times.
+fn request<'p>(entries: &[(&'p str, &'p str)], count: usize) -> Request<'p> {
+    let mut request = Request::new("d");
+    for _ in 0..count {
+        request.add(entries.iter().copied(), Action::Take(1), None);
+    }
+    request
+}
+
 fn service(text: &str) -> Service<Hasty> {
     let rules = Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).expect("good rules");
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -30,8 +39,7 @@ fn service(text: &str) -> Service<Hasty> {
 async fn a_request_in_compat_mode_is_decided_at_one_time() {
     let service =
         service("domain: d\ncompat: envoy\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 1}}]");
-    let descriptor = Descriptor { entries: &[("a", "1")], action: Action::Take(1), limit: None };
-    let request = Request { domain: "d", descriptors: &[descriptor, descriptor], max_wait_ns: 0 };
+    let request = request(&[("a", "1")], 2);
     let loaded = service.rules();
     let answer = service.decide(&loaded, &request, Grants::default()).await.expect("an answer");
     assert_eq!([0, 1].map(|at| answer.statuses[at].over), [false, true]);
@@ -41,8 +49,7 @@ async fn a_request_in_compat_mode_is_decided_at_one_time() {
 async fn allowed(service: &Service<Hasty>, key: &str, value: &str) -> bool {
     let loaded = service.rules();
     let entries = [(key, value)];
-    let descriptor = Descriptor { entries: &entries, action: Action::Take(1), limit: None };
-    let request = Request { domain: "d", descriptors: &[descriptor], max_wait_ns: 0 };
+    let request = request(&entries, 1);
     service.decide(&loaded, &request, Grants::default()).await.expect("an answer").verdict.allowed
 }
 
@@ -92,8 +99,7 @@ async fn refusals_by_rules_that_were_replaced_meanwhile_are_in_the_log() {
     let _written = tracing::subscriber::set_default(lines.finish());
     let loaded = service.rules();
     service.replace_rules(Rules::default());
-    let descriptor = Descriptor { entries: &[("a", "1")], action: Action::Take(1), limit: None };
-    let request = Request { domain: "d", descriptors: &[descriptor; 3], max_wait_ns: 0 };
+    let request = request(&[("a", "1")], 3);
     assert!(!service.decide(&loaded, &request, Grants::default()).await.expect("an answer").verdict.allowed);
     drop(loaded);
     let lines = std::fs::read_to_string(log.path()).expect("a text");

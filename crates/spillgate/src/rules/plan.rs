@@ -8,22 +8,86 @@ use spillgate_core::{Hit, MAX_HITS, Op};
 use super::{Domain, Limit, Rule, Rules};
 use crate::KeyHasher;
 
-/// What a request asks. [`Rules::plan`] has an example.
-#[derive(Clone, Copy, Debug)]
+/// What a request asks: a domain and descriptors.
+///
+/// All protocols build their requests with it. The entries of all descriptors are in one list, so a request of up to four
+/// descriptors and eight entries allocates nothing.
+///
+/// ```
+/// use spillgate::rules::{Action, Request};
+/// let mut request = Request::new("api").with_max_wait_ns(1_000_000_000);
+/// request.add([("user_id", "7")], Action::Take(1), None);
+/// request.add([("user_id", "7"), ("path", "/search")], Action::Take(1), None);
+/// assert_eq!(request.descriptors().map(|descriptor| descriptor.entries.len()).collect::<Vec<_>>(), [1, 2]);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Request<'p> {
     /// The domain, which picks the rules.
     pub domain: &'p str,
-    /// The descriptors. Each is decided by its own rule.
-    pub descriptors: &'p [Descriptor<'p>],
-    /// The longest time that the caller can wait in a queue, in nanoseconds.
+    /// The longest time that the caller can wait in a queue, in nanoseconds. It is 0 unless set.
     pub max_wait_ns: u64,
+    /// The entries of all descriptors.
+    entries: SmallVec<[(&'p str, &'p str); 8]>,
+    parts: SmallVec<[Part<'p>; 4]>,
 }
 
-/// One descriptor of a request. [`Rules::plan`] has an example.
+/// A descriptor in a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Descriptor<'p> {
-    /// Keys and values. Their order and their number matter.
-    pub entries: &'p [(&'p str, &'p str)],
+struct Part<'p> {
+    /// The end of its entries. They begin where those of the descriptor before it end.
+    end: usize,
+    action: Action,
+    limit: Option<&'p Limit>,
+}
+
+impl<'p> Request<'p> {
+    /// A request without descriptors.
+    #[must_use]
+    pub fn new(domain: &'p str) -> Request<'p> {
+        Request { domain, max_wait_ns: 0, entries: SmallVec::new(), parts: SmallVec::new() }
+    }
+
+    /// The same request of a caller that can wait in a queue for up to `max_wait_ns`.
+    #[must_use]
+    pub fn with_max_wait_ns(self, max_wait_ns: u64) -> Request<'p> {
+        Request { max_wait_ns, ..self }
+    }
+
+    /// Allocates memory for this many descriptors at once.
+    pub fn reserve(&mut self, descriptors: usize) {
+        self.parts.reserve(descriptors);
+    }
+
+    /// Adds a descriptor: its keys and values in order, what to do, and a limit that replaces the limits of the rules.
+    pub fn add(
+        &mut self,
+        entries: impl IntoIterator<Item = (&'p str, &'p str)>,
+        action: Action,
+        limit: Option<&'p Limit>,
+    ) {
+        self.entries.extend(entries);
+        self.parts.push(Part { end: self.entries.len(), action, limit });
+    }
+
+    /// The descriptors in order. Each is decided by its own rule.
+    #[must_use]
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'p>> {
+        let mut start = 0;
+        self.parts.iter().map(move |part| {
+            let entries = &self.entries[start..part.end];
+            start = part.end;
+            Descriptor { entries, action: part.action, limit: part.limit }
+        })
+    }
+}
+
+/// One descriptor of a request. [`Request::descriptors`] returns it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Descriptor<'r, 'p> {
+    /// The keys and values. Their order and their number matter.
+    pub entries: &'r [(&'p str, &'p str)],
     /// The operation.
     pub action: Action,
     /// A limit of the caller that replaces the limits of the rules.
@@ -82,24 +146,24 @@ impl Rules {
     ///
     /// ```
     /// use spillgate::KeyHasher;
-    /// use spillgate::rules::{Action, Descriptor, Request, Rules, RulesFile};
+    /// use spillgate::rules::{Action, Request, Rules, RulesFile};
     /// let text = "domain: api\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]";
     /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
-    /// let descriptor = Descriptor { entries: &[("user_id", "7")], action: Action::Take(1), limit: None };
-    /// let request = Request { domain: "api", descriptors: &[descriptor], max_wait_ns: 0 };
+    /// let mut request = Request::new("api");
+    /// request.add([("user_id", "7")], Action::Take(1), None);
     /// assert_eq!(rules.plan(&KeyHasher::random(), &request, 1024).hits[0].quota.limit(), 5);
     /// # Ok::<(), spillgate::rules::RulesErrors>(())
     /// ```
     #[must_use]
-    pub fn plan<'p>(&'p self, keys: &KeyHasher, request: &Request<'p>, value_bytes: usize) -> Plan<'p> {
+    pub fn plan<'p, 'q: 'p>(&'p self, keys: &KeyHasher, request: &Request<'q>, value_bytes: usize) -> Plan<'p> {
         let mut plan =
             Plan { hits: SmallVec::new(), descriptors: SmallVec::new(), separately: false, too_large: false };
         let Some((number, domain)) = self.domain(request.domain) else {
-            plan.descriptors.resize_with(request.descriptors.len(), Planned::default);
+            plan.descriptors.resize_with(request.parts.len(), Planned::default);
             return plan;
         };
         plan.separately = domain.compat_envoy;
-        for descriptor in request.descriptors {
+        for descriptor in request.descriptors() {
             let rule = match descriptor.limit {
                 Some(_) => None,
                 None => self.find_in(number, descriptor.entries),
@@ -108,8 +172,8 @@ impl Rules {
             plan.descriptors.push(Planned { rule, unlimited, ..Planned::default() });
         }
         self.drop_replaced(number, &mut plan.descriptors);
-        for (at, descriptor) in request.descriptors.iter().enumerate() {
-            plan.add(&Counter { keys, domain, value_bytes }, descriptor, at, request.max_wait_ns);
+        for (at, descriptor) in request.descriptors().enumerate() {
+            plan.add(&Counter { keys, domain, value_bytes }, &descriptor, at, request.max_wait_ns);
         }
         plan
     }
@@ -129,7 +193,7 @@ impl Rules {
 
 impl<'p> Plan<'p> {
     /// Adds the hits of descriptor `at`.
-    fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'p>, at: usize, max_wait_ns: u64) {
+    fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'_, 'p>, at: usize, max_wait_ns: u64) {
         let planned = &self.descriptors[at];
         let (rule, replaced) = (planned.rule, planned.replaced);
         let limits = match (asked.limit, rule) {

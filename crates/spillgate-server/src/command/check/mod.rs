@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillgate::rules::{Action, Descriptor, Request};
+use spillgate::rules::{Action, Request};
 use spillgate::{
     Algorithm, Clock, Decision, Fallback, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op,
     SystemClock, Time, Verdict,
@@ -120,11 +120,15 @@ fn answer<C: Clock>(
         .iter()
         .map(|entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect())
         .collect();
+    let max_wait_ns = u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX);
     let describe = |cost| {
-        let descriptor = |entries| Descriptor { entries, action: Action::Take(cost), limit: None };
-        (cost, pairs.iter().map(|entries| descriptor(&entries[..])).collect())
+        let mut request = Request::new(&check.domain).with_max_wait_ns(max_wait_ns);
+        for entries in &pairs {
+            request.add(entries.iter().copied(), Action::Take(cost), None);
+        }
+        (cost, request)
     };
-    let questions: Vec<(u64, Vec<Descriptor<'_>>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
+    let questions: Vec<(u64, Request<'_>)> = check.costs.iter().map(|cost| describe(*cost)).collect();
     let asked = ask_all(check, service, set, settings, &loaded, &questions)?;
     if check.json {
         terminal.json(&explain::json(check, &loaded, &pairs, &asked, settings.map(|it| &it.store.url)));
@@ -147,7 +151,7 @@ fn ask_all<'p, C: Clock>(
     set: &dyn Fn(Duration),
     settings: Option<&Settings>,
     loaded: &'p Loaded,
-    questions: &'p [(u64, Vec<Descriptor<'p>>)],
+    questions: &[(u64, Request<'p>)],
 ) -> Result<Vec<Asked<'p>>, Unanswered> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| Problem::new(format!("no runtime: {error}"), "free some memory");
@@ -160,12 +164,10 @@ fn ask_all<'p, C: Clock>(
                 .map_err(|failed| (store::unreachable(settings, &failed).into(), EXIT_UNAVAILABLE))?;
         }
         let mut asked = Vec::new();
-        let max_wait_ns = u64::try_from(check.wait.as_nanos()).unwrap_or(u64::MAX);
         let rounds = check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize));
-        for (at, (cost, descriptors)) in rounds.flat_map(|at| questions.iter().map(move |question| (at, question))) {
+        for (at, (cost, request)) in rounds.flat_map(|at| questions.iter().map(move |question| (at, question))) {
             set(at);
             let looks_only = settings.is_some() && !check.takes;
-            let request = Request { domain: &check.domain, descriptors, max_wait_ns };
             let question = Question { at, cost: *cost, request, looks_only, releases: check.releases };
             asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
                 ServiceError::Store(_) if settings.is_some() => {
@@ -195,10 +197,10 @@ fn mend(error: &ServiceError) -> &'static str {
 }
 
 /// What is asked, and how.
-struct Question<'p> {
+struct Question<'q, 'p> {
     at: Duration,
     cost: u64,
-    request: Request<'p>,
+    request: &'q Request<'p>,
     looks_only: bool,
     releases: bool,
 }
@@ -206,9 +208,9 @@ struct Question<'p> {
 async fn ask<'p, C: Clock>(
     service: &Service<C>,
     loaded: &'p Loaded,
-    question: &Question<'p>,
+    question: &Question<'_, 'p>,
 ) -> Result<Asked<'p>, ServiceError> {
-    let request = &question.request;
+    let request = question.request;
     let plan = service.plan(loaded, request, Grants::default())?;
     let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
     let before = one_by_one(service, &looks).await?;

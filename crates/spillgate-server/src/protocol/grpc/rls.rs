@@ -10,8 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body::Body;
 use prost::Message;
-use smallvec::SmallVec;
-use spillgate::rules::{Action, Descriptor, Limit, Request, Unit};
+use spillgate::rules::{Action, Limit, Request, Unit};
 use spillgate::{Time, Timing};
 use tonic::Status;
 
@@ -82,33 +81,27 @@ impl RateLimits {
         now: Option<Time>,
         deadline: CallDeadline,
     ) -> Result<Bytes, Status> {
-        let entries: SmallVec<[(&str, &str); 8]> = wire
-            .descriptors
-            .iter()
-            .flat_map(|descriptor| descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)))
-            .collect();
         let limits = self.overrides(&wire.descriptors)?;
-        let (mut entries, mut limits) = (&entries[..], &limits[..]);
-        let mut descriptors: SmallVec<[Descriptor<'_>; 4]> = SmallVec::with_capacity(wire.descriptors.len());
+        let mut limits = &limits[..];
+        let rules = self.service.rules();
+        // RLS cannot tell a client to wait, so no request waits in a queue.
+        let mut request = Request::new(&wire.domain);
+        request.reserve(wire.descriptors.len());
         for descriptor in &wire.descriptors {
-            let (own, rest) = entries.split_at(descriptor.entries.len());
-            entries = rest;
             let mut limit = None;
             if let (Some(_), Some((first, rest))) = (descriptor.limit, limits.split_first()) {
                 (limit, limits) = (Some(first), rest);
             }
             let action = action(descriptor.hits_addend, wire.hits_addend.into(), descriptor.is_negative_hits);
-            descriptors.push(Descriptor { entries: own, action, limit });
+            let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+            request.add(entries, action, limit);
         }
-        // RLS cannot tell a client to wait, so no request waits in a queue.
-        let request = Request { domain: &wire.domain, descriptors: &descriptors, max_wait_ns: 0 };
-        let rules = self.service.rules();
         let mut timing = Timing::default();
         (timing.now, timing.timeout) = (now, deadline.left());
         let answer = self.service.decide_in(timing, &rules, &request, self.grants).await;
         let answer = answer.map_err(|error| status(&error))?;
-        if descriptors.iter().any(|descriptor| descriptor.action == Action::Take(0)) {
-            self.service.count_peeks(&rules, &descriptors, &answer);
+        if request.descriptors().any(|descriptor| descriptor.action == Action::Take(0)) {
+            self.service.count_peeks(&rules, &request, &answer);
         }
         self.writer.framed(|response| {
             response.set_overall_code(code(!answer.verdict.allowed));

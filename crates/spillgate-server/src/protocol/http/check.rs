@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use smallvec::SmallVec;
 use spillgate::Clock;
-use spillgate::rules::{Action, Descriptor, Request};
+use spillgate::rules::{Action, Request};
 
 use crate::service::ServiceError;
 
@@ -109,16 +109,12 @@ async fn decide<C: Clock, R>(
     max_wait_ns: u64,
     write: impl FnOnce(&Summary<'_>) -> R,
 ) -> Result<(R, u64), ServiceError> {
-    let entries: SmallVec<[(&str, &str); 8]> = check.descriptors.iter().flat_map(Entries::iter).collect();
-    let mut rest = &entries[..];
-    let mut descriptors: SmallVec<[Descriptor<'_>; 4]> = SmallVec::with_capacity(check.descriptors.len());
-    for descriptor in &check.descriptors {
-        let (own, others) = rest.split_at(descriptor.iter().count());
-        rest = others;
-        descriptors.push(Descriptor { entries: own, action: Action::Take(check.cost), limit: None });
-    }
-    let request = Request { domain: &check.domain, descriptors: &descriptors, max_wait_ns };
     let rules = state.0.service.rules();
+    let mut request = Request::new(&check.domain).with_max_wait_ns(max_wait_ns);
+    request.reserve(check.descriptors.len());
+    for descriptor in &check.descriptors {
+        request.add(descriptor.iter(), Action::Take(check.cost), None);
+    }
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
     Ok((write(&Summary::of(&answer)), answer.verdict.delay_ns))
 }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, StatusCode};
 use smallvec::SmallVec;
 use spillgate::Clock;
-use spillgate::rules::{Action, Descriptor, Request};
+use spillgate::rules::{Action, Request};
 
 use crate::service::Peer;
 use crate::settings::{self, ValueSource};
@@ -22,7 +22,6 @@ use super::problem::{Failure, Problem};
 use super::{HttpError, HttpState, Response};
 
 type Values<'a> = SmallVec<[(&'a str, Cow<'a, str>); 2]>;
-type Entries<'a> = SmallVec<[(&'a str, &'a str); 4]>;
 
 /// The mapping of the settings, checked and parsed.
 #[derive(Debug)]
@@ -90,12 +89,11 @@ pub(super) async fn forward_auth<C: Clock>(
     };
     let client = counted_by(client_address(peer, &headers, &state.0.trusted_proxies), auth.ipv6_prefix);
     let values = values(auth, &headers, &client);
-    let entries: SmallVec<[Entries<'_>; 4]> =
-        values.iter().map(|entries| entries.iter().map(|(key, value)| (*key, &**value)).collect()).collect();
-    let descriptors: SmallVec<[Descriptor<'_>; 4]> =
-        entries.iter().map(|entries| Descriptor { entries, action: Action::Take(1), limit: None }).collect();
-    let request = Request { domain, descriptors: &descriptors, max_wait_ns: 0 };
     let rules = state.0.service.rules();
+    let mut request = Request::new(domain);
+    for entries in &values {
+        request.add(entries.iter().map(|(key, value)| (*key, &**value)), Action::Take(1), None);
+    }
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
     Ok(Summary::of(&answer).respond(state.0.headers, auth.deny_status, None, HeaderMap::new()))
 }

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use smallvec::SmallVec;
-use spillgate::rules::{Descriptor, Limit, Request, Unit};
+use spillgate::rules::{Limit, Request, Unit};
 use spillgate::{Clock, OnStoreFailure, Time};
 
 use crate::service::rls::{ReportedLimit, action, overriding};
@@ -66,23 +66,16 @@ pub(super) async fn should_rate_limit<C: Clock>(
         .map(|descriptor| descriptor.limit.as_ref().map(|Object(limit)| override_of(limit, policy)).transpose())
         .collect::<Result<_, ServiceError>>()
         .map_err(|error| state.0.service.rejected(error))?;
-    let entries: SmallVec<[(&str, &str); 8]> = wire_descriptors
-        .iter()
-        .flat_map(|descriptor| entries_of(descriptor))
-        .map(|Object(entry)| (text(&entry.key), text(&entry.value)))
-        .collect();
-    let mut rest = &entries[..];
-    let mut descriptors: SmallVec<[Descriptor<'_>; 4]> = SmallVec::with_capacity(wire_descriptors.len());
+    let rules = state.0.service.rules();
+    let mut request = Request::new(text(&wire.domain));
+    request.reserve(wire_descriptors.len());
     for (descriptor, limit) in wire_descriptors.iter().zip(&limits) {
-        let (own, others) = rest.split_at(entries_of(descriptor).len());
-        rest = others;
         let (own_hits, of_request) = (descriptor.hits_addend, wire.hits_addend.map_or(0, |hits| hits.0));
         let negative = descriptor.is_negative_hits == Some(true);
         let action = action(own_hits.map(|hits| hits.0), of_request, negative);
-        descriptors.push(Descriptor { entries: own, action, limit: limit.as_ref() });
+        let entries = entries_of(descriptor).iter().map(|Object(entry)| (text(&entry.key), text(&entry.value)));
+        request.add(entries, action, limit.as_ref());
     }
-    let request = Request { domain: text(&wire.domain), descriptors: &descriptors, max_wait_ns: 0 };
-    let rules = state.0.service.rules();
     let answer = state.0.service.decide(&rules, &request, state.0.grants).await?;
     let allowed = answer.verdict.allowed;
     let members = RateLimitResponse {
