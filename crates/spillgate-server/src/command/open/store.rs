@@ -57,7 +57,9 @@ pub(crate) fn unreachable(settings: &Settings, failed: &Error) -> Problem {
             "the sentinels know no primary of that name: SENTINEL MASTERS on one of them lists the names"
         }
         None if is_secure && no_tls => "does that port speak TLS? If not, write the scheme without it: redis://",
-        None if said("no Redis") => "check the port: another program listens there, or it speaks TLS (rediss://)",
+        None if said("not in the protocol of Redis") => {
+            "check the port: another program listens there, or it speaks TLS (rediss://)"
+        }
         None if said("hung up") => "check the port: it may speak TLS (rediss://), or be another program's",
         None => "check the address, that the store runs, and that nothing between here and there forbids it",
     };
