@@ -70,7 +70,7 @@ fn a_reload_says_which_rules_count_anew() {
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     folder.write("rules.yaml", &rules(5).replace("day", "hour"));
     signal(server.process.id(), "HUP");
-    let line = server.process.logged("no longer counts");
+    let line = server.process.logged("start again at zero");
     assert!(line.contains("api: user_id"), "{line}");
 }
 
@@ -120,7 +120,7 @@ fn a_reload_that_changes_who_counts_together_says_what_counts_anew() {
     assert_eq!([check(&server), check(&server)], [(5, 4), (5, 3)]);
     folder.write("rules.yaml", &wildcard("    share_threshold: true\n"));
     signal(server.process.id(), "HUP");
-    let line = server.process.logged("no longer counts");
+    let line = server.process.logged("start again at zero");
     assert!(line.contains("api: user_id=*") && line.contains("share_threshold"), "{line}");
     server.process.logged("rules reloaded");
     assert_eq!(check(&server), (5, 4));

@@ -162,21 +162,21 @@ fn a_bad_first_load_never_opens_a_port() {
 }
 
 #[test]
-fn an_address_that_cannot_be_had_is_named_with_the_mend() {
+fn an_address_that_cannot_be_bound_is_reported_with_its_fix() {
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("file", "")]);
     let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let taken = held.local_addr().expect("an address").to_string();
     let port = taken.rsplit(':').next().expect("a port").to_owned();
-    for (address, why, mend) in [
+    for (address, why, fix) in [
         (taken.as_str(), "the address is in use", format!("`ss -ltnp sport = :{port}` shows it")),
         ("192.0.2.1:8080", "this machine has no such address", "choose another with --http".to_owned()),
         ("unix:none/socket", "its folder does not exist", "create the folder".to_owned()),
-        ("unix:file", "a file that is no socket stands there", "move the file away".to_owned()),
+        ("unix:file", "a file that is not a socket exists there", "move the file away".to_owned()),
     ] {
         let output = folder.run(&format!("serve rules.yaml --http {address} --grpc off --admin off"));
         assert_eq!((output.code, output.stdout.as_str()), (3, ""), "{address}: {output:?}");
         assert!(output.stderr.contains(&format!("http cannot listen on {address}: {why}")), "{}", output.stderr);
-        assert!(output.stderr.contains(&mend), "{}", output.stderr);
+        assert!(output.stderr.contains(&fix), "{}", output.stderr);
     }
     assert!(folder.path("file").exists());
 }

@@ -92,11 +92,11 @@ fn a_terminated_server_forgets_nothing() {
     assert_eq!((&lease["allowed"], &lease["remaining"]), (&json!(true), &json!(2)), "{lease}");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
-    logged(&server.process, "a restart forgets nothing");
+    logged(&server.process, "a restart keeps all counts");
     assert_eq!(fs::metadata(served.path()).expect("a snapshot").permissions().mode() & 0o777, 0o600);
 
     let server = served.serve("1h");
-    let line = logged(&server.process, "counting on from the snapshot");
+    let line = logged(&server.process, "counts restored from the snapshot");
     assert!(line.contains("entries=6 stale=0"), "{line}");
     assert_eq!(check(&server, "day", "a"), 99_999 - used);
     for key in ["bucket", "counter", "log"] {
@@ -168,14 +168,14 @@ fn bad_files_are_told_and_three_are_kept_aside() {
         (&whole[..whole.len() - 1], damaged, moved),
         (b"hello", foreign, moved),
         (&newer, other, moved),
-        (b"good bye", foreign, "the next snapshot takes its place"),
+        (b"good bye", foreign, "the next snapshot replaces it"),
     ];
     for (file, why, whither) in files {
         fs::write(served.path(), file).expect("written");
         let mut server = served.serve("1h");
         logged(&server.process, why);
         logged(&server.process, whither);
-        assert_eq!(check(&server, "day", "a"), 99_999, "counts start anew");
+        assert_eq!(check(&server, "day", "a"), 99_999, "counts start at zero");
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
         assert!(fs::read(served.path()).expect("a snapshot").starts_with(&whole[..24]), "the next snapshot is good");
@@ -196,8 +196,8 @@ fn what_is_no_file_or_cannot_be_read_is_told_and_left_alone() {
     // No mode stops root from reading, but nobody can follow this.
     symlink("loop", served.folder.path("loop")).expect("a link");
     for (path, why) in [
-        ("folder", "folder: what stands there is no file"),
-        ("socket", "socket: what stands there is no file"),
+        ("folder", "folder: it is not a regular file"),
+        ("socket", "socket: it is not a regular file"),
         ("loop", "the snapshot loop cannot be read: "),
     ] {
         let arguments =
@@ -229,7 +229,7 @@ fn a_server_that_is_told_twice_cuts_requests_but_forgets_nothing() {
     logged(&server.process, "draining");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(3));
-    logged(&server.process, "a restart forgets nothing");
+    logged(&server.process, "a restart keeps all counts");
     assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998);
 }
 
@@ -276,7 +276,7 @@ fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
     symlink("state", served.folder.path("alias")).expect("a link");
     for path in ["state", "./state", "alias"] {
         let arguments = format!("rules.yaml --memory-snapshot-path {path}");
-        refused(&served.folder, &arguments, 3, "state is another server's");
+        refused(&served.folder, &arguments, 3, "state is in use by another server");
     }
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
@@ -314,7 +314,7 @@ fn what_the_server_reads_is_no_place_for_its_snapshot() {
         let said =
             folder.run(&format!("serve {arguments} --grpc off --http 127.0.0.1:0 --memory-snapshot-path {path}"));
         assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{path}: {said:?}");
-        let why = format!("the snapshot {path} would take the place of what is read from ");
+        let why = format!("the snapshot {path} would replace a file that is read from ");
         assert!(said.stderr.contains(&why), "{path}: {}", said.stderr);
     }
     assert_eq!(fs::read_to_string(folder.path("rules.yaml")).expect("there"), RULES);

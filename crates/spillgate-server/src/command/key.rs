@@ -1,4 +1,6 @@
-//! `spillgate key`: what the keys of descriptors are called in a shared store.
+//! `spillgate key`: prints the names of keys in a shared store.
+//!
+//! Names are hashes. Without this command, an operator could not find the key of a client in Redis.
 
 use serde_json::json;
 use spillgate::KeyHasher;
@@ -9,7 +11,7 @@ use super::open::{rules, settings, store};
 use super::terminal::{EXIT_DENIED, EXIT_OK, EXIT_USAGE, Problem, Problems, Table, Terminal, Tone, limit_label, quota};
 use crate::cli::{Entries, KeyNames};
 
-/// One limit of a descriptor, and where it counts.
+/// One limit of a descriptor, and the name of its key.
 struct Named<'r> {
     /// The number of its descriptor, from 0.
     descriptor: usize,
@@ -19,18 +21,18 @@ struct Named<'r> {
 }
 
 pub(super) fn run(key: &KeyNames, terminal: &mut Terminal) -> u8 {
-    let told = tell(key, terminal);
-    told.unwrap_or_else(|problems| {
+    let printed = print(key, terminal);
+    printed.unwrap_or_else(|problems| {
         problems.print(key.json, terminal);
         EXIT_USAGE
     })
 }
 
-fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
+fn print(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
     let settings = settings::load_without_store(key.config.as_deref(), &key.rules, &key.flags)?.settings;
     if !settings.store.scripts {
-        let help = "find them by their beginning: redis-cli --scan --pattern 'sg:*'";
-        let message = "without scripts a counter has another name in each window, which only the store's clock tells";
+        let help = "list them by their prefix: redis-cli --scan --pattern 'sg:*'";
+        let message = "without scripts, the name of a counter changes with each window of the store's clock";
         return Err(Problem::new(message, help).into());
     }
     let (rules, _) = rules::load(&settings)?;
@@ -66,7 +68,7 @@ fn tell(key: &KeyNames, terminal: &mut Terminal) -> Result<u8, Problems> {
             ]);
         }
         if named.is_empty() {
-            terminal.complain("nothing limits these descriptors, so nothing of them is in the store");
+            terminal.complain("no rule limits these descriptors, so they have no keys in the store");
         } else {
             let text = table.text(true, terminal);
             terminal.print(&text);
@@ -88,7 +90,7 @@ fn named<'r>(
     let pairs = |entries: &'r Entries| entries.0.iter().map(|(key, value)| (&**key, &**value)).collect();
     let entries: Vec<Vec<(&str, &str)>> = key.descriptors.iter().map(pairs).collect();
     if !rules.domains().any(|domain| *domain.name == *key.domain) {
-        let help = "name one with --domain; `spillgate validate --json` lists those of the files";
+        let help = "name one with --domain; `spillgate validate --json` lists the domains of the files";
         return Err(Problem::new(format!("no rules file has the domain `{}`", key.domain), help).into());
     }
     let mut all = Vec::new();
@@ -98,7 +100,7 @@ fn named<'r>(
         request.add(entries.iter().copied(), Action::Take(1), None);
         let plan = rules.plan(keys, &request, value_bytes);
         let hits = plan.descriptors.iter().flat_map(|planned| &planned.hits);
-        // The rule's own: those of the plan are gone with the descriptor.
+        // The limits are taken from the rule: those of the plan do not live long enough.
         for (at, ((hit, _), limit)) in hits.zip(&rule.limits).enumerate() {
             let key = modes.key(&plan.hits[*hit]);
             all.push(Named { descriptor: number, limit, label: limit_label(limit, at), key });

@@ -1,4 +1,6 @@
-//! `spillgate validate`: what is wrong in rules and settings files.
+//! `spillgate validate`: finds errors in rules and settings files.
+//!
+//! It makes the checks of `serve` without starting a server, for editors and continuous integration.
 
 use spillgate::rules::{Diagnostic, Rules, Severity};
 
@@ -15,7 +17,7 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
             rule_checks::check_for_server(&settings, &rules)?;
             Ok((rule_checks::notes(&settings, &rules), rules, files))
         });
-    let (of_store, rules, files) = match loaded {
+    let (store_notes, rules, files) = match loaded {
         Ok(loaded) => loaded,
         Err(problems) => {
             problems.print(validate.json, terminal);
@@ -29,13 +31,13 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
         rules.warnings().iter().partition(|warning| warning.severity() == Severity::Note);
     let code = if validate.deny_warnings && !warnings.is_empty() { EXIT_DENIED } else { EXIT_OK };
     if validate.json {
-        terminal.json(&summary(&rules, &of_store, files, code));
+        terminal.json(&summary(&rules, &store_notes, files, code));
         return code;
     }
     for warning in &warnings {
         terminal.report(warning);
     }
-    let notes: Vec<_> = notes.into_iter().map(Diagnostic::one_line).chain(of_store).collect();
+    let notes: Vec<_> = notes.into_iter().map(Diagnostic::one_line).chain(store_notes).collect();
     for note in &notes {
         terminal.complain(&format!("note: {note}"));
     }
@@ -54,9 +56,9 @@ pub(super) fn run(validate: &Validate, terminal: &mut Terminal) -> u8 {
     code
 }
 
-fn summary(rules: &Rules, of_store: &[String], files: usize, code: u8) -> serde_json::Value {
+fn summary(rules: &Rules, store_notes: &[String], files: usize, code: u8) -> serde_json::Value {
     let note = |message| serde_json::json!({"severity": "note", "message": message});
-    let warnings: Vec<_> = rules.warnings().iter().map(diagnostic_json).chain(of_store.iter().map(note)).collect();
+    let warnings: Vec<_> = rules.warnings().iter().map(diagnostic_json).chain(store_notes.iter().map(note)).collect();
     let domains: Vec<_> = rules.domains().map(|domain| &*domain.name).collect();
     serde_json::json!({
         "ok": code == EXIT_OK,

@@ -159,7 +159,7 @@ fn check_without_a_store_says_what_is_wrong() {
     assert!(refused.stderr.contains("evalsha"), "{refused:?}");
     for (arguments, expected) in [
         ("--take", "--take is for a shared store"),
-        ("--take --store memory", "name one with --store"),
+        ("--take --store memory", "name a shared store with --store"),
         (&format!("--store {url} --at 0s"), "--at sets a clock"),
         ("--store-key-secret-file none", "is for a shared store"),
         (&format!("--store {url} --store-key-secret-file none"), "the key secret none cannot be read"),

@@ -106,9 +106,9 @@ fn doctor_guesses_why_a_store_cannot_be_used() {
     let (_sentinel, of_sentinel) = sentinel(&folder, "");
     let rows = [
         (format!("redis://{of_web}"), "check the port: another program"),
-        (format!("rediss://{of_deaf}"), "does that port speak TLS?"),
-        (format!("rediss://{of_redis}"), "does that port speak TLS?"),
-        (format!("redis-cluster://{of_redis}"), "that server is no cluster: write redis://"),
+        (format!("rediss://{of_deaf}"), "does that port use TLS?"),
+        (format!("rediss://{of_redis}"), "does that port use TLS?"),
+        (format!("redis-cluster://{of_redis}"), "that server is not a cluster: write redis://"),
         (format!("redis-sentinel://{of_sentinel}/nobody"), "SENTINEL MASTERS"),
     ];
     for (url, helps) in rows {
@@ -213,7 +213,7 @@ fn doctor_without_a_password_says_that_it_needs_one() {
     for login in ["", "--store-password-file wrong"] {
         let output = folder.run(&format!("doctor --store {} {login}", redis.url()));
         assert_eq!((output.code, output.stdout.as_str()), (3, ""), "{output:?}");
-        assert!(output.stderr.contains("check who logs in"), "{output:?}");
+        assert!(output.stderr.contains("check the login"), "{output:?}");
     }
 }
 

@@ -10,6 +10,7 @@ const SENTENCE_WORDS_MAX: usize = 40;
 
 /// Paths that are not rewritten yet: nothing below them is checked. The list only shrinks.
 const UNREAD: &[&str] = &[
+    "crates/spillgate-server/tests/serve.rs",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "bench/compare/",
@@ -18,7 +19,7 @@ const UNREAD: &[&str] = &[
     "bench/redis/",
     "crates/spillgate-server/proto/",
     "crates/spillgate-server/src/admin/",
-    "crates/spillgate-server/src/command/",
+    "crates/spillgate-server/src/command/serve/",
     "crates/spillgate-server/src/metrics/",
     "crates/spillgate-server/src/protocol/",
     "crates/spillgate-server/src/service/",
@@ -30,7 +31,6 @@ const UNREAD: &[&str] = &[
     "crates/spillgate-server/tests/http/",
     "crates/spillgate-server/tests/python/",
     "crates/spillgate-server/tests/reload.rs",
-    "crates/spillgate-server/tests/serve.rs",
     "crates/spillgate-server/tests/snapshot.rs",
     "crates/spillgate-server/tests/store/",
     "crates/spillgate-server/tests/support/",

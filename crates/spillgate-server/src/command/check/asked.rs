@@ -49,7 +49,7 @@ impl From<&Decision> for After {
 /// The descriptors of the request as pairs.
 pub(super) type Pairs<'c> = Vec<Vec<(&'c str, &'c str)>>;
 
-/// Only the store's own word counts here.
+/// Fails if the decision came from the fallback: here only the store's own decision is of use.
 pub(super) fn decided(source: Source) -> Result<(), ServiceError> {
     match source {
         Source::Store => Ok(()),

@@ -1,4 +1,6 @@
-//! What a shared store would decide, without taking anything from it.
+//! Finds what a shared store would decide, without taking anything from it.
+//!
+//! With it, an operator can ask a live store about a real client without changing that client's counts.
 
 use std::time::Duration;
 
@@ -7,10 +9,11 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Hit, Op, OpKind, Qu
 use super::asked::{After, decided};
 use crate::service::{Service, ServiceError};
 
-/// The answer to each hit on its own; `before` are those to looks.
+/// The answer to each hit alone. `before` are the answers to peeks at the same limits.
 ///
-/// A take goes along with one on a limit of nothing: all or nothing is charged, so nothing is, and the take is
-/// judged as it stands. A refusal that costs all the same is told by the look alone.
+/// Each take is sent in one request with a second take, on a limit of 0, which is always refused. A request is charged as a
+/// whole or not at all, so nothing is charged, but the first take is still decided. If a refusal would be charged, the
+/// answer is computed from the peek instead.
 pub(super) async fn decisions<C: Clock>(
     service: &Service<C>,
     hits: &[Hit<'_>],
@@ -19,40 +22,40 @@ pub(super) async fn decisions<C: Clock>(
     let nothing = Quota::fixed_window(0, Duration::from_secs(1)).anchor(Anchor::FirstHit).build();
     let nothing = nothing.expect("invariant: a limit of nothing is valid");
     let mut decisions = Vec::new();
-    for (hit, look) in hits.iter().zip(before) {
-        // What is counted without scripts is asked about alone, and charges its refusals.
+    for (hit, peek) in hits.iter().zip(before) {
+        // Without scripts, each take is a request of its own, and its refusal is charged.
         let by_script = service.limiter().store().supports(hit.quota, OpKind::Force);
         if hit.op.kind() != OpKind::Take || !hit.quota.refusal_is_free() || !by_script {
-            decisions.push(by_look(hit, look));
+            decisions.push(by_peek(hit, peek));
             continue;
         }
         let refuses = Hit::new(hit.key, &nothing, Op::take(1), Binding::Enforce);
         let mut both = [Decision::default(); 2];
         let verdict = service.limiter().decide(&[*hit, refuses], &mut both).await?;
         decided(verdict.source)?;
-        // In a request that is refused nobody has a turn: it comes when those before it have had theirs.
+        // A refused request gets no delay. The delay of a queue is the time until the requests before it are done.
         let queues = both[0].allowed && hit.quota.algorithm() == Algorithm::LeakyBucket;
-        decisions.push(both[0].with_delay_ns(if queues { look.reset_after_ns } else { 0 }));
+        decisions.push(both[0].with_delay_ns(if queues { peek.reset_after_ns } else { 0 }));
     }
     Ok(decisions)
 }
 
-/// As much as a look tells of a take.
-fn by_look(hit: &Hit<'_>, look: &Decision) -> Decision {
+/// The decision on a take as far as a peek shows it.
+fn by_peek(hit: &Hit<'_>, peek: &Decision) -> Decision {
     let cost = match hit.op {
         Op::Take { cost, .. } => cost,
-        // It cannot be refused.
-        Op::Force { .. } => return judged(look, true, Reason::Fits, Wait::NONE),
-        _ => return *look,
+        // A forced charge cannot be refused.
+        Op::Force { .. } => return judged(peek, true, Reason::Fits, Wait::NONE),
+        _ => return *peek,
     };
-    if !look.allowed || cost <= look.remaining {
-        return *look;
+    if !peek.allowed || cost <= peek.remaining {
+        return *peek;
     }
     let (reason, retry_after) = match cost > hit.quota.hard_capacity() {
         true => (Reason::CostAboveCapacity, Wait::Never),
         false => (Reason::Exceeded, Wait::Unknown),
     };
-    judged(look, false, reason, retry_after)
+    judged(peek, false, reason, retry_after)
 }
 
 /// The decision of a peek, with another outcome.
@@ -62,7 +65,7 @@ fn judged(peek: &Decision, allowed: bool, reason: Reason, retry_after: Wait) -> 
     decision
 }
 
-/// What would be left.
+/// The states of the limits after the decisions.
 pub(super) fn after(hits: &[Hit<'_>], decisions: &[Decision], before: &[Decision], allowed: bool) -> Vec<After> {
     let left = |((hit, decision), before): ((&Hit<'_>, &Decision), &Decision)| {
         let cost = match hit.op {

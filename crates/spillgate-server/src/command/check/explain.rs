@@ -1,4 +1,6 @@
-//! What `spillgate check` tells: how each descriptor found its rule, and what each limit said.
+//! Prints the answers of `spillgate check`: how each descriptor found its rule, and what each limit decided.
+//!
+//! The reason of a decision is the purpose of the command, so it is printed for people and for programs.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::command::terminal::{Table, Terminal, Tone, duration, limit_label, quo
 use crate::service::Loaded;
 use crate::settings::StoreUrl;
 
-/// For people.
+/// The explanation as text.
 pub(super) fn text(
     check: &Check,
     rules: &Loaded,
@@ -93,7 +95,7 @@ fn descriptor(
     }
 }
 
-/// Whether no question had this limit of the descriptor's rule: a limit of another rule `replaces` it.
+/// Whether no question had this limit, because a limit of another rule replaces it (`replaces`).
 fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
     !asked.iter().any(|asked| asked.limits.iter().any(is_it))
@@ -197,7 +199,7 @@ fn nanos(ns: u64) -> String {
     duration(Duration::from_nanos(ns))
 }
 
-/// For programs: one object; times in nanoseconds, null where there is none to tell.
+/// The explanation as one JSON object. Times are in nanoseconds, and null if they do not exist.
 pub(super) fn json(
     check: &Check,
     rules: &Rules,

@@ -1,4 +1,6 @@
-//! `spillgate check`: asks rules without a server, on a clock that stands still in between, or in a shared store.
+//! `spillgate check`: asks rules without a server, on a virtual clock, or in a shared store.
+//!
+//! It uses the server's own service, so that its answers are those that the server would give.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -34,15 +36,15 @@ pub(super) fn run(check: &Check, terminal: &mut Terminal) -> u8 {
     })
 }
 
-/// Why there is no answer, and the exit code for it.
-type Unanswered = (Problems, u8);
+/// Why there is no answer, and the exit code.
+type CheckError = (Problems, u8);
 
-fn wrong(problems: Problems) -> Unanswered {
+fn wrong(problems: Problems) -> CheckError {
     (problems, EXIT_USAGE)
 }
 
 fn settings(check: &Check) -> Result<Settings, Problems> {
-    // Whoever says `--store memory` means to leave the settings of the fleet's store aside.
+    // With `--store memory`, the settings of a shared store in the file have no effect. They are not a conflict then.
     let is_memory = |(key, values): &Setting| key.path == "store.url" && values.iter().all(|value| value == "memory");
     let read = match check.flags.iter().any(is_memory) {
         true => settings::load_without_store,
@@ -51,11 +53,11 @@ fn settings(check: &Check) -> Result<Settings, Problems> {
     Ok(read(check.config.as_deref(), &check.rules, &check.flags)?.settings)
 }
 
-/// On the service that a server would have, on a clock of our own.
-fn on_own_clock(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+/// Asks a service in memory, on a virtual clock.
+fn on_own_clock(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, CheckError> {
     if check.takes {
-        let help = "name one with --store, or a settings file that does with --config";
-        return Err(wrong(Problem::new("--take is for a shared store, and this one is memory", help).into()));
+        let help = "name a shared store with --store, or with a settings file (--config)";
+        return Err(wrong(Problem::new("--take is for a shared store, but this store is memory", help).into()));
     }
     let clock = ManualClock::at(Time::EPOCH);
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -64,11 +66,11 @@ fn on_own_clock(check: &Check, settings: &Settings, terminal: &mut Terminal) -> 
     answer(check, &service, &set, None, terminal)
 }
 
-/// On the store that a fleet shares, by its clock.
-fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, Unanswered> {
+/// Asks the shared store, with its clock.
+fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Result<u8, CheckError> {
     if check.sets_clock {
-        let message = format!("--at sets a clock, and the store {} has its own", settings.store.url);
-        let help = "leave --at out; --store memory asks the rules alone, on a clock that can be set";
+        let message = format!("--at sets a clock, but the store {} has its own clock", settings.store.url);
+        let help = "remove --at, or use --store memory, whose clock can be set";
         return Err(wrong(Problem::new(message, help).into()));
     }
     let limiter = shared_limiter(settings).map_err(|problem| wrong(problem.into()))?;
@@ -77,8 +79,8 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     let in_turn = service.rules().domains().any(|domain| domain.compat_envoy && *domain.name == *check.domain);
     if in_turn && check.descriptors.len() > 1 && !check.takes {
         let message = format!(
-            "the domain `{}` has compat: envoy: each descriptor is charged before the next is asked, \
-             which nobody can tell without charging",
+            "the domain `{}` has compat: envoy: each descriptor is charged before the next one is asked. \
+             This cannot be shown without charging",
             check.domain
         );
         return Err(wrong(Problem::new(message, "use --take, or ask one descriptor at a time").into()));
@@ -90,7 +92,7 @@ fn in_store(check: &Check, settings: &Settings, terminal: &mut Terminal) -> Resu
     Ok(code)
 }
 
-/// A limiter for a command that asks a few questions and has time.
+/// A limiter for a few questions that may take long.
 fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     let mut settings = settings.clone();
     settings.store.deny_cache = 0;
@@ -106,14 +108,15 @@ fn service<C: Clock>(settings: &Settings, limiter: Limiter<Backend, C>) -> Resul
     Ok(Service::new(rules, limiter, options, Arc::new(Metrics::new())))
 }
 
-/// Asks and tells; `set` sets the clock to a time since its start, and `settings` say which store is asked.
+/// Asks the questions and prints the answers. `set` sets the clock to a time since its start. `settings` are present if
+/// the store is shared.
 fn answer<C: Clock>(
     check: &Check,
     service: &Service<C>,
     set: &dyn Fn(Duration),
     settings: Option<&Settings>,
     terminal: &mut Terminal,
-) -> Result<u8, Unanswered> {
+) -> Result<u8, CheckError> {
     let loaded = service.rules();
     let pairs: Pairs<'_> = check
         .descriptors
@@ -141,7 +144,7 @@ fn answer<C: Clock>(
 
 fn store_line(check: &Check, url: Option<&StoreUrl>, terminal: &Terminal) -> String {
     let Some(url) = url else { return String::new() };
-    let what = if check.takes { "taken from" } else { "looked at, nothing is taken (--take takes)" };
+    let what = if check.takes { "taken from" } else { "read only, nothing is taken (use --take to take)" };
     format!("store {}: {what}\n", terminal.paint(Tone::Title, &url.to_string()))
 }
 
@@ -152,7 +155,7 @@ fn ask_all<'p, C: Clock>(
     settings: Option<&Settings>,
     loaded: &'p Loaded,
     questions: &[(u64, Request<'p>)],
-) -> Result<Vec<Asked<'p>>, Unanswered> {
+) -> Result<Vec<Asked<'p>>, CheckError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let no_runtime = |error| Problem::new(format!("no runtime: {error}"), "free some memory");
     let runtime = runtime.map_err(|error| wrong(no_runtime(error).into()))?;
@@ -171,12 +174,12 @@ fn ask_all<'p, C: Clock>(
             let question = Question { at, cost: *cost, request, looks_only, releases: check.releases };
             asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
                 ServiceError::Store(_) if settings.is_some() => {
-                    let help = "look for what is wrong with `spillgate doctor`";
+                    let help = "`spillgate doctor` finds faults of the store";
                     let why = service.limiter().store().redis().and_then(first_error);
                     let why = why.unwrap_or_else(|| error.to_string());
                     (Problem::new(format!("the store did not decide: {why}"), help).into(), EXIT_UNAVAILABLE)
                 }
-                error => wrong(Problem::new(error.to_string(), mend(&error)).into()),
+                error => wrong(Problem::new(error.to_string(), help_for(&error)).into()),
             })?);
         }
         Ok(asked)
@@ -188,15 +191,15 @@ fn first_error(redis: &RedisStore) -> Option<String> {
     ErrorKind::ALL.into_iter().find_map(|kind| redis.take_first_error(kind)).map(|error| error.to_string())
 }
 
-/// What helps against a question that was not judged.
-fn mend(error: &ServiceError) -> &'static str {
+/// How to fix a question that cannot be decided.
+fn help_for(error: &ServiceError) -> &'static str {
     match error {
-        ServiceError::TooLarge { .. } => "ask less, or raise `limits` in the settings file (--config)",
-        _ => "name a domain of the rules with --domain, and what to count with --descriptor KEY=VALUE",
+        ServiceError::TooLarge { .. } => "ask for less, or raise `limits` in the settings file (--config)",
+        _ => "name a domain of the rules with --domain, and a descriptor with --descriptor KEY=VALUE",
     }
 }
 
-/// What is asked, and how.
+/// One question, and how to ask it.
 struct Question<'q, 'p> {
     at: Duration,
     cost: u64,
@@ -237,7 +240,7 @@ async fn ask<'p, C: Clock>(
     let mut limits = Vec::new();
     for (descriptor, planned) in plan.descriptors.iter().enumerate() {
         for (hit, limit) in &planned.hits {
-            // In the rule: one that another rule replaces is missing among the hits.
+            // The index in the rule, not among the hits: a limit that another rule replaces has no hit.
             let of_rule = planned.rule.and_then(|rule| rule.limits.iter().position(|own| std::ptr::eq(own, *limit)));
             let number = of_rule.unwrap_or(0);
             let (before, decision, after) = (before[*hit], decisions[*hit], after[*hit]);
@@ -247,7 +250,7 @@ async fn ask<'p, C: Clock>(
     Ok(Asked { at: question.at, cost: question.cost, verdict, limits })
 }
 
-/// Releases the permits that were taken.
+/// Releases the permits that were taken by these decisions.
 async fn release<C: Clock>(service: &Service<C>, hits: &[Hit<'_>], decisions: &[Decision]) -> Result<(), ServiceError> {
     let taken = hits.iter().zip(decisions).filter(|(hit, _)| hit.quota.algorithm() == Algorithm::Concurrency);
     for (hit, decision) in taken {
@@ -258,7 +261,7 @@ async fn release<C: Clock>(service: &Service<C>, hits: &[Hit<'_>], decisions: &[
     Ok(())
 }
 
-/// The answers to each hit on its own, so that none is seen through another's question.
+/// Asks each hit alone, so that no answer depends on another hit.
 async fn one_by_one<C: Clock>(service: &Service<C>, hits: &[Hit<'_>]) -> Result<Vec<Decision>, ServiceError> {
     let mut seen = Vec::new();
     for hit in hits {

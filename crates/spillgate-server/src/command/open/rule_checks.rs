@@ -11,38 +11,38 @@ use super::store;
 use crate::command::terminal::{Problem, Problems};
 use crate::settings::{EntrySource, Settings, StoreUrl, ValueSource};
 
-/// What an error lists of what there is.
+/// The most names that an error lists.
 const LISTED: usize = 5;
 
-/// Everything that is wrong between rules and settings, so that no such rules are put in force.
+/// Checks that a server with these settings can serve the rules. If not, they are not put in force.
 pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
     let mut found = uncounted_by_server(settings, rules);
     found.extend(unlimited_forward_auth(settings, rules));
     Problems::check(found)
 }
 
-/// What forward-auth asks and nothing limits: every request passes there, and nothing says so.
+/// The descriptors of forward-auth that no rule limits. Every request would pass there, and no log would show it.
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
     if !rules.has_domain(domain) {
         let message = format!("no rules file has the domain `{domain}`, which `forward_auth.domain` asks");
-        let help = meant(domain, rules.domains().map(|domain| domain.name.to_string()), "the domains are");
+        let help = suggestion(domain, rules.domains().map(|domain| domain.name.to_string()), "the domains are");
         return vec![Problem::new(message, help)];
     }
     let limiting =
         || rules.rules().filter(|rule| *rule.domain == **domain && (rule.unlimited || !rule.limits.is_empty()));
     let unlimited = auth.descriptors.iter().filter(|entries| !limiting().any(|rule| fits(rule, entries)));
     let problem = unlimited.map(|entries| {
-        let path = entries.iter().map(written).collect::<Vec<_>>().join(" > ");
+        let path = entries.iter().map(path_of).collect::<Vec<_>>().join(" > ");
         let message = format!("no rule of domain `{domain}` limits `{path}`, which `forward_auth.descriptors` asks");
-        let help = meant(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
+        let help = suggestion(&path, limiting().map(|rule| rule.path.to_string()), "the rules of this domain limit");
         Problem::new(message, help + "; to let it pass, write a rule for it with `rate_limit: {unlimited: true}`")
     });
     problem.collect()
 }
 
-/// Where the permits of a rule's concurrency limit are taken: a lease is released over HTTP alone.
+/// Whether the permits of a rule's concurrency limit can be taken without being released. Only HTTP can release a lease.
 pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     let auth = &settings.forward_auth;
     let by_forward_auth =
@@ -55,7 +55,7 @@ pub(crate) fn unreleased(settings: &Settings, rule: &Rule) -> Unreleased {
     }
 }
 
-/// Whether some request can have these entries and match the rule.
+/// Whether a request with these entries can match the rule.
 fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
     let fits = |(step, entry): (&RuleStep, &EntrySource)| {
         let value = match &entry.from {
@@ -67,16 +67,16 @@ fn fits(rule: &Rule, entries: &[EntrySource]) -> bool {
     rule.steps.len() == entries.len() && rule.steps.iter().zip(entries).all(fits)
 }
 
-/// An entry as in the path of a rule.
-fn written(entry: &EntrySource) -> String {
+/// An entry in the form of a rule's path.
+fn path_of(entry: &EntrySource) -> String {
     match &entry.from {
         ValueSource::Value(text) => format!("{}={text}", entry.key),
         ValueSource::ClientIp | ValueSource::Header(_) => entry.key.clone(),
     }
 }
 
-/// What was probably meant, or what there is.
-fn meant(written: &str, known: impl Iterator<Item = String>, there_is: &str) -> String {
+/// The name that was probably meant, or a list of the known names.
+fn suggestion(written: &str, known: impl Iterator<Item = String>, there_is: &str) -> String {
     let mut known: Vec<_> = known.collect();
     known.sort();
     known.dedup();
@@ -91,30 +91,30 @@ fn meant(written: &str, known: impl Iterator<Item = String>, there_is: &str) -> 
     }
 }
 
-/// What is wrong with rules on the shared store of the settings; nothing is on memory.
+/// Checks that the shared store of the settings can count all limits. The memory store always can.
 pub(crate) fn check_for_store(settings: &Settings, rules: &Rules) -> Result<(), Problems> {
     Problems::check(uncounted(settings, rules))
 }
 
-/// The same, and what is wrong with them for a server while the store fails.
+/// The limits that the store cannot count, and the first limit that a server cannot count while the store fails.
 fn uncounted_by_server(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let mut found = uncounted(settings, rules);
     let local = |limit: &&Limit| limit.quota.on_store_failure() == OnStoreFailure::Local;
     let is_shared = settings.store.url != StoreUrl::Memory;
     if let (true, None, Some(limit)) = (is_shared, settings.store.expected_nodes, limits(rules).find(local)) {
         let message = format!(
-            "{}: while the store fails this limit is counted by each server for its share (on_store_failure: local), \
-             and nobody said how many servers there are",
+            "{}: while the store fails, each server counts its share of this limit (on_store_failure: local), but the \
+             number of servers is not set",
             origin(limit)
         );
-        let help = "set `store.expected_nodes` to the most servers that share the store, or give the limit, or all of them \
-                    in the settings, `on_store_failure: allow`, `deny` or `error`";
+        let help = "set `store.expected_nodes` to the highest number of servers that share the store. Or set \
+                    `on_store_failure: allow`, `deny` or `error`, for this limit or in the settings for all";
         found.push(Problem::new(message, help));
     }
     found
 }
 
-/// What the rules say that is of no use to the store of the settings: of each kind the first place.
+/// Settings of the rules that have no effect on the memory store. Each kind is reported once, at its first place.
 pub(crate) fn notes(settings: &Settings, rules: &Rules) -> Vec<String> {
     if settings.store.url != StoreUrl::Memory {
         return Vec::new();
@@ -136,7 +136,7 @@ fn origin(limit: &Limit) -> String {
     limit.origin.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The limits that the shared store cannot count, or not as the rules name them.
+/// The limits that the shared store cannot count.
 fn uncounted(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     if settings.store.url == StoreUrl::Memory {
         return Vec::new();
@@ -158,10 +158,12 @@ fn uncountable(settings: &Settings, limit: &Limit) -> Problem {
     let message = format!("{place}: the store {} cannot count this {algorithm}", settings.store.url);
     let help = match settings.store.scripts {
         false => {
-            "without scripts (store.scripts: off) only fixed windows are served, and none with `penalty`, `denied: \
-             charged` or `post_paid`: write such a one, or allow scripts"
+            "without scripts (store.scripts: off) the store counts only fixed windows without `penalty`, `denied: \
+             charged` and `post_paid`: write such a limit, or allow scripts"
         }
-        true => "a window there is a whole number of microseconds, of segments too, and at most 71 years",
+        true => {
+            "in a shared store, a window is a whole number of microseconds, at most 71 years, and so is each segment"
+        }
     };
     Problem::new(message, help)
 }

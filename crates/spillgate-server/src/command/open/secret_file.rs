@@ -1,4 +1,6 @@
-//! Files that hold one secret.
+//! Files with one secret: passwords, tokens and the key secret.
+//!
+//! Their size is limited, and their content never appears in an error.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,11 +8,11 @@ use std::path::Path;
 
 use crate::command::terminal::Problem;
 
-/// No secret needs more.
+/// The most bytes of a secret file.
 const MAX_BYTES: u64 = 4096;
 
-/// The bytes of a file that may hold a secret, without the line's end; `None` if it is empty or too long. `what` and
-/// `setting` name it in errors.
+/// The bytes of a secret file without the end of the line. Returns `None` if it is empty or too long. `what` and `setting`
+/// name the file in errors.
 pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<u8>>, Problem> {
     let unread = |error: io::Error| {
         let help = format!("check `{setting}` and the file's permissions");
@@ -26,7 +28,7 @@ pub(crate) fn read(path: &Path, what: &str, setting: &str) -> Result<Option<Vec<
 /// Sixteen bytes written as 32 hexadecimal digits.
 pub(crate) fn hexadecimal(digits: &[u8]) -> Option<[u8; 16]> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == 32)?;
-    // A sign would pass as well.
+    // `from_str_radix` would also accept a sign.
     let plain = text.bytes().all(|digit| digit.is_ascii_hexdigit());
     u128::from_str_radix(text, 16).ok().filter(|_| plain).map(u128::to_be_bytes)
 }

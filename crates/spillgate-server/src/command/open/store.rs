@@ -12,22 +12,22 @@ use super::secret_file;
 use crate::command::terminal::Problem;
 use crate::settings::{Settings, StoreTls, StoreUrl};
 
-/// What keys are hashed with where no secret is given: sixteen bytes that everybody may know.
+/// The key secret if none is set. It is public.
 const PUBLIC_SECRET: [u8; 16] = *b"spillgate public";
 
-/// A certificate's file is smaller.
+/// The largest certificate file that is read.
 const MAX_PEM_BYTES: u64 = 1 << 20;
 
-/// What commands say of names that hang on it.
+/// A note of commands that print names of keys.
 pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as a server without store.key_secret_file does; \
                                     where the fleet has one, or another store.log or store.scripts, it \
                                     counts under other keys";
 
-/// How long a command waits for an answer of the store, which is no request of anybody. To connect it has as long as a
-/// server, for which the doctor is to speak.
+/// How long a command waits for an answer of the store. No client waits for it, so it can be long. The time to connect is
+/// the server's, so that the doctor finds what the server would find.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a command that asks the store has no answer.
+/// The error of a command that cannot reach the store, with help for the likely cause.
 pub(crate) fn unreachable(settings: &Settings, failed: &Error) -> Problem {
     let url = &settings.store.url;
     let said = |words: &str| failed.detail.contains(words);
@@ -39,34 +39,36 @@ pub(crate) fn unreachable(settings: &Settings, failed: &Error) -> Problem {
             login_user(settings)
         ),
         None if failed.kind == ErrorKind::NoPermission && failed.detail.starts_with("the sentinel") => {
-            "check who logs in there: `store.sentinel_user` and `store.sentinel_password_file`"
+            "check the login of the sentinels: `store.sentinel_user` and `store.sentinel_password_file`"
         }
-        None if failed.kind == ErrorKind::NoPermission => "check who logs in: `store.user` and `store.password_file`",
+        None if failed.kind == ErrorKind::NoPermission => "check the login: `store.user` and `store.password_file`",
         None if said("not valid for name") => {
-            "set `store.tls.server_name` to a name that the certificate has; if it has none, `store.tls.skip_name_check`"
+            "set `store.tls.server_name` to a name in the certificate; if it has no name, set `store.tls.skip_name_check`"
         }
         None if said("certificate expired") || said("not valid yet") => {
-            "give the store a certificate whose dates are right, and see that this machine's clock is"
+            "renew the store's certificate, or correct the clock of this machine"
         }
         None if said("certificate") => {
-            "set `store.tls.ca` to a file with the certificate of the authority that signed the store's, or with the \
-             store's own, if it signed that itself"
+            "set `store.tls.ca` to a file with the certificate of the authority that signed the store's certificate. If that \
+             is self-signed, use the store's certificate itself"
         }
-        None if said("cluster support disabled") => "that server is no cluster: write redis:// (rediss:// with TLS)",
+        None if said("cluster support disabled") => "that server is not a cluster: write redis:// (rediss:// with TLS)",
         None if said("No such master") => {
-            "the sentinels know no primary of that name: SENTINEL MASTERS on one of them lists the names"
+            "the sentinels do not know a primary of that name: SENTINEL MASTERS on one of them lists the names"
         }
-        None if is_secure && no_tls => "does that port speak TLS? If not, write the scheme without it: redis://",
+        None if is_secure && no_tls => "does that port use TLS? If not, write redis:// in the URL",
         None if said("not in the protocol of Redis") => {
-            "check the port: another program listens there, or it speaks TLS (rediss://)"
+            "check the port: another program listens there, or it uses TLS (rediss://)"
         }
-        None if said("hung up") => "check the port: it may speak TLS (rediss://), or be another program's",
-        None => "check the address, that the store runs, and that nothing between here and there forbids it",
+        None if said("hung up") || said("closed the connection") => {
+            "check the port: it may use TLS (rediss://), or belong to another program"
+        }
+        None => "check the address, that the store runs, and that no firewall blocks the connection",
     };
     Problem::new(format!("the store {url} cannot be reached: {failed}"), help)
 }
 
-/// Who logs in, as an ACL names the user.
+/// The user that logs in, as an ACL names it.
 pub(crate) fn login_user(settings: &Settings) -> String {
     match (&settings.store.user, &settings.store.url) {
         (None, StoreUrl::Shared(url)) => spillgate_redis::Settings::new(url).user(),
@@ -74,17 +76,17 @@ pub(crate) fn login_user(settings: &Settings) -> String {
     }
 }
 
-/// The command that the store says this user may not run, as an ACL writes it.
+/// The command that the user may not run, from the store's error, as an ACL writes it.
 fn missing_command(failed: &Error) -> Option<&str> {
     failed.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
 }
 
-/// The store that the settings name, with so many connections.
+/// The store of the settings, with this many connections.
 pub(crate) fn redis_store(settings: &Settings, connections: usize) -> Result<RedisStore, Problem> {
     redis_store_with(settings, &redis_settings(settings, connections)?)
 }
 
-/// The store that is reached so.
+/// The store with these settings of `spillgate-redis`.
 pub(crate) fn redis_store_with(
     settings: &Settings,
     reached: &spillgate_redis::Settings,
@@ -92,19 +94,19 @@ pub(crate) fn redis_store_with(
     RedisStore::new(reached).map_err(|failed| {
         let message = format!("the store {} cannot be used: {}", settings.store.url, failed.detail);
         let help = match settings.store.tls == StoreTls::default() {
-            true => "correct `store.url`: redis://HOST:PORT, or what `spillgate serve --help` has under --store",
+            true => "correct `store.url`: redis://HOST:PORT, or another form of --store in `spillgate serve --help`",
             false => "correct `store.url`, or the files under `store.tls`",
         };
         Problem::new(message, help)
     })
 }
 
-/// How the store is reached; files are read.
+/// How to reach the store. This reads the files of passwords and certificates.
 pub(crate) fn redis_settings(settings: &Settings, connections: usize) -> Result<spillgate_redis::Settings, Problem> {
     let store = &settings.store;
     let StoreUrl::Shared(url) = &store.url else {
-        let help = "name a shared one with --store: redis://127.0.0.1:6379";
-        return Err(Problem::new("the store is memory, which this process alone sees", help));
+        let help = "name a shared store with --store: redis://127.0.0.1:6379";
+        return Err(Problem::new("the store is memory, which only the server process can see", help));
     };
     let password = password_of(store.password_file.as_deref(), "store's password", "store.password_file")?;
     let sentinel_password = store.sentinel_password_file.as_deref();
@@ -136,18 +138,18 @@ fn password_of(file: Option<&Path>, what: &str, setting: &str) -> Result<Option<
     let Some(path) = file else { return Ok(None) };
     let text = secret_file::read(path, what, setting)?.and_then(|bytes| String::from_utf8(bytes).ok());
     let none = || {
-        let help = "put the password on one line into it, at most 4 KiB";
+        let help = "write the password into it as one line of at most 4 KiB";
         Problem::new(format!("{} holds no password", path.display()), help)
     };
     text.ok_or_else(none).map(Some)
 }
 
-/// What keys in the shared store are hashed with.
+/// Hashes keys in the shared store.
 pub(crate) fn key_hasher(settings: &Settings) -> Result<KeyHasher, Problem> {
     let Some(path) = &settings.store.key_secret_file else { return Ok(KeyHasher::with_secret(PUBLIC_SECRET)) };
     let digits = secret_file::read(path, "key secret", "store.key_secret_file")?;
     let secret = digits.and_then(|digits| secret_file::hexadecimal(&digits)).ok_or_else(|| {
-        let help = "put 32 hexadecimal digits into it, as `openssl rand -hex 16` prints them, the same on every server";
+        let help = "write 32 hexadecimal digits into it (`openssl rand -hex 16` prints them), the same on every server";
         Problem::new(format!("{} holds no key secret", path.display()), help)
     })?;
     Ok(KeyHasher::with_secret(secret))
@@ -162,7 +164,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), Problem> {
     key_hasher(settings).map(drop)
 }
 
-/// How the store is asked, whichever it is.
+/// The settings that change commands and keys. They need no URL and no files.
 pub(crate) fn modes(settings: &Settings) -> spillgate_redis::Settings {
     spillgate_redis::Settings {
         log: settings.store.log,
@@ -173,7 +175,7 @@ pub(crate) fn modes(settings: &Settings) -> spillgate_redis::Settings {
 
 fn certificate(path: &Path, setting: &str) -> Result<Vec<u8>, Problem> {
     let unread = |why: String| {
-        let help = format!("check `{setting}`: it is a file in PEM (-----BEGIN ...), which this user may read");
+        let help = format!("check `{setting}`: it has to be a PEM file (-----BEGIN ...) that this user may read");
         Problem::new(format!("{} cannot be read: {why}", path.display()), help)
     };
     match std::fs::metadata(path) {
@@ -183,7 +185,7 @@ fn certificate(path: &Path, setting: &str) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// The URL with who logs in; it names nobody yet.
+/// Adds a login to a URL that has none.
 fn with_credentials(url: &str, user: Option<&str>, password: Option<&str>) -> String {
     let (Some(password), Some((scheme, rest))) = (password, url.split_once("://")) else { return url.to_owned() };
     let (user, password) = (quoted(user.unwrap_or_default()), quoted(password));
@@ -195,7 +197,7 @@ fn with_credentials(url: &str, user: Option<&str>, password: Option<&str>) -> St
     format!("{url}{separator}{user}pass={password}")
 }
 
-/// As URLs write it.
+/// Percent-encodes a text for a URL.
 fn quoted(text: &str) -> String {
     let mut quoted = String::new();
     for byte in text.bytes() {
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_logs_in_becomes_part_of_the_url() {
+    fn a_login_becomes_part_of_the_url() {
         let url = |url, user| with_credentials(url, user, Some("p@ss/w:rd é"));
         assert_eq!(url("redis://h:1/2", Some("a b")), "redis://a%20b:p%40ss%2Fw%3Ard%20%C3%A9@h:1/2");
         assert_eq!(url("redis-cluster://h,i", None), "redis-cluster://:p%40ss%2Fw%3Ard%20%C3%A9@h,i");

@@ -1,11 +1,13 @@
-//! What `serve` tells on standard output.
+//! What `serve` prints on standard output when it starts.
+//!
+//! Scripts wait for this output (`--json`) to know that the server is ready, and on which ports.
 
 use spillgate::rules::{Rules, Severity};
 
 use crate::command::terminal::{Table, Terminal, Tone, count, thousands};
 use crate::settings::{KEYS, Listen, Origin, Resolved, Settings, StoreUrl};
 
-/// What was loaded, for people.
+/// A summary of the rules that were loaded.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) files: usize,
@@ -40,7 +42,7 @@ impl Loaded {
     }
 }
 
-/// Says that the server is there: where it listens, and what it loaded.
+/// Prints that the server is ready, its addresses, and what it has loaded.
 pub(super) fn ready(
     settings: &Settings,
     listening: &[(&str, Listen)],
@@ -77,14 +79,14 @@ pub(super) fn ready(
     row(if loaded.warnings > 0 { Tone::Warn } else { Tone::Plain }, "rules", loaded.text());
     row(Tone::Plain, "store", store(settings));
     if settings.shadow {
-        row(Tone::Warn, "shadow", "on: every request is judged and counted, none is refused".to_owned());
+        row(Tone::Warn, "shadow", "on: every request is decided and counted, but none is refused".to_owned());
     }
     let text = table.text(false, terminal);
     let head = terminal.paint(Tone::Title, &format!("spillgate {version}"));
     terminal.print(&format!("{head} is ready\n{text}"));
 }
 
-/// Where the counts are.
+/// Where the counts are stored.
 fn store(settings: &Settings) -> String {
     match (&settings.store.url, settings.store.expected_nodes) {
         (StoreUrl::Memory, _) => format!("memory, {} keys at most", thousands(settings.memory.max_keys)),
@@ -93,7 +95,7 @@ fn store(settings: &Settings) -> String {
     }
 }
 
-/// Every setting and who set it.
+/// Prints every setting and where its value comes from.
 pub(super) fn settings(resolved: &Resolved, json: bool, terminal: &mut Terminal) {
     let origins = &resolved.origins;
     if json {

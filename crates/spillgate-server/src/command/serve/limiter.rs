@@ -1,4 +1,6 @@
-//! The limiter of the server, as the settings say: in memory, or on a shared store with a fallback in memory.
+//! The limiter of the server: in memory, or on a shared store with a fallback in memory.
+//!
+//! The log warns here of settings that are valid but unsafe.
 
 use std::num::NonZeroU32;
 use std::thread;
@@ -12,7 +14,7 @@ use crate::command::terminal::Problem;
 use crate::service::Backend;
 use crate::settings::{Settings, StoreUrl};
 
-/// A limiter as the settings say; it is not connected yet.
+/// Opens the limiter of the settings. It does not connect to a shared store yet.
 pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
     let memory = MemoryOptions {
         max_keys: settings.memory.max_keys,
@@ -23,27 +25,26 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
         return snapshot::limiter(memory, snapshot);
     }
     let workers = settings.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    // Each thread uses two: each worker, and who watches the store.
+    // Each thread uses two connections: the workers, and the thread that checks the health of the store.
     let connections = settings.store.connections.unwrap_or(2 * workers).next_multiple_of(2);
     let store = store::redis_store(settings, connections + 2)?;
     let keys = store::key_hasher(settings)?;
     if settings.store.key_secret_file.is_none() {
         tracing::warn!(
-            "store.key_secret_file is not set: keys in the store are hashed with a constant that everybody knows, \
-             so that clients can choose keys that share a counter and make lease ids that pass for ours; \
-             `openssl rand -hex 16` makes a secret for the fleet"
+            "store.key_secret_file is not set: keys in the store are hashed with a public constant. Clients can then \
+             choose keys that share a counter, and forge lease ids. `openssl rand -hex 16` makes a secret for all servers"
         );
     }
     if settings.store.tls.skip_name_check {
         tracing::warn!(
-            "store.tls.skip_name_check is set: whoever has any certificate that store.tls.ca vouches for can pass for the \
-             store; store.tls.server_name asks for a name"
+            "store.tls.skip_name_check is set: any machine with a certificate of the authorities in store.tls.ca can \
+             impersonate the store. store.tls.server_name checks a name instead"
         );
     }
     let nodes = settings.store.expected_nodes.and_then(NonZeroU32::new);
     if nodes.is_none() && settings.on_store_failure == OnStoreFailure::Local {
         tracing::info!(
-            "store.expected_nodes is not set: while the store fails, limits that come with a call are counted whole here"
+            "store.expected_nodes is not set: while the store fails, this server admits the whole of a limit that comes with a call"
         );
     }
     let fallback = Fallback::new(MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));

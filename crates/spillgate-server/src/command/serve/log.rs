@@ -1,4 +1,6 @@
-//! Log lines to standard error.
+//! Sends log lines and panics to standard error.
+//!
+//! It keeps the log readable: a client must not be able to fill it with warnings of a library.
 
 use std::io::stderr;
 use std::panic::{self, PanicHookInfo};
@@ -8,15 +10,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::settings::{LogFormat, Settings};
 
-/// Libraries that log what clients do, once for each connection: only their errors show, unless the setting names them.
-/// What the server closes for it counts in spillgate_connections_closed_total.
+/// Libraries that write a warning for each connection of a bad client: only their errors are logged, unless the setting
+/// names them. Connections that the server closes count in spillgate_connections_closed_total.
 const QUIET: &str = "h2=error";
 
-/// Sends what is logged, and every panic, to standard error.
+/// Starts the log and sends panics to it.
 pub(super) fn start(settings: &Settings, colour: bool) {
     let filter = EnvFilter::builder().parse_lossy(filter(&settings.log_level));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_ansi(colour);
-    // A second subscriber in one process is refused; the first goes on.
+    // A second subscriber in one process is refused: the first one stays.
     let _ = match settings.log_format {
         LogFormat::Text => lines.with_target(false).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
@@ -24,8 +26,8 @@ pub(super) fn start(settings: &Settings, colour: bool) {
     panic::set_hook(Box::new(log_panic));
 }
 
-/// What is logged. A level alone is spillgate's own where it is below info: libraries would write a line for each frame of
-/// HTTP/2 that comes or goes.
+/// The filter of the log. The levels `debug` and `trace` alone apply only to spillgate: libraries would write a line for
+/// each HTTP/2 frame.
 fn filter(level: &str) -> String {
     match level {
         "debug" | "trace" => format!("{QUIET},info,spillgate={level}"),

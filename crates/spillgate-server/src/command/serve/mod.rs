@@ -1,4 +1,6 @@
-//! `spillgate serve`: settings, rules, limiter, service, listeners; then signals until the end.
+//! `spillgate serve`: runs the server from its start to its end.
+//!
+//! Nothing is served before everything is checked: settings, rules, secrets, the snapshot and all addresses.
 
 mod banner;
 mod limiter;
@@ -34,62 +36,62 @@ use signals::{HangUps, Signals};
 use snapshot::Saver;
 use snapshot_file::{LockedFile, SnapshotFile};
 
-/// Why there is no server.
+/// Why the server does not start.
 enum Failure {
-    /// What was asked is wrong.
-    Wrong(Problems),
-    /// It was right, and cannot be had.
-    Unserved(Problems),
+    /// The command line, a setting or a rule is wrong.
+    Usage(Problems),
+    /// A resource of the system is not available.
+    Unavailable(Problems),
 }
 
 pub(super) fn run(serve: &Serve, terminal: &mut Terminal) -> u8 {
     let (problems, code) = match start(serve, terminal) {
         Ok(code) => return code,
-        Err(Failure::Wrong(problems)) => (problems, EXIT_USAGE),
-        Err(Failure::Unserved(problems)) => (problems, EXIT_UNAVAILABLE),
+        Err(Failure::Usage(problems)) => (problems, EXIT_USAGE),
+        Err(Failure::Unavailable(problems)) => (problems, EXIT_UNAVAILABLE),
     };
     problems.print(serve.json, terminal);
     code
 }
 
 fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
-    let hang_ups = HangUps::new().map_err(|error| unserved(Problem::no_resources(&error)))?;
-    let resolved = settings::load(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Wrong)?;
+    let hang_ups = HangUps::new().map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    let resolved = settings::load(serve.config.as_deref(), &serve.rules, &serve.flags).map_err(Failure::Usage)?;
     if serve.show_settings {
         banner::settings(&resolved, serve.json, terminal);
         return Ok(EXIT_OK);
     }
     let settings = resolved.settings.clone();
-    let (rules, files) = rules::load(&settings).map_err(Failure::Wrong)?;
-    let token = admin_token(&settings).map_err(|problem| Failure::Wrong(problem.into()))?;
+    let (rules, files) = rules::load(&settings).map_err(Failure::Usage)?;
+    let token = admin_token(&settings).map_err(|problem| Failure::Usage(problem.into()))?;
     log::start(&settings, terminal.err_colour());
     open_files::allow(&settings);
     let loaded = Loaded::of(&rules, files);
     let file = snapshot_file(serve, &settings)?;
-    let service = service(&settings, rules, file.as_ref()).map_err(Failure::Wrong)?;
+    let service = service(&settings, rules, file.as_ref()).map_err(Failure::Usage)?;
     let mut server = Server::new(settings.limits, settings.workers, Arc::clone(service.metrics()));
-    let listening = bind(&settings, &service, token, &mut server).map_err(unserved)?;
-    let signals = Signals::new(hang_ups).map_err(|error| unserved(Problem::no_resources(&error)))?;
-    let running = server.start().map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let listening = bind(&settings, &service, token, &mut server).map_err(unavailable)?;
+    let signals = Signals::new(hang_ups).map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    let running = server.start().map_err(|error| unavailable(Problem::no_resources(&error)))?;
     let saver = Saver::start(file, settings.memory.snapshot.interval, &service);
-    let saver = Arc::new(saver.map_err(|error| unserved(Problem::no_resources(&error)))?);
+    let saver = Arc::new(saver.map_err(|error| unavailable(Problem::no_resources(&error)))?);
     let reloads = Reloads::start(Arc::clone(&service), serve.clone(), resolved);
-    let reloads = reloads.map_err(|error| unserved(Problem::no_resources(&error)))?;
-    signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unserved)?;
-    store_health::start(&service).map_err(|error| unserved(Problem::no_resources(&error)))?;
-    refusal_log::start(&service).map_err(|error| unserved(Problem::no_resources(&error)))?;
+    let reloads = reloads.map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    signals.follow(Arc::clone(&service), running.handle(), Arc::clone(&saver), reloads).map_err(unavailable)?;
+    store_health::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
+    refusal_log::start(&service).map_err(|error| unavailable(Problem::no_resources(&error)))?;
     banner::ready(&settings, &listening, &loaded, serve.json, terminal);
     let ended = running.wait();
-    // Nobody asks any more: nothing is forgotten.
+    // No request is served any more, so the last snapshot has all counts.
     let kept = saver.finish();
     service.rules().log_refusals();
     match ended {
         Ok(drained) if drained.connections_cut > 0 => {
-            tracing::warn!(connections = drained.connections_cut, "the time to drain was up; connections were cut");
+            tracing::warn!(connections = drained.connections_cut, "the time to drain is over; connections were cut");
         }
         Ok(_) => tracing::info!("drained"),
         Err(died) => {
-            // Not one thread less: whoever restarts us has to see that we are gone.
+            // The server does not go on with a thread less: its supervisor has to see the failure and restart it.
             tracing::error!("{died}");
             return Ok(EXIT_UNAVAILABLE);
         }
@@ -97,28 +99,28 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
     Ok(if kept { EXIT_OK } else { EXIT_UNAVAILABLE })
 }
 
-fn unserved(problem: Problem) -> Failure {
-    Failure::Unserved(problem.into())
+fn unavailable(problem: Problem) -> Failure {
+    Failure::Unavailable(problem.into())
 }
 
-/// The bearer token of the admin listener.
+/// Reads the bearer token of the admin listener.
 fn admin_token(settings: &Settings) -> Result<Option<String>, Problem> {
     let Some(path) = settings.admin_token_file.as_ref().filter(|_| settings.admin.is_some()) else { return Ok(None) };
     let read = secret_file::read(path, "admin token", "admin_token_file")?;
     let token = read.filter(|token| token.trim_ascii().iter().all(u8::is_ascii_graphic));
     let token = token.ok_or_else(|| {
-        let help = "put one line of printable characters without spaces into it, 4 KiB at most, such as `openssl rand -hex 32` prints";
+        let help = "write one line of printable characters without spaces into it, 4 KiB at most, such as the output of `openssl rand -hex 32`";
         Problem::new(format!("{} holds no token", path.display()), help)
     })?;
     Ok(Some(String::from_utf8_lossy(token.trim_ascii()).into_owned()))
 }
 
-/// The file for snapshots, and a lock on it.
+/// Finds and locks the snapshot file.
 fn snapshot_file(serve: &Serve, settings: &Settings) -> Result<Option<LockedFile>, Failure> {
     let Some(path) = &settings.memory.snapshot.path else { return Ok(None) };
     let read = settings.rules.iter().chain(&settings.admin_token_file).chain(&serve.config);
-    let file = SnapshotFile::find(path, read).map_err(|problem| Failure::Wrong(problem.into()))?;
-    file.lock().map(Some).map_err(unserved)
+    let file = SnapshotFile::find(path, read).map_err(|problem| Failure::Usage(problem.into()))?;
+    file.lock().map(Some).map_err(unavailable)
 }
 
 fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Result<Arc<Service>, Problems> {
@@ -132,7 +134,7 @@ fn service(settings: &Settings, rules: Rules, file: Option<&LockedFile>) -> Resu
     Ok(Arc::new(Service::new(rules, limiter, options, Arc::new(metrics))))
 }
 
-/// Binds all listeners; says where each listens.
+/// Binds all listeners. Returns their names and addresses.
 fn bind(
     settings: &Settings,
     service: &Arc<Service>,
@@ -161,7 +163,7 @@ fn bind(
     Ok(listening)
 }
 
-/// Why an address cannot be listened on, and what helps.
+/// The error of an address that cannot be bound, with help for its cause.
 fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Problem {
     let choose = format!("choose another with --{name}");
     let (why, help) = match (error.kind(), listen) {
@@ -169,18 +171,18 @@ fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Problem {
             let port = address.port();
             (
                 "the address is in use".to_owned(),
-                format!("end what listens there (`ss -ltnp sport = :{port}` shows it), or {choose}"),
+                format!("stop the program that listens there (`ss -ltnp sport = :{port}` shows it), or {choose}"),
             )
         }
         (ErrorKind::AddrInUse, Listen::Unix(_)) => {
-            ("another process listens there".to_owned(), format!("end it, or {choose}"))
+            ("another process listens there".to_owned(), format!("stop it, or {choose}"))
         }
         (ErrorKind::AddrNotAvailable, _) => {
-            let help = format!("0.0.0.0 listens on every address there is; or {choose}");
+            let help = format!("use 0.0.0.0 to listen on every address, or {choose}");
             ("this machine has no such address".to_owned(), help)
         }
         (ErrorKind::PermissionDenied, Listen::Tcp(_)) => {
-            let help = format!("ports below 1024 need CAP_NET_BIND_SERVICE; or {choose}");
+            let help = format!("grant CAP_NET_BIND_SERVICE for ports below 1024, or {choose}");
             ("no permission".to_owned(), help)
         }
         (ErrorKind::PermissionDenied, Listen::Unix(_)) => {
@@ -190,7 +192,7 @@ fn unbound(name: &str, listen: &Listen, error: &io::Error) -> Problem {
             ("its folder does not exist".to_owned(), format!("create the folder, or {choose}"))
         }
         (ErrorKind::AlreadyExists, Listen::Unix(_)) => {
-            ("a file that is no socket stands there".to_owned(), format!("move the file away, or {choose}"))
+            ("a file that is not a socket exists there".to_owned(), format!("move the file away, or {choose}"))
         }
         _ => (error.to_string(), choose),
     };

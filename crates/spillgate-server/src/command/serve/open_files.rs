@@ -1,19 +1,20 @@
-//! The bound that the system sets on a process's open files, of which every connection is one.
+//! Raises the limit on open files.
+//!
+//! Every connection is an open file. Many systems start a process with a limit of 1024, and a server would then refuse
+//! clients long before `limits.connections`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::settings::Settings;
 
-/// Files that are no connections: listeners, pipes, event queues, rules while they are read.
+/// Open files that are not connections: listeners, pipes, event queues, and rules while they are read.
 const SPARE: u64 = 64;
 
-/// Asks for as many open files as the system lets the process have: many systems start one with
-/// 1024, and a server that needs more would refuse its clients long before its own bound.
-///
-/// Where that is too few for even one listener, the log says what to do.
+/// Raises the limit on open files to the highest value that the system allows. If that is too low for one listener, the
+/// log says what to do.
 pub(super) fn allow(settings: &Settings) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Refused: then the warning below is all there is to do.
+    // If the system refuses, the warning below says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     if allowed < SPARE + settings.limits.connections as u64 {

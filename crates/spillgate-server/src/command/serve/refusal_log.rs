@@ -1,4 +1,6 @@
-//! Writes what was refused to the log: at the first refusal, and from then on once a minute.
+//! Writes refusals to the log: the first one soon, and then at most once a minute.
+//!
+//! An operator should see that clients are refused, without a line for each request.
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::service::Service;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// Starts the thread that writes. It ends with the process.
+/// Starts the thread that writes the lines. It ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
     let service = Arc::clone(service);
     thread::Builder::new().name("refusal-log".into()).spawn(move || follow(&service)).map(drop)
@@ -21,7 +23,7 @@ pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
 fn follow(service: &Service) {
     let (mut written_at, mut written) = (None::<Instant>, 0);
     loop {
-        thread::park_timeout(LOOK_EVERY);
+        thread::park_timeout(CHECK_EVERY);
         let refused = service.metrics().refused.get();
         if refused != written && written_at.is_none_or(|at| at.elapsed() >= WRITE_EVERY) {
             (written_at, written) = (Some(Instant::now()), refused);

@@ -1,5 +1,7 @@
-//! SIGHUP: rules files are read again, all or none. That happens in threads of its own, and reading has a time limit,
-//! so that the end is heard whatever a file does.
+//! Reads the rules again on SIGHUP: all files or none.
+//!
+//! It runs in threads of its own, and reading has a time limit. A file on a disk that does not answer would otherwise block
+//! the signals, and the server could not be stopped.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,14 +21,14 @@ use crate::command::terminal::{Problem, Problems};
 use crate::service::Service;
 use crate::settings::Resolved;
 
-/// Files that have not been read after this time are on a disk or a network that does not answer.
+/// Files that take longer to read are on a disk or network that does not answer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// Asks for reloads.
+/// Requests reloads.
 pub(super) struct Reloads(SyncSender<()>);
 
 impl Reloads {
-    /// Starts the thread that reloads. `serve` says where the files are, `resolved` what the server runs with.
+    /// Starts the thread that reloads. `serve` has the paths, and `resolved` the settings in force.
     pub(super) fn start(service: Arc<Service>, serve: Serve, resolved: Resolved) -> io::Result<Reloads> {
         let (ask, asked) = sync_channel(1);
         let mut reloader = Reloader { service, serve, resolved, reader: Reader::default() };
@@ -34,7 +36,7 @@ impl Reloads {
         Ok(Reloads(ask))
     }
 
-    /// Returns at once. A reload that has not begun yet is as good as another one.
+    /// Requests a reload and returns at once. If one is waiting already, that one is enough.
     pub(super) fn ask(&self) {
         let _ = self.0.try_send(());
     }
@@ -50,7 +52,7 @@ struct Reloader {
 impl Reloader {
     fn run(&mut self, asked: &Receiver<()>) {
         while asked.recv().is_ok() {
-            // Whatever goes wrong, the rules in force stay.
+            // If anything fails, the rules in force stay.
             let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
             if !reloaded.unwrap_or(false) {
                 self.service.metrics().reload_failures.inc();
@@ -59,7 +61,7 @@ impl Reloader {
         }
     }
 
-    /// All files or none; says whether they are in force.
+    /// Reads all files. Returns whether their rules are in force now.
     fn reload(&mut self) -> bool {
         let (serve, paths) = (self.serve.clone(), self.resolved.settings.rules.clone());
         let read = self.reader.read(READ_WITHIN, move || {
@@ -93,13 +95,13 @@ impl Reloader {
         true
     }
 
-    /// The rules, if they can take the place of those in force.
+    /// The rules, if they can replace those in force.
     fn checked(&self, rules: Rules) -> Result<Rules, Problems> {
         rule_checks::check_for_server(&self.resolved.settings, &rules)?;
         Problems::check(limits_lost(&self.service.rules(), &rules)).map(|()| rules)
     }
 
-    /// Says what the settings file says by now and the server does not do.
+    /// Logs the settings that have changed in the file and need a restart.
     fn compare(&self, later: Option<Result<Resolved, Problems>>) {
         match later {
             None => {}
@@ -114,17 +116,17 @@ impl Reloader {
             }
             Some(Err(problems)) => {
                 let file = self.serve.config.as_deref().unwrap_or(Path::new("")).display();
-                tracing::warn!("{file} is wrong by now: the server goes on, and would not start with it");
+                tracing::warn!("{file} has errors now: the server goes on, but would not start with it");
                 problems.lines().for_each(|line| tracing::warn!("{line}"));
             }
         }
     }
 }
 
-/// Reads files with a time limit: one that never ends costs a thread, and no more than one.
+/// Reads files with a time limit. A read that never ends blocks one thread, and never more than one.
 #[derive(Default)]
 struct Reader {
-    /// The last one that was too late.
+    /// The thread of the last read that was too late.
     late: Option<JoinHandle<()>>,
 }
 
@@ -134,9 +136,9 @@ impl Reader {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        const HELP: &str = "see whether the disk or network that the files are on answers, and send SIGHUP again";
+        const HELP: &str = "check the disk or network of the files, then send SIGHUP again";
         if self.late.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Err(Problem::new("the files are still being read for a reload before this one", HELP));
+            return Err(Problem::new("the files are still being read for an earlier reload", HELP));
         }
         let (send, result) = sync_channel(1);
         let thread = thread::Builder::new().name("rules-reader".into()).spawn(move || drop(send.send(work())));
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_never_read_to_their_end_cost_one_thread() {
+    fn files_that_are_never_read_to_their_end_block_one_thread() {
         let mut reader = Reader::default();
         let (end, ended) = sync_channel::<()>(0);
         let late = reader.read(Duration::from_millis(20), move || ended.recv());

@@ -1,4 +1,6 @@
-//! What a reload does to counts and limits that were in force.
+//! The effects of a reload on counts and limits.
+//!
+//! A changed rule can lose its counts, and a file that was cut off can lose its limits. Both should not happen silently.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,23 +8,23 @@ use spillgate::rules::{Limit, Rule, Rules};
 
 use crate::command::terminal::Problem;
 
-/// Rules named in the log when a reload loses their counts.
+/// The most rules that the log names when a reload loses their counts.
 const NAMED: usize = 10;
 
-/// Writes to the log which rules of both loads lose their counts.
+/// Logs the rules that lose their counts.
 pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
-    let changes = forgotten(before, after);
+    let changes = lost_counts(before, after);
     for (rule, what) in changes.iter().take(NAMED) {
-        tracing::info!("{what} of {rule} changed: what was used before no longer counts");
+        tracing::info!("{what} of {rule} changed: its counts start again at zero");
     }
     if changes.len() > NAMED {
         tracing::info!("the same holds for {} more rules", changes.len() - NAMED);
     }
 }
 
-/// Rules that are in both loads and have a limit whose counts the other load cannot find, and what of them changed. A
-/// changed limit or burst keeps its counts.
-fn forgotten(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
+/// Rules in both loads with a limit that loses its counts, and what has changed in them. A limit keeps its counts if only
+/// its number of units or its burst changes.
+fn lost_counts(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     let was: HashMap<_, _> = before.rules().map(|rule| ((&*rule.domain, &*rule.path), rule)).collect();
     let changed = after.rules().filter_map(|rule| {
         let old = was.get(&(&*rule.domain, &*rule.path)).filter(|old| !old.limits.is_empty())?;
@@ -31,7 +33,7 @@ fn forgotten(before: &Rules, after: &Rules) -> Vec<(String, &'static str)> {
     changed.collect()
 }
 
-/// What is in the name of a limit's counter, and is not as it was.
+/// What has changed in a rule and is part of the keys of its counters.
 fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     let shared = |rule: &Rule| rule.steps.iter().map(|step| step.shared).collect::<Vec<_>>();
     let is_new = |same: fn(&Limit, &Limit) -> bool| {
@@ -46,8 +48,8 @@ fn changed(before: &Rule, after: &Rule) -> Option<&'static str> {
     is_new(|a, b| a.quota.identity() == b.quota.identity() && a.slot_by == b.slot_by).then_some("slot_by")
 }
 
-/// Domains that had limits and have none now, though their file is still there: it may have been cut while it was
-/// written, and nothing in what is left of it says so.
+/// Domains that had limits and now have no limits, while their file still exists. The file may have been read while it was
+/// written, and the part that was read can still be valid.
 pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     let limited = domains_with_limits(after);
     let files: HashSet<&str> = after.domains().map(|domain| &*domain.file).collect();
@@ -58,8 +60,8 @@ pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     });
     let problem = lost.map(|domain| {
         let message = format!("{}: domain `{}` had limits and now has none: everything would pass", domain.file, domain.name);
-        let help = "is the file whole? write it beside its place and rename it. Where this is meant, restart the server, \
-                    or remove the file (a domain of another name has to be in another file then)";
+        let help = "check that the file is complete: write it under another name and rename it. If this is intended, restart the \
+                    server, or remove the file (a domain of another name then needs another file)";
         Problem::new(message, help)
     });
     problem.collect()
@@ -88,19 +90,19 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_window_or_algorithm_counts_anew_and_a_changed_limit_does_not() {
+    fn a_changed_window_or_algorithm_loses_counts_and_a_changed_limit_does_not() {
         let before = limited("window: 1m, limit: 5");
-        assert_eq!(forgotten(&before, &limited("window: 1m, limit: 50")), []);
+        assert_eq!(lost_counts(&before, &limited("window: 1m, limit: 50")), []);
         assert_eq!(
-            forgotten(&before, &limited("window: 1h, limit: 5")),
+            lost_counts(&before, &limited("window: 1h, limit: 5")),
             a("the window, the algorithm or a queue's rate")
         );
         let bucket = limited("window: 1m, limit: 5, algorithm: token_bucket");
-        assert_eq!(forgotten(&before, &bucket), a("the window, the algorithm or a queue's rate"));
-        assert_eq!(forgotten(&before, &limited("window: 1m, limit: 5, slot_by: a")), a("slot_by"));
+        assert_eq!(lost_counts(&before, &bucket), a("the window, the algorithm or a queue's rate"));
+        assert_eq!(lost_counts(&before, &limited("window: 1m, limit: 5, slot_by: a")), a("slot_by"));
         let queue = limited("window: 1m, limit: 5, algorithm: leaky_bucket");
         let faster = limited("window: 1m, limit: 6, algorithm: leaky_bucket");
-        assert_eq!(forgotten(&queue, &faster), a("the window, the algorithm or a queue's rate"));
+        assert_eq!(lost_counts(&queue, &faster), a("the window, the algorithm or a queue's rate"));
     }
 
     #[test]
@@ -112,9 +114,9 @@ mod tests {
                  descriptors: [{{key: b, {limit}}}, {{key: c}}]}}]"
             ))
         };
-        let lost = forgotten(&nested(false), &nested(true));
+        let lost = lost_counts(&nested(false), &nested(true));
         let named: Vec<_> = lost.iter().map(|(rule, what)| (rule.as_str(), *what)).collect();
         assert_eq!(named, [("d: a=* (d.yaml:2)", "share_threshold"), ("d: a=* > b (d.yaml:2)", "share_threshold")]);
-        assert_eq!(forgotten(&nested(true), &nested(true)), []);
+        assert_eq!(lost_counts(&nested(true), &nested(true)), []);
     }
 }

@@ -1,4 +1,6 @@
-//! Signals: SIGTERM and SIGINT drain, SIGHUP reads the rules again.
+//! Handles signals: SIGTERM and SIGINT drain, SIGHUP reads the rules again.
+//!
+//! A second SIGTERM or SIGINT ends the server at once, so that a drain can always be cut short.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +14,8 @@ use crate::command::terminal::{EXIT_UNAVAILABLE, Problem};
 use crate::listener::Handle;
 use crate::service::{Readiness, Service};
 
-/// SIGHUP, which ends a process that does not follow it: taken before anything else is done, and answered once the
-/// server is there. SIGTERM and SIGINT are left as they are meanwhile: they end what has not begun.
+/// The handler of SIGHUP. It is installed first, since the default of SIGHUP ends the process. A SIGHUP during the start is
+/// answered when the server is ready. SIGTERM and SIGINT still end the process during the start.
 pub(super) struct HangUps {
     runtime: Runtime,
     hang_up: Signal,
@@ -29,7 +31,7 @@ impl HangUps {
     }
 }
 
-/// The signals that are followed; taken before anybody is told that the server is there.
+/// The handlers of all signals. They are installed before the server reports that it is ready.
 pub(super) struct Signals {
     runtime: Runtime,
     terminate: Signal,
@@ -46,7 +48,8 @@ impl Signals {
         Ok(Signals { runtime, terminate, interrupt, hang_up })
     }
 
-    /// Drains at the first end, ends without it at the second, asks for a reload at each hang-up.
+    /// Starts the thread that handles the signals. The first SIGTERM or SIGINT drains, the second one exits at once, and each
+    /// SIGHUP requests a reload.
     pub(super) fn follow(
         mut self,
         service: Arc<Service>,
@@ -67,7 +70,7 @@ impl Signals {
                         }
                     }
                     if draining {
-                        tracing::warn!("told to end again: requests in flight are cut");
+                        tracing::warn!("second signal to end: requests in flight are cut");
                         saver.finish();
                         service.rules().log_refusals();
                         std::process::exit(EXIT_UNAVAILABLE.into());

@@ -1,4 +1,6 @@
-//! What was counted outlives the process: read before a port opens, written at intervals and at the end.
+//! Snapshots of the memory store: read before a port opens, written at intervals and at the end.
+//!
+//! Without them, a restart would lose all counts and let clients start over.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -18,11 +20,11 @@ use super::snapshot_file::{LockedFile, unreadable};
 use crate::command::terminal::Problem;
 use crate::service::{Backend, Service};
 
-/// How often the log is told that snapshots fail.
+/// The shortest time between log lines about failed snapshots.
 const FAILURE_LOG_EVERY_NS: u64 = 60_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Files that were no snapshots and are kept; none of them ever gives way to a newer one.
-const MOST_ASIDE: usize = 3;
+/// The most invalid snapshot files that are kept. A newer one never replaces them.
+const KEPT_MAX: usize = 3;
 
 /// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. One that
 /// cannot be read is left where it is, and there is no limiter: it may be whole.
@@ -34,22 +36,22 @@ pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Resu
     match MemoryStore::restored(options, now, path) {
         Ok((store, keys, found)) => {
             let age_ms = now.as_nanos().saturating_sub(found.taken_at.as_nanos()) / 1_000_000;
-            tracing::info!(entries = found.entries, stale = found.expired, age_ms, "counting on from the snapshot");
+            tracing::info!(entries = found.entries, stale = found.expired, age_ms, "counts restored from the snapshot");
             if found.left_out > 0 {
                 tracing::warn!(
                     entries = found.left_out,
-                    "the snapshot has more than memory.max_keys and memory.max_heap allow: the rest counts anew"
+                    "the snapshot has more than memory.max_keys and memory.max_heap allow: the rest starts at zero"
                 );
             }
             Ok(Limiter::with_keys(Backend::Memory(store), clock, keys))
         }
         Err(SnapshotError::Io(error)) if error.kind() == ErrorKind::NotFound => {
-            tracing::info!("no snapshot yet: counts start anew");
+            tracing::info!("no snapshot yet: counts start at zero");
             Ok(anew(clock))
         }
         Err(SnapshotError::Io(error)) => Err(unreadable(path, &error)),
         Err(error) => {
-            tracing::warn!("{}: {error}; counts start anew", path.display());
+            tracing::warn!("{}: {error}; counts start at zero", path.display());
             move_aside(path);
             Ok(anew(clock))
         }
@@ -58,14 +60,14 @@ pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Resu
 
 /// So that the next snapshot does not take its place.
 fn move_aside(path: &Path) {
-    let names = (1..=MOST_ASIDE).map(|number| {
+    let names = (1..=KEPT_MAX).map(|number| {
         let mut name = path.as_os_str().to_owned();
         name.push(if number == 1 { ".bad".to_owned() } else { format!(".bad.{number}") });
         PathBuf::from(name)
     });
     let is_free = |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let Some(bad) = names.into_iter().find(is_free) else {
-        tracing::warn!("the next snapshot takes its place: {MOST_ASIDE} were moved aside before, and are kept");
+        tracing::warn!("the next snapshot replaces it: {KEPT_MAX} earlier ones were moved aside and are kept");
         return;
     };
     match fs::rename(path, &bad) {
@@ -80,9 +82,9 @@ pub(super) struct Saver {
 }
 
 enum Work {
-    /// Told to end by closing the channel; says then whether the last snapshot was written.
-    Going(mpsc::Sender<()>, JoinHandle<bool>),
-    /// Whether all is kept that was to be kept.
+    /// Ends when the channel is closed. Returns whether the last snapshot was written.
+    Running(mpsc::Sender<()>, JoinHandle<bool>),
+    /// Has ended, with or without the last snapshot.
     Done(bool),
 }
 
@@ -90,18 +92,19 @@ impl Saver {
     pub(super) fn start(file: Option<LockedFile>, interval: Duration, service: &Arc<Service>) -> io::Result<Saver> {
         let Some(file) = file else { return Ok(Saver { work: Mutex::new(Work::Done(true)) }) };
         let (end, ended) = mpsc::channel();
-        let mut saving = Saving { file, write, service: Arc::clone(service), told: None };
+        let mut saving = Saving { file, write, service: Arc::clone(service), logged: None };
         let work = move || saving.until(&ended, interval);
         let thread = thread::Builder::new().name("snapshot".into()).spawn(work)?;
-        Ok(Saver { work: Mutex::new(Work::Going(end, thread)) })
+        Ok(Saver { work: Mutex::new(Work::Running(end, thread)) })
     }
 
-    /// Writes the last snapshot, and returns when it is written, whoever asked for it; false if it cannot be.
+    /// Writes the last snapshot and waits for it, also if another thread has called this. Returns false if it cannot be
+    /// written.
     pub(super) fn finish(&self) -> bool {
-        // Locked until then: who comes second waits as well.
+        // The lock is held until then, so that a second caller waits too.
         let mut work = self.work.lock();
         let kept = match mem::replace(&mut *work, Work::Done(false)) {
-            Work::Going(end, thread) => {
+            Work::Running(end, thread) => {
                 drop(end);
                 // Its panic was logged.
                 thread.join().unwrap_or(false)
@@ -123,8 +126,8 @@ struct Saving {
     file: LockedFile,
     write: Write,
     service: Arc<Service>,
-    /// When the log was last told of a failure.
-    told: Option<Time>,
+    /// When the log last had a line about a failure.
+    logged: Option<Time>,
 }
 
 impl Saving {
@@ -138,7 +141,7 @@ impl Saving {
     fn save(&mut self, last: bool) -> bool {
         let (limiter, metrics) = (self.service.limiter(), self.service.metrics());
         let begun = limiter.now();
-        // One that panics fails, as one that cannot write does: the next may succeed.
+        // A panic counts as a failure: the next snapshot may succeed.
         let written = catch_unwind(AssertUnwindSafe(|| (self.write)(limiter, begun, &self.file.path)));
         match written.unwrap_or_else(|_| Err(io::Error::other("its writer panicked; see the panic above"))) {
             Ok(saved) => {
@@ -147,7 +150,7 @@ impl Saving {
                 let took_ms = limiter.now().as_nanos().saturating_sub(begun.as_nanos()) / 1_000_000;
                 let (entries, bytes) = (saved.entries, saved.bytes);
                 if last {
-                    tracing::info!(entries, bytes, took_ms, "snapshot written: a restart forgets nothing");
+                    tracing::info!(entries, bytes, took_ms, "snapshot written: a restart keeps all counts");
                 } else {
                     tracing::debug!(entries, bytes, took_ms, "snapshot written");
                 }
@@ -155,11 +158,11 @@ impl Saving {
             }
             Err(error) => {
                 metrics.snapshot_failures.inc();
-                let since_ns = |told: Time| begun.as_nanos().saturating_sub(told.as_nanos());
-                if last || self.told.is_none_or(|told| since_ns(told) >= FAILURE_LOG_EVERY_NS) {
-                    self.told = Some(begun);
+                let since_ns = |logged: Time| begun.as_nanos().saturating_sub(logged.as_nanos());
+                if last || self.logged.is_none_or(|logged| since_ns(logged) >= FAILURE_LOG_EVERY_NS) {
+                    self.logged = Some(begun);
                     let path = self.file.path.display();
-                    tracing::error!("the snapshot {path} cannot be written: {error}; a restart would forget more");
+                    tracing::error!("the snapshot {path} cannot be written: {error}; a restart would lose more counts");
                 }
                 false
             }
@@ -191,10 +194,10 @@ mod tests {
         let metrics = Arc::new(Metrics::new());
         let service = Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::clone(&metrics)));
         let file = SnapshotFile::find(&path, std::iter::empty()).and_then(SnapshotFile::lock).expect("a free file");
-        let mut saving = Saving { file, write: panics_at_first, service, told: None };
+        let mut saving = Saving { file, write: panics_at_first, service, logged: None };
         assert!(!saving.save(false));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));
-        assert!(saving.told.is_some(), "the log has it");
+        assert!(saving.logged.is_some(), "the log has it");
         assert!(saving.save(true));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 1));
         let options = MemoryOptions::default();

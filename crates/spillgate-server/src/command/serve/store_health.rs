@@ -1,5 +1,6 @@
-//! Looks after the shared store: keeps asking it, so that it is known whether it answers and that it does again, and
-//! tells the log, at most so often, what fails.
+//! Checks the health of the shared store, for readiness, metrics and the log.
+//!
+//! It probes the store all the time. Without probes, a quiet server would notice neither an outage nor its end.
 
 use std::io;
 use std::sync::Arc;
@@ -13,17 +14,16 @@ use tokio::time::{Instant, sleep, timeout};
 use super::store_transitions::{Change, Changes, TELL_EVERY};
 use crate::service::Service;
 
-/// How often a store that answered is asked.
+/// The pause after a probe that was answered.
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// How often one that did not is tried; its breaker lets one question pass in 250 ms at most.
+/// The pause after a probe that failed. The circuit breaker allows at most one request in 250 ms then.
 const TRY_EVERY: Duration = Duration::from_millis(50);
-/// How long a connection is waited for, and then an answer.
+/// The time to wait for a connection, and then for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
-/// Probes in a row without an answer, for each node, that make a store that answered one that does not: one may be lost
-/// to a short pause.
+/// A store counts as down after this many failed probes in a row, for each node. One probe may be lost in a short pause.
 const FAILED_PROBES: usize = 2;
 
-/// Starts the thread that looks after the store, if it is a shared one. It ends with the process.
+/// Starts the thread that checks the store, if it is a shared one. It ends with the process.
 pub(super) fn start(service: &Arc<Service>) -> io::Result<()> {
     if service.limiter().store().redis().is_none() {
         return Ok(());
@@ -75,7 +75,7 @@ impl<'s> Watch<'s> {
             self.tell_change(probed);
             self.tell_failures();
             match why {
-                // An outage is seen when it begins.
+                // The circuit breaker opens when an outage begins: it is noticed at once.
                 None => drop(timeout(ASK_EVERY, self.store.circuit_opened()).await),
                 Some(_) => sleep(TRY_EVERY).await,
             }
@@ -85,7 +85,7 @@ impl<'s> Watch<'s> {
     /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
     async fn probe(&mut self) -> Result<(), Error> {
         let store = self.store;
-        // While requests are not asked, somebody is connecting already.
+        // While requests are not sent, another task is connecting already.
         let patience = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
         let connected = timeout(patience, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
@@ -120,7 +120,7 @@ impl<'s> Watch<'s> {
     fn tell_change(&mut self, probed: Result<(), Error>) {
         let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
         let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind.explanation())).unwrap_or_default();
-        // What came and went meanwhile had no line of its own.
+        // Changes since the last line had no line of their own.
         let more = if changes > 1 {
             format!(" (this has changed {changes} times since the last line)")
         } else {
@@ -142,7 +142,7 @@ impl<'s> Watch<'s> {
     }
 
     fn tell_failures(&mut self) {
-        // A cause comes before what follows from it.
+        // Causes are logged before their consequences.
         let (consequences, causes): (Vec<_>, Vec<_>) =
             self.told.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
         for (told, class) in causes.into_iter().chain(consequences) {

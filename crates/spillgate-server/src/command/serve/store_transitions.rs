@@ -1,4 +1,6 @@
-//! When a store has begun to answer, or has ceased to, and what of it is worth a line in the log.
+//! When the store went down or came back, and which of these changes the log reports.
+//!
+//! A store that fails every second must not fill the log.
 
 use std::time::Duration;
 
@@ -7,17 +9,18 @@ use tokio::time::Instant;
 /// A line that it answers is written at most so often, one that it does not, and one about a class of failures.
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What probes have seen.
+/// The history of the probes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether it answers, and since when: not, since the first probe that failed. `None` before the first probe.
+    /// Whether the store answers, and since when. For a store that is down: since the first failed probe. `None` before the
+    /// first probe.
     now: Option<(bool, Instant)>,
-    /// How long it was the other way before.
+    /// How long the state before lasted.
     before: Option<Duration>,
     failed_probes: usize,
-    /// The first one of those.
+    /// The time of the first of these failed probes.
     fails_since: Option<Instant>,
-    /// How often it was found to answer again.
+    /// How often the store has come back.
     pub(super) recoveries: u64,
     /// Changes that no line has told.
     untold: u64,

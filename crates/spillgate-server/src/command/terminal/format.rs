@@ -1,4 +1,6 @@
-//! Numbers and durations as people read them.
+//! Numbers, durations and limits as text for people.
+//!
+//! All commands write them in the same way.
 
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ pub(crate) fn thousands(number: usize) -> String {
     text
 }
 
-/// A duration to three places, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
+/// A duration with three decimal places at most, rounded up: `0s`, `1.5ms`, `59.94s`, `1h30m`.
 pub(crate) fn duration(duration: Duration) -> String {
     let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let step_ns = match ns {
@@ -86,7 +88,7 @@ pub(crate) fn quota(limit: &Limit) -> String {
     text
 }
 
-/// As it would be written in a rules file.
+/// A duration as in a rules file.
 fn window(ns: u64) -> String {
     format_duration(Duration::from_nanos(ns))
 }
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         assert_eq!([0, 999, 1_000, 10_000_000].map(thousands), ["0", "999", "1,000", "10,000,000"]);
     }
 

@@ -16,7 +16,7 @@ use std::io::{self, IsTerminal, Write as _};
 
 use spillgate::rules::Diagnostic;
 
-/// What a piece of text is about; decides its colour.
+/// The meaning of a piece of text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -41,12 +41,12 @@ impl Terminal {
         Terminal { out_colour: wanted && io::stdout().is_terminal(), err_colour: wanted && io::stderr().is_terminal() }
     }
 
-    /// Whether standard error takes colours.
+    /// Whether standard error is coloured.
     pub(crate) const fn err_colour(&self) -> bool {
         self.err_colour
     }
 
-    /// Text for standard output, coloured if that is a terminal that wants it.
+    /// Text for standard output, coloured if it is a terminal that allows colour.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
@@ -59,7 +59,7 @@ impl Terminal {
         if self.out_colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// Prints to standard output. A reader that went away is no error of ours.
+    /// Prints to standard output. It is not an error if the reader is gone.
     pub(crate) fn print(&mut self, text: &str) {
         let mut out = io::stdout().lock();
         drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -70,7 +70,7 @@ impl Terminal {
         self.print(&format!("{value}\n"));
     }
 
-    /// Prints what is wrong, with its line and its fix, to standard error.
+    /// Prints a problem to standard error, with its line and its help.
     pub(crate) fn report(&mut self, diagnostic: &Diagnostic) {
         let text = if self.err_colour { diagnostic.coloured() } else { diagnostic.to_string() };
         self.complain(text.trim_end());
@@ -83,7 +83,7 @@ impl Terminal {
     }
 }
 
-/// What the environment says of colours; no-color.org asks for any value but the empty one.
+/// Whether the environment allows colour. As no-color.org says, any value of `NO_COLOR` except the empty one forbids it.
 fn wants_colour(no_color: &str, term: &str) -> bool {
     no_color.is_empty() && term != "dumb"
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_is_for_terminals_that_want_it() {
+    fn colour_is_for_terminals_that_allow_it() {
         assert!(wants_colour("", "xterm") && wants_colour("", ""));
         assert!(!wants_colour("1", "xterm") && !wants_colour("", "dumb"));
         let painted = |out_colour| Terminal { out_colour, err_colour: false }.paint(Tone::Good, "yes");

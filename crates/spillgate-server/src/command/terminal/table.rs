@@ -1,4 +1,6 @@
-//! Columns that line up.
+//! Tables of text with aligned columns.
+//!
+//! Columns without values are left out, so that wide tables fit a terminal.
 
 use super::{Terminal, Tone};
 
@@ -18,12 +20,12 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table without the columns that say nothing below their title (if `titled`).
+    /// The table as text, without the columns that are empty. If `titled`, the first row is a title.
     pub(crate) fn text(&self, titled: bool, terminal: &Terminal) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().skip(usize::from(titled)).filter_map(move |row| row.get(column));
-        let said = |column: usize| cells(column).any(|(_, text)| !text.is_empty() && text != "-");
-        let shown: Vec<usize> = (0..columns).filter(|column| said(*column)).collect();
+        let has_value = |column: usize| cells(column).any(|(_, text)| !text.is_empty() && text != "-");
+        let shown: Vec<usize> = (0..columns).filter(|column| has_value(*column)).collect();
         let width = |column: usize| {
             self.rows.iter().filter_map(|row| row.get(column)).map(|(_, text)| text.chars().count()).max().unwrap_or(0)
         };
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_those_that_say_nothing_are_left_out() {
+    fn columns_are_aligned_and_empty_ones_are_left_out() {
         let mut table = Table::new(2);
         for row in [["at", "delay", "who"], ["1ms", "-", "grüße"], ["10ms", "-", "b"]] {
             table.row(row.map(|cell| (Tone::Plain, cell.to_owned())));
