@@ -43,7 +43,7 @@ impl Proxy {
     fn start(name: &'static str, mut command: impl FnMut(u16, &Path) -> Command) -> Proxy {
         for _ in 0..5 {
             let folder = tempfile::tempdir().expect("a temporary folder");
-            let address = SocketAddr::new([127, 0, 0, 1].into(), support::port::free_port());
+            let address = SocketAddr::new([127, 0, 0, 1].into(), spillgate_testkit::free_port());
             let mut process = Process::start(name, &mut command(address.port(), folder.path()));
             let serving = support::eventually(name, || match process.is_running() {
                 true => TcpStream::connect(address).is_ok().then_some(true),
@@ -223,7 +223,7 @@ fn passes_without_the_store_and_stops_at_mistakes(kind: &str, start: fn(u16, u16
         .expect("a temporary file");
     let settings = deployed(kind).join("spillgate.yaml");
     let settings = settings.to_str().expect("a path of text");
-    let nowhere = format!("redis://127.0.0.1:{}", support::port::free_port());
+    let nowhere = format!("redis://127.0.0.1:{}", spillgate_testkit::free_port());
     let store = ["--store", &nowhere, "--store-expected-nodes", "1"];
     // The file asks about paths too, which these rules do not limit.
     let asks = ["--forward-auth-descriptors", "[[{key: remote_address, from: client_ip}]]"];

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use spillgate::conformance::{Reference, run_all};
 use spillgate::{Anchor, Decision, Denied, Hit, MemoryOptions, MemoryStore, Quota, QuotaBuilder, Time};
-use support::Random;
+use spillgate_testkit::Random;
+use support::Requests as _;
 
 const REQUESTS: u32 = 50_000;
 

@@ -15,7 +15,8 @@ use spillgate::{
     Algorithm, Anchor, Binding, Decision, Fallback, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, Reason,
     Receipt, Source, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
 };
-use support::Random;
+use spillgate_testkit::Random;
+use support::Requests as _;
 
 const START_NS: u64 = 1_790_000_000_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);

@@ -8,7 +8,8 @@ mod support;
 use std::time::Duration;
 
 use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
-use support::Random;
+use spillgate_testkit::Random;
+use support::Requests as _;
 
 const NOW: u64 = 1_790_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;

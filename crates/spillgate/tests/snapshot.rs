@@ -14,7 +14,8 @@ use spillgate::{
     Anchor, Binding, Decision, Denied, Hit, KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, OnFull, Op,
     Quota, QuotaBuilder, Receipt, Restored, SnapshotError, Time, Verdict,
 };
-use support::Random;
+use spillgate_testkit::Random;
+use support::Requests as _;
 use tempfile::TempDir;
 
 const SECOND: Duration = Duration::from_secs(1);

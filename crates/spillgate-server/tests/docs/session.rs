@@ -15,7 +15,8 @@ use tempfile::TempDir;
 
 use super::loose;
 use super::page::{Block, quotes};
-use crate::support::port::free_port;
+use spillgate_testkit::free_port;
+
 use crate::support::process::Process;
 use crate::support::{eventually, root};
 

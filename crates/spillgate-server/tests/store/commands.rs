@@ -1,10 +1,11 @@
 //! `check --store` and `key`.
 
 use serde_json::Value;
+use spillgate_testkit::free_port;
 
 use crate::cli_support::{Folder, Output};
 use crate::fleet::{PATIENT, judged, rules, serve};
-use crate::support::redis::{Redis, free_port};
+use crate::support::redis::Redis;
 
 pub(crate) const LIMITS: &str = "  - key: user
     rate_limits:

@@ -9,13 +9,14 @@ use std::process::Command;
 use serde_json::Value;
 use spillgate_redis::doctor::CLUSTER_COMMANDS;
 use spillgate_redis::{SCRIPT_COMMANDS, TRANSACTION_COMMANDS};
+use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
 use crate::fleet::{PATIENT, check, rules, serve};
 use crate::support::eventually;
 use crate::support::process::Process;
-use crate::support::redis::{Cluster, Redis, free_port};
+use crate::support::redis::{Cluster, Redis};
 
 /// What the doctor examined, and the grade of each.
 fn grades(report: &Value) -> Vec<(String, String)> {

@@ -11,13 +11,14 @@ use h2::client::SendRequest;
 use prost::Message as _;
 use spillgate_redis::ErrorKind;
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use spillgate_testkit::free_port;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tonic::Code;
 
 use crate::cli_support::{Folder, signal};
 use crate::fleet::{PATIENT, check, client, judged, logged, metric, request, rules, serve, until_store};
-use crate::support::redis::{Cluster, Redis, free_port};
+use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http as plain_http};
 

@@ -3,12 +3,13 @@
 use std::process::{Command, Stdio};
 use std::thread;
 
+use spillgate_testkit::free_port;
 use tokio::runtime::Runtime;
 use tonic::Code;
 
 use crate::cli_support::signal;
 use crate::fleet::{PATIENT, client, judged, logged, metric, request, rules, serve, until_store};
-use crate::support::redis::{Cluster, Redis, free_port};
+use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};
 

@@ -4,12 +4,13 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::Value;
+use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
 use crate::fleet::{PATIENT, check, judged, logged, metric, rules, serve, until_store};
 use crate::support::http;
 use crate::support::process::Process;
-use crate::support::redis::{Cluster, Redis, free_port};
+use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 
 const LIMITS: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \

@@ -1,14 +1,11 @@
 //! The store compared with the reference: the kernel over a map that never drops a state.
 
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-
 use proptest::prelude::*;
 use spillgate_core::Anchor;
 use spillgate_core::conformance::Reference;
 
 use super::*;
-use support::Random;
+use spillgate_testkit::Random;
 
 /// A store and the reference, which get the same requests.
 struct Pair {
