@@ -62,6 +62,7 @@ fn main() -> Outcome {
         println!("Prints the allocations of a request on each path, as markdown. There are no arguments.");
         return Ok(());
     }
+    println!("### Allocations per request, in steady state\n");
     println!("| path | allocations per request | at most | a server that only answers |\n|---|---|---|---|");
     for Row { path, allocations, most, at_once } in count()? {
         let at_once = at_once.map_or(String::from("-"), |(name, count)| format!("{count:.1} ({name})"));

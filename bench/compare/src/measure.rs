@@ -34,7 +34,7 @@ pub(crate) struct Asked {
 pub(crate) struct Comparison {
     pub(crate) names: Vec<String>,
     pub(crate) runs: Vec<Vec<Run>>,
-    /// Of those servers that have a store.
+    /// What the Redis of each server counted, for the servers that have one.
     pub(crate) asked: Vec<Option<Asked>>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum Scenario {
 /// Connections of a server that has more than one, each with one call at a time.
 const POOL: u32 = 8;
 
-/// What loadgen is told to ask for.
+/// The subcommands of loadgen.
 const RLS: &[&str] = &["rls"];
 const CHECK: &[&str] = &["check"];
 /// As wide as the rule that spillgate serves: a burst of 10^9, refilled in an hour.
@@ -90,7 +90,7 @@ impl Scenario {
         Server::start(&format!("{stack} (answers at once)"), command, address, request)
     }
 
-    /// A server of `limits` that makes one script call a request, with so many connections to a Redis of its own.
+    /// A server of `limits` that makes one script call per request, with this many connections to a Redis of its own.
     fn script(self, cli: &Cli, connections: u32) -> Result<Server, String> {
         let redis = Redis::start(cli.client_core, free_address()?, &[])?;
         let address = free_address()?;

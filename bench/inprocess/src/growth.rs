@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
     let _ = writeln!(
         report,
-        "\nThread CPU time of each batch of {} decisions. In the first phase every decision is on a new key, up to {} keys. \
+        "\n### The slowest batch while keys come and expire\n\nThread CPU time of each batch of {} decisions. In the first phase every decision is on a new key, up to {} keys. \
          Then the clock advances until all keys have expired. In the second phase half of the decisions are on new keys, a \
          quarter on old keys and a quarter on {HOT_KEYS} hot keys, until the store is small again.\n",
         options.batch, options.keys

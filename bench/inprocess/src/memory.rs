@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
     let _ = writeln!(
         report,
-        "\nBytes per key, in a new process for each line: live in the allocator, the peak of that, and the growth of the \
+        "\n### Bytes per key in memory\n\nBytes per key, in a new process for each line: live in the allocator, the peak of that, and the growth of the \
          resident memory of the process. spillgate may have {} keys.\n",
         options.max_keys
     );

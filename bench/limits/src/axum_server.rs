@@ -67,7 +67,7 @@ async fn check(Json(check): Json<Check>) -> (Fields, Json<Answer>) {
 pub(crate) async fn serve(listener: TcpListener) -> Outcome {
     let router = Router::new().route("/v1/check", routing::post(check));
     let listener = listener.tap_io(|stream| {
-        // A connection that cannot be told so is only slower.
+        // If this fails, the connection is only slower.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, router).await?;

@@ -18,7 +18,7 @@ use crate::answer::{self, LIMIT, pb};
 struct OneByOne {
     quota: Quota,
     redis: String,
-    /// Connections that nobody uses.
+    /// Connections that no request uses.
     idle: Mutex<Vec<TcpStream>>,
     /// As many as there may be connections.
     turns: Semaphore,
@@ -101,9 +101,9 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::ScriptCall<'_, '_>) 
         let read = redis.read(&mut chunk).await.map_err(failed)?;
         reply.extend_from_slice(&chunk[..read]);
         let head = reply.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
-        let told: Option<usize> =
+        let len: Option<usize> =
             head.and_then(|head| std::str::from_utf8(&reply[..head]).ok()?.trim_end().strip_prefix('$')?.parse().ok());
-        match (head, told) {
+        match (head, len) {
             (Some(head), Some(length)) if reply.len() >= head + length + 2 => {
                 return Ok(reply[head..head + length].to_vec());
             }

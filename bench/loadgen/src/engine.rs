@@ -280,7 +280,7 @@ fn drive(load: &Load, thread: usize, make: &MakeProtocol, start: &Barrier) -> Re
         opened.push(Connection::open(load, window, make));
     }
     let keys = Keys::new(&load.key_prefix, load.keys, load.zipf, load.seed + thread as u64);
-    // Whatever failed, the others wait here: nobody leaves before.
+    // Every thread waits here, also if something failed: the other threads wait for all.
     start.wait();
     Worker::start(load, thread, opened.into_iter().collect::<Result<_, _>>()?, keys)?.run()
 }

@@ -74,8 +74,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
     runtime.block_on(store.wait_connected()).map_err(|e| e.to_string())?;
     let mut out = format!(
-        "{} keys of each kind, with their expiry; names of {NAME} bytes, states of at most {STATE_MAX} where they are no \
-         logs.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory a key | at most |\n\
+        "### Bytes per key in Redis\n\n{} keys of each kind, with their expiry. Names have {NAME} bytes; states that are \
+         not logs have at most {STATE_MAX} bytes.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory per key | at most |\n\
          |---|---|---|---|---|---|\n",
         options.keys
     );
@@ -105,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 struct Figures {
     name: usize,
-    /// Of the longest state: bytes, or entries of a log.
+    /// The length of the longest state: bytes, or entries of a log.
     length: u64,
     usage: u64,
     growth: f64,

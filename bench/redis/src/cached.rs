@@ -29,9 +29,9 @@ pub(crate) struct Options {
     busy: u32,
 }
 
-/// So many times faster than an allowed request a refused one has to be.
+/// A refused request has to be at least this many times as fast as an allowed one.
 const RATIO_MIN: f64 = 20.0;
-/// Longer than any run: usually the cache asks again after a second, which belongs to no request.
+/// It is longer than any run. Usually the cache asks Redis again after a second, which would not belong to a request.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// A run of one task.
@@ -99,8 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 fn report(options: &Options, all: &[Runs; 4]) -> Result<String, String> {
     let mut out = format!(
-        "One task, one request after the other; {} rounds. The refused key has a limit of its own; beside it is a limit \
-         that another request takes from before each refused one.\n\n\
+        "### A hot key that is refused by the deny cache, against one that is allowed\n\n\
+         One task sends one request after the other; {} rounds. The refused key has a limit of its own. In the last rows a \
+         second limit is beside it, and another request takes from that limit before each refused request.\n\n\
          | hot key | requests a round | decisions/s, median (min to max) | calls of Redis for it, all rounds | bytes in a \
          decision | bytes out |\n|---|---|---|---|---|---|\n",
         options.repetitions

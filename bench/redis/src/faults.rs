@@ -45,7 +45,7 @@ const AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]
 enum Fault {
-    /// Of one server, which is back after that.
+    /// One server is killed, and started again after that time.
     Killed(Duration),
     /// The same, with all that it knew.
     Frozen(Duration),
@@ -96,7 +96,7 @@ struct Round {
     /// From the first write that a server took to the end of the first request that the store decided.
     recovery_ms: f64,
     /// How much of that had gone by before a sentinel said where that server is.
-    untold_ms: f64,
+    unreported_ms: f64,
 }
 
 /// When what happened.
@@ -106,7 +106,7 @@ struct Times {
     /// One does.
     back: Instant,
     /// It can be found.
-    told: Instant,
+    reported: Instant,
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
@@ -114,10 +114,11 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let deadline_ms = Settings::new("").timeout.as_secs_f64() * 1000.0;
     let p99_max_ms = deadline_ms + GRACE_MS;
     let mut out = format!(
-        "{} tasks on keys of the server that fails, the store's usual settings (a deadline of {deadline_ms:.0} ms), \
-         {} rounds; median (min to max), and how many rounds met the target.\n\n\
+        "### What callers see while a Redis server fails\n\n{} tasks use keys of the server that fails, with the store's \
+         usual settings (a deadline of {deadline_ms:.0} ms). {} rounds; the table has the median (min to max), and how many \
+         rounds met the target.\n\n\
          | fault | no server for ms | requests in it | longest ms | p99 ms | at most {p99_max_ms:.0} | decides again \
-         after ms | at most {RECOVERY_MS:.0} | of it until a sentinel told ms |\n|---|---|---|---|---|---|---|---|---|\n",
+         after ms | at most {RECOVERY_MS:.0} | of it until a sentinel reported it ms |\n|---|---|---|---|---|---|---|---|---|\n",
         options.tasks, options.repetitions,
     );
     let faults = [
@@ -148,7 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
             met(|round| round.p99_ms, p99_max_ms),
             of(|round| round.recovery_ms),
             met(|round| round.recovery_ms, RECOVERY_MS),
-            of(|round| round.untold_ms),
+            of(|round| round.unreported_ms),
         );
     }
     Ok(out)
@@ -176,7 +177,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
         let asked = runtime.block_on(ask_all(&store, &keys, &quota, &stop));
         (faulty.join(), asked)
     });
-    let Times { away, back, told } = times.map_err(|_| "the fault panicked")??;
+    let Times { away, back, reported } = times.map_err(|_| "the fault panicked")??;
     let asked = asked?;
     let again = asked.iter().filter(|asked| asked.decided).map(|asked| asked.at + asked.took);
     let again = again.filter(|end| *end >= back).min().ok_or("the store never decided again")?;
@@ -189,7 +190,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
         longest_ms: took_ms.last().copied().unwrap_or(f64::NAN),
         away_ms: back.duration_since(away).as_secs_f64() * 1000.0,
         recovery_ms: again.duration_since(back).as_secs_f64() * 1000.0,
-        untold_ms: told.duration_since(back).as_secs_f64() * 1000.0,
+        unreported_ms: reported.duration_since(back).as_secs_f64() * 1000.0,
     })
 }
 
@@ -225,26 +226,26 @@ fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Tim
     let heir = &mut fleet.servers[fleet.heir];
     until("a server takes a write", || {
         let written = heir.run::<()>(&["SET", probe, "", "PX", "1"]).is_ok();
-        // Who becomes a primary may close its connections.
+        // A server that becomes a primary may close its connections.
         if !written && !heir.is_connected() {
             heir.reconnect()?;
         }
         Ok(written)
     })?;
     let (back, address) = (Instant::now(), heir.process.address);
-    let told = match &mut fleet.sentinels[..] {
+    let reported = match &mut fleet.sentinels[..] {
         [] => back,
         sentinels => {
-            until("a sentinel tells", || is_told(sentinels, address))?;
+            until("a sentinel reports the new primary", || is_reported(sentinels, address))?;
             Instant::now()
         }
     };
     thread::sleep(AFTER);
-    Ok(Times { away, back, told })
+    Ok(Times { away, back, reported })
 }
 
 /// Whether any of them says that the primary is there.
-fn is_told(sentinels: &mut [Redis], address: SocketAddr) -> Result<bool, String> {
+fn is_reported(sentinels: &mut [Redis], address: SocketAddr) -> Result<bool, String> {
     let expected = (address.ip().to_string(), address.port());
     for sentinel in sentinels {
         if sentinel.run::<(String, u16)>(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME])? == expected {

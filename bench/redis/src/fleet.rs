@@ -30,7 +30,7 @@ pub(crate) struct Fleet {
     pub(crate) heir: usize,
     pub(crate) url: String,
     pub(crate) sentinels: Vec<Redis>,
-    /// Last, so that it is removed when nobody writes there any more.
+    /// It is the last field, so that it is removed when no server writes to it any more.
     _folder: TempDir,
 }
 
@@ -70,9 +70,9 @@ impl Fleet {
         }
         for (i, node) in servers.iter_mut().enumerate() {
             until("the cluster serves", || {
-                let told: String = node.run(&["CLUSTER", "INFO"])?;
+                let info: String = node.run(&["CLUSTER", "INFO"])?;
                 let known = format!("cluster_known_nodes:{}\r", 2 * PRIMARIES);
-                Ok(told.contains("cluster_state:ok") && told.contains(&known) && has_its_pair(node, i >= PRIMARIES)?)
+                Ok(info.contains("cluster_state:ok") && info.contains(&known) && has_its_pair(node, i >= PRIMARIES)?)
             })?;
         }
         let url = format!("redis-cluster://{}", servers[1].process.address);
@@ -115,8 +115,8 @@ fn start(core: u32, folder: &TempDir, more: &[&str]) -> Result<Redis, String> {
 
 /// Whether it is a replica that follows, or a primary with one.
 fn has_its_pair(server: &mut Redis, is_replica: bool) -> Result<bool, String> {
-    let told: String = server.run(&["INFO", "REPLICATION"])?;
-    Ok(told.contains(if is_replica { "master_link_status:up" } else { "connected_slaves:1\r" }))
+    let info: String = server.run(&["INFO", "REPLICATION"])?;
+    Ok(info.contains(if is_replica { "master_link_status:up" } else { "connected_slaves:1\r" }))
 }
 
 fn sentinel(core: u32, folder: &TempDir, settings: &str) -> Result<Redis, String> {
@@ -134,7 +134,7 @@ fn knows_all(sentinel: &mut Redis) -> Result<bool, String> {
     let replicas: Vec<HashMap<String, String>> = sentinel.run(&["SENTINEL", "REPLICAS", NAME])?;
     let is_good =
         |replica: &HashMap<String, String>| replica["flags"] == "slave" && replica["master-link-status"] == "ok";
-    Ok(quorum.is_ok_and(|told| told.starts_with("OK 3")) && replicas.len() == 1 && replicas.iter().all(is_good))
+    Ok(quorum.is_ok_and(|reply| reply.starts_with("OK 3")) && replicas.len() == 1 && replicas.iter().all(is_good))
 }
 
 /// Waits; an error ends it at once.

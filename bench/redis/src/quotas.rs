@@ -89,8 +89,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 fn report(options: &Options, cases: &[Case<'_>], figures: &[(Vec<f64>, Vec<f64>)]) -> Result<String, String> {
     let mut out = format!(
-        "{} rounds of {} questions, on a token bucket; Redis's own count of time for its scripts.\n\n\
-         | question | calls of scripts | us of Redis, median (min to max) |\n|---|---|---|\n",
+        "### Redis's time for a request on a bucket, by the quota that charged the bucket before\n\n\
+         {} rounds of {} requests on a token bucket. The time is Redis's own count for its scripts.\n\n\
+         | request | calls of scripts | us of Redis, median (min to max) |\n|---|---|---|\n",
         options.repetitions, options.questions
     );
     for (case, (micros, calls)) in cases.iter().zip(figures) {

@@ -47,7 +47,7 @@ fn quotas() -> Result<[Quota; 2], String> {
 struct Round {
     ours: f64,
     its: f64,
-    /// Of ours, for each decision.
+    /// Commands of the library per decision.
     commands: f64,
     bytes_in: f64,
     bytes_out: f64,
@@ -58,9 +58,10 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut redis = Redis::start(options.cores.server_core, kit::free_address()?, &[])?;
     let keys: Arc<[u32]> = kit::draw(options.keys, 0.0, 42, 1 << 20).into();
     let mut out = format!(
-        "{} rounds, each of {} s through the library and {} requests of `redis-benchmark -c 1`; {} keys.\n\n\
+        "### Decisions per second on Redis: the library against redis-benchmark with the same script\n\n\
+         {} rounds, each of {} s through the library and {} requests of `redis-benchmark -c 1`; {} keys.\n\n\
          | algorithm | at once | decisions/s, median (min to max) | redis-benchmark | **ratio** | at least \
-         {RATIO_MIN} | commands a decision | \
+         {RATIO_MIN} | commands per decision | \
          bytes in | bytes out |\n|---|---|---|---|---|---|---|---|---|\n",
         options.repetitions, options.seconds, options.requests, options.keys
     );
@@ -148,7 +149,7 @@ fn library(
     })
 }
 
-/// Takes one unit of one key after the other until told to stop; how many there were.
+/// Takes one unit of one key after the other until `stop` is set; returns how many it took.
 async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], stop: &AtomicBool) -> Result<u64, String> {
     let mut asked = 0;
     for number in first.iter().chain(keys.iter().cycle()) {
@@ -167,9 +168,9 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
     Ok(asked)
 }
 
-/// Requests a second of redis-benchmark with so many in one pipeline.
+/// Requests per second of redis-benchmark with this many in one pipeline.
 ///
-/// It cannot pass bytes of zero as arguments, so it runs a copy of the script that begins with its argument.
+/// It cannot pass zero bytes in arguments, so it runs a copy of the script that begins with its argument.
 fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
     let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
     let request = ScriptCall::new(None, &hits).map_err(|e| e.to_string())?;
