@@ -12,7 +12,7 @@ use super::{assert_none, is_shipped, sources, starts_with_any};
 const CRATES: [&str; 4] = ["spillgate-core", "spillgate", "spillgate-redis", "spillgate-server"];
 
 /// Folders whose cycles are not cut yet. The list only shrinks.
-const CYCLES_LEFT: &[&str] = &["crates/spillgate-core/src/", "crates/spillgate/src/rules"];
+const CYCLES_LEFT: &[&str] = &["crates/spillgate/src/rules"];
 
 /// A module's path in its crate: `["a", "b"]` for `src/a/b.rs` and for `src/a/b/mod.rs`.
 type ModulePath = Vec<String>;
