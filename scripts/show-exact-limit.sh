@@ -11,4 +11,4 @@ tests_table "Four processes, one Redis" --package spillgate-redis --test exactne
 tests_table "A cluster of six nodes" --package spillgate-redis --test topology -- \
   a_key_is_admitted_exactly_its_limit_however_many_ask many_tasks_on_several_slots_are_never_admitted_above_a_limit
 tests_table "Two servers, one Redis" --package spillgate-server --test store -- \
-  two_servers_admit_together_what_one_would
+  two_servers_together_admit_as_much_as_one

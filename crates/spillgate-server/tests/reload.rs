@@ -1,4 +1,6 @@
-//! SIGHUP: what is read again, what is put in force, and what a server says of it.
+//! Reloads on SIGHUP: which files are read again, when their rules take effect, and what the log says.
+//!
+//! A bad reload must neither turn limits off nor stop the server.
 
 mod cli_support;
 mod support;
@@ -22,14 +24,14 @@ fn rules(limit: u32) -> String {
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
-/// Limit and remaining of one more check.
+/// `limit` and `remaining` of one more request.
 fn check(server: &Spillgate) -> (u64, u64) {
     let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
     let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
     (answer["limit"].as_u64().expect("a limit"), answer["remaining"].as_u64().expect("remaining"))
 }
 
-/// A named pipe: to open it is to wait for its other end.
+/// Creates a named pipe. A process that opens it waits until another process opens its other end.
 fn pipe(path: &Path) {
     let made = Command::new("mkfifo").arg(path).status();
     assert!(made.is_ok_and(|status| status.success()), "mkfifo {}", path.display());
@@ -55,7 +57,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     signal(server.process.id(), "HUP");
     server.process.logged("those loaded before stay in force");
     assert!(server.process.logged("did you mean `key`?").contains("b.yaml:2:16: "));
-    assert_eq!(check(&server), (5, 4), "all files or none");
+    assert_eq!(check(&server), (5, 4), "no file is loaded if one is invalid");
     std::fs::remove_dir_all(folder.path("rules")).expect("removed");
     signal(server.process.id(), "HUP");
     server.process.logged("rules cannot be read");
@@ -65,7 +67,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
 }
 
 #[test]
-fn a_reload_says_which_rules_count_anew() {
+fn a_reload_says_which_rules_start_again_at_zero() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     folder.write("rules.yaml", &rules(5).replace("day", "hour"));
@@ -75,25 +77,25 @@ fn a_reload_says_which_rules_count_anew() {
 }
 
 #[test]
-fn a_pipe_among_the_rules_does_not_keep_a_signal_from_being_heard() {
+fn a_pipe_among_the_rules_does_not_block_signals() {
     let folder = Folder::new(&[("rules/a.yaml", &rules(5))]);
     let mut server = Spillgate::serve(&folder.path("rules"), &[]);
     pipe(&folder.path("rules/b.yaml"));
     signal(server.process.id(), "HUP");
     let line = server.process.logged("is not a regular file");
     assert!(line.contains("b.yaml"), "{line}");
-    assert_eq!(check(&server), (5, 4), "what was loaded before stays in force");
+    assert_eq!(check(&server), (5, 4), "the rules loaded before stay in force");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
 }
 
 #[test]
-fn a_hang_up_while_it_starts_is_a_reload_and_not_its_end() {
+fn a_sighup_during_the_start_reloads_and_does_not_end_the_server() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     pipe(&folder.path("token"));
     let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --admin-token-file token";
     let mut server = Process::start("spillgate", command(&folder.path(".")).args(arguments.split(' ')));
-    // Opens once the server reads it: from then on it waits for what is written.
+    // This opens when the server reads the file. From then on the server waits for the token.
     let (send, opened) = channel();
     let path = folder.path("token");
     thread::spawn(move || send.send(File::options().write(true).open(path)));
@@ -108,7 +110,7 @@ fn a_hang_up_while_it_starts_is_a_reload_and_not_its_end() {
 }
 
 #[test]
-fn a_reload_that_changes_who_counts_together_says_what_counts_anew() {
+fn a_reload_that_changes_share_threshold_says_which_counts_are_lost() {
     let wildcard = |more: &str| {
         format!(
             "domain: api\ndescriptors:\n  - key: user_id\n    value: '*'\n{more}    rate_limit: {{unit: day, \
@@ -131,7 +133,7 @@ fn a_file_cut_in_the_middle_does_not_turn_its_limits_off() {
     let web = rules(9).replace("api", "web");
     let folder = Folder::new(&[("rules/a.yaml", &rules(5)), ("rules/b.yaml", &web)]);
     let server = Spillgate::serve(&folder.path("rules"), &[]);
-    // The second is cut in the middle of the domain's name.
+    // The second text is cut in the middle of the domain's name.
     for (number, cut) in (1..).zip(["domain: api\n", "domain: ap", "domain: api\ndescriptors: [{key: user_id}]"]) {
         folder.write("rules/a.yaml", cut);
         signal(server.process.id(), "HUP");
@@ -144,7 +146,7 @@ fn a_file_cut_in_the_middle_does_not_turn_its_limits_off() {
     }
     std::fs::remove_file(folder.path("rules/a.yaml")).expect("removed");
     signal(server.process.id(), "HUP");
-    assert!(server.process.logged("rules reloaded").contains("domains=1"), "a domain goes with its file");
+    assert!(server.process.logged("rules reloaded").contains("domains=1"), "a domain is removed with its file");
 }
 
 #[test]
@@ -152,10 +154,10 @@ fn a_reload_says_which_settings_wait_for_a_restart() {
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", "limits: {body: 64KiB}\nshadow: off\n")]);
     let settings = folder.path("s.yaml");
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--config", settings.to_str().expect("UTF-8")]);
-    let reload = |text: &str, said: &str| {
+    let reload = |text: &str, expected: &str| {
         folder.write("s.yaml", text);
         signal(server.process.id(), "HUP");
-        server.process.logged(said)
+        server.process.logged(expected)
     };
     let line = reload("limits: {body: 64KiB}\nshadow: on\nheaders: off\n", "take effect at a restart");
     assert!(line.contains("shadow, headers") && !line.contains("limits.body"), "{line}");
@@ -163,11 +165,11 @@ fn a_reload_says_which_settings_wait_for_a_restart() {
     assert!(line.contains("s.yaml"), "{line}");
     assert!(server.process.logged("did you mean `body`?").contains("s.yaml:1:10: "));
     let metrics = || http::get(server.admin(), "/metrics", &[]).body;
-    eventually("the rules are reloaded all the same", || metrics().contains("rules_reloads_total 2\n").then_some(()));
+    eventually("the rules are reloaded nevertheless", || metrics().contains("rules_reloads_total 2\n").then_some(()));
 }
 
 #[test]
-fn rules_that_forward_auth_would_pass_by_are_not_put_in_force() {
+fn rules_without_a_limit_for_forward_auth_are_not_loaded() {
     let settings = "forward_auth: {domain: api, descriptors: [[{key: user_id, from: client_ip}]]}\n";
     let folder = Folder::new(&[("rules.yaml", &rules(5)), ("s.yaml", settings)]);
     let settings = folder.path("s.yaml");

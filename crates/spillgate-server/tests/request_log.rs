@@ -1,4 +1,6 @@
-//! What the log says of requests: at debug each of them, at info what nothing limits and what was refused.
+//! Requests in the log: at `debug` every request, at `info` only refused requests and requests that no rule limits.
+//!
+//! The log must explain a decision, but neither show values at `info` nor grow with the requests.
 
 mod cli_support;
 mod support;
@@ -47,7 +49,7 @@ fn at_debug_each_request_is_in_the_log_with_its_rules_and_answer() {
 }
 
 #[test]
-fn at_info_it_says_what_was_refused_and_what_nothing_limits_without_values_and_in_few_lines() {
+fn at_info_refused_and_unlimited_requests_are_logged_without_values_in_few_lines() {
     let many: String = (0..40)
         .map(|number| format!("  - {{key: k{number}, rate_limit: {{unit: day, requests_per_unit: 0}}}}\n"))
         .collect();
@@ -79,7 +81,7 @@ fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warni
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     let entries = vec![Entry { key: "user_id".to_owned(), value: "secret".to_owned() }];
-    // First a look, and at the end of the stream what it cost.
+    // First a peek, then the cost at the end of the stream.
     let hits = |hits| RateLimitDescriptor { entries: entries.clone(), hits_addend: Some(hits), ..Default::default() };
     Runtime::new().expect("a runtime").block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");

@@ -1,4 +1,6 @@
-//! Scrapes of many series: whom they stop, and how much memory they take.
+//! Scrapes of many series: they take no time of the workers, and little memory.
+//!
+//! A large page could otherwise delay requests, and many slow readers could fill the memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +29,7 @@ fn serve() -> Spillgate {
     Spillgate::serve(rules.path(), &["--workers", "1"])
 }
 
-/// CPU time of the process's thread of this name, in ticks.
+/// CPU time of the server's thread with this name, in ticks.
 fn cpu_ticks(spillgate: &Spillgate, thread: &str) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{}/task", spillgate.process.id())).unwrap();
     let stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
@@ -37,7 +39,7 @@ fn cpu_ticks(spillgate: &Spillgate, thread: &str) -> u64 {
 }
 
 #[test]
-fn a_scrape_costs_no_worker_anything() {
+fn a_scrape_takes_no_time_of_a_worker() {
     let spillgate = serve();
     let before = cpu_ticks(&spillgate, "worker-0");
     for _ in 0..5 {
@@ -46,7 +48,7 @@ fn a_scrape_costs_no_worker_anything() {
         assert_eq!(http::get(spillgate.admin(), "/rules", &[]).body.matches("\"rule\":").count(), RULES);
     }
     let after = cpu_ticks(&spillgate, "worker-0");
-    assert!(after - before <= 2, "the worker worked for {} ticks", after - before);
+    assert!(after - before <= 2, "the worker used {} ticks of CPU time", after - before);
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn pages_that_are_read_slowly_take_little_memory_and_their_number_is_bounded() {
                 socket.connect(&spillgate.admin().into()).unwrap();
                 let mut stream = TcpStream::from(socket);
                 write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-                // It has begun.
+                // The server has begun to send the page.
                 stream.read_exact(&mut [0; 12]).unwrap();
                 stream
             })

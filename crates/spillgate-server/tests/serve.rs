@@ -1,4 +1,6 @@
-//! `spillgate serve` from its first word to its end: what it announces, signals, and why it does not start.
+//! `spillgate serve` from its start to its end: what it prints when it is ready, signals, and reasons not to start.
+//!
+//! Operators and service managers depend on these texts and exit codes.
 
 mod cli_support;
 mod support;
@@ -20,7 +22,7 @@ fn rules(limit: u32) -> String {
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
-/// A request of which only half was sent.
+/// A request of which only a part was sent.
 struct HalfSent(TcpStream);
 
 impl HalfSent {
@@ -32,10 +34,10 @@ impl HalfSent {
             ASK.len()
         );
         stream.write_all(head.as_bytes()).expect("sent");
-        // The server asks for the body once the request is with its handler.
-        let mut word = [0; 25];
-        stream.read_exact(&mut word).expect("an interim answer");
-        assert_eq!(&word, b"HTTP/1.1 100 Continue\r\n\r\n");
+        // The server asks for the body when the handler of the request reads it.
+        let mut interim = [0; 25];
+        stream.read_exact(&mut interim).expect("an interim response");
+        assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
         stream.write_all(&ASK.as_bytes()[..10]).expect("sent");
         HalfSent(stream)
     }
@@ -49,7 +51,7 @@ impl HalfSent {
 }
 
 #[test]
-fn it_says_where_it_listens_and_what_it_loaded() {
+fn the_ready_text_has_the_addresses_and_what_was_loaded() {
     let folder = Folder::new(&[
         ("rules/a.yaml", &rules(5)),
         ("rules/b.yaml", "domain: web\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]\n"),
@@ -67,7 +69,7 @@ fn it_says_where_it_listens_and_what_it_loaded() {
 }
 
 #[test]
-fn as_json_it_is_one_line() {
+fn as_json_the_ready_text_is_one_line() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &["--admin=off", "--shadow"]);
     assert_eq!(server.ready["admin"], Value::Null);
@@ -82,14 +84,14 @@ fn as_json_it_is_one_line() {
 }
 
 #[test]
-fn told_to_end_it_answers_what_is_in_flight() {
+fn a_signal_to_end_lets_requests_in_flight_finish() {
     for name in ["TERM", "INT"] {
         let folder = Folder::new(&[("rules.yaml", &rules(5))]);
         let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
         let request = HalfSent::to(server.http());
         signal(server.process.id(), name);
         server.process.logged("draining");
-        eventually("closed doors", || TcpStream::connect_timeout(&server.http(), DEADLINE).err());
+        eventually("the port is closed", || TcpStream::connect_timeout(&server.http(), DEADLINE).err());
         assert!(server.process.is_running(), "a request is in flight");
         let answer = request.finish();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
@@ -99,7 +101,7 @@ fn told_to_end_it_answers_what_is_in_flight() {
 }
 
 #[test]
-fn told_to_end_twice_it_ends_at_once() {
+fn a_second_signal_ends_the_server_at_once() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     let _request = HalfSent::to(server.http());
@@ -110,7 +112,7 @@ fn told_to_end_twice_it_ends_at_once() {
 }
 
 #[test]
-fn a_request_that_never_ends_holds_it_only_so_long() {
+fn a_request_that_never_ends_delays_the_end_only_for_limits_drain() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &["--limits-drain", "50ms"]);
     let _request = HalfSent::to(server.http());
@@ -120,14 +122,14 @@ fn a_request_that_never_ends_holds_it_only_so_long() {
 }
 
 #[test]
-fn a_client_that_says_nothing_does_not_hold_it() {
+fn a_silent_client_does_not_delay_the_end() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    // These are longer than a test waits: neither of them may be what ends it.
+    // Both times are longer than a test waits, so neither of them can end the server.
     let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
-    let _mute =
-        [server.http(), server.grpc()].map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("a place"));
-    // Who is answered came after them.
+    let _silent =
+        [server.http(), server.grpc()].map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("a connection"));
+    // This client connects after them. Its answer shows that the server has accepted all of them.
     assert_eq!(http::get(server.http(), "/readyz", &[]).status, 200);
     signal(server.process.id(), "TERM");
     assert_eq!(server.process.wait().code(), Some(0));
@@ -150,7 +152,7 @@ fn the_log_can_be_json_and_quiet() {
 #[test]
 fn a_bad_first_load_never_opens_a_port() {
     let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors: [{ky: a}]\n"), ("good.yaml", &rules(5))]);
-    // Nobody else gets the port while we hold it; a server that binds before it reads would say "in use", 3.
+    // The test holds the port. A server that binds before it reads the files would say "in use" and end with code 3.
     let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = held.local_addr().expect("an address");
     for arguments in
@@ -242,8 +244,8 @@ fn settings_reach_the_server() {
 }
 
 #[test]
-fn compat_is_a_setting_for_all_files_so_that_they_can_be_the_references() {
-    // The first wildcard wins, as in the reference, and a refused request is charged to its other descriptors.
+fn compat_as_a_setting_applies_to_all_files() {
+    // As in the reference, the first wildcard wins, and a refused request is charged to its other descriptors.
     let text = "domain: api
 descriptors:
   - {key: path, value: '/a*', rate_limit: {unit: day, requests_per_unit: 1}}

@@ -1,4 +1,6 @@
-//! `spillgate serve` with a snapshot, ended in every way there is and started again.
+//! Restarts of `spillgate serve` with a snapshot, after a signal to end, a crash, or with an invalid file.
+//!
+//! A restart without its counts would let every client start over.
 
 mod cli_support;
 mod support;
@@ -47,14 +49,14 @@ impl Served {
     }
 }
 
-fn ask(server: &Spillgate, path: &str, body: &Value) -> Value {
+fn post(server: &Spillgate, path: &str, body: &Value) -> Value {
     let answer = http::request(server.http(), "POST", path, &[], &body.to_string()).expect("an answer");
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
 }
 
-/// What remains after one more check.
+/// The units that remain after one more request.
 fn check(server: &Spillgate, key: &str, value: &str) -> u64 {
-    let answer = ask(server, "/v1/check", &json!({"domain": "api", "descriptors": [{key: value}]}));
+    let answer = post(server, "/v1/check", &json!({"domain": "api", "descriptors": [{key: value}]}));
     answer["remaining"].as_u64().unwrap_or_else(|| panic!("no remaining: {answer}"))
 }
 
@@ -68,15 +70,15 @@ fn logged(process: &Process, text: &str) -> String {
     eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
 }
 
-/// Waits for a snapshot that was begun from now on.
+/// Waits until a snapshot that begins after this call is written.
 fn next_snapshot(server: &Spillgate) {
     let before = metric(server, "spillgate_snapshots_total");
-    // The next to be finished may have been begun before.
+    // The next snapshot to be finished may have begun before this call, so two must be finished.
     eventually("two snapshots", || (metric(server, "spillgate_snapshots_total") >= before + 2).then_some(()));
 }
 
 #[test]
-fn a_terminated_server_forgets_nothing() {
+fn a_terminated_server_loses_no_counts() {
     let served = Served::new();
     let mut server = served.serve("1h");
     let used = 37;
@@ -87,8 +89,8 @@ fn a_terminated_server_forgets_nothing() {
         }
     }
     (0..2).for_each(|_| _ = check(&server, "strict", "a"));
-    let slots = json!({"bucket": "jobs", "key": "a", "limit": 3, "algorithm": "concurrency", "lease_ms": 3_600_000});
-    let lease = ask(&server, "/v1/hit", &slots);
+    let permits = json!({"bucket": "jobs", "key": "a", "limit": 3, "algorithm": "concurrency", "lease_ms": 3_600_000});
+    let lease = post(&server, "/v1/hit", &permits);
     assert_eq!((&lease["allowed"], &lease["remaining"]), (&json!(true), &json!(2)), "{lease}");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
@@ -102,24 +104,24 @@ fn a_terminated_server_forgets_nothing() {
     for key in ["bucket", "counter", "log"] {
         assert_eq!(check(&server, key, "a"), 4_999 - used, "{key}");
     }
-    assert_eq!(check(&server, "day", "b"), 99_999, "others are as they were");
-    let strict = ask(&server, "/v1/check", &json!({"domain": "api", "descriptors": [{"strict": "a"}]}));
+    assert_eq!(check(&server, "day", "b"), 99_999, "other keys are unused, as before");
+    let strict = post(&server, "/v1/check", &json!({"domain": "api", "descriptors": [{"strict": "a"}]}));
     let wait_ms = strict["retry_after_ms"].as_u64().expect("a wait");
     assert!(
         (60_001..=3_600_000).contains(&wait_ms),
-        "the limit alone asks for a minute, the penalty for more: {strict}"
+        "the limit alone would ask for a minute, and the penalty asks for more: {strict}"
     );
-    // Leases too, and who holds one can still give it back.
-    assert_eq!(ask(&server, "/v1/hit", &slots)["remaining"], 1);
-    let released = ask(&server, "/v1/release", &json!({"lease_id": lease["lease_id"]}));
-    assert_eq!(ask(&server, "/v1/hit", &slots)["remaining"], 1, "{released}");
-    println!("SIGTERM: {used} requests by each of four algorithms, a penalty and a lease: 0 forgotten");
+    // Leases are restored too, and a client can still release one.
+    assert_eq!(post(&server, "/v1/hit", &permits)["remaining"], 1);
+    let released = post(&server, "/v1/release", &json!({"lease_id": lease["lease_id"]}));
+    assert_eq!(post(&server, "/v1/hit", &permits)["remaining"], 1, "{released}");
+    println!("SIGTERM: {used} requests by each of four algorithms, a penalty and a lease: 0 lost");
 }
 
 #[test]
-fn a_killed_server_forgets_at_most_what_came_since_the_last_snapshot() {
+fn a_killed_server_loses_at_most_the_counts_since_the_last_snapshot() {
     let served = Served::new();
-    let (mut used_least, mut used_most, mut forgotten) = (0, 0, 0);
+    let (mut used_least, mut used_most, mut lost) = (0, 0, 0);
     for round in 0..5 {
         let mut server = served.serve("200ms");
         for _ in 0..50 {
@@ -139,20 +141,16 @@ fn a_killed_server_forgets_at_most_what_came_since_the_last_snapshot() {
         let used = 99_999 - check(&server, "day", "a");
         assert!((used_then..=used_most).contains(&used), "round {round}: {used} of {used_then} to {used_most}");
         assert!(used >= used_least, "{used} of at least {used_least}");
-        println!(
-            "SIGKILL {round}: {} admitted since a snapshot was written, {} forgotten",
-            since + 1,
-            used_most - used
-        );
-        forgotten += used_most - used;
+        println!("SIGKILL {round}: {} admitted since a snapshot was written, {} lost", since + 1, used_most - used);
+        lost += used_most - used;
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
     }
-    println!("SIGKILL: {used_most} admitted in five lives, {forgotten} forgotten, none from before the last snapshot");
+    println!("SIGKILL: {used_most} admitted in five runs, {lost} lost, none from before the last snapshot");
 }
 
 #[test]
-fn bad_files_are_told_and_three_are_kept_aside() {
+fn invalid_files_are_reported_and_three_of_them_are_kept() {
     let served = Served::new();
     let mut server = served.serve("1h");
     check(&server, "day", "a");
@@ -161,39 +159,39 @@ fn bad_files_are_told_and_three_are_kept_aside() {
     let whole = fs::read(served.path()).expect("a snapshot");
     let mut newer = whole.clone();
     newer[16] += 1;
-    let (damaged, foreign, other) =
+    let (damaged, no_snapshot, newer_format) =
         ("the snapshot is damaged", "the file is not a snapshot", "the snapshot has format 3");
     let moved = "it was moved to";
     let files: [(&[u8], &str, &str); 4] = [
         (&whole[..whole.len() - 1], damaged, moved),
-        (b"hello", foreign, moved),
-        (&newer, other, moved),
-        (b"good bye", foreign, "the next snapshot replaces it"),
+        (b"hello", no_snapshot, moved),
+        (&newer, newer_format, moved),
+        (b"good bye", no_snapshot, "the next snapshot replaces it"),
     ];
-    for (file, why, whither) in files {
+    for (file, why, result) in files {
         fs::write(served.path(), file).expect("written");
         let mut server = served.serve("1h");
         logged(&server.process, why);
-        logged(&server.process, whither);
+        logged(&server.process, result);
         assert_eq!(check(&server, "day", "a"), 99_999, "counts start at zero");
         server.process.terminate();
         assert_eq!(server.process.wait().code(), Some(0));
-        assert!(fs::read(served.path()).expect("a snapshot").starts_with(&whole[..24]), "the next snapshot is good");
+        assert!(fs::read(served.path()).expect("a snapshot").starts_with(&whole[..24]), "the next snapshot is valid");
     }
     for (name, (file, ..)) in ["state.bad", "state.bad.2", "state.bad.3"].into_iter().zip(files) {
         assert_eq!(fs::read(served.folder.path(name)).expect("kept"), file, "{name}");
     }
     let names = fs::read_dir(served.folder.path("")).expect("a folder").count();
-    assert_eq!(names, 6, "the rules, the snapshot, its lock and three that are none");
+    assert_eq!(names, 6, "the rules, the snapshot, its lock and three invalid files");
 }
 
 #[test]
-fn what_is_no_file_or_cannot_be_read_is_told_and_left_alone() {
+fn a_path_that_cannot_be_read_is_reported_and_left_alone() {
     let served = Served::new();
     fs::create_dir(served.folder.path("folder")).expect("a folder");
     served.folder.write("folder/precious", "not ours");
     let _socket = UnixListener::bind(served.folder.path("socket")).expect("a socket");
-    // No mode stops root from reading, but nobody can follow this.
+    // Root can read every file, whatever its mode, but not even root can follow this link.
     symlink("loop", served.folder.path("loop")).expect("a link");
     for (path, why) in [
         ("folder", "folder: it is not a regular file"),
@@ -202,9 +200,9 @@ fn what_is_no_file_or_cannot_be_read_is_told_and_left_alone() {
     ] {
         let arguments =
             format!("serve rules.yaml --memory-snapshot-path {path} --http 127.0.0.1:0 --admin off --grpc off");
-        let said = served.folder.run(&arguments);
-        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{said:?}");
-        assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{}", said.stderr);
+        let output = served.folder.run(&arguments);
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
+        assert!(output.stderr.contains(why) && output.stderr.contains("help: "), "{}", output.stderr);
     }
     assert_eq!(fs::read_to_string(served.folder.path("folder/precious")).expect("there"), "not ours");
     for name in ["socket", "loop"] {
@@ -213,18 +211,18 @@ fn what_is_no_file_or_cannot_be_read_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_server_that_is_told_twice_cuts_requests_but_forgets_nothing() {
+fn a_second_signal_cuts_requests_but_loses_no_counts() {
     let served = Served::new();
     let mut server = served.serve("1h");
     assert_eq!(check(&server, "day", "a"), 99_999);
-    // A request whose body never comes, so that there is something to drain.
+    // The body of this request never comes, so the server has something to drain.
     let mut stream = TcpStream::connect(server.http()).expect("it listens");
     let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("sent");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-    let mut asked = [0; 12];
-    stream.read_exact(&mut asked).expect("the server wants the body");
-    assert_eq!(&asked, b"HTTP/1.1 100");
+    let mut reply = [0; 12];
+    stream.read_exact(&mut reply).expect("the server asks for the body");
+    assert_eq!(&reply, b"HTTP/1.1 100");
     server.process.terminate();
     logged(&server.process, "draining");
     server.process.terminate();
@@ -234,38 +232,38 @@ fn a_server_that_is_told_twice_cuts_requests_but_forgets_nothing() {
 }
 
 #[test]
-fn snapshots_that_cannot_be_written_are_told_once_and_counted() {
+fn snapshots_that_cannot_be_written_are_reported_once_and_counted() {
     let served = Served::new();
     let mut server = served.serve("100ms");
     next_snapshot(&server);
     assert!(metric(&server, "spillgate_snapshot_timestamp_seconds") > 1_700_000_000);
-    // No mode stops root, but a folder at the draft's name stops everybody.
+    // Root can write everywhere, whatever the mode. But not even root can write to a draft whose name is taken by a folder.
     eventually("a folder", || fs::create_dir(served.folder.path("state.draft")).ok());
     eventually("failures", || (metric(&server, "spillgate_snapshot_failures_total") >= 3).then_some(()));
-    let told = |server: &Spillgate| server.process.stderr().iter().filter(|l| l.contains("cannot be written")).count();
-    assert_eq!(told(&server), 1, "{:?}", server.process.stderr());
-    assert_eq!(check(&server, "day", "a"), 99_999, "it serves all the same");
+    let lines = |server: &Spillgate| server.process.stderr().iter().filter(|l| l.contains("cannot be written")).count();
+    assert_eq!(lines(&server), 1, "{:?}", server.process.stderr());
+    assert_eq!(check(&server, "day", "a"), 99_999, "the server still answers");
     fs::remove_dir(served.folder.path("state.draft")).expect("removed");
     next_snapshot(&server);
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
-    assert_eq!(told(&server), 1);
+    assert_eq!(lines(&server), 1);
     assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998);
 }
 
 #[test]
-fn a_folder_that_is_missing_is_told_before_anything_is_served() {
+fn a_missing_folder_is_reported_before_the_server_starts() {
     let served = Served::new();
-    let said = served.folder.run("serve rules.yaml --memory-snapshot-path none/state --admin off --grpc off");
-    assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{said:?}");
-    assert!(said.stderr.contains("none/state: its folder does not exist"), "{}", said.stderr);
+    let output = served.folder.run("serve rules.yaml --memory-snapshot-path none/state --admin off --grpc off");
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
+    assert!(output.stderr.contains("none/state: its folder does not exist"), "{}", output.stderr);
 }
 
-/// `serve` in the folder, which is to say why not.
+/// Runs `serve` in the folder, and asserts that it ends with this exit code and reason.
 fn refused(folder: &Folder, arguments: &str, code: i32, why: &str) {
-    let said = folder.run(&format!("serve {arguments} --http 127.0.0.1:0 --admin off --grpc off"));
-    assert_eq!((said.code, said.stdout.as_str()), (code, ""), "{arguments}: {said:?}");
-    assert!(said.stderr.contains(why) && said.stderr.contains("help: "), "{arguments}: {}", said.stderr);
+    let output = folder.run(&format!("serve {arguments} --http 127.0.0.1:0 --admin off --grpc off"));
+    assert_eq!((output.code, output.stdout.as_str()), (code, ""), "{arguments}: {output:?}");
+    assert!(output.stderr.contains(why) && output.stderr.contains("help: "), "{arguments}: {}", output.stderr);
 }
 
 #[test]
@@ -280,13 +278,13 @@ fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
     }
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
-    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998, "its lock ended with it");
+    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998, "the lock ended with the server");
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_to_is_told_before_anything_is_served() {
+fn a_folder_that_cannot_be_written_to_is_reported_before_the_server_starts() {
     let served = Served::new();
-    // No mode stops root, but a folder at the lock's name stops everybody.
+    // Root can write everywhere, whatever the mode. But not even root can open a lock whose name is taken by a folder.
     fs::create_dir(served.folder.path("state.lock")).expect("a folder");
     refused(&served.folder, "rules.yaml --memory-snapshot-path state", 3, "state cannot be written: ");
 }
@@ -302,7 +300,7 @@ fn a_last_snapshot_that_fails_shows_in_the_exit_code() {
 }
 
 #[test]
-fn what_the_server_reads_is_no_place_for_its_snapshot() {
+fn a_snapshot_never_replaces_a_file_that_the_server_reads() {
     let served = Served::new();
     let folder = &served.folder;
     folder.write("rules/a.yaml", &RULES.replace("api", "web"));
@@ -311,22 +309,22 @@ fn what_the_server_reads_is_no_place_for_its_snapshot() {
     symlink("rules.yaml", folder.path("alias")).expect("a link");
     for path in ["rules.yaml", "alias", "rules/a.yaml", "rules/state.yml", "spillgate.yaml", "token"] {
         let arguments = "rules.yaml rules -c spillgate.yaml --admin-token-file token --admin 127.0.0.1:0";
-        let said =
+        let output =
             folder.run(&format!("serve {arguments} --grpc off --http 127.0.0.1:0 --memory-snapshot-path {path}"));
-        assert_eq!((said.code, said.stdout.as_str()), (2, ""), "{path}: {said:?}");
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{path}: {output:?}");
         let why = format!("the snapshot {path} would replace a file that is read from ");
-        assert!(said.stderr.contains(&why), "{path}: {}", said.stderr);
+        assert!(output.stderr.contains(&why), "{path}: {}", output.stderr);
     }
     assert_eq!(fs::read_to_string(folder.path("rules.yaml")).expect("there"), RULES);
     let names = fs::read_dir(folder.path("")).expect("a folder").count();
-    assert_eq!(names, 5, "nothing was moved or made");
+    assert_eq!(names, 5, "no file was moved or created");
 }
 
 #[test]
-fn a_link_stays_and_the_snapshot_goes_where_it_leads() {
+fn a_link_stays_and_the_snapshot_is_written_to_its_target() {
     let served = Served::new();
     fs::create_dir(served.folder.path("data")).expect("a folder");
-    symlink("data/state", served.folder.path("state")).expect("a link to nothing yet");
+    symlink("data/state", served.folder.path("state")).expect("a link to a file that does not exist yet");
     for left in [99_999, 99_998] {
         let mut server = served.serve("1h");
         assert_eq!(check(&server, "day", "a"), left);

@@ -1,5 +1,6 @@
-//! The real binary on a real Redis: what a fleet shares, what becomes of it when the store fails, and the commands that
-//! ask the store.
+//! Tests of the real binary with a real Redis: shared counts, outages of the store, and the commands that use the store.
+//!
+//! Only real servers show that several processes count together, and how they behave while Redis is down.
 
 mod cli_support;
 mod support;

@@ -1,6 +1,7 @@
 //! Answers that no client reads: how much memory they take, and how long their connection stays open.
 //!
-//! Each client here answers PINGs and has no window for DATA, so that every answer stays on the server's side.
+//! Without limits, such clients could fill the server's memory. Each client here answers PINGs and has no window for DATA, so
+//! every answer stays on the server's side.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,14 +23,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const RULES: &str = "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n  \
-     - key: nobody\n    rate_limit: {unit: hour, requests_per_unit: 0}\n";
+     - key: refused\n    rate_limit: {unit: hour, requests_per_unit: 0}\n";
 const CHECK: &[u8] = br#"{"domain":"api","descriptors":[{"user":"7"}]}"#;
-/// The same as a message of gRPC.
+/// The same request as a gRPC message.
 const CALL: &[u8] = b"\0\0\0\0\x14\x0a\x03api\x12\x0d\x0a\x0b\x0a\x04user\x12\x037.0";
 const MIB: u64 = 1 << 20;
 const AT_ONCE: usize = 100;
 
-/// What is asked, and of whom.
+/// A request, and the server that gets it.
 #[derive(Clone, Copy)]
 struct Target {
     server: SocketAddr,
@@ -47,41 +48,41 @@ fn serve(arguments: &[&str]) -> (Spillgate, [Target; 2]) {
     (spillgate, [http, grpc])
 }
 
-/// A client that takes no DATA until it [listens](Deaf::listen).
-struct Deaf {
+/// A client that accepts no DATA until [`Client::read_all`].
+struct Client {
     target: Target,
     client: SendRequest<Bytes>,
     pings: PingPong,
     answers: Vec<ResponseFuture>,
-    listens: Option<oneshot::Sender<()>>,
+    open_window: Option<oneshot::Sender<()>>,
     connection: JoinHandle<()>,
 }
 
-impl Drop for Deaf {
+impl Drop for Client {
     fn drop(&mut self) {
         self.connection.abort();
     }
 }
 
-impl Deaf {
-    async fn connect(target: &Target) -> Deaf {
+impl Client {
+    async fn connect(target: &Target) -> Client {
         let stream = TcpStream::connect(target.server).await.unwrap();
         stream.set_nodelay(true).unwrap();
         let mut builder = Builder::new();
         builder.initial_window_size(0).initial_connection_window_size(1 << 24).initial_max_send_streams(1024);
         let (client, mut connection) = builder.handshake(stream).await.unwrap();
         let pings = connection.ping_pong().unwrap();
-        let (listens, mut listening) = oneshot::channel();
+        let (open_window, mut opened) = oneshot::channel();
         let connection = tokio::spawn(async move {
             tokio::select! {
-                listens = &mut listening => if listens.is_ok() {
+                result = &mut opened => if result.is_ok() {
                     connection.set_initial_window_size(1 << 20).unwrap();
                 },
                 _ = &mut connection => return,
             }
             drop(connection.await);
         });
-        Deaf { target: *target, client, pings, answers: Vec::new(), listens: Some(listens), connection }
+        Client { target: *target, client, pings, answers: Vec::new(), open_window: Some(open_window), connection }
     }
 
     async fn ask(&mut self, requests: usize) {
@@ -95,16 +96,16 @@ impl Deaf {
         }
     }
 
-    /// Returns when the server has read all requests, and has answered all that it answers by now.
-    async fn is_heard(&mut self) {
+    /// Returns when the server has read all requests, and has produced all answers that may wait.
+    async fn wait_answered(&mut self) {
         for _ in 0..2 {
             tokio::time::timeout(DEADLINE, self.pings.ping(Ping::opaque())).await.unwrap().unwrap();
         }
     }
 
-    /// Opens the window and takes all answers; returns their bytes, and how many requests were refused.
-    async fn listen(&mut self) -> (usize, usize) {
-        self.listens.take().unwrap().send(()).unwrap();
+    /// Opens the window and reads all answers. Returns their bytes, and how many requests were refused.
+    async fn read_all(&mut self) -> (usize, usize) {
+        self.open_window.take().unwrap().send(()).unwrap();
         let (mut bytes, mut refused) = (0, 0);
         for answer in self.answers.drain(..) {
             let answer = match tokio::time::timeout(DEADLINE, answer).await.unwrap() {
@@ -136,19 +137,26 @@ fn decided(spillgate: &Spillgate) -> usize {
     metric(spillgate, "spillgate_requests_allowed_total ")
 }
 
-/// Connections that ask `requests` each, after as many have asked a little: what a server takes at its start, and for
-/// its first connections, is no connection's.
-async fn deaf(target: &Target, connections: usize, requests: usize, spillgate: &Spillgate) -> (Vec<Deaf>, u64) {
+/// Opens connections that send `requests` each and read no answer. Returns them, and the growth of the server's memory.
+///
+/// As many connections send one request each before, and are closed. The memory that the server takes for its first
+/// connections is therefore not part of the growth.
+async fn clients_that_do_not_read(
+    target: &Target,
+    connections: usize,
+    requests: usize,
+    spillgate: &Spillgate,
+) -> (Vec<Client>, u64) {
     let (mut clients, mut before) = (Vec::new(), 0);
     for requests in [1, requests] {
         before = spillgate.process.resident_bytes();
         clients.clear();
         for _ in 0..connections {
-            let mut client = Deaf::connect(target).await;
-            // What is measured is answers: few requests are on their way at a time.
+            let mut client = Client::connect(target).await;
+            // The test measures answers, so only a few requests are in flight at a time.
             for at in (0..requests).step_by(AT_ONCE) {
                 client.ask(AT_ONCE.min(requests - at)).await;
-                client.is_heard().await;
+                client.wait_answered().await;
             }
             clients.push(client);
         }
@@ -157,97 +165,97 @@ async fn deaf(target: &Target, connections: usize, requests: usize, spillgate: &
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_take_at_most_4_mib_a_connection() {
+async fn unread_answers_take_at_most_4_mib_a_connection() {
     const CONNECTIONS: usize = 20;
     for port in 0..2 {
         let (spillgate, targets) = serve(&[]);
-        let (clients, grown) = deaf(&targets[port], CONNECTIONS, 1000, &spillgate).await;
+        let (clients, grown) = clients_that_do_not_read(&targets[port], CONNECTIONS, 1000, &spillgate).await;
         assert!(grown <= CONNECTIONS as u64 * 4 * MIB, "{}: {grown} bytes", targets[port].path);
         for mut client in clients {
-            let (bytes, refused) = client.listen().await;
-            assert!(bytes > 1000 && refused == 0, "every answer comes in the end, not {refused}");
+            let (bytes, refused) = client.read_all().await;
+            assert!(bytes > 1000 && refused == 0, "every request is answered in the end, but {refused} were refused");
         }
     }
 }
 
 /// A list of checks that are all refused.
 fn long_check() -> &'static [u8] {
-    let check = r#"{"domain":"api","descriptors":[{"nobody":"7"}]}"#;
+    let check = r#"{"domain":"api","descriptors":[{"refused":"7"}]}"#;
     format!("[{}]", [check; 256].join(",")).leak().as_bytes()
 }
 
 #[tokio::test]
-async fn long_answers_that_nobody_reads_count_among_what_all_may_hold() {
+async fn long_unread_answers_count_toward_limits_unread() {
     const CONNECTIONS: usize = 60;
     let (spillgate, [http, _]) = serve(&["--limits-unread", "1MiB"]);
     let target = Target { body: long_check(), ..http };
-    let (clients, grown) = deaf(&target, CONNECTIONS, 14, &spillgate).await;
+    let (clients, grown) = clients_that_do_not_read(&target, CONNECTIONS, 14, &spillgate).await;
     assert!(grown <= 6 * MIB, "{grown} bytes");
     drop(clients);
     let gone = async {
-        // The one left is the one that asks.
+        // The connection that remains is the one that reads this metric.
         while metric(&spillgate, "spillgate_connections ") > 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, gone).await.expect("the server sees that they have gone");
-    // Those that read have room for one long answer after the other.
+    tokio::time::timeout(DEADLINE, gone).await.expect("the server notices that they are closed");
+    // Clients that read get one long answer after the other.
     for _ in 0..CONNECTIONS {
-        let mut client = Deaf::connect(&target).await;
+        let mut client = Client::connect(&target).await;
         client.ask(1).await;
-        client.is_heard().await;
-        let (bytes, refused) = client.listen().await;
+        client.wait_answered().await;
+        let (bytes, refused) = client.read_all().await;
         assert!(bytes > 30_000 && refused == 0, "{bytes} bytes");
     }
 }
 
 #[tokio::test]
-async fn few_requests_wait_when_others_have_used_up_what_all_may_hold() {
+async fn few_requests_wait_when_others_have_used_up_limits_unread() {
     let (spillgate, targets) = serve(&["--limits-unread", "1MiB"]);
-    let (_clients, _) = deaf(&targets[0], 10, 1000, &spillgate).await;
+    let (_clients, _) = clients_that_do_not_read(&targets[0], 10, 1000, &spillgate).await;
     for target in targets {
-        let mut client = Deaf::connect(&target).await;
+        let mut client = Client::connect(&target).await;
         client.ask(200).await;
         let last = client.answers.pop().unwrap();
         let refused = tokio::time::timeout(DEADLINE, last).await.expect("the server refuses it").unwrap_err();
         assert_eq!(refused.reason(), Some(Reason::REFUSED_STREAM));
-        let (bytes, refused) = client.listen().await;
+        let (bytes, refused) = client.read_all().await;
         assert!(bytes > 0 && (150..199).contains(&refused), "{refused} refused");
     }
 }
 
 #[tokio::test]
-async fn who_reads_is_answered_when_others_have_used_up_what_all_may_hold() {
+async fn a_client_that_reads_is_answered_when_others_have_used_up_limits_unread() {
     let (spillgate, targets) = serve(&["--limits-unread", "1MiB"]);
     for target in targets {
         let before = decided(&spillgate);
-        let (clients, _) = deaf(&target, 10, 1000, &spillgate).await;
+        let (clients, _) = clients_that_do_not_read(&target, 10, 1000, &spillgate).await;
         assert!(decided(&spillgate) - before < 1000, "most requests wait");
-        let mut honest = Deaf::connect(&target).await;
+        let mut honest = Client::connect(&target).await;
         honest.ask(40).await;
-        honest.is_heard().await;
-        let (bytes, refused) = honest.listen().await;
+        honest.wait_answered().await;
+        let (bytes, refused) = honest.read_all().await;
         assert!(bytes > 40 && refused == 0, "{refused} refused");
         for mut client in clients {
-            let (bytes, refused) = client.listen().await;
-            assert!(bytes > 40 && refused < 1000, "what was not refused comes in the end");
+            let (bytes, refused) = client.read_all().await;
+            assert!(bytes > 40 && refused < 1000, "requests that were not refused are answered in the end");
         }
     }
 }
 
 #[tokio::test]
 async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
-    // Much longer than the second that an idle connection has to go.
+    // Much longer than the second in which the server closes an idle connection.
     const IDLE: Duration = Duration::from_secs(3);
     let (_spillgate, targets) = serve(&["--limits-idle", "3s"]);
     let idle = targets.map(async |target| {
-        let mut client = Deaf::connect(&target).await;
-        // All answers come later than this.
+        let mut client = Client::connect(&target).await;
+        // All answers come after this time.
         let asked_at = Instant::now();
         client.ask(10).await;
-        client.is_heard().await;
+        client.wait_answered().await;
         tokio::time::timeout(DEADLINE, &mut client.connection).await.expect("the server closes it").unwrap();
-        assert!(asked_at.elapsed() >= IDLE, "{}: it was not idle yet", target.path);
+        assert!(asked_at.elapsed() >= IDLE, "{}: the connection was not idle yet", target.path);
     });
     join_all(idle).await;
 }

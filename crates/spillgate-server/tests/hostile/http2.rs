@@ -1,4 +1,6 @@
-//! Just enough HTTP/2 to ask honestly, and to lie at every level below.
+//! A minimal HTTP/2 client that can also send invalid frames.
+//!
+//! A real client library refuses to send what an attacker sends.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,7 +37,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// The preface, SETTINGS without a header table, and a window that never closes.
+/// The preface, SETTINGS without a header table, and a connection window that is never used up.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     frame(&mut out, SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
@@ -43,7 +45,7 @@ pub(crate) fn greeting() -> Vec<u8> {
     out
 }
 
-/// The header block of a gRPC call of `path`: literals that need no table.
+/// The header block of a gRPC call of `path`, without entries of the dynamic table.
 pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86]; // :method POST, :scheme http
     let fields: [(&[u8], &str); 4] =
@@ -56,7 +58,7 @@ pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A message behind its gRPC prefix.
+/// A message with its gRPC prefix.
 pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![0];
     out.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_be_bytes());
@@ -75,17 +77,17 @@ pub(crate) fn rate_limit_request(domain: &str, key: &str, value: &str, count: us
     [field(1, domain.as_bytes()), descriptor.repeat(count)].concat()
 }
 
-/// One HTTP/2 connection of a well-behaved client.
+/// A valid HTTP/2 connection.
 pub(crate) struct Connection {
     stream: TcpStream,
     next_stream: u32,
-    /// Bytes of DATA that the server still takes: on the connection, and on the stream of the call.
+    /// Bytes of DATA that the server still accepts: on the connection, and on the stream of the call.
     windows: [usize; 2],
 }
 
-/// What every window is until the server says more.
+/// The size of each window at first.
 const FIRST_WINDOW: usize = 65_535;
-/// Less than any server's largest frame.
+/// The size of a DATA frame. Every server must accept frames of 16,384 bytes.
 const CHUNK: usize = 16_000;
 
 impl Connection {
@@ -97,8 +99,8 @@ impl Connection {
         Ok(Connection { stream, next_stream: 1, windows: [FIRST_WINDOW; 2] })
     }
 
-    /// Sends raw DATA in a new call of `path`, as the windows allow, and reads until the server ends the stream: the
-    /// DATA that it sent, or none where it reset the stream or went away.
+    /// Sends raw DATA in a new call of `path`, as the windows allow, and reads until the server ends the stream. Returns the
+    /// DATA of the server, or `None` if the server reset the stream or closes the connection.
     pub(crate) fn call(&mut self, path: &str, data: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let id = self.next_stream;
         self.next_stream += 2;
@@ -110,8 +112,8 @@ impl Connection {
             let (chunk, after) = rest.split_at(rest.len().min(CHUNK));
             while self.windows.iter().any(|window| *window < chunk.len()) {
                 self.stream.write_all(&std::mem::take(&mut out))?;
-                // It may have heard enough.
-                if let Some(end) = self.hear(id, &mut Vec::new())? {
+                // The server may end the call before it has read everything.
+                if let Some(end) = self.read_for(id, &mut Vec::new())? {
                     return Ok(end);
                 }
             }
@@ -123,16 +125,16 @@ impl Connection {
             }
         }
         self.stream.write_all(&out)?;
-        let mut heard = Vec::new();
+        let mut answer = Vec::new();
         loop {
-            if let Some(end) = self.hear(id, &mut heard)? {
+            if let Some(end) = self.read_for(id, &mut answer)? {
                 return Ok(end);
             }
         }
     }
 
-    /// Takes one frame; when it ends the call, what the call was answered.
-    fn hear(&mut self, id: u32, data: &mut Vec<u8>) -> io::Result<Option<Option<Vec<u8>>>> {
+    /// Reads one frame. If the frame ends the call, returns the result of the call.
+    fn read_for(&mut self, id: u32, data: &mut Vec<u8>) -> io::Result<Option<Option<Vec<u8>>>> {
         let frame = self.read()?;
         match frame.kind {
             GOAWAY => return Ok(Some(None)),
@@ -148,7 +150,7 @@ impl Connection {
         Ok(ends.then(|| Some(std::mem::take(data))))
     }
 
-    /// The next frame; SETTINGS and PING are acknowledged on the way.
+    /// Reads the next frame, and acknowledges SETTINGS and PING.
     pub(crate) fn read(&mut self) -> io::Result<Frame> {
         let frame = read_frame(&mut self.stream)?;
         if matches!(frame.kind, SETTINGS | PING) && frame.flags & ACK == 0 {

@@ -1,10 +1,12 @@
-//! `check --store` and `key`.
+//! Tests of `spillgate check --store` and `spillgate key`.
+//!
+//! Operators use them to see what a fleet counts, so both must agree with the servers.
 
 use serde_json::Value;
 use spillgate_testkit::free_port;
 
 use crate::cli_support::{Folder, Output};
-use crate::fleet::{PATIENT, judged, rules, serve};
+use crate::fleet::{LONG_DEADLINE, decided, rules, serve};
 use crate::support::redis::Redis;
 
 pub(crate) const LIMITS: &str = "  - key: user
@@ -24,13 +26,13 @@ pub(crate) fn json(output: &Output) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// `spillgate check` in the store, as JSON.
-fn asked(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
+/// Runs `spillgate check --store` and returns its exit code and JSON.
+fn run_check(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
     let output = folder.run(&format!("check rules.yaml -d api --json --store {} {arguments}", redis.url()));
     (output.code, json(&output))
 }
 
-/// Whether each limit would let pass, and what is left of it before and after.
+/// For each limit: whether it allows the request, and the units that remain before and after.
 fn limits(answer: &Value) -> Vec<(bool, u64, u64)> {
     let left = |limit: &Value, when: &str| limit[when]["remaining"].as_u64().expect("a number");
     let limits = answer["asked"][0]["limits"].as_array().expect("limits").iter();
@@ -38,48 +40,48 @@ fn limits(answer: &Value) -> Vec<(bool, u64, u64)> {
 }
 
 #[test]
-fn check_looks_at_the_store_and_takes_only_if_told() {
+fn check_peeks_at_the_store_and_takes_only_with_the_flag() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
-    let look = |arguments: &str| asked(&folder, &redis, &format!("-e user=7 {arguments}"));
-    let (code, answer) = look("");
+    let peek = |arguments: &str| run_check(&folder, &redis, &format!("-e user=7 {arguments}"));
+    let (code, answer) = peek("");
     assert_eq!((code, limits(&answer)), (0, vec![(true, 3, 2), (true, 5, 4)]));
     assert_eq!((&answer["takes"], redis.keys(&[]).len()), (&Value::Bool(false), 0));
-    let (code, answer) = look("--cost 4");
+    let (code, answer) = peek("--cost 4");
     assert_eq!((code, limits(&answer)), (1, vec![(false, 3, 3), (true, 5, 5)]));
     assert_eq!(answer["asked"][0]["limits"][0]["reason"], "cost_above_capacity");
-    let (code, answer) = look("--cost 3 --take");
+    let (code, answer) = peek("--cost 3 --take");
     assert_eq!((code, limits(&answer)), (0, vec![(true, 3, 0), (true, 5, 2)]));
-    let (code, answer) = look("");
+    let (code, answer) = peek("");
     assert_eq!((code, limits(&answer)), (1, vec![(false, 0, 0), (true, 2, 2)]));
-    // A third of a year; the store's clock goes on meanwhile.
+    // The wait is a third of a year, a little less because the store's clock runs on.
     let day_ns = 86_400_000_000_000_u64;
     let retry_ns = answer["asked"][0]["retry_after_ns"].as_u64().expect("a time");
     assert!((121 * day_ns..=122 * day_ns).contains(&retry_ns), "{retry_ns}");
-    let server = serve(&folder, &redis.url(), &PATIENT);
-    assert_eq!(judged(server.http(), "user", "7").0, 429, "a server sees what the command took");
-    assert_eq!(look("").1["asked"][0]["limits"][1]["before"]["remaining"], 2);
+    let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
+    assert_eq!(decided(server.http(), "user", "7").0, 429, "a server sees what the command took");
+    assert_eq!(peek("").1["asked"][0]["limits"][1]["before"]["remaining"], 2);
 }
 
 #[test]
-fn a_look_starts_no_penalty_and_charges_no_refusal() {
+fn a_peek_starts_no_penalty_and_charges_no_refusal() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     for key in ["charged", "penalty"] {
         for _ in 0..2 {
-            let (code, answer) = asked(&folder, &redis, &format!("-e {key}=7 --cost 3"));
+            let (code, answer) = run_check(&folder, &redis, &format!("-e {key}=7 --cost 3"));
             assert_eq!((code, limits(&answer)), (1, vec![(false, 2, 2)]), "{key}");
         }
-        assert_eq!(asked(&folder, &redis, &format!("-e {key}=7 --take")).0, 0);
-        let (code, answer) = asked(&folder, &redis, &format!("-e {key}=7"));
+        assert_eq!(run_check(&folder, &redis, &format!("-e {key}=7 --take")).0, 0);
+        let (code, answer) = run_check(&folder, &redis, &format!("-e {key}=7"));
         assert_eq!((code, limits(&answer)), (0, vec![(true, 1, 0)]), "{key}");
-        assert_eq!(asked(&folder, &redis, &format!("-e {key}=7 --cost 2 --take")).0, 1);
+        assert_eq!(run_check(&folder, &redis, &format!("-e {key}=7 --cost 2 --take")).0, 1);
     }
     let reason =
-        |key: &str| asked(&folder, &redis, &format!("-e {key}=7")).1["asked"][0]["limits"][0]["reason"].clone();
+        |key: &str| run_check(&folder, &redis, &format!("-e {key}=7")).1["asked"][0]["limits"][0]["reason"].clone();
     assert_eq!(["charged", "penalty"].map(reason), ["exceeded", "penalty"]);
 }
 
 #[test]
-fn a_look_answers_what_a_take_then_does() {
+fn a_peek_and_the_take_after_it_have_the_same_result() {
     let redis = Redis::start();
     let one = "{unit: year, requests_per_unit: 1}";
     let folder = rules(&format!(
@@ -106,16 +108,16 @@ fn a_look_answers_what_a_take_then_does() {
         ("-c narrow.yaml", "-e user=f -e user=g", 2),
         ("", &many.join(" "), 2),
     ] {
-        let [looked, took] =
-            ["", "--take"].map(|take| asked(&folder, &redis, &format!("{settings} {descriptors} {take}")));
-        assert_eq!((looked.0, took.0), (code, code), "{descriptors}: {} {}", looked.1, took.1);
+        let [peeked, took] =
+            ["", "--take"].map(|take| run_check(&folder, &redis, &format!("{settings} {descriptors} {take}")));
+        assert_eq!((peeked.0, took.0), (code, code), "{descriptors}: {} {}", peeked.1, took.1);
         if code == 2 {
-            assert_eq!(looked.1, took.1, "{descriptors}");
+            assert_eq!(peeked.1, took.1, "{descriptors}");
             continue;
         }
-        let output = |answer: &Value| (answer["asked"][0]["allowed"].clone(), limits(answer));
-        assert_eq!(output(&looked.1), output(&took.1), "{descriptors}");
-        for limit in looked.1["asked"][0]["limits"].as_array().expect("limits") {
+        let result = |answer: &Value| (answer["asked"][0]["allowed"].clone(), limits(answer));
+        assert_eq!(result(&peeked.1), result(&took.1), "{descriptors}");
+        for limit in peeked.1["asked"][0]["limits"].as_array().expect("limits") {
             let is_known = limit["after"]["reset_after_ns"].is_u64();
             let is_taken = limit["before"]["remaining"] != limit["after"]["remaining"];
             assert!(if is_taken { !is_known } else { is_known || code == 0 }, "{descriptors}: {limit}");
@@ -124,25 +126,25 @@ fn a_look_answers_what_a_take_then_does() {
 }
 
 #[test]
-fn a_look_says_where_it_cannot_tell() {
+fn a_peek_that_cannot_predict_the_take_says_so() {
     let (redis, folder) = (Redis::start(), rules(""));
     let text = "domain: api\ncompat: envoy\ndescriptors: [{key: a, rate_limit: {unit: year, requests_per_unit: 1}}]\n";
     folder.write("rules.yaml", text);
-    let (code, answer) = asked(&folder, &redis, "-e a=1 -e a=1");
+    let (code, answer) = run_check(&folder, &redis, "-e a=1 -e a=1");
     assert!(code == 2 && answer["errors"][0]["help"].to_string().contains("--take"), "{answer}");
-    assert_eq!(asked(&folder, &redis, "-e a=1").0, 0);
-    assert_eq!(asked(&folder, &redis, "-e a=1 -e a=1 --take").0, 1);
+    assert_eq!(run_check(&folder, &redis, "-e a=1").0, 0);
+    assert_eq!(run_check(&folder, &redis, "-e a=1 -e a=1 --take").0, 1);
 }
 
 #[test]
-fn a_queue_tells_the_delay_that_there_would_be() {
+fn check_reports_the_delay_of_a_queue() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
-    assert_eq!(asked(&folder, &redis, "-e queue=7 --take").0, 0);
-    assert_eq!(asked(&folder, &redis, "-e queue=7").0, 1, "it cannot wait");
-    let (code, answer) = asked(&folder, &redis, "-e queue=7 --wait 2h");
+    assert_eq!(run_check(&folder, &redis, "-e queue=7 --take").0, 0);
+    assert_eq!(run_check(&folder, &redis, "-e queue=7").0, 1, "the request may not wait");
+    let (code, answer) = run_check(&folder, &redis, "-e queue=7 --wait 2h");
     let delay_ns = answer["asked"][0]["delay_ns"].as_u64().expect("a delay");
     assert!(code == 0 && (1..=3_600_000_000_000).contains(&delay_ns), "{answer}");
-    assert_eq!(asked(&folder, &redis, "-e free=7").0, 0, "nothing limits it");
+    assert_eq!(run_check(&folder, &redis, "-e free=7").0, 0, "no rule limits it");
 }
 
 #[test]
@@ -183,8 +185,8 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
     let of_file = ask("-c s.yaml --take --cost 3", &[]);
     assert_eq!((of_file.code, of_file.stderr.as_str()), (0, ""), "{of_file:?}");
     assert!(of_file.stdout.starts_with(&format!("{store}taken from")), "{of_file:?}");
-    assert_eq!((ask("-c s.yaml", &[]).code, redis.keys(&[]).len()), (1, 2), "it was taken");
-    // Without the fleet's secret these are other keys: nobody took from them, and that is said.
+    assert_eq!((ask("-c s.yaml", &[]).code, redis.keys(&[]).len()), (1, 2), "the units were taken");
+    // Without the fleet's secret these are other keys. No units were taken from them, and a note says why.
     let url = redis.url();
     for (arguments, variables) in [
         (format!("--store {url}"), &[][..]),
@@ -201,50 +203,50 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
 }
 
 #[test]
-fn key_prints_the_names_that_a_server_counts_under() {
+fn key_prints_the_redis_keys_that_a_server_uses() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     folder.write("secret", "000102030405060708090a0b0c0d0e0f");
     folder.write("s.yaml", "store: {url: 'redis://elsewhere', key_secret_file: secret}\n");
     let secret = folder.path("secret").display().to_string();
-    let arguments = [&PATIENT[..], &["--store-key-secret-file", &secret]].concat();
+    let arguments = [&LONG_DEADLINE[..], &["--store-key-secret-file", &secret]].concat();
     let server = serve(&folder, &redis.url(), &arguments);
-    assert_eq!(judged(server.http(), "user", "7").0, 200);
-    let there = redis.keys(&[]);
+    assert_eq!(decided(server.http(), "user", "7").0, 200);
+    let stored = redis.keys(&[]);
     let output = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --json");
-    let told = json(&output);
-    let mut keys: Vec<String> = told["keys"]
+    let report = json(&output);
+    let mut keys: Vec<String> = report["keys"]
         .as_array()
         .expect("keys")
         .iter()
         .map(|key| key["key"].as_str().expect("a name").to_owned())
         .collect();
     keys.sort();
-    assert_eq!((output.code, &told["secret"], &keys), (0, &Value::Bool(true), &there));
+    assert_eq!((output.code, &report["secret"], &keys), (0, &Value::Bool(true), &stored));
     assert_eq!(
-        (&told["keys"][0]["limit"], &told["keys"][1]["algorithm"]),
+        (&report["keys"][0]["limit"], &report["keys"][1]["algorithm"]),
         (&"bucket".into(), &"sliding_window_log".into())
     );
-    // Slots can be asked for without a cluster that works.
+    // A node computes slots also while its cluster does not work.
     let (cluster, _) = Redis::start_node();
     let slot = |key: &str| cluster.run(&["cluster", "keyslot", key]).parse::<u64>().expect("a slot");
     assert!(
-        told["keys"]
+        report["keys"]
             .as_array()
             .expect("keys")
             .iter()
             .all(|key| key["slot"] == slot(key["key"].as_str().expect("a name")))
     );
     let plain = folder.run("key rules.yaml -d api -e user=7 -e user=8");
-    assert!(plain.code == 0 && plain.stdout.contains("bucket") && !there.iter().any(|key| plain.stdout.contains(key)));
+    assert!(plain.code == 0 && plain.stdout.contains("bucket") && !stored.iter().any(|key| plain.stdout.contains(key)));
     assert!(plain.stderr.contains("without a secret"), "{}", plain.stderr);
     assert_eq!(folder.run("key rules.yaml -d api -e free=1").code, 1);
     assert_eq!(folder.run("key rules.yaml -d web -e user=1").code, 2);
-    // The store is not asked, so its settings need not go together.
+    // The command does not use the store, so it accepts settings that contradict each other.
     folder.write("memory.yaml", "memory: {snapshot: {path: x}}");
     let of_memory = folder.run("key rules.yaml -c memory.yaml -d api -e user=7 -e user=8");
     assert_eq!((of_memory.code, &of_memory.stdout), (0, &plain.stdout), "{}", of_memory.stderr);
     let by_flag = folder.run("key rules.yaml -d api -e user=7 --store-key-secret-file secret --json");
-    assert_eq!((by_flag.code, json(&by_flag)["keys"].clone()), (0, told["keys"].clone()), "{}", by_flag.stderr);
+    assert_eq!((by_flag.code, json(&by_flag)["keys"].clone()), (0, report["keys"].clone()), "{}", by_flag.stderr);
     let zset = folder.run("key rules.yaml -c s.yaml -d api -e user=7 --store-log zset");
     assert!(zset.stdout.lines().any(|line| line.contains("log") && line.contains("}/")), "{}", zset.stdout);
 }

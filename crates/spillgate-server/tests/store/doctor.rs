@@ -13,7 +13,7 @@ use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
 use crate::commands::{LIMITS, json};
-use crate::fleet::{PATIENT, check, rules, serve};
+use crate::fleet::{LONG_DEADLINE, check, rules, serve};
 use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis};
@@ -251,7 +251,7 @@ fn login() -> (Folder, Vec<String>) {
     let folder = rules(LIMITS);
     folder.write("password", "hush");
     let password = folder.path("password").display().to_string();
-    let arguments = [&PATIENT[..], &["--store-user", "limiter", "--store-password-file", &password]].concat();
+    let arguments = [&LONG_DEADLINE[..], &["--store-user", "limiter", "--store-password-file", &password]].concat();
     let arguments = arguments.into_iter().map(str::to_owned).collect();
     (folder, arguments)
 }

@@ -1,16 +1,18 @@
-//! The settings in `examples`, as they stand but for the store's address.
+//! The settings files in `examples`, unchanged except for the address of the store.
+//!
+//! Users copy these files, so each must work as it is.
 
 use serde_json::Value;
 
 use crate::cli_support::{Folder, command};
-use crate::fleet::{PATIENT, check, judged};
+use crate::fleet::{LONG_DEADLINE, check, decided};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{http, root};
 
 fn serve(settings: &str, url: &str) -> Spillgate {
     let settings = root().join("examples").join(settings).display().to_string();
-    let arguments = [&["--config", &settings, "--store", url], &PATIENT[..]].concat();
+    let arguments = [&["--config", &settings, "--store", url], &LONG_DEADLINE[..]].concat();
     Spillgate::serve(&root().join("examples/quickstart.yaml"), &arguments)
 }
 
@@ -18,10 +20,10 @@ fn serve(settings: &str, url: &str) -> Spillgate {
 fn redis_yaml_serves_a_fleet() {
     let redis = Redis::start();
     let servers = [(); 3].map(|()| serve("redis.yaml", &redis.url()));
-    let bans = servers.each_ref().map(|server| judged(server.http(), "user_id", "mallory"));
+    let bans = servers.each_ref().map(|server| decided(server.http(), "user_id", "mallory"));
     assert_eq!(bans, [(); 3].map(|()| (429, "store".to_owned())));
     let left = |server: &Spillgate| check(server.http(), "user_id", "vip-7").1["remaining"].as_u64();
-    assert!(left(&servers[0]).is_some_and(|left| left < 50), "somebody takes");
+    assert!(left(&servers[0]).is_some_and(|left| left < 50), "each request takes a unit");
     assert_eq!(redis.keys(&[]).len(), 1);
 }
 
@@ -30,21 +32,21 @@ fn login_yaml_locks_an_account_for_a_fleet() {
     let redis = Redis::start();
     let servers = [(); 2].map(|()| {
         let store = ["--store", &redis.url(), "--store-expected-nodes", "2"];
-        Spillgate::serve(&root().join("examples/login.yaml"), &[&store[..], &PATIENT[..]].concat())
+        Spillgate::serve(&root().join("examples/login.yaml"), &[&store[..], &LONG_DEADLINE[..]].concat())
     });
     let ask = |server: &Spillgate, cost: u64| {
         let body = format!(r#"{{"domain":"login","descriptors":[{{"account":"bob"}}],"cost":{cost}}}"#);
         let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
-        let told: Value = serde_json::from_str(&answer.body).expect("JSON");
-        assert_eq!(told["source"], "store");
-        (answer.status, told["retry_after_ms"].as_u64().expect("a time"))
+        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        assert_eq!(body["source"], "store");
+        (answer.status, body["retry_after_ms"].as_u64().expect("a time"))
     };
     for failure in 0..5 {
         let server = &servers[failure % 2];
         assert_eq!([ask(server, 0).0, ask(server, 1).0], [200, 200], "failure {failure}");
     }
     let first = ask(&servers[0], 0);
-    assert_eq!(first, (429, 900_000), "the refused question starts the penalty");
+    assert_eq!(first, (429, 900_000), "the refused peek starts the penalty");
     let (status, left_ms) = ask(&servers[1], 0);
     assert!(status == 429 && left_ms <= 900_000 && left_ms > 600_000, "{left_ms}");
 }
@@ -54,7 +56,7 @@ fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
     let cluster = Cluster::start();
     let servers = [(); 2].map(|()| serve("cluster.yaml", &cluster.url()));
     for user in 0..20 {
-        let status = servers.each_ref().map(|server| judged(server.http(), "user_id", &format!("mallory-{user}")));
+        let status = servers.each_ref().map(|server| decided(server.http(), "user_id", &format!("mallory-{user}")));
         assert_eq!(status, [(); 2].map(|()| (200, "store".to_owned())), "{user}");
     }
     let counts = cluster.nodes.each_ref().map(|node| node.keys(&[]).len());
@@ -65,13 +67,13 @@ fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
         let output = command(&folder.path(".")).args(["doctor", "--json", "-c", "s.yaml", "--store", url]).output();
         serde_json::from_slice::<Value>(&output.expect("it runs").stdout).expect("JSON")
     };
-    let told = doctor(&cluster.url());
-    assert_eq!(told["ok"], true, "{told}");
-    let findings = told["findings"].as_array().expect("findings");
+    let report = doctor(&cluster.url());
+    assert_eq!(report["ok"], true, "{report}");
+    let findings = report["findings"].as_array().expect("findings");
     assert_eq!(findings.iter().filter(|finding| finding["what"] == "scripts" && finding["grade"] == "ok").count(), 3);
     let of = |what: &str| findings.iter().find(|finding| finding["what"] == what).expect("a finding");
     assert_eq!([of("cluster"), of("slots"), of("replicas")].map(|finding| &finding["grade"]), ["ok", "ok", "note"]);
-    // A node alone is told for what it is.
+    // For the URL of one node, the doctor says that it is a node of a cluster.
     let role = doctor(&cluster.nodes[0].url());
     let role = role["findings"].as_array().expect("findings").iter().find(|finding| finding["what"] == "role").cloned();
     assert!(role.is_some_and(|role| role["grade"] == "mend" && role["help"].to_string().contains("redis-cluster://")));

@@ -1,4 +1,6 @@
-//! Each way in which a store fails: a decision, a metric and a line.
+//! Each error of a store: the request still gets a decision, and the error a metric and a log line.
+//!
+//! Otherwise an operator could not tell one error from another.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -8,21 +10,21 @@ use tokio::runtime::Runtime;
 use tonic::Code;
 
 use crate::cli_support::signal;
-use crate::fleet::{PATIENT, client, judged, logged, metric, request, rules, serve, until_store};
+use crate::fleet::{LONG_DEADLINE, client, decided, logged, metric, request, rules, serve, until_store};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http};
 
 const ALLOWED: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1, on_store_failure: allow}}\n";
 
-fn of_class(server: &Spillgate, class: &str) -> u64 {
+fn failures(server: &Spillgate, class: &str) -> u64 {
     metric(server, &format!("spillgate_store_failures_total{{class=\"{class}\"}}"))
 }
 
 #[test]
 fn each_error_of_a_server_is_a_decision_a_metric_and_a_line() {
     let (redis, folder) = (Redis::start(), rules(ALLOWED));
-    let server = serve(&folder, &redis.url(), &PATIENT);
+    let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
     until_store(server.http(), "user", "first");
     let primary = free_port().to_string();
     redis.run(&["config", "set", "busy-reply-threshold", "1"]);
@@ -38,19 +40,19 @@ fn each_error_of_a_server_is_a_decision_a_metric_and_a_line() {
         ("readonly", &["replicaof", "127.0.0.1", &primary], &["replicaof", "no", "one"]),
         ("busy", &[], &["script", "kill"]),
     ];
-    for (class, breaks, mends) in faults {
+    for (class, breaks, fixes) in faults {
         let script = if breaks.is_empty() { Some(endless()) } else { None };
         assert!(breaks.is_empty() || redis.run(breaks) == "OK", "{class}");
         let mut number = 0;
         eventually(class, || {
             number += 1;
-            let (status, source) = judged(server.http(), "user", &format!("{class}-{number}"));
-            assert_eq!(status, 200, "{class}: by the store, or the policy {source}");
-            (of_class(&server, class) > 0).then_some(())
+            let (status, source) = decided(server.http(), "user", &format!("{class}-{number}"));
+            assert_eq!(status, 200, "{class}: the store or the policy allows it: {source}");
+            (failures(&server, class) > 0).then_some(())
         });
         let line = logged(&server.process, &format!("class=\"{class}\""));
         assert!(line.contains("the store did not decide: it") && line.contains("requests="), "{line}");
-        assert_eq!(redis.run(mends), "OK", "{class}");
+        assert_eq!(redis.run(fixes), "OK", "{class}");
         if let Some(mut script) = script {
             script.wait().expect("it was killed");
         }
@@ -61,61 +63,67 @@ fn each_error_of_a_server_is_a_decision_a_metric_and_a_line() {
 
 #[test]
 fn more_requests_than_may_wait_are_answered_by_policy_at_once() {
-    const ASKED: u64 = 8;
+    const REQUESTS: u64 = 8;
     let (redis, folder) = (Redis::start(), rules(ALLOWED));
     let bounds = ["--store-deadline", "5s", "--store-max-in-flight", "1"];
     let server = serve(&folder, &redis.url(), &bounds);
     until_store(server.http(), "user", "first");
     signal(redis.id(), "STOP");
-    let before = of_class(&server, "overloaded");
+    let before = failures(&server, "overloaded");
     thread::scope(|scope| {
-        for number in 0..ASKED {
+        for number in 0..REQUESTS {
             let http = server.http();
             scope.spawn(move || {
-                assert_eq!(judged(http, "user", &number.to_string()), (200, "policy".to_owned()), "{number}");
+                assert_eq!(decided(http, "user", &number.to_string()), (200, "policy".to_owned()), "{number}");
             });
         }
         eventually("a request waits", || (metric(&server, "spillgate_store_in_flight") > 0).then_some(()));
-        eventually("others do not", || (of_class(&server, "overloaded") > before).then_some(()));
+        eventually("others do not wait", || (failures(&server, "overloaded") > before).then_some(()));
     });
     signal(redis.id(), "CONT");
     logged(&server.process, "class=\"overloaded\"");
     until_store(server.http(), "user", "after");
-    eventually("none waits", || (metric(&server, "spillgate_store_in_flight") == 0).then_some(()));
+    eventually("no request waits", || (metric(&server, "spillgate_store_in_flight") == 0).then_some(()));
 }
 
 #[test]
-fn what_a_slot_keeps_is_counted() {
+fn units_that_cannot_be_refunded_are_counted() {
     let (cluster, folder) = (Cluster::start(), rules(ALLOWED));
-    let server = serve(&folder, &cluster.url(), &[&PATIENT[..], &["--store-deny-cache", "off"]].concat());
-    assert_eq!(judged(server.http(), "user", "full"), (200, "store".to_owned()));
+    let server = serve(&folder, &cluster.url(), &[&LONG_DEADLINE[..], &["--store-deny-cache", "off"]].concat());
+    assert_eq!(decided(server.http(), "user", "full"), (200, "store".to_owned()));
     let refused = |user: &str| {
         let body = format!(r#"{{"domain":"api","descriptors":[{{"user":"full"}},{{"user":"{user}"}}]}}"#);
         http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer").status
     };
     for user in 0..8 {
         let user = format!("a{user}");
-        assert_eq!((refused(&user), judged(server.http(), "user", &user).0), (429, 200), "{user} got its unit back");
+        assert_eq!(
+            (refused(&user), decided(server.http(), "user", &user).0),
+            (429, 200),
+            "the unit of {user} was refunded"
+        );
     }
     assert_eq!(metric(&server, "spillgate_store_give_backs_lost_total"), 0);
-    // To give all back is to delete the key.
+    // A refund of everything deletes the key.
     for node in &cluster.nodes {
         assert_eq!(node.run(&["acl", "setuser", "default", "-del"]), "OK");
     }
     for user in 0..8 {
         assert_eq!(refused(&format!("b{user}")), 429);
     }
-    eventually("a slot kept a unit", || (metric(&server, "spillgate_store_give_backs_lost_total") > 0).then_some(()));
+    eventually("a unit was not refunded", || {
+        (metric(&server, "spillgate_store_give_backs_lost_total") > 0).then_some(())
+    });
 }
 
 #[test]
-fn without_the_store_nothing_is_given_back() {
+fn without_the_store_nothing_is_refunded() {
     let folder = rules(ALLOWED);
     let url = format!("redis://127.0.0.1:{}", free_port());
     let server = serve(&folder, &url, &["--allow-grpc", "refund"]);
     let mut refund = request("user", &["a"]);
     refund.descriptors[0].is_negative_hits = true;
-    let asked = async { client(&server).await.should_rate_limit(refund).await };
-    let status = Runtime::new().expect("a runtime").block_on(asked).expect_err("no decision");
+    let answer = async { client(&server).await.should_rate_limit(refund).await };
+    let status = Runtime::new().expect("a runtime").block_on(answer).expect_err("no decision");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
 }

@@ -1,4 +1,6 @@
-//! Servers that share a store, and short words for what they are asked.
+//! Helpers for servers that share a store: start one, send a request, read its log and metrics.
+//!
+//! Without them every test of the store would repeat the same requests.
 
 use std::net::SocketAddr;
 
@@ -16,15 +18,15 @@ use crate::support::{DEADLINE, eventually, http};
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
-/// Long enough for a loaded machine: nothing is late in tests that are not about that.
-pub(crate) const PATIENT: [&str; 2] = ["--store-deadline", "30s"];
+/// A deadline long enough for a loaded machine, for tests that are not about deadlines.
+pub(crate) const LONG_DEADLINE: [&str; 2] = ["--store-deadline", "30s"];
 
 /// A folder with one rules file of one domain, `api`.
 pub(crate) fn rules(descriptors: &str) -> Folder {
     Folder::new(&[("rules.yaml", &format!("domain: api\ndescriptors:\n{descriptors}"))])
 }
 
-/// A server on the store at `url`.
+/// Starts a server with the store at `url`. It is one of two servers, and has two workers.
 pub(crate) fn serve(folder: &Folder, url: &str, arguments: &[&str]) -> Spillgate {
     let store = ["--store", url, "--store-expected-nodes", "2", "--workers", "2"];
     Spillgate::serve(&folder.path("rules.yaml"), &[&store[..], arguments].concat())
@@ -37,22 +39,22 @@ pub(crate) fn check(server: SocketAddr, key: &str, value: &str) -> (u16, Value) 
     (answer.status, serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body)))
 }
 
-/// Status and who judged.
-pub(crate) fn judged(server: SocketAddr, key: &str, value: &str) -> (u16, String) {
+/// Status and source of the answer of `/v1/check`: `store`, `policy`, `local` or `deny_cache`.
+pub(crate) fn decided(server: SocketAddr, key: &str, value: &str) -> (u16, String) {
     let (status, answer) = check(server, key, value);
     (status, answer["source"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Asks until the store judges.
+/// Sends requests until the store decides one.
 pub(crate) fn until_store(server: SocketAddr, key: &str, value: &str) {
-    eventually("the store decides", || (judged(server, key, value).1 == "store").then_some(()));
+    eventually("the store decides", || (decided(server, key, value).1 == "store").then_some(()));
 }
 
 pub(crate) fn logged(process: &Process, text: &str) -> String {
     eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
 }
 
-/// A counter or gauge as the admin listener tells it.
+/// The value of a counter or gauge of the admin listener.
 pub(crate) fn metric(server: &Spillgate, name: &str) -> u64 {
     let text = http::get(server.admin(), "/metrics", &[]).body;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -64,7 +66,7 @@ pub(crate) async fn client(server: &Spillgate) -> Client {
     RateLimitServiceClient::new(endpoint.timeout(DEADLINE).connect().await.expect("it listens"))
 }
 
-/// One hit on each of these values of one key.
+/// A request with one descriptor for each of these values of a key.
 pub(crate) fn request(key: &str, values: &[&str]) -> RateLimitRequest {
     let descriptor = |value: &&str| RateLimitDescriptor {
         entries: vec![Entry { key: key.to_owned(), value: (*value).to_owned() }],

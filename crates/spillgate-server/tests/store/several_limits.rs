@@ -1,17 +1,19 @@
-//! Servers whose rules differ in a limit, as in a canary or while reloads go round, and a limit that is cut and restored.
-#![allow(clippy::disallowed_methods, reason = "what comes back to a limit meanwhile goes by the time that it takes")]
+//! Limits that change: servers with different limits for one rule, and a limit that is lowered and restored.
+//!
+//! Both happen in a canary, and while a new rules file reaches one server after the other. Neither may admit extra requests.
+#![allow(clippy::disallowed_methods, reason = "a limit refills while the test runs, so the test measures its own time")]
 
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use tokio::runtime::Runtime;
 
 use crate::cli_support::{Folder, signal};
-use crate::fleet::{PATIENT, check, client, request, rules, serve};
+use crate::fleet::{LONG_DEADLINE, check, client, request, rules, serve};
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
 
-/// How many requests a fleet answers, of which one in 41 goes to the server of the small limit.
-fn asked() -> usize {
-    std::env::var("SEVERAL_LIMITS_ASKED").ok().and_then(|asked| asked.parse().ok()).unwrap_or(3_000)
+/// How many requests the fleet gets. One in 41 goes to the server with the small limit.
+fn requests() -> usize {
+    std::env::var("SEVERAL_LIMITS_ASKED").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000)
 }
 
 fn limited(algorithm: &str, limit: u32) -> String {
@@ -22,7 +24,7 @@ fn limited(algorithm: &str, limit: u32) -> String {
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (redis, runtime) = (Redis::start(), Runtime::new().expect("a runtime"));
     for deny_cache in ["65536", "off"] {
-        let arguments = [&PATIENT[..], &["--store-deny-cache", deny_cache]].concat();
+        let arguments = [&LONG_DEADLINE[..], &["--store-deny-cache", deny_cache]].concat();
         let [large, small] = [1000, 10].map(|limit| {
             let folder = rules(&limited("token_bucket", limit));
             (serve(&folder, &redis.url(), &arguments), folder)
@@ -31,7 +33,7 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
         let [by_large, by_small] = runtime.block_on(async {
             let mut clients = [client(&large.0).await, client(&small.0).await];
             let mut admitted = [0, 0];
-            for i in 0..asked() {
+            for i in 0..requests() {
                 let server = usize::from(i % 41 == 40);
                 let answer =
                     clients[server].should_rate_limit(request("user", &[deny_cache])).await.expect("an answer");
@@ -39,14 +41,14 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
             }
             admitted
         });
-        // A thousand at once, and one each 3.6 s.
+        // The bucket has a thousand units at once, and gets one more each 3.6 s.
         let most = 1000 + began.elapsed().as_millis() as usize / 3600;
-        println!("deny cache {deny_cache}: {by_large} by 1000 an hour and {by_small} by 10 an hour, of {most}");
+        println!("deny cache {deny_cache}: {by_large} with 1000 an hour and {by_small} with 10 an hour, of {most}");
         assert!((1000..=most).contains(&(by_large + by_small)), "{by_large} and {by_small} of {most}");
     }
 }
 
-/// A limit of 50 an hour is used up, cut to 3, asked about, and restored, again and again.
+/// A limit of 50 an hour is used up, lowered to 3 and restored. Requests come all the time, and this is done three times.
 #[test]
 fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
     let redis = Redis::start();
@@ -57,7 +59,7 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
         let folder = rules(&limited(algorithm, 50));
         let server = match &store {
             None => Spillgate::serve(&folder.path("rules.yaml"), &[]),
-            Some(url) => serve(&folder, url, &PATIENT),
+            Some(url) => serve(&folder, url, &LONG_DEADLINE),
         };
         let (began, mut admitted) = (std::time::Instant::now(), 0);
         for cycle in 0..3 {
@@ -72,10 +74,10 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
             }
         }
         let most = match algorithm {
-            // An hour may end meanwhile.
+            // An hour may end during the test.
             "fixed_window" => 100,
             "sliding_window_log" => 50,
-            // A bucket has one more each 72 s, and what a counter had in the hour before fades as fast.
+            // A bucket gets one unit more each 72 s. The counts of the previous hour in a counter fade as fast.
             _ => 50 + began.elapsed().as_secs() as usize / 72,
         };
         println!("{algorithm} on {}: {admitted} admitted", store.map_or("memory", |_| "Redis"));
@@ -85,8 +87,8 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
 
 fn reload(server: &Spillgate, folder: &Folder, descriptors: &str) {
     folder.write("rules.yaml", &format!("domain: api\ndescriptors:\n{descriptors}"));
-    let said = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
-    let before = said();
+    let reloads = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
+    let before = reloads();
     signal(server.process.id(), "HUP");
-    crate::support::eventually("a reload", || (said() > before).then_some(()));
+    crate::support::eventually("a reload", || (reloads() > before).then_some(()));
 }

@@ -1,4 +1,6 @@
-//! What servers on one store admit together.
+//! Tests of several servers on one store: together they admit what one server would.
+//!
+//! This is the reason for a shared store. A fleet must not admit a limit once for each server.
 
 use std::net::SocketAddr;
 
@@ -8,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::cli_support::Folder;
-use crate::fleet::{PATIENT, check, client, judged, metric, request, rules, serve, until_store};
+use crate::fleet::{LONG_DEADLINE, check, client, decided, metric, request, rules, serve, until_store};
 use crate::support::eventually;
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
@@ -17,7 +19,7 @@ const LIMIT: usize = 100;
 const TASKS: usize = 64;
 const EACH: usize = 3;
 
-/// How many requests of 64 tasks a server admits through gRPC.
+/// Sends 3 requests from each of 64 tasks over gRPC. Returns how many the server admits.
 async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     let client = client(server).await;
     let mut tasks = JoinSet::new();
@@ -35,29 +37,29 @@ async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// Every algorithm, as a rule's name and text, and how many of many callers at once it lets pass.
+/// Every algorithm: the key of its rule, the limit, and how many of many simultaneous requests it admits.
 const ALGORITHMS: [(&str, &str, usize); 7] = [
     ("token_bucket", "algorithm: token_bucket, unit: year, requests_per_unit: 100", LIMIT),
     ("fixed_window", "algorithm: fixed_window, unit: year, requests_per_unit: 100", LIMIT),
     ("first_hit", "algorithm: fixed_window, anchor: first_hit, unit: year, requests_per_unit: 100", LIMIT),
     ("sliding_window_log", "algorithm: sliding_window_log, unit: year, requests_per_unit: 100", LIMIT),
     ("sliding_window_counter", "algorithm: sliding_window_counter, unit: year, requests_per_unit: 100", LIMIT),
-    // Places are held, since nobody gives them back.
+    // No client releases a permit.
     ("concurrency", "algorithm: concurrency, limit: 100, lease: 1d", LIMIT),
-    // Whoever would have to wait is refused: this protocol cannot.
+    // A request that would have to wait is refused, because this protocol cannot wait.
     ("leaky_bucket", "algorithm: leaky_bucket, unit: year, requests_per_unit: 100, queue: 10", 1),
 ];
 
 #[test]
-fn two_servers_admit_together_what_one_would() {
+fn two_servers_together_admit_as_much_as_one() {
     let rule = |(key, limit, _): (&str, &str, usize)| format!("  - {{key: {key}, rate_limit: {{{limit}}}}}\n");
     let (redis, folder) = (Redis::start(), rules(&ALGORITHMS.map(rule).concat()));
-    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &PATIENT));
+    let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &LONG_DEADLINE));
     let runtime = Runtime::new().expect("a runtime");
     for (key, _, admitted) in ALGORITHMS {
         let both = async { tokio::join!(by_grpc(&servers[0], key), by_grpc(&servers[1], key)) };
         let (one, other) = runtime.block_on(both);
-        assert_eq!(one + other, admitted, "{key}: {one} by one and {other} by the other");
+        assert_eq!(one + other, admitted, "{key}: one server admitted {one}, the other {other}");
     }
     for server in &servers {
         assert_eq!(metric(server, "spillgate_requests_without_store_total{source=\"local\"}"), 0);
@@ -70,51 +72,52 @@ fn leases_and_resets_are_shared() {
                   - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n";
     let (redis, folder) = (Redis::start(), rules(limits));
     let servers =
-        [(); 2].map(|()| serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-deny-cache", "off"]].concat()));
+        [(); 2].map(|()| serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-deny-cache", "off"]].concat()));
     let [one, other] = &servers;
     let (status, taken) = check(one.http(), "job", "a");
-    assert_eq!((status, judged(other.http(), "job", "a").0), (200, 429));
+    assert_eq!((status, decided(other.http(), "job", "a").0), (200, 429));
     let release = format!(r#"{{"lease_id":{}}}"#, taken["lease_id"]);
     let post = |server: SocketAddr, path: &str, body: &str| {
         crate::support::http::request(server, "POST", path, &[], body).expect("an answer")
     };
-    // Lease ids are signed with the fleet's secret: any server takes them.
+    // Lease ids are signed with the fleet's secret, so any server accepts them.
     let released = post(other.http(), "/v1/release", &release);
     assert_eq!(released.status, 200, "{}", released.body);
-    assert_eq!(judged(other.http(), "job", "a").0, 200);
-    let asked = [one, other].map(|server| judged(server.http(), "user", "7").0);
-    assert_eq!(asked, [200, 429]);
+    assert_eq!(decided(other.http(), "job", "a").0, 200);
+    let answers = [one, other].map(|server| decided(server.http(), "user", "7").0);
+    assert_eq!(answers, [200, 429]);
     let reset = post(one.admin(), "/reset", r#"{"domain":"api","descriptors":[{"user":"7"}]}"#);
     assert_eq!(reset.status, 200, "{}", reset.body);
-    assert_eq!(judged(other.http(), "user", "7").0, 200);
+    assert_eq!(decided(other.http(), "user", "7").0, 200);
 }
 
 #[test]
-fn a_refusal_is_repeated_without_the_store_and_only_by_who_heard_it() {
+fn a_refusal_is_repeated_without_the_store_only_by_the_server_that_received_it() {
     let limit = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n";
     let (redis, folder) = (Redis::start(), rules(limit));
-    let arguments = [&PATIENT[..], &["--store-deny-cache-max-age", "1h"]].concat();
+    let arguments = [&LONG_DEADLINE[..], &["--store-deny-cache-max-age", "1h"]].concat();
     let servers = [(); 2].map(|()| serve(&folder, &redis.url(), &arguments));
-    let [one, other] = servers.each_ref().map(|server| || judged(server.http(), "user", "7"));
-    let said = |status, source: &str| (status, source.to_owned());
-    assert_eq!([one(), one(), one()], [said(200, "store"), said(429, "store"), said(429, "deny_cache")]);
-    assert_eq!([other(), other()], [said(429, "store"), said(429, "deny_cache")]);
+    let [one, other] = servers.each_ref().map(|server| || decided(server.http(), "user", "7"));
+    let answer = |status, source: &str| (status, source.to_owned());
+    assert_eq!([one(), one(), one()], [answer(200, "store"), answer(429, "store"), answer(429, "deny_cache")]);
+    assert_eq!([other(), other()], [answer(429, "store"), answer(429, "deny_cache")]);
     let counted = "spillgate_requests_without_store_total{source=\"deny_cache\"}";
     assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
 }
 
-/// Of a limit that did not refuse Envoy would show its clients the numbers, if it had any that look tighter.
+/// Envoy shows its clients the numbers of the limit that looks tightest. Wrong numbers of a limit that allowed the request could
+/// replace those of the limit that refused it.
 #[test]
 fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at_all() {
     let limits = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
                   - {key: all, rate_limit: {name: all, unit: year, requests_per_unit: 100}}\n";
     let (redis, folder) = (Redis::start(), rules(limits));
-    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-deny-cache-max-age", "1h"]].concat());
+    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-deny-cache-max-age", "1h"]].concat());
     let runtime = Runtime::new().expect("a runtime");
     let statuses = |user: &str| {
         let both = [request("user", &[user]), request("all", &["x"])].map(|request| request.descriptors);
-        let asked = RateLimitRequest { descriptors: both.concat(), ..request("user", &[]) };
-        let answer = runtime.block_on(async { client(&server).await.should_rate_limit(asked).await });
+        let message = RateLimitRequest { descriptors: both.concat(), ..request("user", &[]) };
+        let answer = runtime.block_on(async { client(&server).await.should_rate_limit(message).await });
         answer.expect("an answer").into_inner().statuses
     };
     let check = |path: &str, descriptors: &str| {
@@ -136,7 +139,7 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
     assert!(repeated[1].duration_until_reset.is_some() && repeated[0].current_limit.is_some());
     assert!(both("/json").body.contains(r#""name":"all""#));
     assert!(both("/v1/check").header("ratelimit").is_some_and(|limits| limits.contains(r#""all";r=99"#)));
-    // Another user's request is admitted: of what is left of all this server knows no more.
+    // A request of another user is admitted. Now the server does not know any more how much of `all` is left.
     assert_eq!(statuses("8")[1].limit_remaining, 98);
     let repeated = statuses("7");
     assert_eq!((by_cache(), repeated[0].code(), repeated[1].code()), (4, Code::OverLimit, Code::Ok));
@@ -149,24 +152,25 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
     assert_eq!(by_cache(), 6);
 }
 
-/// Costs of 6, 6 and 4 fill a limit of 10 only in their order; with the last one asked before the second, both would pass.
+/// The costs are 6, 6 and 4 on a limit of 10. In order, the second is refused but charged, so the third is refused too. If
+/// the third came before the second, it would be allowed.
 #[test]
 fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
     let limit = |key: &str| format!("{{key: {key}, rate_limit: {{unit: year, requests_per_unit: 10}}}}");
     let redis = Redis::start();
     let text = format!("domain: api\ncompat: envoy\ndescriptors: [{}, {}]\n", limit("user"), limit("other"));
     let folder = Folder::new(&[("rules.yaml", &text)]);
-    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-deny-cache", "off"]].concat());
+    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-deny-cache", "off"]].concat());
     let runtime = Runtime::new().expect("a runtime");
     let mut client = runtime.block_on(client(&server));
     let mut turn = |number: u32| {
         let user = format!("u{number}");
-        let mut asked = request("user", &[&user, &user, &user]);
-        asked.descriptors.extend(request("other", &[&user]).descriptors);
-        for (descriptor, cost) in asked.descriptors.iter_mut().zip([6, 6, 4, 10]) {
+        let mut message = request("user", &[&user, &user, &user]);
+        message.descriptors.extend(request("other", &[&user]).descriptors);
+        for (descriptor, cost) in message.descriptors.iter_mut().zip([6, 6, 4, 10]) {
             descriptor.hits_addend = Some(cost);
         }
-        let answer = runtime.block_on(client.should_rate_limit(asked)).expect("an answer").into_inner();
+        let answer = runtime.block_on(client.should_rate_limit(message)).expect("an answer").into_inner();
         answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
     };
     for number in 0..500 {
@@ -174,24 +178,24 @@ fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
     }
 }
 
-/// Neither of which is that of the thread that watches the store.
+/// The thread that checks the store's health has other connections.
 #[test]
-fn a_worker_has_two_connections_to_itself() {
+fn a_worker_has_two_connections_of_its_own() {
     let (redis, folder) =
         (Redis::start(), rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 999}}\n"));
     let url = redis.url();
-    let arguments = [&["--store", &url, "--store-expected-nodes", "2", "--workers", "1"], &PATIENT[..]].concat();
+    let arguments = [&["--store", &url, "--store-expected-nodes", "2", "--workers", "1"], &LONG_DEADLINE[..]].concat();
     let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
-    eventually("three connections, and the one that counts", || {
+    eventually("three connections of the server, and one of redis-cli", || {
         until_store(server.http(), "user", "7");
         (redis.run(&["client", "list"]).lines().count() >= 4).then_some(())
     });
 }
 
 #[test]
-fn a_limit_of_the_callers_that_the_store_cannot_count_is_the_callers_mistake() {
+fn a_limit_in_a_request_that_the_store_cannot_count_is_the_callers_error() {
     let (redis, folder) = (Redis::start(), rules("  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n"));
-    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--store-scripts", "off"]].concat());
+    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--store-scripts", "off"]].concat());
     let hit = |algorithm: &str| {
         let body = format!(r#"{{"bucket":"b","key":"k","limit":1,"window_ms":86400000,"algorithm":"{algorithm}"}}"#);
         crate::support::http::request(server.http(), "POST", "/v1/hit", &[], &body).expect("an answer")
@@ -199,13 +203,16 @@ fn a_limit_of_the_callers_that_the_store_cannot_count_is_the_callers_mistake() {
     let bucket = hit("token_bucket");
     assert_eq!([hit("fixed_window").status, hit("fixed_window").status, bucket.status], [200, 429, 400]);
     assert!(bucket.body.contains("token_bucket") && bucket.body.contains("store.scripts: off"), "{}", bucket.body);
-    assert_eq!([(); 2].map(|()| judged(server.http(), "user", "7").0), [200, 429]);
+    assert_eq!([(); 2].map(|()| decided(server.http(), "user", "7").0), [200, 429]);
     let bucket =
         "domain: api\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, algorithm: token_bucket}}]";
     folder.write("bucket.yaml", bucket);
     let arguments = format!("--store {} --store-expected-nodes 2 --store-scripts off", redis.url());
-    let said = folder.run(&format!("serve bucket.yaml {arguments}"));
-    assert!(said.code == 2 && said.stderr.contains("bucket.yaml:2") && said.stderr.contains("scripts"), "{said:?}");
+    let output = folder.run(&format!("serve bucket.yaml {arguments}"));
+    assert!(
+        output.code == 2 && output.stderr.contains("bucket.yaml:2") && output.stderr.contains("scripts"),
+        "{output:?}"
+    );
     folder.write("s.yaml", &format!("store: {{url: '{}', scripts: off, expected_nodes: 2}}", redis.url()));
     assert_eq!(folder.run("validate bucket.yaml -c s.yaml").code, 2);
     let doctor = folder.run("doctor -c s.yaml --json");
@@ -220,14 +227,14 @@ fn a_limit_of_the_callers_that_the_store_cannot_count_is_the_callers_mistake() {
 fn in_compat_each_descriptor_is_charged_alone_and_in_order() {
     let limit = "descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1}}]";
     let runtime = Runtime::new().expect("a runtime");
-    // Said by the file, and for the whole server.
+    // Once the rules file sets it, and once the command line.
     for (rules, flags) in [("domain: api\ncompat: envoy", &[][..]), ("domain: api", &["--compat", "envoy"][..])] {
         let redis = Redis::start();
         let folder = Folder::new(&[("rules.yaml", &format!("{rules}\n{limit}\n"))]);
-        let server = serve(&folder, &redis.url(), &[&PATIENT, flags].concat());
+        let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE, flags].concat());
         let codes = |values: &[&str]| {
-            let asked = async { client(&server).await.should_rate_limit(request("user", values)).await };
-            let answer = runtime.block_on(asked).expect("an answer").into_inner();
+            let answer = async { client(&server).await.should_rate_limit(request("user", values)).await };
+            let answer = runtime.block_on(answer).expect("an answer").into_inner();
             answer.statuses.iter().map(|status| status.code() == Code::Ok).collect::<Vec<_>>()
         };
         assert_eq!(codes(&["a", "b", "a", "a"]), [true, true, false, false]);
@@ -244,16 +251,16 @@ fn rules_that_the_store_cannot_count_are_errors_at_the_start_and_at_a_reload() {
     crate::cli_support::signal(server.process.id(), "HUP");
     crate::fleet::logged(&server.process, "rules.yaml:4: the store redis://127.0.0.1:");
     crate::fleet::logged(&server.process, "those loaded before stay in force");
-    let said =
+    let output =
         folder.run(&format!("serve rules.yaml --store {} --store-expected-nodes 2 --http 127.0.0.1:0", redis.url()));
-    assert_eq!((said.code, said.stdout.as_str()), (2, ""));
-    assert!(said.stderr.contains("rules.yaml:4") && said.stderr.contains("microseconds"), "{}", said.stderr);
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""));
+    assert!(output.stderr.contains("rules.yaml:4") && output.stderr.contains("microseconds"), "{}", output.stderr);
 }
 
 #[test]
 fn what_no_rule_matches_is_refused_where_the_server_says_so() {
     let (redis, folder) = (Redis::start(), rules("  - {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n"));
-    let server = serve(&folder, &redis.url(), &[&PATIENT[..], &["--unmatched", "deny"]].concat());
+    let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--unmatched", "deny"]].concat());
     let mut both = request("a", &["1"]);
     both.descriptors.extend(request("b", &["1"]).descriptors);
     let answer = Runtime::new()
@@ -262,5 +269,5 @@ fn what_no_rule_matches_is_refused_where_the_server_says_so() {
     let codes: Vec<_> = answer.statuses.iter().map(|status| status.code()).collect();
     assert_eq!((answer.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
     let (status, left) = check(server.http(), "a", "1");
-    assert_eq!((status, left["remaining"].as_u64()), (200, Some(4)), "nothing was taken beside it");
+    assert_eq!((status, left["remaining"].as_u64()), (200, Some(4)), "only one unit of the other limit was taken");
 }

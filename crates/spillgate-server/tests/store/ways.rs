@@ -1,4 +1,6 @@
-//! Ways to a store: a Unix socket, TLS, sentinels; and what of the settings reaches it.
+//! Ways to reach a store: a Unix socket, TLS, sentinels. Also settings that change how the store counts.
+//!
+//! Each setting must have its effect in the real server, not only in the parser.
 
 use std::process::Command;
 
@@ -7,7 +9,7 @@ use serde_json::Value;
 use spillgate_testkit::free_port;
 
 use crate::cli_support::Folder;
-use crate::fleet::{PATIENT, check, judged, logged, metric, rules, serve, until_store};
+use crate::fleet::{LONG_DEADLINE, check, decided, logged, metric, rules, serve, until_store};
 use crate::support::http;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis};
@@ -16,16 +18,16 @@ use crate::support::spillgate::Spillgate;
 const LIMITS: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
                       - {key: log, rate_limit: {unit: year, requests_per_unit: 1, algorithm: sliding_window_log}}\n";
 
-/// The store counts for a server that reaches it so.
+/// Asserts that a server with this URL and these arguments lets the store decide.
 fn assert_decides(folder: &Folder, url: &str, arguments: &[&str]) {
-    let server = serve(folder, url, &[&PATIENT[..], &["--store-deny-cache", "off"], arguments].concat());
+    let server = serve(folder, url, &[&LONG_DEADLINE[..], &["--store-deny-cache", "off"], arguments].concat());
     until_store(server.http(), "user", "first");
-    let asked = [(); 2].map(|()| judged(server.http(), "user", "second"));
-    assert_eq!(asked, [200, 429].map(|status| (status, "store".to_owned())));
+    let answers = [(); 2].map(|()| decided(server.http(), "user", "second"));
+    assert_eq!(answers, [200, 429].map(|status| (status, "store".to_owned())));
 }
 
 #[test]
-fn by_a_unix_socket_with_a_password_of_any_signs() {
+fn a_unix_socket_works_with_a_password_of_special_characters() {
     const PASSWORD: &str = "p@ss/w:rd&x=1%";
     let folder = rules(LIMITS);
     folder.write("password", PASSWORD);
@@ -36,7 +38,7 @@ fn by_a_unix_socket_with_a_password_of_any_signs() {
 }
 
 #[test]
-fn by_tls_with_certificates_on_both_sides() {
+fn tls_works_with_certificates_on_both_sides() {
     let folder = rules(LIMITS);
     let mut params = CertificateParams::new(Vec::<String>::new()).expect("valid");
     params.distinguished_name.push(DnType::CommonName, "ours");
@@ -68,13 +70,14 @@ fn by_tls_with_certificates_on_both_sides() {
     let url = format!("rediss://127.0.0.1:{port}");
     assert_decides(&folder, &url, ours.as_flattened());
     assert_eq!(redis.keys(&[]).len(), 2);
-    let stranger = folder.run(&format!("check rules.yaml -d api -e user=a --store {url} --store-tls-ca ca.pem"));
-    assert_eq!(stranger.code, 3, "the store wants a certificate: {stranger:?}");
+    let without_certificate =
+        folder.run(&format!("check rules.yaml -d api -e user=a --store {url} --store-tls-ca ca.pem"));
+    assert_eq!(without_certificate.code, 3, "the store requires a certificate: {without_certificate:?}");
 }
 
-/// As `openssl req -x509` makes it, for another name.
+/// The certificate is its own authority, as `openssl req -x509` makes it. It is for another host name.
 #[test]
-fn what_helps_a_certificate_that_is_refused_is_told_and_helps() {
+fn the_help_for_a_refused_certificate_works() {
     let folder = rules(LIMITS);
     let key = KeyPair::generate().expect("random numbers");
     let mut params = CertificateParams::new(["redis.example".to_owned()]).expect("valid");
@@ -93,20 +96,20 @@ fn what_helps_a_certificate_that_is_refused_is_told_and_helps() {
     let _redis = Redis::start_at(free_port(), tls.as_flattened());
     let url = format!("rediss://127.0.0.1:{port}");
     let doctor = |more: &str| folder.run(&format!("doctor --store {url} --store-deadline 5s {more}"));
-    for (more, helps) in [("", "set `store.tls.ca`"), ("--store-tls-ca own.pem", "set `store.tls.server_name`")] {
-        let said = doctor(more);
-        assert!(said.code == 3 && said.stderr.contains(helps), "{said:?}");
+    for (more, help) in [("", "set `store.tls.ca`"), ("--store-tls-ca own.pem", "set `store.tls.server_name`")] {
+        let output = doctor(more);
+        assert!(output.code == 3 && output.stderr.contains(help), "{output:?}");
     }
-    let said = doctor("--store-tls-ca own.pem --store-tls-server-name redis.example");
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = doctor("--store-tls-ca own.pem --store-tls-server-name redis.example");
+    assert_eq!(output.code, 0, "{output:?}");
     let arguments = ["--store-tls-ca", &own, "--store-tls-skip-name-check"];
-    let server = serve(&folder, &url, &[&PATIENT[..], &arguments].concat());
+    let server = serve(&folder, &url, &[&LONG_DEADLINE[..], &arguments].concat());
     until_store(server.http(), "user", "first");
     logged(&server.process, "store.tls.skip_name_check is set");
 }
 
 #[test]
-fn by_sentinels_the_primary_of_a_name() {
+fn sentinels_give_the_address_of_the_primary() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     let (port, primary) = (free_port(), redis.url());
     let primary = primary.rsplit(':').next().expect("a port");
@@ -118,51 +121,51 @@ fn by_sentinels_the_primary_of_a_name() {
     let mut command = Command::new("redis-server");
     let command = command.arg(folder.path("sentinel.conf")).arg("--sentinel").current_dir(folder.path("."));
     let _sentinel = Process::start("sentinel", command);
-    // It is looked for until it is there.
+    // The server looks for the primary until the sentinel is ready.
     let (url, password) = (format!("redis-sentinel://127.0.0.1:{port}/main"), folder.path("password"));
     assert_decides(&folder, &url, &["--store-sentinel-password-file", &password.display().to_string()]);
     assert_eq!(redis.keys(&[]).len(), 2);
-    let said = folder.run(&format!("doctor --store {url}"));
-    assert!(said.code == 3 && said.stderr.contains("`store.sentinel_password_file`"), "{said:?}");
+    let output = folder.run(&format!("doctor --store {url}"));
+    assert!(output.code == 3 && output.stderr.contains("`store.sentinel_password_file`"), "{output:?}");
 }
 
 #[test]
-fn a_log_in_a_sorted_set_is_one_that_other_tools_can_read() {
+fn a_log_in_a_sorted_set_can_be_read_by_other_tools() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
-    let arguments = [&PATIENT[..], &["--store-log", "zset", "--store-deny-cache", "off"]].concat();
+    let arguments = [&LONG_DEADLINE[..], &["--store-log", "zset", "--store-deny-cache", "off"]].concat();
     let server = serve(&folder, &redis.url(), &arguments);
-    let asked = [(); 2].map(|()| judged(server.http(), "log", "7"));
-    assert_eq!(asked, [200, 429].map(|status| (status, "store".to_owned())));
+    let answers = [(); 2].map(|()| decided(server.http(), "log", "7"));
+    assert_eq!(answers, [200, 429].map(|status| (status, "store".to_owned())));
     let keys = redis.keys(&[]);
-    let told = ["type", "zcard"].map(|command| redis.run(&[command, &keys[0]]));
-    assert_eq!((keys.len(), told), (1, ["zset", "1"].map(str::to_owned)));
+    let shown = ["type", "zcard"].map(|command| redis.run(&[command, &keys[0]]));
+    assert_eq!((keys.len(), shown), (1, ["zset", "1"].map(str::to_owned)));
 }
 
 #[test]
-fn slot_by_brings_a_tenants_counters_to_one_slot_of_a_cluster() {
+fn slot_by_keeps_the_counters_of_a_tenant_in_one_slot_of_a_cluster() {
     let (cluster, limit) = (Cluster::start(), "{unit: year, requests_per_unit: 1, slot_by: tenant}");
     let folder = rules(&format!(
         "  - key: tenant\n    rate_limit: {{unit: year, requests_per_unit: 100, slot_by: tenant}}\n    \
          descriptors: [{{key: user, rate_limit: {limit}}}]\n"
     ));
-    let server = serve(&folder, &cluster.url(), &PATIENT);
+    let server = serve(&folder, &cluster.url(), &LONG_DEADLINE);
     let ask = |user: u32| {
         let body = format!(r#"{{"domain":"api","descriptors":[[["tenant","t"]],[["tenant","t"],["user","{user}"]]]}}"#);
         let answer = http::request(server.http(), "POST", "/v1/check", &[], &body).expect("an answer");
-        let told: Value = serde_json::from_str(&answer.body).expect("JSON");
-        (answer.status, told["source"] == "store")
+        let body: Value = serde_json::from_str(&answer.body).expect("JSON");
+        (answer.status, body["source"] == "store")
     };
     for user in 0..8 {
         assert_eq!(ask(user), (200, true), "{user}");
     }
     let keys: Vec<_> = cluster.nodes.iter().map(|node| node.keys(&[])).filter(|keys| !keys.is_empty()).collect();
-    assert_eq!(keys.len(), 1, "one node has them: {keys:?}");
+    assert_eq!(keys.len(), 1, "one node has all keys: {keys:?}");
     let slots: Vec<_> = keys[0].iter().map(|key| cluster.nodes[0].run(&["cluster", "keyslot", key])).collect();
     assert_eq!(slots, vec![slots[0].clone(); 9], "{keys:?}");
     assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
 }
 
-/// Two keys of one slot, of which one has moved: no node can decide by both.
+/// One of two keys of a slot has moved, so no node has both.
 #[test]
 fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by_the_store() {
     let limits = "{algorithm: fixed_window, unit: year, requests_per_unit: 100}, \
@@ -180,7 +183,7 @@ fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by
     let port = to.url().rsplit(':').next().map(str::to_owned).expect("a port");
     let migrate = |key: &str| assert_eq!(from.run(&["migrate", "127.0.0.1", &port, key, "0", "5000"]), "OK");
     migrate(&keys[0]);
-    // Each time it waits for the other key, and no count is lost.
+    // The request waits for the other key until its deadline. No count is lost.
     let left = |answer: &Value| answer["remaining"].as_u64().expect("a number");
     let (before, local) = (server_failures(&server), check(server.http(), "user", "7").1);
     assert_eq!((local["source"].as_str(), server_failures(&server) > before), (Some("local"), true));
@@ -194,7 +197,7 @@ fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by
     assert!(left(&answer) < 88, "{answer}");
 }
 
-/// Requests that waited for a slot, or could not wait any longer.
+/// The number of requests that failed while the slot moved.
 fn server_failures(server: &Spillgate) -> u64 {
     let failures = |class| metric(server, &format!("spillgate_store_failures_total{{class=\"{class}\"}}"));
     ["moved", "timeout", "unasked"].map(failures).iter().sum()

@@ -1,4 +1,6 @@
-//! HTTP/1.1, one request a connection: the least that a client can be, and an upstream that counts.
+//! A minimal HTTP/1.1 client with one request for each connection, and an upstream that counts its requests.
+//!
+//! The tests read answers byte by byte as they are, without the repairs of a client library.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +15,7 @@ use super::DEADLINE;
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Names in lower case.
+    /// Header fields. Their names are in lower case.
     headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -30,7 +32,7 @@ impl Response {
     /// A header field that is a whole number.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let value = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
-        value.parse().unwrap_or_else(|_| panic!("{name}: {value} is no whole number"))
+        value.parse().unwrap_or_else(|_| panic!("{name}: {value} is not a whole number"))
     }
 }
 
@@ -38,15 +40,15 @@ pub(crate) fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> R
     request(server, "GET", path, headers, "").unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
 }
 
-/// [`get`] from another address of this machine.
+/// Like [`get`], from another address of this machine.
 pub(crate) fn get_from(client: IpAddr, server: SocketAddr, path: &str) -> Response {
-    let asked = || {
+    let send = || {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(client, 0).into())?;
         socket.connect_timeout(&server.into(), DEADLINE)?;
         exchange(socket.into(), &format!("GET {path} HTTP/1.1\r\nhost: {server}\r\nconnection: close\r\n\r\n"))
     };
-    asked().unwrap_or_else(|error: std::io::Error| panic!("GET {path} of {server} from {client}: {error}"))
+    send().unwrap_or_else(|error: std::io::Error| panic!("GET {path} of {server} from {client}: {error}"))
 }
 
 pub(crate) fn request(
@@ -100,7 +102,7 @@ fn unchunked(mut body: &str) -> Option<String> {
     }
 }
 
-/// A real upstream: answers 200 to everything, and counts what reaches it.
+/// A real upstream. It answers every request with 200, and counts the requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     address: SocketAddr,
@@ -122,7 +124,7 @@ impl Upstream {
                 if closed.load(Ordering::SeqCst) {
                     return;
                 }
-                // A client that goes away early is none of ours.
+                // A client that closes its connection early is not an error of the test.
                 drop(stream.and_then(|stream| answer(&stream, &counter)));
             }
         });
@@ -133,7 +135,7 @@ impl Upstream {
         self.address.port()
     }
 
-    /// How many requests came through.
+    /// The number of requests so far.
     pub(crate) fn seen(&self) -> usize {
         self.seen.load(Ordering::SeqCst)
     }
@@ -150,7 +152,7 @@ impl Drop for Upstream {
     }
 }
 
-/// Counts a request that came whole, then answers it: who has the answer finds it counted.
+/// Counts a complete request, then answers it. A client that has the answer can rely on the count.
 fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> {
     stream.set_read_timeout(Some(DEADLINE))?;
     let (mut reader, mut length) = (BufReader::new(stream), 0);
@@ -162,7 +164,7 @@ fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> 
         line.clear();
     }
     if line == "\r\n" {
-        // A body that nobody reads would reset the connection when it is closed.
+        // An unread body would reset the connection when it is closed.
         std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
         counter.fetch_add(1, Ordering::SeqCst);
         let (body, length) = (Upstream::BODY, Upstream::BODY.len());

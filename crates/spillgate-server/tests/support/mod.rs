@@ -1,7 +1,9 @@
-//! What the end-to-end tests share: real processes that always end, polling with a deadline, plain HTTP.
+//! Helpers of the end-to-end tests: real processes that always end, polling with a deadline, plain HTTP.
+//!
+//! A test that fails must not leave a process behind.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
-#![allow(clippy::print_stderr, reason = "a failed test shows what its processes said")]
+#![allow(clippy::print_stderr, reason = "a failed test shows the stderr of its processes")]
 
 pub(crate) mod http;
 pub(crate) mod process;
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use spillgate_testkit::{DEADLINE, eventually};
 
-/// The top of the repository.
+/// The top folder of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
 }

@@ -1,4 +1,6 @@
-//! A child process whose output is read as it comes, and that never outlives its test.
+//! A child process that never outlives its test. Its output is read while it runs.
+//!
+//! A full pipe would stop the process, and a process that is left over would disturb the next test.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -10,18 +12,18 @@ use std::time::Duration;
 
 use super::DEADLINE;
 
-/// What of a process's stderr is kept to explain a failure.
+/// The number of lines of stderr that are kept, to explain a failure.
 const KEPT_LINES: usize = 100;
-/// Lines of stdout that may wait to be read.
+/// The number of lines of stdout that may wait until the test reads them.
 const WAITING_LINES: usize = 4096;
-/// How long SIGTERM is given before SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
-    /// Lines of stdout; closed when the process has ended.
+    /// The lines of stdout. The channel is closed when the process has ended.
     stdout: Receiver<String>,
     stderr: Arc<Mutex<VecDeque<String>>>,
 }
@@ -31,7 +33,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let (send, stdout) = sync_channel(WAITING_LINES);
-        // A line that nobody reads is dropped: a full pipe must not stop the process.
+        // If too many lines wait, new lines are dropped: a full pipe must not stop the process.
         lines(child.stdout.take().expect("piped"), move |line| drop(send.try_send(line)));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&stderr);
@@ -49,7 +51,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Its resident memory.
+    /// The resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a running process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has a size");
@@ -69,12 +71,12 @@ impl Process {
         }
     }
 
-    /// The lines of stderr so far, the last of them at most.
+    /// The last lines of stderr, at most [`KEPT_LINES`].
     pub(crate) fn stderr(&self) -> Vec<String> {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// The first line of stderr with `text` in it.
+    /// Waits for a line of stderr that contains `text`, and returns the first one.
     pub(crate) fn logged(&self, text: &str) -> String {
         super::eventually(&format!("`{text}` in the log"), || {
             self.stderr().into_iter().find(|line| line.contains(text))
@@ -85,14 +87,14 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// SIGTERM, which a well-behaved server answers by draining.
+    /// Sends SIGTERM. Spillgate then drains.
     pub(crate) fn terminate(&self) {
-        // The standard library sends SIGKILL only.
+        // The standard library can send only SIGKILL.
         let status = Command::new("sh").args(["-c", r#"kill -TERM "$1""#, "sh", &self.id().to_string()]).status();
-        assert!(status.is_ok_and(|status| status.success()), "{} cannot be told to stop", self.name);
+        assert!(status.is_ok_and(|status| status.success()), "SIGTERM cannot be sent to {}", self.name);
     }
 
-    /// SIGKILL: gone without a word.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
@@ -111,7 +113,7 @@ impl Drop for Process {
         if self.is_running() {
             if !thread::panicking() {
                 self.terminate();
-                // The end of stdout is the end of the process.
+                // Stdout is closed when the process ends.
                 while self.stdout.recv_timeout(GRACE).is_ok() {}
             }
             drop(self.child.kill());

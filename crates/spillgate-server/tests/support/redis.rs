@@ -1,4 +1,6 @@
 //! A redis-server that belongs to one test, and a cluster of three of them.
+//!
+//! Tests stop, kill and reconfigure their servers, so they cannot share one.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,7 +12,7 @@ use super::eventually;
 pub(crate) struct Redis(RedisServer);
 
 impl Redis {
-    /// On a free port, once it is ready.
+    /// Starts a server on a free port, and returns when it is ready.
     pub(crate) fn start() -> Redis {
         Redis(RedisServer::start())
     }
@@ -25,13 +27,13 @@ impl Redis {
         (Redis(node), bus)
     }
 
-    /// What redis-cli prints of its answer.
+    /// Runs a command with redis-cli and returns its output.
     pub(crate) fn run(&self, words: &[&str]) -> String {
         self.cli(words)
     }
 
-    /// The names of what requests have counted, in order. What servers probe with is not among them: it is called by the
-    /// number of the probe, and soon gone.
+    /// The keys that requests have written, sorted. Keys of the probes of a server are left out, since they come and go all the
+    /// time.
     pub(crate) fn keys(&self, login: &[&str]) -> Vec<String> {
         let all = self.run(&[login, &["keys", "sg:*"]].concat());
         let mut keys: Vec<_> = all.lines().filter(|key| !key.starts_with("sg:{AAA")).map(str::to_owned).collect();

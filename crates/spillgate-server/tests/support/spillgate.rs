@@ -1,4 +1,6 @@
-//! The real binary on free loopback ports.
+//! Runs the real binary on free loopback ports.
+//!
+//! Tests run at the same time, so no test may use a fixed port.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +18,7 @@ pub(crate) struct Spillgate {
 }
 
 impl Spillgate {
-    /// Serves `rules` and returns when all listeners are open. `arguments` come last, so they win.
+    /// Serves `rules` and returns when all listeners are open. `arguments` replace the defaults of this function.
     pub(crate) fn serve(rules: &Path, arguments: &[&str]) -> Spillgate {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
         command.arg("serve").arg(rules).arg("--json");

@@ -91,7 +91,7 @@ fn start(serve: &Serve, terminal: &mut Terminal) -> Result<u8, Failure> {
         }
         Ok(_) => tracing::info!("drained"),
         Err(died) => {
-            // The server does not go on with a thread less: its supervisor has to see the failure and restart it.
+            // The server does not run on without one of its threads. The process ends, so that its supervisor restarts it.
             tracing::error!("{died}");
             return Ok(EXIT_UNAVAILABLE);
         }

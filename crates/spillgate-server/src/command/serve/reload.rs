@@ -30,14 +30,14 @@ pub(super) struct Reloads(SyncSender<()>);
 impl Reloads {
     /// Starts the thread that reloads. `serve` has the paths, and `resolved` the settings in force.
     pub(super) fn start(service: Arc<Service>, serve: Serve, resolved: Resolved) -> io::Result<Reloads> {
-        let (ask, asked) = sync_channel(1);
+        let (request, requests) = sync_channel(1);
         let mut reloader = Reloader { service, serve, resolved, reader: Reader::default() };
-        thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&asked))?;
-        Ok(Reloads(ask))
+        thread::Builder::new().name("reload".into()).spawn(move || reloader.run(&requests))?;
+        Ok(Reloads(request))
     }
 
     /// Requests a reload and returns at once. If one is waiting already, that one is enough.
-    pub(super) fn ask(&self) {
+    pub(super) fn request(&self) {
         let _ = self.0.try_send(());
     }
 }
@@ -50,8 +50,8 @@ struct Reloader {
 }
 
 impl Reloader {
-    fn run(&mut self, asked: &Receiver<()>) {
-        while asked.recv().is_ok() {
+    fn run(&mut self, requests: &Receiver<()>) {
+        while requests.recv().is_ok() {
             // If anything fails, the rules in force stay.
             let reloaded = catch_unwind(AssertUnwindSafe(|| self.reload()));
             if !reloaded.unwrap_or(false) {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_never_read_to_their_end_block_one_thread() {
+    fn a_read_that_never_ends_blocks_one_thread() {
         let mut reader = Reader::default();
         let (end, ended) = sync_channel::<()>(0);
         let late = reader.read(Duration::from_millis(20), move || ended.recv());

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_together_is_part_of_a_rule_and_of_all_that_is_nested_in_it() {
+    fn a_changed_share_threshold_loses_the_counts_of_the_rule_and_of_nested_rules() {
         let nested = |shared: bool| {
             let limit = "rate_limit: {unit: day, limit: 5}";
             rules(format!(

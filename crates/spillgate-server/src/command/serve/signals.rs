@@ -65,7 +65,7 @@ impl Signals {
                         Some(()) = self.terminate.recv() => {}
                         Some(()) = self.interrupt.recv() => {}
                         Some(()) = self.hang_up.recv() => {
-                            reloads.ask();
+                            reloads.request();
                             continue;
                         }
                     }

@@ -26,12 +26,14 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The most invalid snapshot files that are kept. A newer one never replaces them.
 const KEPT_MAX: usize = 3;
 
-/// A limiter that counts on from the snapshot, where there is one; a file that is none is moved aside. One that
-/// cannot be read is left where it is, and there is no limiter: it may be whole.
+/// Opens the memory store with the counts of the snapshot, or empty if no snapshot exists.
+///
+/// An invalid snapshot is moved aside, and the store is empty. A file that cannot be read is an error. It stays where it is,
+/// because it may be valid.
 pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Result<Limiter<Backend>, Problem> {
     let clock = log::clock();
-    let anew = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
-    let Some(LockedFile { path, .. }) = file else { return Ok(anew(clock)) };
+    let empty = |clock| Limiter::with_clock(Backend::Memory(MemoryStore::new(options)), clock);
+    let Some(LockedFile { path, .. }) = file else { return Ok(empty(clock)) };
     let now = clock.now();
     match MemoryStore::restored(options, now, path) {
         Ok((store, keys, found)) => {
@@ -47,18 +49,18 @@ pub(super) fn limiter(options: MemoryOptions, file: Option<&LockedFile>) -> Resu
         }
         Err(SnapshotError::Io(error)) if error.kind() == ErrorKind::NotFound => {
             tracing::info!("no snapshot yet: counts start at zero");
-            Ok(anew(clock))
+            Ok(empty(clock))
         }
         Err(SnapshotError::Io(error)) => Err(unreadable(path, &error)),
         Err(error) => {
             tracing::warn!("{}: {error}; counts start at zero", path.display());
             move_aside(path);
-            Ok(anew(clock))
+            Ok(empty(clock))
         }
     }
 }
 
-/// So that the next snapshot does not take its place.
+/// Renames an invalid snapshot, so that the next snapshot does not replace it.
 fn move_aside(path: &Path) {
     let names = (1..=KEPT_MAX).map(|number| {
         let mut name = path.as_os_str().to_owned();
@@ -82,9 +84,9 @@ pub(super) struct Saver {
 }
 
 enum Work {
-    /// Ends when the channel is closed. Returns whether the last snapshot was written.
+    /// The thread ends when the channel is closed. It returns whether the last snapshot was written.
     Running(mpsc::Sender<()>, JoinHandle<bool>),
-    /// Has ended, with or without the last snapshot.
+    /// The thread has ended. `true` if it wrote the last snapshot.
     Done(bool),
 }
 
@@ -98,15 +100,15 @@ impl Saver {
         Ok(Saver { work: Mutex::new(Work::Running(end, thread)) })
     }
 
-    /// Writes the last snapshot and waits for it, also if another thread has called this. Returns false if it cannot be
-    /// written.
+    /// Ends the thread and waits for the last snapshot, also if another thread has called this. Returns false if the last
+    /// snapshot cannot be written.
     pub(super) fn finish(&self) -> bool {
-        // The lock is held until then, so that a second caller waits too.
+        // The lock is held while the thread writes, so that a second caller waits too.
         let mut work = self.work.lock();
         let kept = match mem::replace(&mut *work, Work::Done(false)) {
             Work::Running(end, thread) => {
                 drop(end);
-                // Its panic was logged.
+                // A panic of the thread was logged already.
                 thread.join().unwrap_or(false)
             }
             Work::Done(kept) => kept,
@@ -126,7 +128,7 @@ struct Saving {
     file: LockedFile,
     write: Write,
     service: Arc<Service>,
-    /// When the log last had a line about a failure.
+    /// The time of the last log line about a failure.
     logged: Option<Time>,
 }
 
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_panics_is_counted_and_writes_the_next() {
+    fn a_writer_that_panics_is_counted_and_writes_the_next_snapshot() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("state");
         let text = "domain: d\ndescriptors: [{key: a}]".to_owned();
@@ -197,10 +199,10 @@ mod tests {
         let mut saving = Saving { file, write: panics_at_first, service, logged: None };
         assert!(!saving.save(false));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 0));
-        assert!(saving.logged.is_some(), "the log has it");
+        assert!(saving.logged.is_some(), "the failure is in the log");
         assert!(saving.save(true));
         assert_eq!((metrics.snapshot_failures.get(), metrics.snapshots.get()), (1, 1));
         let options = MemoryOptions::default();
-        assert!(MemoryStore::restored(options, log::clock().now(), &path).is_ok(), "the last is whole");
+        assert!(MemoryStore::restored(options, log::clock().now(), &path).is_ok(), "the last snapshot is valid");
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct SnapshotFile {
 
 impl SnapshotFile {
     /// Follows links, so that a new snapshot replaces the file and not the link. A file that the server reads for another
-    /// purpose (one of `read`, or in a folder of rules there) is refused.
+    /// purpose is an error: a path of `read`, or a rules file in a folder of `read`.
     pub(super) fn find<'p>(path: &Path, mut read: impl Iterator<Item = &'p PathBuf>) -> Result<SnapshotFile, Problem> {
         let shown = path.display();
         let path = followed(path).map_err(|error| match error.kind() {
@@ -41,8 +41,8 @@ impl SnapshotFile {
         Ok(SnapshotFile { path })
     }
 
-    /// Locks it for this process. The lock is on a file beside it, which is never removed: otherwise two processes could
-    /// hold locks on two files of that name.
+    /// Locks the snapshot for this process. The lock is on a second file, with the ending `.lock`. That file is never removed:
+    /// otherwise two processes could hold locks on two files of the same name.
     pub(super) fn lock(self) -> Result<LockedFile, Problem> {
         let mut name = self.path.clone().into_os_string();
         name.push(".lock");

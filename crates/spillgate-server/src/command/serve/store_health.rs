@@ -1,6 +1,6 @@
 //! Checks the health of the shared store, for readiness, metrics and the log.
 //!
-//! It probes the store all the time. Without probes, a quiet server would notice neither an outage nor its end.
+//! It probes the store all the time. Without probes, a server without traffic would notice neither an outage nor its end.
 
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,17 @@ use spillgate_redis::{Circuit, Error, ErrorKind, RedisStore};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::store_transitions::{Change, Changes, TELL_EVERY};
+use super::store_transitions::{Change, Changes, LOG_EVERY};
 use crate::service::Service;
 
 /// The pause after a probe that was answered.
-const ASK_EVERY: Duration = Duration::from_millis(250);
-/// The pause after a probe that failed. The circuit breaker allows at most one request in 250 ms then.
-const TRY_EVERY: Duration = Duration::from_millis(50);
+const PROBE_EVERY: Duration = Duration::from_millis(250);
+/// The pause after a probe that failed. While the circuit breaker is open, it sends at most one request in 250 ms anyway.
+const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// The time to wait for a connection, and then for an answer.
 const PROBE_WITHIN: Duration = Duration::from_millis(250);
-/// A store counts as down after this many failed probes in a row, for each node. One probe may be lost in a short pause.
+/// The store counts as down after this many failed probes in a row, times the number of its nodes. One lost probe may only mean
+/// a short pause.
 const FAILED_PROBES: usize = 2;
 
 /// Starts the thread that checks the store, if it is a shared one. It ends with the process.
@@ -45,22 +46,37 @@ struct Watch<'s> {
     store: &'s RedisStore,
     changes: Changes,
     probes: u32,
-    told: [Told; ErrorKind::ALL.len()],
+    logged: [Logged; ErrorKind::ALL.len()],
 }
 
-/// What the log knows of a class.
+/// The part of the failures of one kind that is in the log.
 #[derive(Default)]
-struct Told {
+struct Logged {
+    /// The number of failures that are in the log.
     failures: u64,
+    /// The number of failures in the previous round.
+    seen: u64,
+    /// The time of the last line.
     at: Option<Instant>,
-    /// What was said since, last.
+    /// The text of the newest error that is not in the log yet.
     detail: Option<String>,
+}
+
+impl Logged {
+    /// The number of failures that the log may report, of `failures` so far.
+    ///
+    /// A consequence is reported one round later. A request can be refused by the circuit breaker before the request that
+    /// opened it is counted, and the log must have the cause first.
+    fn reportable(&mut self, failures: u64, is_consequence: bool) -> u64 {
+        let seen = std::mem::replace(&mut self.seen, failures);
+        if is_consequence { seen } else { failures }
+    }
 }
 
 impl<'s> Watch<'s> {
     fn new(service: &'s Service, store: &'s RedisStore) -> Watch<'s> {
-        let told = ErrorKind::ALL.map(|_| Told::default());
-        Watch { service, store, changes: Changes::default(), probes: 0, told }
+        let logged = ErrorKind::ALL.map(|_| Logged::default());
+        Watch { service, store, changes: Changes::default(), probes: 0, logged }
     }
 
     async fn run(mut self) {
@@ -68,30 +84,32 @@ impl<'s> Watch<'s> {
             let probed = self.probe().await;
             let why = probed.as_ref().err().map(|failed| failed.kind);
             let recoveries = self.changes.recoveries;
-            let answers = self.changes.seen(probed.is_ok(), self.patience(), Instant::now());
+            let answers = self.changes.record(probed.is_ok(), self.failures_until_down(), Instant::now());
             self.service.set_store_error(why.filter(|_| !answers));
             self.service.metrics().store.up.set(i64::from(answers));
             self.service.metrics().store.recoveries.inc_by(self.changes.recoveries - recoveries);
-            self.tell_change(probed);
-            self.tell_failures();
+            self.log_change(probed);
+            self.log_failures();
             match why {
-                // The circuit breaker opens when an outage begins: it is noticed at once.
-                None => drop(timeout(ASK_EVERY, self.store.circuit_opened()).await),
-                Some(_) => sleep(TRY_EVERY).await,
+                // The circuit breaker opens when an outage begins. The next probe then starts at once.
+                None => drop(timeout(PROBE_EVERY, self.store.circuit_opened()).await),
+                Some(_) => sleep(RETRY_EVERY).await,
             }
         }
     }
 
-    /// Whether the store decides now: a probe is a take, so that it needs what requests need. Each is for another slot.
+    /// Asks the store for one decision. A probe is a take, so it needs the same permissions as requests. Each probe is for
+    /// another slot, so that in a cluster the probes reach all nodes.
     async fn probe(&mut self) -> Result<(), Error> {
         let store = self.store;
-        // While requests are not sent, another task is connecting already.
-        let patience = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
-        let connected = timeout(patience, store.wait_connected()).await;
+        // While the circuit is open, another task is connecting already.
+        let wait = if store.is_down() { Duration::ZERO } else { PROBE_WITHIN };
+        let connected = timeout(wait, store.wait_connected()).await;
         self.probes = self.probes.wrapping_add(1);
         let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
-        // One of a cluster decides some probes, and goes on being probed: it is one no longer when it sends none elsewhere.
-        // Where there is no connection, or not to each node of a cluster, the probe says it.
+        // A URL can name one node of a cluster by mistake. That node decides some probes itself, so the error of the
+        // connection counts here. It ends when the node redirects no probe any more. All other connection errors show in the
+        // result of the probe.
         if let Ok(Err(failed)) = connected
             && failed.kind == ErrorKind::Moved
         {
@@ -105,10 +123,11 @@ impl<'s> Watch<'s> {
         })
     }
 
-    /// How many probes in a row may fail before a store that answered is one that does not: the first one, once requests are
-    /// not asked any more. A cluster answers while some of its nodes do: most requests are decided then, and the rest would
-    /// fare no better elsewhere.
-    fn patience(&self) -> usize {
+    /// After this many failed probes in a row the store counts as down.
+    ///
+    /// One is enough when no request is sent any more. While only some nodes of a cluster are down, no number is enough: most
+    /// requests are still decided, and another server could not decide the rest either.
+    fn failures_until_down(&self) -> usize {
         let store = self.store;
         match store.circuit() {
             _ if store.is_down() => 1,
@@ -117,10 +136,10 @@ impl<'s> Watch<'s> {
         }
     }
 
-    fn tell_change(&mut self, probed: Result<(), Error>) {
-        let Some(Change { answers, after, changes }) = self.changes.news(Instant::now()) else { return };
+    fn log_change(&mut self, probed: Result<(), Error>) {
+        let Some(Change { answers, after, changes }) = self.changes.next_line(Instant::now()) else { return };
         let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind.explanation())).unwrap_or_default();
-        // Changes since the last line had no line of their own.
+        // Some changes since the last line had no line of their own.
         let more = if changes > 1 {
             format!(" (this has changed {changes} times since the last line)")
         } else {
@@ -141,21 +160,33 @@ impl<'s> Watch<'s> {
         }
     }
 
-    fn tell_failures(&mut self) {
+    fn log_failures(&mut self) {
         // Causes are logged before their consequences.
         let (consequences, causes): (Vec<_>, Vec<_>) =
-            self.told.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
-        for (told, class) in causes.into_iter().chain(consequences) {
-            let failures = self.store.failures(class);
-            told.detail =
-                self.store.take_first_error(class).map(|error| error.detail.into_owned()).or(told.detail.take());
-            if failures == told.failures || told.at.is_some_and(|at| at.elapsed() < TELL_EVERY) {
+            self.logged.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
+        for (logged, class) in causes.into_iter().chain(consequences) {
+            let failures = logged.reportable(self.store.failures(class), class.is_consequence());
+            logged.detail =
+                self.store.take_first_error(class).map(|error| error.detail.into_owned()).or(logged.detail.take());
+            if failures == logged.failures || logged.at.is_some_and(|at| at.elapsed() < LOG_EVERY) {
                 continue;
             }
-            let (requests, detail) = (failures - told.failures, told.detail.take().unwrap_or_default());
-            *told = Told { failures, at: Some(Instant::now()), detail: None };
+            let (requests, detail) = (failures - logged.failures, logged.detail.take().unwrap_or_default());
+            (logged.failures, logged.at) = (failures, Some(Instant::now()));
             let why = class.explanation();
             tracing::warn!(requests, class = class.as_str(), detail, "the store did not decide: {why}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Logged;
+
+    #[test]
+    fn a_consequence_is_reported_one_round_later_than_a_cause() {
+        let (mut cause, mut consequence) = (Logged::default(), Logged::default());
+        let mut round = |failures| [cause.reportable(failures, false), consequence.reportable(failures, true)];
+        assert_eq!([round(0), round(3), round(5), round(5)], [[0, 0], [3, 0], [5, 3], [5, 5]]);
     }
 }

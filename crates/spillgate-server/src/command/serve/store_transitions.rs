@@ -1,4 +1,4 @@
-//! When the store went down or came back, and which of these changes the log reports.
+//! The changes of the store between up and down, and which of them the log reports.
 //!
 //! A store that fails every second must not fill the log.
 
@@ -6,70 +6,71 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A line that it answers is written at most so often, one that it does not, and one about a class of failures.
-pub(super) const TELL_EVERY: Duration = Duration::from_secs(10);
+/// The shortest time between two log lines of one kind: the store is up, the store is down, or one kind of failure.
+pub(super) const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// The history of the probes.
+/// The state of the store, computed from the probes.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Whether the store answers, and since when. For a store that is down: since the first failed probe. `None` before the
     /// first probe.
     now: Option<(bool, Instant)>,
-    /// How long the state before lasted.
+    /// How long the previous state lasted.
     before: Option<Duration>,
     failed_probes: usize,
     /// The time of the first of these failed probes.
     fails_since: Option<Instant>,
-    /// How often the store has come back.
+    /// How many times the store has come back.
     pub(super) recoveries: u64,
-    /// Changes that no line has told.
-    untold: u64,
-    told: Option<bool>,
-    /// When lines last told that it does not answer, and that it does.
-    told_at: [Option<Instant>; 2],
+    /// The number of changes since the last line.
+    unlogged: u64,
+    /// The state in the last line: whether the store answers.
+    logged: Option<bool>,
+    /// The times of the last lines: the store is down, the store is up.
+    logged_at: [Option<Instant>; 2],
 }
 
-/// A change to be told.
+/// A change that the log reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) answers: bool,
-    /// How long it was the other way; `None` for the first thing that is known.
+    /// How long the previous state lasted. `None` if no earlier state is known.
     pub(super) after: Option<Duration>,
-    /// How often it has changed since the last line.
+    /// The number of changes since the last line.
     pub(super) changes: u64,
 }
 
 impl Changes {
-    /// Takes note of a probe, and says whether the store is one that answers: if it did, so it is until as many probes as
-    /// `patience` have failed in a row.
-    pub(super) fn seen(&mut self, answered: bool, patience: usize, at: Instant) -> bool {
+    /// Records the result of a probe, and returns whether the store is up. A store that was up is down only after
+    /// `failures_until_down` failed probes in a row.
+    pub(super) fn record(&mut self, answered: bool, failures_until_down: usize, at: Instant) -> bool {
         self.failed_probes = if answered { 0 } else { self.failed_probes.saturating_add(1) };
         self.fails_since = if answered { None } else { self.fails_since.or(Some(at)) };
         let was = self.now;
-        let excused = self.failed_probes < patience && was.is_some_and(|(answers, _)| answers);
+        let excused = self.failed_probes < failures_until_down && was.is_some_and(|(answers, _)| answers);
         let answers = answered || excused;
         if was.is_none_or(|(was, _)| was != answers) {
             let at = self.fails_since.unwrap_or(at);
             self.before = was.map(|(_, since)| at.duration_since(since));
             self.recoveries += u64::from(answers && was.is_some());
-            self.untold += 1;
+            self.unlogged += 1;
             self.now = Some((answers, at));
         }
         answers
     }
 
-    /// What a line has to tell now.
-    pub(super) fn news(&mut self, at: Instant) -> Option<Change> {
+    /// The change that the next log line reports, if a line is due.
+    pub(super) fn next_line(&mut self, at: Instant) -> Option<Change> {
         let (answers, _) = self.now?;
-        let told_at = &mut self.told_at[usize::from(answers)];
-        let is_due = told_at.is_none_or(|told| at.duration_since(told) >= TELL_EVERY);
-        if self.told == Some(answers) || !is_due {
+        let logged_at = &mut self.logged_at[usize::from(answers)];
+        let is_due = logged_at.is_none_or(|logged| at.duration_since(logged) >= LOG_EVERY);
+        if self.logged == Some(answers) || !is_due {
             return None;
         }
-        // The first thing that is known is no change, and holds up no line about one.
-        *told_at = self.before.map(|_| at);
-        self.told = Some(answers);
-        Some(Change { answers, after: self.before, changes: std::mem::take(&mut self.untold) })
+        // The first known state is not a change, so its line does not delay the line of a change.
+        *logged_at = self.before.map(|_| at);
+        self.logged = Some(answers);
+        Some(Change { answers, after: self.before, changes: std::mem::take(&mut self.unlogged) })
     }
 }
 
@@ -80,26 +81,26 @@ mod tests {
     const STEP: Duration = Duration::from_millis(250);
 
     #[test]
-    fn one_lost_probe_is_no_change_and_two_are() {
+    fn one_lost_probe_is_not_a_change_and_two_are() {
         let (mut changes, start) = (Changes::default(), Instant::now());
         let probes = [true, false, true, false, true, false, false, false, true];
         let seen: Vec<_> =
-            (0..).zip(probes).map(|(step, answered)| changes.seen(answered, 2, start + STEP * step)).collect();
+            (0..).zip(probes).map(|(step, answered)| changes.record(answered, 2, start + STEP * step)).collect();
         assert_eq!(seen, [true, true, true, true, true, true, false, false, true]);
         assert_eq!(changes.recoveries, 1);
-        // A store that never answered is not excused.
-        assert!(!Changes::default().seen(false, 2, start));
+        // A store that never answered is down after one failed probe.
+        assert!(!Changes::default().record(false, 2, start));
     }
 
     #[test]
-    fn a_store_that_comes_and_goes_has_two_lines_in_ten_seconds_that_say_how_often() {
+    fn a_store_that_often_changes_has_two_lines_in_ten_seconds_with_the_number_of_changes() {
         let (mut changes, start) = (Changes::default(), Instant::now());
         let mut lines = Vec::new();
-        // Two probes that fail and one that does not, for 30 s.
+        // For 30 s, one probe succeeds and the next two fail.
         for step in 0..=120 {
             let at = start + STEP * step;
-            changes.seen(step % 3 == 0, 2, at);
-            lines.extend(changes.news(at).map(|change| (step, change.answers, change.changes)));
+            changes.record(step % 3 == 0, 2, at);
+            lines.extend(changes.next_line(at).map(|change| (step, change.answers, change.changes)));
         }
         let later = [(44, false, 27), (45, true, 1), (86, false, 27), (87, true, 1)];
         let expected = [&[(0, true, 1), (2, false, 1), (3, true, 1)], &later[..]].concat();
@@ -108,12 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_told_at_once_is_told_later() {
+    fn a_change_that_could_not_be_logged_at_once_is_logged_later() {
         let (mut changes, start) = (Changes::default(), Instant::now());
         let mut step = |answered: bool, at_ms: u64| {
             let at = start + Duration::from_millis(at_ms);
-            changes.seen(answered, 2, at);
-            changes.news(at).map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
+            changes.record(answered, 2, at);
+            changes
+                .next_line(at)
+                .map(|change| (change.answers, change.after.map(|after| after.as_millis()), change.changes))
         };
         assert_eq!(step(true, 0), Some((true, None, 1)));
         assert_eq!([step(false, 100), step(false, 200)], [None, Some((false, Some(100), 1))]);

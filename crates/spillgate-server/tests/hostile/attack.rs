@@ -1,4 +1,6 @@
-//! A server under attack, and an honest client that is served all the while.
+//! A server under attack, an honest client that must still be served, and random input.
+//!
+//! Every attack has the same checks, so that no test forgets one of them.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,13 +14,13 @@ use crate::http2;
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};
 
-/// How much the server may grow under attack: what the connections of these tests may hold, with room.
+/// How much the memory of the server may grow under attack. The connections of these tests need less.
 const GROWTH_BYTES: u64 = 256 << 20;
 const RULES: &str =
-    "domain: siege\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
-pub(crate) const CHECK: &str = r#"{"domain":"siege","descriptors":[{"user":"honest"}]}"#;
+    "domain: attack\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
+pub(crate) const CHECK: &str = r#"{"domain":"attack","descriptors":[{"user":"honest"}]}"#;
 
-pub(crate) struct Siege {
+pub(crate) struct Attack {
     pub(crate) spillgate: Spillgate,
     honest: Option<JoinHandle<()>>,
     over: Arc<AtomicBool>,
@@ -27,11 +29,11 @@ pub(crate) struct Siege {
     _rules: tempfile::TempDir,
 }
 
-impl Siege {
-    /// Starts a server and an honest client; the client must be served once before anything else happens.
-    pub(crate) fn begin(arguments: &[&str]) -> Siege {
+impl Attack {
+    /// Starts a server and an honest client. The client must be served once before the attack begins.
+    pub(crate) fn begin(arguments: &[&str]) -> Attack {
         let rules = tempfile::tempdir().unwrap();
-        let file = rules.path().join("siege.yaml");
+        let file = rules.path().join("attack.yaml");
         fs::write(&file, RULES).unwrap();
         let spillgate = Spillgate::serve(&file, arguments);
         let (over, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -46,52 +48,52 @@ impl Siege {
                 thread::park_timeout(Duration::from_millis(5));
             }
         });
-        Siege { spillgate, honest: Some(honest), over, served, resident_bytes, _rules: rules }
+        Attack { spillgate, honest: Some(honest), over, served, resident_bytes, _rules: rules }
     }
 
-    /// Attacks until the time is over: a second or two of every test run, `HOSTILE_SECONDS` by hand.
-    pub(crate) fn storm(&self, mut attack: impl FnMut(u64)) {
+    /// Repeats `round` for `HOSTILE_SECONDS`, by default 1.5 seconds, and at least 10 times. Its argument is the number of the round.
+    pub(crate) fn repeat(&self, mut round: impl FnMut(u64)) {
         let seconds = std::env::var("HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5);
         let end = Instant::now() + Duration::from_secs_f64(seconds);
-        let mut round = 0;
-        while Instant::now() < end || round < 10 {
-            attack(round);
-            round += 1;
-            self.is_bounded();
+        let mut rounds = 0;
+        while Instant::now() < end || rounds < 10 {
+            round(rounds);
+            rounds += 1;
+            self.assert_bounded();
         }
     }
 
-    /// Waits until the honest client has been served `times` more.
-    pub(crate) fn serves_on(&self, times: u64) {
+    /// Waits until the honest client has been served `times` more times.
+    pub(crate) fn wait_served(&self, times: u64) {
         let before = self.served.load(Ordering::SeqCst);
         let end = Instant::now() + DEADLINE;
         while self.served.load(Ordering::SeqCst) < before + times {
             let lives = self.honest.as_ref().is_some_and(|honest| !honest.is_finished());
             assert!(lives, "the honest client failed");
-            assert!(Instant::now() < end, "the honest client waits");
+            assert!(Instant::now() < end, "the honest client still waits after {DEADLINE:?}");
             thread::park_timeout(Duration::from_millis(5));
         }
     }
 
-    pub(crate) fn is_bounded(&self) {
+    pub(crate) fn assert_bounded(&self) {
         let (before, now) = (self.resident_bytes, self.spillgate.process.resident_bytes());
         assert!(now < before + GROWTH_BYTES, "the server grew from {before} to {now} bytes");
     }
 
-    /// The honest client was served throughout, a new one is too, and the process lives, without a panic.
+    /// Asserts that the honest client was always served, that a new client is served, and that the process lives without a panic.
     pub(crate) fn end(mut self) {
-        self.serves_on(1);
+        self.wait_served(1);
         self.over.store(true, Ordering::SeqCst);
         let honest = self.honest.take().unwrap();
         assert!(honest.join().is_ok(), "the honest client failed");
         Honest::connect(self.spillgate.http(), self.spillgate.grpc()).unwrap().ask();
-        self.is_bounded();
+        self.assert_bounded();
         assert!(self.spillgate.process.is_running(), "the server ended");
         let panics = self.metric("spillgate_panics_total");
         assert_eq!(panics, Some(0), "the server panicked: {:?}", self.spillgate.process.stderr());
     }
 
-    /// A counter of the admin listener.
+    /// The value of a counter of the admin listener.
     pub(crate) fn metric(&self, name: &str) -> Option<u64> {
         let metrics = http::get(self.spillgate.admin(), "/metrics", &[]);
         let line = metrics.body.lines().find_map(|line| line.strip_prefix(name))?;
@@ -99,13 +101,13 @@ impl Siege {
     }
 }
 
-impl Drop for Siege {
+impl Drop for Attack {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
     }
 }
 
-/// A client with one kept connection to each port.
+/// A client that keeps one connection to each port.
 struct Honest {
     http: TcpStream,
     grpc: http2::Connection,
@@ -119,21 +121,21 @@ impl Honest {
         Ok(Honest { http, grpc: http2::Connection::open(grpc)? })
     }
 
-    /// Asks on both and panics unless both allow.
+    /// Sends one request on each connection, and panics unless both are allowed.
     fn ask(&mut self) {
         let (status, body) = post(&mut self.http, "/v1/check", CHECK.as_bytes()).expect("HTTP is served");
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        let message = http2::message(&http2::rate_limit_request("siege", "user", "honest", 1));
+        let message = http2::message(&http2::rate_limit_request("attack", "user", "honest", 1));
         let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("gRPC is served");
         // A prefix of five bytes, then field 1, the overall code: OK.
         assert_eq!(answer.as_deref().and_then(|data| data.get(5..7)), Some(&[8u8, 1][..]));
     }
 }
 
-/// One POST on a kept connection: the status and the body.
+/// Sends one POST on a connection that stays open. Returns the status and the body.
 pub(crate) fn post(stream: &mut TcpStream, path: &str, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: siege\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: attack\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(&[head.as_bytes(), body].concat())?;
@@ -150,7 +152,7 @@ pub(crate) fn post(stream: &mut TcpStream, path: &str, body: &[u8]) -> io::Resul
     }
 }
 
-/// A whole answer with a content-length.
+/// Parses an answer with a content-length. `None` if it is not complete yet.
 fn parse(read: &[u8]) -> Option<(u16, Vec<u8>)> {
     let end = read.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&read[..end]).ok()?.to_ascii_lowercase();
@@ -159,12 +161,12 @@ fn parse(read: &[u8]) -> Option<(u16, Vec<u8>)> {
     Some((status, read.get(end..end + length)?.to_vec()))
 }
 
-/// SplitMix64: small, seeded, good enough to be nasty.
-pub(crate) struct Dice(u64);
+/// SplitMix64, a small random number generator with a seed.
+pub(crate) struct Random(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -174,7 +176,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`.
+    /// A random number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
@@ -192,7 +194,7 @@ impl Dice {
         choices[self.below(choices.len())]
     }
 
-    /// `seed` with a few bytes changed, lost, doubled or cut off.
+    /// A copy of `seed` with one to five changes: bytes are changed, inserted, removed or cut off, or the whole is doubled.
     pub(crate) fn mutated(&mut self, seed: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -203,7 +205,7 @@ impl Dice {
                 1 => drop(bytes.drain(from..to)),
                 2 => bytes.insert(at.min(bytes.len()), self.byte()),
                 3 => bytes.splice(at..at, seed.to_vec()).for_each(drop),
-                4 => bytes.splice(from..to, self.one_of(&NASTY).bytes()).for_each(drop),
+                4 => bytes.splice(from..to, self.one_of(&DIFFICULT).bytes()).for_each(drop),
                 _ => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (at % 8)),
             }
         }
@@ -211,8 +213,8 @@ impl Dice {
     }
 }
 
-/// What parsers trip over.
-const NASTY: [&str; 12] = [
+/// Values that often break parsers.
+const DIFFICULT: [&str; 12] = [
     "18446744073709551616",
     "-1",
     "1e308",
