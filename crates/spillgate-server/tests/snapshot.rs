@@ -191,7 +191,7 @@ fn a_path_that_cannot_be_read_is_reported_and_left_alone() {
     fs::create_dir(served.folder.path("folder")).expect("a folder");
     served.folder.write("folder/precious", "not ours");
     let _socket = UnixListener::bind(served.folder.path("socket")).expect("a socket");
-    // Root can read every file, whatever its mode, but not even root can follow this link.
+    // Root can read every file, whatever its mode. A link that points to itself stops even root.
     symlink("loop", served.folder.path("loop")).expect("a link");
     for (path, why) in [
         ("folder", "folder: it is not a regular file"),
@@ -237,7 +237,7 @@ fn snapshots_that_cannot_be_written_are_reported_once_and_counted() {
     let mut server = served.serve("100ms");
     next_snapshot(&server);
     assert!(metric(&server, "spillgate_snapshot_timestamp_seconds") > 1_700_000_000);
-    // Root can write everywhere, whatever the mode. But not even root can write to a draft whose name is taken by a folder.
+    // Root can write to every file, whatever its mode. A folder with the name of the draft stops even root.
     eventually("a folder", || fs::create_dir(served.folder.path("state.draft")).ok());
     eventually("failures", || (metric(&server, "spillgate_snapshot_failures_total") >= 3).then_some(()));
     let lines = |server: &Spillgate| server.process.stderr().iter().filter(|l| l.contains("cannot be written")).count();
@@ -284,7 +284,7 @@ fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
 #[test]
 fn a_folder_that_cannot_be_written_to_is_reported_before_the_server_starts() {
     let served = Served::new();
-    // Root can write everywhere, whatever the mode. But not even root can open a lock whose name is taken by a folder.
+    // Root can write to every file, whatever its mode. A folder with the name of the lock stops even root.
     fs::create_dir(served.folder.path("state.lock")).expect("a folder");
     refused(&served.folder, "rules.yaml --memory-snapshot-path state", 3, "state cannot be written: ");
 }

@@ -139,7 +139,7 @@ fn decided(spillgate: &Spillgate) -> usize {
 
 /// Opens connections that send `requests` each and read no answer. Returns them, and the growth of the server's memory.
 ///
-/// As many connections send one request each before, and are closed. The memory that the server takes for its first
+/// Before that, as many connections send one request each and are closed. The memory that the server takes for its first
 /// connections is therefore not part of the growth.
 async fn clients_that_do_not_read(
     target: &Target,

@@ -194,7 +194,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// A copy of `seed` with one to five changes: bytes are changed, inserted, removed or cut off, or the whole is doubled.
+    /// A copy of `seed` with one to four changes: bytes are flipped, replaced, inserted, removed or cut off.
     pub(crate) fn mutated(&mut self, seed: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {

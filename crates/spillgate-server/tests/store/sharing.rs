@@ -37,7 +37,7 @@ async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// Every algorithm: the key of its rule, the limit, and how many of many simultaneous requests it admits.
+/// Every algorithm: the key of its rule, the limit, and how many of the simultaneous requests it admits.
 const ALGORITHMS: [(&str, &str, usize); 7] = [
     ("token_bucket", "algorithm: token_bucket, unit: year, requests_per_unit: 100", LIMIT),
     ("fixed_window", "algorithm: fixed_window, unit: year, requests_per_unit: 100", LIMIT),
@@ -227,7 +227,7 @@ fn a_limit_in_a_request_that_the_store_cannot_count_is_the_callers_error() {
 fn in_compat_each_descriptor_is_charged_alone_and_in_order() {
     let limit = "descriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1}}]";
     let runtime = Runtime::new().expect("a runtime");
-    // Once the rules file sets it, and once the command line.
+    // First the rules file sets `compat`, then the command line does.
     for (rules, flags) in [("domain: api\ncompat: envoy", &[][..]), ("domain: api", &["--compat", "envoy"][..])] {
         let redis = Redis::start();
         let folder = Folder::new(&[("rules.yaml", &format!("{rules}\n{limit}\n"))]);

@@ -58,7 +58,7 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a whole number") * 1024
     }
 
-    /// The next line of stdout; `None` if the process closed it.
+    /// The next line of stdout. `None` if the process has closed stdout.
     pub(crate) fn line(&self) -> Option<String> {
         self.line_within(DEADLINE)
     }
