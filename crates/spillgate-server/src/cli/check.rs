@@ -58,7 +58,7 @@ fn question_arguments(command: Command) -> Command {
                 .value_delimiter(',')
                 .allow_negative_numbers(true)
                 .value_parser(units)
-                .help("Units that a question takes; 0 only reads. Several values ask several questions: 0,5,0"),
+                .help("Units that a request takes; 0 only reads. Several values send several requests: 0,5,0"),
         )
         .arg(
             Arg::new("times")
@@ -67,13 +67,13 @@ fn question_arguments(command: Command) -> Command {
                 .value_name("COUNT")
                 .default_value("1")
                 .value_parser(value_parser!(u32).range(1..=10_000))
-                .help("Rounds of questions at each time of --at"),
+                .help("Rounds of requests at each time of --at"),
         )
         .arg(
             Arg::new("release")
                 .long("release")
                 .action(ArgAction::SetTrue)
-                .help("Release the permits of each question before the next one (algorithm concurrency)"),
+                .help("Release the permits of each request before the next one (algorithm concurrency)"),
         )
         .arg(
             Arg::new("at")

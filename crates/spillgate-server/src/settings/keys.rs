@@ -120,7 +120,7 @@ pub const KEYS: &[Key] = &[
         |s, v| s.store.url = StoreUrl::read(v)?),
     key!("store.deadline", One "DURATION", "10ms",
         "Time for a decision of the shared store, 1m at most. After it, each limit is answered by its on_store_failure. gRPC \
-         callers with a shorter timeout are answered 3ms before that timeout",
+         callers with a shorter timeout are answered 4ms before that timeout",
         |s, v| s.store.deadline = v.duration_within(Duration::from_micros(100)..=Duration::from_secs(60))?),
     key!("store.expected_nodes", One "COUNT", "",
         "Number of servers that share the store. While the store fails, each admits its part of a limit with \

@@ -90,7 +90,7 @@ fn the_lines_of_the_log_that_are_explained_are_written() {
     for name in ["spillgate-server", "spillgate-redis", "spillgate"] {
         sources(&root().join("crates").join(name).join("src"), &mut code);
     }
-    let lines = first_column("docs/src/reference/logs.md", "Lines that ask for something");
+    let lines = first_column("docs/src/reference/logs.md", "Lines that need an action");
     assert!(lines.len() >= 10, "{lines:?}");
     for line in lines {
         let is_written = line.split("...").map(str::trim).all(|part| code.contains(part));

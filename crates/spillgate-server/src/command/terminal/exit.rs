@@ -2,7 +2,7 @@
 //!
 //! Scripts and service managers act on them, so they are a contract: see "Exit codes" in `--help`.
 
-/// Success. For `check`: every question was allowed. For `doctor`: nothing to fix.
+/// Success. For `check`: every request was allowed. For `doctor`: nothing to fix.
 pub const EXIT_OK: u8 = 0;
 /// The command ran and its answer is no.
 pub const EXIT_DENIED: u8 = 1;
