@@ -1,8 +1,9 @@
 //! Tests with a real Envoy in front of a real upstream, with the documented configuration.
 //!
-//! Envoy refuses what spillgate refuses. When spillgate is down, Envoy does what its failure mode says.
+//! Users copy that configuration. Envoy must refuse what spillgate refuses. When spillgate is down, Envoy must follow
+//! `failure_mode_deny`.
 
-#![allow(clippy::print_stdout, reason = "`make show-envoy` shows what was answered")]
+#![allow(clippy::print_stdout, reason = "`make show-envoy` shows the answers")]
 
 mod support;
 
@@ -30,17 +31,17 @@ struct Envoy {
 }
 
 impl Envoy {
-    /// Runs deploy/envoy/envoy.yaml with the test's ports, and whatever `changes` say (from, to).
+    /// Runs deploy/envoy/envoy.yaml with the test's ports. `changes` are further replacements, each as (from, to).
     fn start(upstream: u16, spillgate: u16, changes: &[(&str, &str)]) -> Envoy {
         let mut text = fs::read_to_string(support::root().join("deploy/envoy/envoy.yaml")).expect("the configuration");
         let ports = [(9901, 0), (10000, 0), (9000, upstream), (8081, spillgate)];
         let ports =
             ports.map(|(documented, port)| (format!("port_value: {documented} "), format!("port_value: {port} ")));
-        // A loaded machine is slower than any sensible deadline.
-        let patience = [("timeout: 0.05s", "timeout: 30s")];
+        // A busy machine may need longer than the documented timeout.
+        let timeout = [("timeout: 0.05s", "timeout: 30s")];
         let ports = ports.iter().map(|(from, to)| (from.as_str(), to.as_str()));
-        for (from, to) in ports.chain(patience).chain(changes.iter().copied()) {
-            assert_eq!(text.matches(from).count(), 1, "`{from}` stands once in envoy.yaml");
+        for (from, to) in ports.chain(timeout).chain(changes.iter().copied()) {
+            assert_eq!(text.matches(from).count(), 1, "`{from}` occurs once in envoy.yaml");
             text = text.replace(from, to);
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -62,7 +63,7 @@ impl Envoy {
         get(self.ingress, "/", &[("x-user-id", user)])
     }
 
-    /// A counter of the cluster `application`, where the filter counts what it did.
+    /// A counter of the cluster `application`, where Envoy's rate limit filter counts its results.
     fn counter(&self, name: &str) -> u64 {
         let stats = get(self.admin, "/stats?format=json", &[]).body;
         let stats: Value = serde_json::from_str(&stats).expect("JSON");
@@ -73,7 +74,7 @@ impl Envoy {
     }
 }
 
-/// The executable itself: the package's start script would be a process between us and Envoy.
+/// The path of the executable. The package's start script would be an extra process between the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
     let pythons = fs::read_dir(&libraries).expect("a folder").flatten().map(|entry| entry.path());
@@ -93,7 +94,7 @@ fn spillgate(arguments: &[&str]) -> Spillgate {
     Spillgate::serve(&support::root().join("deploy/envoy/rules.yaml"), arguments)
 }
 
-/// Spends the whole limit of a new user and one more; `None` if the hour ended on the way.
+/// Uses up the limit of a new user and returns the answer to one more request. `None` if the hour ended meanwhile.
 fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
     let mut reset_s = HOUR_S;
     let mut answered = Vec::new();
@@ -113,7 +114,7 @@ fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
         assert_eq!(response.number("x-ratelimit-remaining"), LIMIT - taken, "{response:?}");
         assert_eq!(response.header("retry-after"), None, "{response:?}");
     }
-    assert_eq!(upstream.seen() - before, answered.len(), "what is refused never reaches the upstream");
+    assert_eq!(upstream.seen() - before, answered.len(), "a refused request never reaches the upstream");
     Some(refused)
 }
 
@@ -123,7 +124,7 @@ fn refused_within_one_hour(envoy: &Envoy, upstream: &Upstream, case: &str) -> Re
 }
 
 #[test]
-fn envoy_refuses_by_spillgates_word() {
+fn envoy_refuses_what_spillgate_refuses() {
     let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
 
@@ -140,15 +141,15 @@ fn envoy_refuses_by_spillgates_word() {
 
     let other = envoy.get_as("another-user");
     assert_eq!((other.status, other.number("x-ratelimit-remaining")), (200, LIMIT - 1));
-    let nobody = get(envoy.ingress, "/", &[]);
-    assert_eq!((nobody.status, nobody.header("x-ratelimit-limit")), (200, None));
+    let anonymous = get(envoy.ingress, "/", &[]);
+    assert_eq!((anonymous.status, anonymous.header("x-ratelimit-limit")), (200, None));
     let login = get(envoy.ingress, "/login", &[]);
     assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, LOGIN_LIMIT - 1));
 }
 
-/// Without a duration Envoy writes `x-ratelimit-reset: 0`: ask again at once.
+/// Without a duration Envoy writes `x-ratelimit-reset: 0`, and the client asks again at once.
 #[test]
-fn envoy_tells_a_banned_user_when_the_window_ends() {
+fn envoy_sends_a_banned_user_the_end_of_the_window() {
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
     let banned = "{key: user_id, rate_limit: {unit: day, requests_per_unit: 0}}";
     fs::write(rules.path(), format!("domain: web\ndescriptors: [{banned}]\n")).expect("a temporary file");
@@ -162,7 +163,7 @@ fn envoy_tells_a_banned_user_when_the_window_ends() {
 }
 
 #[test]
-fn no_spelling_of_a_path_dodges_its_limit() {
+fn no_spelling_of_a_path_avoids_its_limit() {
     let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
     let long = format!("/login?{}", "x".repeat(3_000));
@@ -189,7 +190,7 @@ fn no_spelling_of_a_path_dodges_its_limit() {
         assert_eq!(get(envoy.ingress, spelling, &[]).status, 429, "{spelling:.20}");
     }
     let neighbour = get_from([127, 0, 0, 2].into(), envoy.ingress, "/login");
-    assert_eq!(neighbour.status, 200, "one visitor does not lock the others out");
+    assert_eq!(neighbour.status, 200, "one client does not use up the limit of another");
     for other in ["/", "/loginx", "/x/login", "/?/login"] {
         let passed = get(envoy.ingress, other, &[]);
         assert_eq!((passed.status, passed.header("x-ratelimit-limit")), (200, None), "{other}");
@@ -198,12 +199,12 @@ fn no_spelling_of_a_path_dodges_its_limit() {
 }
 
 #[test]
-fn a_long_query_does_not_dodge_the_limit_of_its_user() {
+fn a_long_query_does_not_avoid_the_limit_of_its_user() {
     let (upstream, spillgate) = (Upstream::start(), spillgate(&[]));
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "long").status, 429);
     let path = format!("/?{}", "x".repeat(3_000));
-    // Whoever was refused is refused with any path, unless an hour begins just now.
+    // A refused user stays refused with any path, unless a new hour has begun.
     let users = (1..=3).map(|attempt| format!("long-{attempt}"));
     let statuses: Vec<u16> = users.map(|user| get(envoy.ingress, &path, &[("x-user-id", &user)]).status).collect();
     assert!(statuses.contains(&429), "{statuses:?}");
@@ -211,7 +212,7 @@ fn a_long_query_does_not_dodge_the_limit_of_its_user() {
 }
 
 #[test]
-fn spillgate_killed_and_envoy_lets_through() {
+fn envoy_allows_requests_when_spillgate_is_killed() {
     let (upstream, mut spillgate) = (Upstream::start(), spillgate(&[]));
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "before").status, 429);
@@ -224,11 +225,11 @@ fn spillgate_killed_and_envoy_lets_through() {
     }
     assert_eq!(upstream.seen() - before, 20);
     assert_eq!(envoy.counter("failure_mode_allowed"), 20);
-    println!("killed, failure_mode_deny: false: 20 of 20 let through");
+    println!("killed, failure_mode_deny: false: 20 of 20 allowed");
 }
 
 #[test]
-fn spillgate_killed_and_envoy_refuses() {
+fn envoy_can_refuse_requests_when_spillgate_is_killed() {
     let (upstream, mut spillgate) = (Upstream::start(), spillgate(&[]));
     let closed = [("failure_mode_deny: false", "failure_mode_deny: true")];
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &closed);
@@ -238,14 +239,14 @@ fn spillgate_killed_and_envoy_refuses() {
     spillgate.process.kill();
     let before = upstream.seen();
     for _ in 0..20 {
-        let shut = envoy.get_as("a-new-user");
-        assert_eq!(shut.status, 503, "status_on_error of envoy.yaml: {shut:?}");
+        let refused = envoy.get_as("a-new-user");
+        assert_eq!(refused.status, 503, "status_on_error of envoy.yaml: {refused:?}");
     }
-    assert_eq!(upstream.seen(), before, "nothing reaches the upstream");
+    assert_eq!(upstream.seen(), before, "no request reaches the upstream");
     println!("killed, failure_mode_deny: true: 20 of 20 answered 503");
 
     let _again = crate::spillgate(&["--grpc", &address]);
     support::eventually("Envoy asking spillgate again", || (envoy.get_as("later").status == 200).then_some(()));
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "after").status, 429);
-    println!("started again: limits are back");
+    println!("started again: Envoy enforces the limits again");
 }

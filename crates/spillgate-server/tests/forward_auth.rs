@@ -1,6 +1,7 @@
 //! Tests with a real nginx and a real Caddy in front of a real upstream, with the documented configurations.
 //!
-//! They refuse what spillgate refuses, with 429 and the header fields. When spillgate is down, they allow requests.
+//! Users copy these configurations. The proxies must refuse what spillgate refuses, with 429 and the header fields.
+//! When spillgate is down, they must allow requests.
 
 mod support;
 
@@ -33,9 +34,9 @@ fn deployed(file: &str) -> std::path::PathBuf {
     support::root().join("deploy").join(file)
 }
 
-/// Replaces what stands there exactly once.
+/// Replaces `from`, which must occur exactly once.
 fn replaced(text: &str, from: &str, to: &str) -> String {
-    assert_eq!(text.matches(from).count(), 1, "`{from}` stands once in the configuration");
+    assert_eq!(text.matches(from).count(), 1, "`{from}` occurs once in the configuration");
     text.replace(from, to)
 }
 
@@ -56,7 +57,7 @@ impl Proxy {
         panic!("{name} does not start on any of five ports");
     }
 
-    /// deploy/nginx/nginx.conf with the test's ports; a loaded machine is slower than any sensible deadline.
+    /// Runs deploy/nginx/nginx.conf with the test's ports. The timeouts are longer, because a busy machine is slow.
     fn nginx(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/sbin/nginx", "nginx");
         let documented = fs::read_to_string(deployed("nginx/nginx.conf")).expect("the configuration");
@@ -80,15 +81,15 @@ impl Proxy {
         })
     }
 
-    /// deploy/caddy/Caddyfile, with the test's ports in the environment.
+    /// Runs deploy/caddy/Caddyfile with the test's ports in the environment. The timeouts are longer, as for nginx.
     fn caddy(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/bin/caddy", "caddy");
         let documented = fs::read_to_string(deployed("caddy/Caddyfile")).expect("the configuration");
-        let patient = replaced(&documented, "dial_timeout 50ms", "dial_timeout 30s");
-        let patient = replaced(&patient, "response_header_timeout 100ms", "response_header_timeout 30s");
+        let text = replaced(&documented, "dial_timeout 50ms", "dial_timeout 30s");
+        let text = replaced(&text, "response_header_timeout 100ms", "response_header_timeout 30s");
         Proxy::start("caddy", |port, folder| {
             let file = folder.join("Caddyfile");
-            fs::write(&file, &patient).expect("a temporary file");
+            fs::write(&file, &text).expect("a temporary file");
             let mut command = Command::new(binary);
             command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
             command.env("PORT", port.to_string()).env("XDG_DATA_HOME", folder).env("XDG_CONFIG_HOME", folder);
@@ -108,7 +109,7 @@ impl Proxy {
     }
 }
 
-/// Debian's nginx would write below /var/lib, which is for root alone.
+/// Lines that move nginx's temporary folders. Debian's nginx would write below /var/lib, which only root may do.
 fn temporary_folders() -> String {
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let folders: String = kinds.iter().map(|kind| format!("{kind}_temp_path {kind};\n")).collect();
@@ -121,10 +122,10 @@ fn spillgate(kind: &str) -> Spillgate {
     Spillgate::serve(&deployed(kind).join("rules.yaml"), &["--config", settings, "--grpc", "off"])
 }
 
-/// Everything that the two configurations have in common.
-fn refuses_by_spillgates_word(proxy: &Proxy, upstream: &Upstream) {
+/// Checks the answers that both proxies have in common.
+fn refuses_what_spillgate_refuses(proxy: &Proxy, upstream: &Upstream) {
     for left in (0..LIMIT).rev() {
-        // What a client writes here must not give it another limit.
+        // A forged address must not give the client another limit.
         let forged = format!("203.0.113.{left}");
         let passed = proxy.get("/", &[("X-Forwarded-For", &forged)]);
         assert_eq!((passed.status, passed.body.as_str()), (200, Upstream::BODY), "{passed:?}");
@@ -140,11 +141,11 @@ fn refuses_by_spillgates_word(proxy: &Proxy, upstream: &Upstream) {
     assert!(refused.header("ratelimit").is_some_and(|field| field.contains("r=0")), "{refused:?}");
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
     let problem: serde_json::Value = serde_json::from_str(&refused.body).expect("JSON");
-    let told = serde_json::json!({
+    let expected = serde_json::json!({
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Too Many Requests", "status": 429,
     });
-    assert_eq!(problem, told, "no more than a client needs: neither rules nor stores are named");
-    assert_eq!(upstream.seen(), before, "what is refused never reaches the upstream");
+    assert_eq!(problem, expected, "the problem names neither rules nor stores");
+    assert_eq!(upstream.seen(), before, "a refused request never reaches the upstream");
 }
 
 fn refuses_by_path(proxy: &Proxy) {
@@ -154,14 +155,18 @@ fn refuses_by_path(proxy: &Proxy) {
     let refused = proxy.get("/login", &[]);
     assert_eq!(refused.status, 429, "{refused:?}");
     assert_eq!(proxy.get("/elsewhere", &[]).status, 200, "the address has more left than the log-in page");
-    // One visitor does not lock the others out.
+    // One client does not use up the limit of another.
     assert_eq!(proxy.get_from([127, 0, 0, 2].into(), "/login").status, 200);
     let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("an answer");
-    assert_eq!((posted.status, posted.body.as_str()), (200, Upstream::BODY), "a body passes: {posted:?}");
+    assert_eq!(
+        (posted.status, posted.body.as_str()),
+        (200, Upstream::BODY),
+        "a request with a body is allowed: {posted:?}"
+    );
 }
 
 /// Every spelling of the path is limited like `/login`.
-fn spellings_are_one_path(start: impl Fn() -> (Proxy, Upstream, Spillgate)) {
+fn spellings_share_one_limit(start: impl Fn() -> (Proxy, Upstream, Spillgate)) {
     let spellings = ["/login", "/login?a", "//login", "/%6cogin", "/./login", "/x/../login", "/%2Flogin", "/login/"];
     for spelling in spellings {
         let (proxy, upstream, _spillgate) = start();
@@ -175,7 +180,7 @@ fn spellings_are_one_path(start: impl Fn() -> (Proxy, Upstream, Spillgate)) {
     }
 }
 
-/// A URL as long as a proxy takes is neither an error nor a way around the limits.
+/// The longest URL that a proxy accepts is not an error, and it does not avoid the limits.
 fn long_urls_are_judged(proxy: &Proxy) {
     for visit in 0..LOGIN_LIMIT {
         assert_eq!(proxy.get(&format!("/login?visit={visit}{}", "x".repeat(6000)), &[]).status, 200);
@@ -185,11 +190,11 @@ fn long_urls_are_judged(proxy: &Proxy) {
     for bytes in [1_100, 6_000] {
         let long = proxy.get(&format!("/{}", "x".repeat(bytes)), &[]);
         assert_eq!((long.status, long.body.as_str()), (200, Upstream::BODY), "{bytes}: {long:?}");
-        assert!(long.header("ratelimit").is_some(), "it was judged: {long:?}");
+        assert!(long.header("ratelimit").is_some(), "spillgate judged the request: {long:?}");
     }
 }
 
-/// What would write header fields into the question, or make one that cannot be asked, ends at the proxy.
+/// Some paths would add header fields to the request to spillgate, or make that request invalid. The proxy refuses them.
 fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     for path in ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/login%0a", "/%01", "/%7f"] {
         assert_eq!(proxy.get(path, &[]).status, 400, "{path}");
@@ -202,7 +207,7 @@ fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     assert_eq!(upstream.seen(), 0);
 }
 
-fn passes_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate: &mut Spillgate) {
+fn allows_requests_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate: &mut Spillgate) {
     spillgate.process.kill();
     let before = upstream.seen();
     for _ in 0..LIMIT * 2 {
@@ -213,9 +218,9 @@ fn passes_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, spillgate
     assert_eq!(upstream.seen() - before, 10);
 }
 
-/// The store is down and the limit's word for that is `error`: as if spillgate itself were down. A mistake in its settings
-/// shows, but not what is wrong with them.
-fn passes_without_the_store_and_stops_at_mistakes(kind: &str, start: fn(u16, u16) -> Proxy) {
+/// The store is down and the limit has `on_store_failure: error`. The proxy then allows requests, as if spillgate were down.
+/// If spillgate's settings are wrong, the proxy answers 500 and does not show what is wrong.
+fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, start: fn(u16, u16) -> Proxy) {
     let upstream = Upstream::start();
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
     let limit = "{unit: hour, requests_per_unit: 5, on_store_failure: error}";
@@ -225,7 +230,7 @@ fn passes_without_the_store_and_stops_at_mistakes(kind: &str, start: fn(u16, u16
     let settings = settings.to_str().expect("a path of text");
     let nowhere = format!("redis://127.0.0.1:{}", spillgate_testkit::free_port());
     let store = ["--store", &nowhere, "--store-expected-nodes", "1"];
-    // The file asks about paths too, which these rules do not limit.
+    // The settings file also sends paths, which these rules do not limit.
     let asks = ["--forward-auth-descriptors", "[[{key: remote_address, from: client_ip}]]"];
     let spillgate =
         Spillgate::serve(rules.path(), &[&["--config", settings, "--grpc", "off"], &store[..], &asks].concat());
@@ -240,53 +245,53 @@ fn passes_without_the_store_and_stops_at_mistakes(kind: &str, start: fn(u16, u16
 }
 
 #[test]
-fn nginx_passes_without_the_store_and_stops_at_mistakes() {
-    passes_without_the_store_and_stops_at_mistakes("nginx", Proxy::nginx);
+fn nginx_allows_requests_without_the_store_and_none_with_wrong_settings() {
+    allows_requests_without_the_store_and_none_with_wrong_settings("nginx", Proxy::nginx);
 }
 
 #[test]
-fn caddy_passes_without_the_store_and_stops_at_mistakes() {
-    passes_without_the_store_and_stops_at_mistakes("caddy", Proxy::caddy);
+fn caddy_allows_requests_without_the_store_and_none_with_wrong_settings() {
+    allows_requests_without_the_store_and_none_with_wrong_settings("caddy", Proxy::caddy);
 }
 
 #[test]
-fn nginx_refuses_by_spillgates_word_and_outlives_it() {
+fn nginx_refuses_what_spillgate_refuses_and_allows_requests_without_it() {
     let (upstream, mut spillgate) = (Upstream::start(), spillgate("nginx"));
     let proxy = Proxy::nginx(upstream.port(), spillgate.http().port());
-    refuses_by_spillgates_word(&proxy, &upstream);
-    passes_when_spillgate_is_killed(&proxy, &upstream, &mut spillgate);
+    refuses_what_spillgate_refuses(&proxy, &upstream);
+    allows_requests_when_spillgate_is_killed(&proxy, &upstream, &mut spillgate);
 }
 
 #[test]
-fn nginx_tells_spillgate_the_path() {
+fn nginx_sends_spillgate_the_path() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
     refuses_by_path(&Proxy::nginx(upstream.port(), spillgate.http().port()));
 }
 
 #[test]
-fn caddy_refuses_by_spillgates_word_and_outlives_it() {
+fn caddy_refuses_what_spillgate_refuses_and_allows_requests_without_it() {
     let (upstream, mut spillgate) = (Upstream::start(), spillgate("caddy"));
     let proxy = Proxy::caddy(upstream.port(), spillgate.http().port());
-    refuses_by_spillgates_word(&proxy, &upstream);
-    passes_when_spillgate_is_killed(&proxy, &upstream, &mut spillgate);
+    refuses_what_spillgate_refuses(&proxy, &upstream);
+    allows_requests_when_spillgate_is_killed(&proxy, &upstream, &mut spillgate);
 }
 
 #[test]
-fn caddy_tells_spillgate_the_path() {
+fn caddy_sends_spillgate_the_path() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
     refuses_by_path(&Proxy::caddy(upstream.port(), spillgate.http().port()));
 }
 
 #[test]
 fn nginx_judges_every_spelling_of_a_path_alike() {
-    spellings_are_one_path(|| {
+    spellings_share_one_limit(|| {
         let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
         (Proxy::nginx(upstream.port(), spillgate.http().port()), upstream, spillgate)
     });
 }
 
 #[test]
-fn nginx_takes_long_urls_and_no_control_characters() {
+fn nginx_accepts_long_urls_and_refuses_control_characters() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("nginx"));
     let proxy = Proxy::nginx(upstream.port(), spillgate.http().port());
     control_characters_are_refused(&proxy, &upstream);
@@ -295,14 +300,14 @@ fn nginx_takes_long_urls_and_no_control_characters() {
 
 #[test]
 fn caddy_judges_every_spelling_of_a_path_alike() {
-    spellings_are_one_path(|| {
+    spellings_share_one_limit(|| {
         let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
         (Proxy::caddy(upstream.port(), spillgate.http().port()), upstream, spillgate)
     });
 }
 
 #[test]
-fn caddy_takes_long_urls_and_no_control_characters() {
+fn caddy_accepts_long_urls_and_refuses_control_characters() {
     let (upstream, spillgate) = (Upstream::start(), spillgate("caddy"));
     let proxy = Proxy::caddy(upstream.port(), spillgate.http().port());
     control_characters_are_refused(&proxy, &upstream);

@@ -1,4 +1,6 @@
-//! Tests of every HTTP path, against a real service on the memory store. The clock belongs to the test.
+//! Tests of every HTTP path, with a real service on the memory store.
+//!
+//! Each test moves the clock itself, so times in answers are exact and no test waits.
 
 #[path = "http/admin.rs"]
 mod admin;

@@ -1,4 +1,6 @@
-//! An independent gRPC client, in another language and with published stubs, gets every answer right.
+//! Tests with an independent gRPC client: it is written in Python and uses published stubs.
+//!
+//! A mistake that our server and our own client share would not be noticed without it.
 
 #![allow(clippy::print_stdout, reason = "`make show-python-client` shows a line for each case")]
 
@@ -10,25 +12,26 @@ use std::time::Duration;
 use support::process::Process;
 use support::spillgate::Spillgate;
 
-/// How many cases `rls_client.py` has, so that none is lost unseen.
+/// The number of cases in `rls_client.py`, so that a lost case is noticed.
 const ENFORCING_CASES: usize = 29;
 const GUARDED_CASES: usize = 2;
-/// A case that meets the end of its window is tried again, on a slow machine more than once.
+/// A case that runs across the end of its window is tried again. A slow machine may need several attempts.
 const CASE_DEADLINE: Duration = Duration::from_secs(300);
 
 #[test]
-fn every_answer_of_the_grpc_contract() {
+fn every_answer_follows_the_grpc_contract() {
     let passed = cases("enforcing", &["--allow-grpc", "override,refund"]);
     assert_eq!(passed.len(), ENFORCING_CASES, "{passed:?}");
 }
 
 #[test]
-fn shadow_and_what_is_not_granted() {
+fn shadow_mode_and_missing_grants() {
     let passed = cases("guarded", &["--allow-grpc", "[]", "--shadow"]);
     assert_eq!(passed.len(), GUARDED_CASES, "{passed:?}");
 }
 
-/// Serves tests/python/rules beside the reference server's example and runs the client on it; the names of the cases that passed.
+/// Serves tests/python/rules and examples/reference.yaml, and runs the client against them. Returns the names of the cases
+/// that passed.
 fn cases(suite: &str, arguments: &[&str]) -> Vec<String> {
     let folder = support::root().join("crates/spillgate-server/tests/python");
     let reference = support::root().join("examples/reference.yaml");
@@ -36,7 +39,7 @@ fn cases(suite: &str, arguments: &[&str]) -> Vec<String> {
     all.extend(arguments);
     let spillgate = Spillgate::serve(&folder.join("rules"), &all);
     let mut command = Command::new(support::from_environment("rls", "bin/python"));
-    // Isolated from the caller's Python, and without bytecode in the source tree.
+    // The client ignores the Python path of the caller, and writes no bytecode into the source tree.
     command.env_remove("PYTHONPATH").env("PYTHONDONTWRITEBYTECODE", "1");
     command.arg(folder.join("rls_client.py")).arg(spillgate.grpc().to_string()).arg(suite);
     let mut client = Process::start("rls_client.py", &mut command);

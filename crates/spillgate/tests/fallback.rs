@@ -255,7 +255,7 @@ fn the_store_keeps_its_counts_and_the_local_store_keeps_its_own() {
     assert_eq!([Link::Lost, Link::Lost].map(source), [(true, Source::Local), (false, Source::Local)]);
     assert_eq!((node.left_in_store(1, &local), node.left_locally(1, &local)), (10, 0));
     assert_eq!(source(Link::AnswerLost), (false, Source::Local));
-    assert_eq!(node.left_in_store(1, &local), 9, "it was charged there, as nobody can know");
+    assert_eq!(node.left_in_store(1, &local), 9, "the store charged it, but its answer was lost");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Metrics of a shared store.
 //!
-//! The store counts its own requests and failures. They are copied here when somebody reads the metrics.
+//! The store counts its own requests and failures. They are copied here when the metrics are read.
 
 use spillgate::{Circuit, Source, StoreErrorKind, StoreHealth};
 

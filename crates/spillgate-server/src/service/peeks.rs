@@ -1,7 +1,7 @@
 //! Peeks at limits that can never refuse a peek.
 //!
 //! Envoy peeks first and charges when the stream ends (`apply_on_stream_done`). A limit that is not `post_paid` then allows
-//! everything, and nobody notices. So such peeks are counted, and the log warns.
+//! everything, and no error shows it. Such peeks are counted, and the log warns of them.
 
 use spillgate::rules::{Action, Limit, Request};
 use spillgate::{Clock, OpKind};

@@ -1,4 +1,4 @@
-//! Runs the real binary in a folder of its own, for commands that end by themselves.
+//! Runs the real binary in a temporary folder, for commands that end by themselves.
 //!
 //! Every run has a time limit, so that a command that hangs fails its test.
 
@@ -55,7 +55,7 @@ impl Folder {
     }
 }
 
-/// The command `spillgate`, without the settings of the environment of the tests.
+/// The command `spillgate`, without the `SPILLGATE_` variables of the environment.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
     command.current_dir(folder).env_remove("NO_COLOR");
@@ -77,14 +77,14 @@ fn run(command: &mut Command) -> Output {
     };
     let output = output.expect("its output is readable");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
-    let code = output.status.code().expect("ended by itself");
+    let code = output.status.code().expect("the command ended by itself");
     Output { code, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// Sends a signal to a process of the test.
 pub(crate) fn signal(id: u32, name: &str) {
     let status = Command::new("sh").args(["-c", r#"kill -"$1" "$2""#, "sh", name, &id.to_string()]).status();
-    assert!(status.is_ok_and(|status| status.success()), "{id} cannot be sent {name}");
+    assert!(status.is_ok_and(|status| status.success()), "the signal {name} cannot be sent to {id}");
 }
 
 /// The lines without spaces at their ends.

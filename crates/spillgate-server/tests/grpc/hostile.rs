@@ -1,4 +1,6 @@
-//! Clients that want to hurt. Each time an honest one has to be served.
+//! Tests with hostile clients: each test also checks that an honest client is still served.
+//!
+//! Without a bound on each part of a call, one such client could use up the server's memory or connections.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,20 +27,20 @@ descriptors:
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-async fn honest_is_served(client: &mut Client) {
+async fn honest_client_is_served(client: &mut Client) {
     let response = ask(client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
     assert_eq!(response.overall_code(), Passed);
 }
 
 #[tokio::test]
-async fn a_message_beyond_the_bound_is_refused_and_its_connection_goes_on() {
+async fn a_message_over_the_bound_is_refused_and_its_connection_stays_open() {
     let server = TestServer::start(&[RULES]);
     let mut client = server.client().await;
     let giant = "x".repeat(4 << 20);
     let refused = ask(&mut client, "api", &[descriptor(&[("user", &giant)])]).await.unwrap_err();
     // A client that is still sending may also see its stream reset.
     assert_ne!(refused.code(), Code::Unavailable, "{refused:?}");
-    honest_is_served(&mut client).await;
+    honest_client_is_served(&mut client).await;
     assert_eq!(server.metrics.connections_accepted.get(), 1);
 }
 
@@ -52,7 +54,7 @@ async fn ten_thousand_descriptors_are_refused() {
     assert_eq!(ask(&mut client, "api", &overrides).await.unwrap_err().code(), Code::InvalidArgument);
     let full = vec![descriptor(&[("user", "0123456789")]); 10_000];
     assert_eq!(ask(&mut client, "api", &full).await.unwrap_err().code(), Code::OutOfRange);
-    honest_is_served(&mut client).await;
+    honest_client_is_served(&mut client).await;
 }
 
 #[tokio::test]
@@ -96,56 +98,56 @@ async fn garbage_closes_its_own_connection_and_no_other() {
     };
     for round in 0..200 {
         let noise = random(16 + round * 4);
-        let said = match round % 4 {
+        let sent_bytes = match round % 4 {
             0 => noise,
             1 => [PREFACE, &noise].concat(),
             2 => [PREFACE, EMPTY_SETTINGS, &noise].concat(),
-            // Frames with a true length and a type that exists.
+            // Frames with a correct length and a known type.
             _ => {
                 let length = u8::try_from(noise.len() % 256).unwrap();
                 let head = [0, 0, length, u8::try_from(round % 10).unwrap(), noise[0], 0, 0, 0, noise[1] % 4];
                 [PREFACE, EMPTY_SETTINGS, &head, &noise[..usize::from(length)]].concat()
             }
         };
-        drop(server.say(&said));
+        drop(server.send(&sent_bytes));
         if round % 20 == 0 {
-            honest_is_served(&mut client).await;
+            honest_client_is_served(&mut client).await;
         }
     }
-    honest_is_served(&mut server.client().await).await;
+    honest_client_is_served(&mut server.client().await).await;
     eventually("only honest connections are left", || server.metrics.connections.get() <= 2).await;
     assert_eq!(server.metrics.panics.get(), 0);
 }
 
 #[tokio::test]
-async fn clients_that_never_finish_their_greeting_are_closed() {
+async fn clients_that_never_finish_the_preface_are_closed() {
     let setup = Setup { limits: Limits { receive: Duration::from_millis(200), ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
     let mut client = server.client().await;
-    let slow: Vec<_> = (0..100).map(|count| server.say(&PREFACE[..count % 24])).collect();
-    eventually("they are connected", || server.metrics.connections_accepted.get() == 101).await;
-    honest_is_served(&mut client).await;
-    eventually("they are closed", || server.metrics.connections.get() == 1).await;
-    honest_is_served(&mut client).await;
+    let slow: Vec<_> = (0..100).map(|count| server.send(&PREFACE[..count % 24])).collect();
+    eventually("the slow clients are connected", || server.metrics.connections_accepted.get() == 101).await;
+    honest_client_is_served(&mut client).await;
+    eventually("the slow clients are closed", || server.metrics.connections.get() == 1).await;
+    honest_client_is_served(&mut client).await;
     drop(slow);
     assert_eq!(server.metrics.closed(Closed::Slow).get(), 100);
 }
 
 #[tokio::test]
-async fn clients_that_trickle_their_first_head_are_closed_when_idle() {
+async fn clients_that_never_finish_the_first_headers_frame_are_closed() {
     let soon = Duration::from_millis(200);
     let setup = Setup { limits: Limits { idle: soon, receive: soon, ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
-    // A HEADERS frame that promises 100 bytes and brings 10.
+    // A HEADERS frame that announces 100 bytes and contains 10.
     let head = [&[0, 0, 100, 1, 4, 0, 0, 0, 1][..], &[0x83; 10]].concat();
-    let slow: Vec<_> = (0..50).map(|_| server.say(&[PREFACE, EMPTY_SETTINGS, &head].concat())).collect();
-    eventually("they are connected", || server.metrics.connections_accepted.get() == 50).await;
-    honest_is_served(&mut server.client().await).await;
-    eventually("they are closed", || server.metrics.connections.get() == 0).await;
+    let slow: Vec<_> = (0..50).map(|_| server.send(&[PREFACE, EMPTY_SETTINGS, &head].concat())).collect();
+    eventually("the slow clients are connected", || server.metrics.connections_accepted.get() == 50).await;
+    honest_client_is_served(&mut server.client().await).await;
+    eventually("the slow clients are closed", || server.metrics.connections.get() == 0).await;
     drop(slow);
 }
 
-/// A body of which nothing ever comes.
+/// A body that never sends a frame.
 struct Never;
 
 impl http_body::Body for Never {
@@ -158,7 +160,7 @@ impl http_body::Body for Never {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_given_up() {
+async fn a_call_whose_body_never_arrives_is_refused() {
     let setup = Setup { limits: Limits { receive: Duration::from_millis(200), ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
     let mut client = server.client().await;
@@ -172,9 +174,10 @@ async fn a_body_that_does_not_come_is_given_up() {
         .body(Never)
         .unwrap();
     let answer = tokio::time::timeout(DEADLINE, sender.send_request(call)).await.unwrap().unwrap();
-    let status = answer.headers().get("grpc-status").expect("a refusal without a message has its status in front");
+    let status =
+        answer.headers().get("grpc-status").expect("a refusal without a message has its status in the header fields");
     assert_ne!(status, "0");
-    honest_is_served(&mut client).await;
+    honest_client_is_served(&mut client).await;
     connection.abort();
 }
 
@@ -186,7 +189,7 @@ async fn wrong_paths_and_wrong_content_types_are_answered() {
     let (mut sender, connection) = handshake.await.unwrap();
     let connection = tokio::spawn(connection);
     let rls = "/envoy.service.ratelimit.v3.RateLimitService";
-    for path in [&format!("{rls}/Other"), "/nobody/Here", "/", rls] {
+    for path in [&format!("{rls}/Other"), "/unknown/Method", "/", rls] {
         let call = http::Request::post(format!("http://test{path}"))
             .header("content-type", "application/grpc")
             .body(http_body_util::Empty::<Bytes>::new())

@@ -1,4 +1,6 @@
-//! How connections begin and end: bounds, idle time, draining.
+//! Tests of how connections begin and end: their bounds, their idle time, and draining.
+//!
+//! A server that drains must still answer every request that it has judged. A client that hangs must not delay its end.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
@@ -36,37 +38,37 @@ fn closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn a_connection_beyond_the_bound_is_closed_at_once_and_the_next_free_place_is_taken() {
+async fn a_connection_over_the_bound_is_closed_at_once_until_another_one_ends() {
     let setup = Setup { limits: Limits { connections: 2, ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
     let mut client = server.client().await;
-    let other = server.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    let other = server.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     eventually("two connections are open", || server.metrics.connections.get() == 2).await;
     for _ in 0..20 {
-        let mut excess = server.say(b"");
+        let mut excess = server.send(b"");
         eventually("the excess connection is closed", || closed(&mut excess)).await;
     }
     assert_eq!(server.metrics.closed(Closed::Bound).get(), 20);
-    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the first ones are served on");
+    ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the first connections are still served");
 
     drop(other);
-    eventually("the place is free", || server.metrics.connections.get() == 1).await;
+    eventually("one connection has ended", || server.metrics.connections.get() == 1).await;
     let mut second = server.client().await;
-    ask(&mut second, "api", &[descriptor(&[("user", "7")])]).await.expect("a free place is taken");
+    ask(&mut second, "api", &[descriptor(&[("user", "7")])]).await.expect("a new connection is accepted");
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_told_to_go_and_its_client_comes_back() {
+async fn an_idle_connection_is_closed_and_its_client_connects_again() {
     let setup = Setup { limits: Limits { idle: Duration::from_millis(50), ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
     let mut client = server.client().await;
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.unwrap();
-    eventually("it is closed", || server.metrics.connections.get() == 0).await;
+    eventually("the connection is closed", || server.metrics.connections.get() == 0).await;
     assert_eq!(server.metrics.closed(Closed::Idle).get(), 1);
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the channel connects again");
 }
 
-/// Every request that the server judged has to reach its client, whenever the drain begins.
+/// The answer to every request that the server judged reaches its client, whenever the drain begins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
@@ -81,7 +83,7 @@ async fn draining_loses_no_request() {
                     while !stop.load(Ordering::Relaxed) {
                         match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
-                            // Not sent: the connection was told to go, and there is no other.
+                            // The request was not sent: the server closes the connection and accepts no other.
                             Err(_) => break,
                         };
                     }
@@ -103,7 +105,7 @@ async fn draining_loses_no_request() {
     }
 }
 
-/// An HTTP server with a handler that waits, one that panics, and one that tells who asks.
+/// An HTTP server with three handlers: one waits, one panics, and one returns the client's address.
 fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAddr, Server, Arc<Metrics>) {
     let wait = async move || {
         while !release.load(Ordering::Relaxed) {
@@ -111,7 +113,7 @@ fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAdd
         }
         "waited"
     };
-    let boom = async || -> &'static str { panic!("a handler that panics, as this test wants it") };
+    let boom = async || -> &'static str { panic!("this handler panics on purpose") };
     let who = async |ConnectInfo(peer): ConnectInfo<Peer>| match peer {
         Peer::Tcp(address) => address.ip().to_string(),
         Peer::Unix => "unix".to_owned(),
@@ -120,11 +122,11 @@ fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAdd
     let metrics = Arc::new(Metrics::new());
     let mut server = Server::new(limits, Some(1), Arc::clone(&metrics));
     let any = Listen::Tcp(([127, 0, 0, 1], 0).into());
-    let Listen::Tcp(address) = server.bind(&any, App::Admin(router)).unwrap() else { panic!("TCP was asked for") };
+    let Listen::Tcp(address) = server.bind(&any, App::Admin(router)).unwrap() else { panic!("the address is not TCP") };
     (address, server, metrics)
 }
 
-/// One HTTP/1 request on a connection of its own; the answer as text.
+/// Sends one HTTP/1 request on a new connection, and returns the answer as text.
 async fn get_once(address: std::net::SocketAddr, path: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -141,27 +143,30 @@ async fn a_request_that_waits_is_answered_before_the_server_ends() {
     let (address, server, metrics) = http_server(limits(), Arc::clone(&release));
     let running = server.start().unwrap();
     let waiting = tokio::spawn(get_once(address, "/wait"));
-    eventually("it is connected", || metrics.connections.get() == 1).await;
+    eventually("the client is connected", || metrics.connections.get() == 1).await;
     let handle = running.handle();
     let ended = tokio::task::spawn_blocking(|| running.wait());
     handle.drain();
-    eventually("nobody is accepted any more", || TcpStream::connect(address).is_err()).await;
+    eventually("new connections are refused", || TcpStream::connect(address).is_err()).await;
     assert!(!ended.is_finished(), "a request is in flight");
     release.store(true, Ordering::Relaxed);
     assert!(waiting.await.unwrap().ends_with("waited"));
     assert_eq!(ended.await.unwrap().unwrap().connections_cut, 0);
 }
 
-/// Asks on one kept connection until an answer tells it to go; returns how often it was answered.
-async fn ask_until_told_to_go(address: std::net::SocketAddr, answered: Arc<AtomicU64>) -> u64 {
+/// Asks on one keep-alive connection until an answer has `connection: close`. Returns the number of answers.
+async fn ask_until_connection_close(address: std::net::SocketAddr, answered: Arc<AtomicU64>) -> u64 {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut own, mut buffer) = (0, [0; 1024]);
     loop {
-        stream.write_all(b"GET /who HTTP/1.1\r\nhost: test\r\n\r\n").await.expect("nobody has told it to go");
+        stream
+            .write_all(b"GET /who HTTP/1.1\r\nhost: test\r\n\r\n")
+            .await
+            .expect("the connection is open: no answer had `connection: close`");
         let mut answer = String::new();
         while !answer.ends_with("127.0.0.1") {
-            let read = stream.read(&mut buffer).await.expect("the connection stands");
+            let read = stream.read(&mut buffer).await.expect("the connection is open");
             assert!(read > 0, "answer {own} was lost");
             answer.push_str(std::str::from_utf8(&buffer[..read]).unwrap());
         }
@@ -174,11 +179,11 @@ async fn ask_until_told_to_go(address: std::net::SocketAddr, answered: Arc<Atomi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn draining_loses_no_request_on_kept_http_connections() {
+async fn draining_loses_no_request_on_keep_alive_http_connections() {
     let (address, server, _) = http_server(limits(), Arc::default());
     let running = server.start().unwrap();
     let answered = Arc::new(AtomicU64::new(0));
-    let ask = || tokio::spawn(ask_until_told_to_go(address, Arc::clone(&answered)));
+    let ask = || tokio::spawn(ask_until_connection_close(address, Arc::clone(&answered)));
     let askers: Vec<_> = (0..32).map(|_| ask()).collect();
     eventually("requests are flowing", || answered.load(Ordering::Relaxed) > 1000).await;
     running.handle().drain();
@@ -198,10 +203,10 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /wait HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
-        // Ends with nothing or a reset when the server gives up.
+        // The read ends with no bytes or a reset when the server closes the connection.
         stream.read(&mut [0; 64]).await.unwrap_or(0)
     });
-    eventually("it is connected", || metrics.connections.get() == 1).await;
+    eventually("the client is connected", || metrics.connections.get() == 1).await;
     running.handle().drain();
     let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
     assert_eq!(drained.connections_cut, 1);
@@ -210,12 +215,12 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_never_answers_does_not_hold_up_the_drain() {
+async fn a_client_that_never_answers_does_not_delay_the_drain() {
     let limits = Limits { drain: Duration::from_secs(3600), ..limits() };
     let mut server = TestServer::start_with(&[RULES], Setup { limits, ..Setup::default() });
-    // The preface and an empty SETTINGS frame, and then nothing, not even an answer to a PING.
-    let mute = server.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
-    eventually("it is connected", || server.metrics.connections.get() == 1).await;
+    // The client sends the preface and an empty SETTINGS frame. It then sends nothing, not even an answer to a PING.
+    let mute = server.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    eventually("the client is connected", || server.metrics.connections.get() == 1).await;
     server.handle.drain();
     let running = server.running.take().unwrap();
     let drained = tokio::task::spawn_blocking(|| running.wait()).await.unwrap().unwrap();
@@ -235,19 +240,19 @@ async fn a_panic_ends_one_request_and_is_counted() {
 }
 
 #[tokio::test]
-async fn http_connections_that_never_get_to_a_request_are_closed() {
+async fn http_connections_that_never_complete_a_request_are_closed() {
     let limits = Limits { receive: Duration::from_millis(100), ..limits() };
     let (address, server, metrics) = http_server(limits, Arc::default());
     let running = server.start().unwrap();
     let mut slow = Vec::new();
-    for said in [&b""[..], b"P", b"PRI * HT", b"GET /who HTTP/1.1\r\nhost: te"] {
+    for sent in [&b""[..], b"P", b"PRI * HT", b"GET /who HTTP/1.1\r\nhost: te"] {
         use std::io::Write as _;
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(said).unwrap();
+        stream.write_all(sent).unwrap();
         slow.push(stream);
     }
     for stream in &mut slow {
-        eventually("the slow one is closed", || closed(stream)).await;
+        eventually("the slow connection is closed", || closed(stream)).await;
     }
     assert!(get_once(address, "/who").await.ends_with("127.0.0.1"));
     assert_eq!(metrics.closed(Closed::Slow).get(), 4);

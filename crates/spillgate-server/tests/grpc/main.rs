@@ -1,4 +1,6 @@
-//! The gRPC listener, served in this process and asked by a real client over real sockets.
+//! Tests of the gRPC listener: a server in this process, and a real client over real sockets.
+//!
+//! They show that the HTTP/2 and gRPC code works with clients that other people wrote.
 
 #![allow(clippy::unwrap_used)]
 

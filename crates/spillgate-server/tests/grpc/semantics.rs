@@ -1,4 +1,6 @@
-//! What ShouldRateLimit answers.
+//! Tests of the answers of `ShouldRateLimit`, one rule of its meaning in each test.
+//!
+//! Envoy acts on each field of these answers, so a wrong one refuses or allows the wrong requests.
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::metrics::Rejection;
@@ -21,7 +23,7 @@ descriptors:
   - key: batch
     rate_limits:
       - {name: hourly, unit: hour, requests_per_unit: 8}
-      # A bucket: in the last hour of a day a window of a day would end with that of the hour.
+      # A bucket, because in the last hour of a day both windows would end at the same time.
       - {name: daily, algorithm: token_bucket, unit: day, requests_per_unit: 5}
   - key: guarded
     rate_limits:
@@ -37,7 +39,7 @@ descriptors:
     rate_limit: {unit: week, requests_per_unit: 3}
   - key: bucket
     rate_limit: {algorithm: token_bucket, unit: hour, requests_per_unit: 3, burst: 1}
-  - key: places
+  - key: permits
     rate_limit: {algorithm: concurrency, requests_per_unit: 1}
   - key: paid_later
     rate_limit: {unit: hour, requests_per_unit: 2, post_paid: true}
@@ -73,10 +75,10 @@ async fn counts_down_to_zero_and_then_refuses() {
             assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (20, Unit::Hour, "per_user"));
             let reset = status.duration_until_reset.unwrap();
             assert!((1..=3600).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
-            assert!(reset.seconds <= last_reset, "the window comes nearer its end");
+            assert!(reset.seconds <= last_reset, "the time to the end of the window only falls");
             last_reset = reset.seconds;
         }
-        // Another value has a counter of its own.
+        // Another value has its own counter.
         assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
     })
     .await;
@@ -139,10 +141,10 @@ async fn with_compat_envoy_each_descriptor_is_charged_alone() {
 }
 
 #[tokio::test]
-async fn what_no_rule_matches_passes_without_a_limit() {
+async fn a_descriptor_that_no_rule_matches_is_allowed_without_a_limit() {
     let server = TestServer::start(&[BASIC]);
     let mut client = server.client().await;
-    for (domain, entries) in [("other", &[("user", "7")][..]), ("api", &[("nobody", "7")]), ("api", &[])] {
+    for (domain, entries) in [("other", &[("user", "7")][..]), ("api", &[("unknown", "7")]), ("api", &[])] {
         let response = ask(&mut client, domain, &[descriptor(entries)]).await.unwrap();
         assert_eq!(summary(&response), (Ok, vec![(Ok, 0)]));
         let [status] = &response.statuses[..] else { panic!("one status for one descriptor") };
@@ -163,7 +165,7 @@ async fn a_request_without_domain_or_descriptors_is_an_invalid_argument() {
 }
 
 #[tokio::test]
-async fn hits_are_the_descriptors_else_the_requests_else_one() {
+async fn hits_come_from_the_descriptor_or_the_request_and_default_to_one() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
@@ -176,11 +178,11 @@ async fn hits_are_the_descriptors_else_the_requests_else_one() {
         own.hits_addend = 5;
         let response = client.should_rate_limit(own).await.unwrap().into_inner();
         assert_eq!(summary(&response), (Ok, vec![(Ok, 13)]));
-        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 looks");
-        assert_eq!(asked(&mut client, &[descriptor(user)]).await, (Ok, vec![(Ok, 12)]), "absent is one");
+        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 hits are a peek");
+        assert_eq!(asked(&mut client, &[descriptor(user)]).await, (Ok, vec![(Ok, 12)]), "no number of hits means one");
         assert_eq!(asked(&mut client, &[hits(user, 13)]).await, (OverLimit, vec![(OverLimit, 0)]), "all or nothing");
         assert_eq!(asked(&mut client, &[hits(user, u64::MAX)]).await, (OverLimit, vec![(OverLimit, 0)]));
-        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 12)]), "refused ones cost nothing");
+        assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 12)]), "refused hits are not charged");
     })
     .await;
 }
@@ -190,8 +192,8 @@ async fn a_refused_status_has_nothing_remaining() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
-        // Units are left, but fewer than this request wants. Envoy would show them beside its 429.
-        for key in ["user", "bucket", "places", "quota", "batch"] {
+        // Fewer units are left than this request asks for. Envoy would show their number in its answer 429.
+        for key in ["user", "bucket", "permits", "quota", "batch"] {
             let refused = asked(&mut client, &[hits(&[(key, "x")], 21)]).await;
             assert_eq!(refused, (OverLimit, vec![(OverLimit, 0)]), "{key}");
         }
@@ -199,16 +201,16 @@ async fn a_refused_status_has_nothing_remaining() {
         assert_eq!(
             sibling,
             (OverLimit, vec![(OverLimit, 0), (Ok, 10)]),
-            "a limit that does not refuse says what it has"
+            "a limit that does not refuse shows what is left"
         );
         let shadow = asked(&mut client, &[hits(&[("watched", "x")], 2)]).await;
-        assert_eq!(shadow, (Ok, vec![(Ok, 1)]), "a shadow does not refuse");
+        assert_eq!(shadow, (Ok, vec![(Ok, 1)]), "a shadow rule does not refuse");
     })
     .await;
 }
 
 #[tokio::test]
-async fn negative_hits_give_back_and_never_more_than_was_taken() {
+async fn negative_hits_refund_at_most_what_was_taken() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
@@ -216,7 +218,7 @@ async fn negative_hits_give_back_and_never_more_than_was_taken() {
         assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
         assert_eq!(asked(&mut client, &[refund(user, 5)]).await, (Ok, vec![(Ok, 5)]));
         assert_eq!(asked(&mut client, &[refund(user, 500)]).await, (Ok, vec![(Ok, 20)]));
-        // In its own request a refund makes no room.
+        // A refund does not help a take in the same request.
         assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
         let (code, _) = asked(&mut client, &[hits(user, 1), refund(user, 5)]).await;
         assert_eq!(code, OverLimit);
@@ -230,12 +232,12 @@ async fn refunds_and_overrides_need_a_grant() {
     let setup = Setup { grants: Grants::default(), ..Setup::default() };
     let server = TestServer::start_with(&[BASIC], setup);
     let mut client = server.client().await;
-    for minting in [refund(&[("user", "7")], 1), overriding(&[("user", "7")], 5, 3)] {
-        let refused = ask(&mut client, "api", &[descriptor(&[("user", "7")]), minting]).await.unwrap_err();
+    for change in [refund(&[("user", "7")], 1), overriding(&[("user", "7")], 5, 3)] {
+        let refused = ask(&mut client, "api", &[descriptor(&[("user", "7")]), change]).await.unwrap_err();
         assert_eq!(refused.code(), GrpcCode::PermissionDenied);
     }
     let left = asked(&mut client, &[hits(&[("user", "7")], 0)]).await;
-    assert_eq!(left, (Ok, vec![(Ok, 20)]), "nothing of those requests was charged");
+    assert_eq!(left, (Ok, vec![(Ok, 20)]), "the rejected requests charged nothing");
 }
 
 #[tokio::test]
@@ -243,7 +245,7 @@ async fn an_override_applies_wherever_the_domain_exists() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
-        for entries in [[("user", "7")], [("nobody", "x")]] {
+        for entries in [[("user", "7")], [("unknown", "x")]] {
             let over = [overriding(&entries, 2, Unit::Day.into())];
             let response = ask(&mut client, "api", &over).await.unwrap();
             assert_eq!(summary(&response), (Ok, vec![(Ok, 1)]));
@@ -259,7 +261,7 @@ async fn an_override_applies_wherever_the_domain_exists() {
 }
 
 #[tokio::test]
-async fn an_override_without_a_known_unit_is_an_invalid_argument_and_kills_nobody() {
+async fn an_override_without_a_known_unit_is_an_invalid_argument() {
     let server = TestServer::start(&[BASIC]);
     let mut client = server.client().await;
     for unit in [0, 7, 99, -1, i32::MAX] {
@@ -270,7 +272,7 @@ async fn an_override_without_a_known_unit_is_an_invalid_argument_and_kills_nobod
 }
 
 #[tokio::test]
-async fn unlimited_has_all_that_can_be_said_left() {
+async fn unlimited_reports_the_largest_number_as_remaining() {
     let server = TestServer::start(&[BASIC]);
     let mut client = server.client().await;
     for _ in 0..3 {
@@ -296,7 +298,7 @@ async fn a_status_shows_the_limit_that_binds() {
 }
 
 #[tokio::test]
-async fn windows_without_a_name_have_the_unit_unknown() {
+async fn windows_that_are_not_a_named_unit_have_the_unit_unknown() {
     let server = TestServer::start(&[BASIC]);
     let mut client = server.client().await;
     for (key, unit) in [("window", Unit::Unknown), ("weekly", Unit::Week)] {
@@ -307,31 +309,32 @@ async fn windows_without_a_name_have_the_unit_unknown() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_how_long_to_wait_unless_nobody_knows() {
+async fn a_refusal_has_the_wait_unless_it_is_unknown() {
     let server = TestServer::start(&[BASIC]);
     let mut client = server.client().await;
     let bucket = [descriptor(&[("bucket", "x")])];
     assert_eq!(asked(&mut client, &bucket).await, (Ok, vec![(Ok, 0)]));
     let response = ask(&mut client, "api", &bucket).await.unwrap();
     let wait = response.statuses[0].duration_until_reset.unwrap();
-    // A token comes every twenty minutes; the wait is rounded up.
+    // The bucket gets one token every twenty minutes. The wait is rounded up.
     assert!((1170..=1200).contains(&wait.seconds) && wait.nanos == 0, "{wait:?}");
 
-    assert_eq!(asked(&mut client, &[descriptor(&[("places", "x")])]).await, (Ok, vec![(Ok, 0)]));
-    let full = ask(&mut client, "api", &[descriptor(&[("places", "x")])]).await.unwrap();
+    assert_eq!(asked(&mut client, &[descriptor(&[("permits", "x")])]).await, (Ok, vec![(Ok, 0)]));
+    let full = ask(&mut client, "api", &[descriptor(&[("permits", "x")])]).await.unwrap();
     assert_eq!(full.overall_code(), OverLimit);
     assert!(full.statuses[0].duration_until_reset.is_none(), "{full:?}");
 }
 
-/// Envoy writes `x-ratelimit-reset: 0` for a duration that is missing.
+/// Envoy writes `x-ratelimit-reset: 0` if the duration is missing.
 #[tokio::test]
-async fn a_refusal_that_no_wait_ends_tells_when_the_limit_is_reset() {
+async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
         let used = asked(&mut client, &[descriptor(&[("bucket", "used")])]).await;
         assert_eq!(used, (Ok, vec![(Ok, 0)]));
-        // What is left of an hour by the clock; 1200 s until the bucket of one token is full; a window of a full bucket.
+        // Three times are possible. A fixed window ends with the hour of the clock.
+        // The used bucket is full after 1200 s. A full bucket shows its whole window.
         let to_the_hour_s = 3600 - now_s() % 3600;
         for (key, value, cost, longest_s) in [
             ("banned", "x", 1, to_the_hour_s),
@@ -353,7 +356,7 @@ async fn a_refusal_that_no_wait_ends_tells_when_the_limit_is_reset() {
 }
 
 #[tokio::test]
-async fn two_descriptors_alike_are_one_question() {
+async fn two_equal_descriptors_are_one_check() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
@@ -364,15 +367,15 @@ async fn two_descriptors_alike_are_one_question() {
 }
 
 #[tokio::test]
-async fn what_is_paid_later_is_always_charged_and_stops_looks() {
+async fn a_post_paid_limit_is_always_charged_and_refuses_peeks() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
-        let (take, look) = ([hits(&[("paid_later", "x")], 2)], [hits(&[("paid_later", "x")], 0)]);
+        let (take, peek) = ([hits(&[("paid_later", "x")], 2)], [hits(&[("paid_later", "x")], 0)]);
         assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
-        assert_eq!(asked(&mut client, &look).await.0, Ok, "all of it is used, but no more");
+        assert_eq!(asked(&mut client, &peek).await.0, Ok, "the limit is used up, but not exceeded");
         assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
-        assert_eq!(asked(&mut client, &look).await, (OverLimit, vec![(OverLimit, 0)]));
+        assert_eq!(asked(&mut client, &peek).await, (OverLimit, vec![(OverLimit, 0)]));
     })
     .await;
 }
@@ -393,14 +396,14 @@ async fn a_shadow_rule_is_counted_and_never_shown_as_over() {
 }
 
 #[tokio::test]
-async fn the_global_shadow_lets_everything_pass_but_shows_what_is_over() {
+async fn the_global_shadow_mode_allows_everything_and_shows_which_limits_are_over() {
     in_one_hour(|| async {
         let server = TestServer::start_with(&[BASIC], Setup { shadow: true, ..Setup::default() });
         let mut client = server.client().await;
         let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
         for call in 0..15_u32 {
             let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
-            // Since the request passes, what fits is charged.
+            // The request is allowed, so every limit with enough units left is charged.
             assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
         }
         assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
@@ -409,7 +412,7 @@ async fn the_global_shadow_lets_everything_pass_but_shows_what_is_over() {
 }
 
 #[tokio::test]
-async fn quota_mode_refuses_only_when_all_of_it_refuses() {
+async fn quota_mode_refuses_only_when_all_its_limits_refuse() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
@@ -448,19 +451,19 @@ async fn decisions_are_counted_by_rule_and_outcome() {
 }
 
 #[tokio::test]
-async fn looks_at_a_limit_that_refuses_none_are_counted_by_rule() {
+async fn peeks_at_a_limit_that_never_refuses_them_are_counted_by_rule() {
     let rules =
         |unit: &str| format!("{BASIC}  - key: {unit}\n    rate_limit: {{unit: {unit}, requests_per_unit: 1}}\n");
     let server = TestServer::start(&[&rules("minute")]);
     let mut client = server.client().await;
-    let look = |key| hits(&[(key, "7")], 0);
-    // As Envoy's apply_on_stream_done asks: a look, and what was used afterwards.
-    let stream = [look("user"), look("minute"), look("paid_later"), look("free"), look("nobody")];
+    let peek = |key| hits(&[(key, "7")], 0);
+    // Envoy's `apply_on_stream_done` sends a peek first. It takes what was used when the stream ends.
+    let stream = [peek("user"), peek("minute"), peek("paid_later"), peek("free"), peek("unknown")];
     for _ in 0..2 {
         assert_eq!(ask(&mut client, "api", &stream).await.unwrap().overall_code(), Ok);
     }
     ask(&mut client, "api", &[descriptor(&[("tenant", "7")])]).await.unwrap();
-    let looks = || -> Vec<String> {
+    let peeks = || -> Vec<String> {
         let text = server.page();
         let mut lines: Vec<_> =
             text.lines().filter(|line| line.starts_with("spillgate_looks")).map(String::from).collect();
@@ -470,9 +473,9 @@ async fn looks_at_a_limit_that_refuses_none_are_counted_by_rule() {
     let of = |rule: &str, count: u64| {
         format!(r#"spillgate_looks_never_refused_total{{domain="api",rule="{rule}"}} {count}"#)
     };
-    assert_eq!(looks(), [of("minute", 2), of("user", 2)]);
+    assert_eq!(peeks(), [of("minute", 2), of("user", 2)]);
     let reloaded = Rules::parse(&[RulesFile { name: "1.yaml".into(), text: rules("second") }]).unwrap();
     server.service.replace_rules(reloaded);
     ask(&mut client, "api", &stream).await.unwrap();
-    assert_eq!(looks(), [of("user", 3)], "of rules that are gone there is nothing");
+    assert_eq!(peeks(), [of("user", 3)], "a rule that no longer exists has no counter");
 }

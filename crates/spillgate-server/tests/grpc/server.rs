@@ -1,4 +1,6 @@
-//! What stands beside the rate limit service: health, reflection, Unix sockets.
+//! Tests of the other parts of the gRPC listener: health, reflection and Unix sockets.
+//!
+//! Orchestrators and debugging tools rely on them, and they must agree with the service.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -30,7 +32,7 @@ descriptors:
 const RLS: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 #[tokio::test]
-async fn health_is_the_services_readiness() {
+async fn health_reports_the_readiness_of_the_service() {
     let server = TestServer::start(&[RULES]);
     let mut health = HealthClient::new(server.channel().await);
     let mut check = async |name: &str| {
@@ -40,14 +42,14 @@ async fn health_is_the_services_readiness() {
     for name in ["", RLS] {
         assert_eq!(check(name).await.unwrap(), ServingStatus::Serving);
     }
-    assert_eq!(check("nobody").await.unwrap_err().code(), tonic::Code::NotFound);
+    assert_eq!(check("unknown").await.unwrap_err().code(), tonic::Code::NotFound);
     server.service.set_readiness(Readiness::StoreDown);
     assert_eq!(check("").await.unwrap(), ServingStatus::NotServing);
     server.service.set_readiness(Readiness::Ready);
     assert_eq!(check("").await.unwrap(), ServingStatus::Serving);
     server.service.set_readiness(Readiness::Draining);
     server.service.set_readiness(Readiness::Ready);
-    assert_eq!(check("").await.unwrap(), ServingStatus::NotServing, "there is no way back from draining");
+    assert_eq!(check("").await.unwrap(), ServingStatus::NotServing, "a server that drains never becomes ready again");
 }
 
 /// Probes that were written for the reference server ask for its name.
@@ -92,7 +94,7 @@ async fn reflection_names_the_services_in_both_versions() {
     let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
     let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer else {
-        panic!("a list was asked for: {answer:?}");
+        panic!("the answer is not a list: {answer:?}");
     };
     let names: Vec<&str> = list.service.iter().map(|service| &*service.name).collect();
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
@@ -107,7 +109,7 @@ async fn reflection_names_the_services_in_both_versions() {
     let mut answers = client.server_reflection_info(tokio_stream::once(request)).await.unwrap().into_inner();
     let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
     let v1alpha::server_reflection_response::MessageResponse::FileDescriptorResponse(files) = answer else {
-        panic!("a file was asked for: {answer:?}");
+        panic!("the answer is not a file: {answer:?}");
     };
     assert!(!files.file_descriptor_proto.is_empty());
 }
@@ -126,7 +128,7 @@ async fn unix_client(path: &Path) -> Client {
 async fn a_unix_socket_serves_replaces_a_stale_file_and_is_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rls.sock");
-    // What a server leaves that was killed: a socket that nobody listens on.
+    // A killed server leaves its socket file behind, and no process listens on it.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
 

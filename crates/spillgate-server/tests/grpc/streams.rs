@@ -1,4 +1,6 @@
-//! Calls as clients of any make may send them: in pieces, mixed up, given up, and never read.
+//! Tests of unusual but valid calls: sent in pieces, interleaved, cancelled, or with answers that are never read.
+//!
+//! gRPC clients in other languages send such calls. A usual client library would not send them in a test.
 
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
 ";
 
-/// A client that knows streams and frames, and of gRPC only what is written here.
+/// A client with full control of HTTP/2 streams and frames. Its only gRPC code is in this file.
 pub(crate) struct Raw {
     client: SendRequest<Bytes>,
     connection: JoinHandle<()>,
@@ -51,7 +53,7 @@ impl Raw {
         Raw { client, connection: tokio::spawn(async move { drop(connection.await) }) }
     }
 
-    /// Begins a call whose message is to follow.
+    /// Starts a call. The caller sends the message afterwards.
     pub(crate) async fn call(&mut self, headers: &[(&str, &str)]) -> (ResponseFuture, SendStream<Bytes>) {
         let mut call = Request::post("http://test/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
         for (name, value) in headers {
@@ -61,7 +63,7 @@ impl Raw {
         self.client.send_request(call.body(()).unwrap(), false).unwrap()
     }
 
-    /// A call of gRPC with all of its body.
+    /// Sends a gRPC call with its whole body, and returns the answer.
     pub(crate) async fn ask(&mut self, body: &[u8]) -> (Code, Option<RateLimitResponse>) {
         let (response, mut stream) = self.call(&GRPC).await;
         stream.send_data(Bytes::copy_from_slice(body), true).unwrap();
@@ -81,31 +83,31 @@ pub(crate) fn hit(user: &str) -> Vec<u8> {
     message(&request("api", &[descriptor(&[("user", user)])]).encode_to_vec())
 }
 
-/// The status of a call, and the one message that it was answered with.
+/// The status of a call, and the message of its answer.
 pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitResponse>) {
     let code = |headers: &http::HeaderMap| headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()));
     let (head, mut body) = tokio::time::timeout(DEADLINE, response).await.unwrap().unwrap().into_parts();
     assert_eq!(head.status, 200);
     assert_eq!(head.headers["content-type"], "application/grpc");
     if let Some(code) = code(&head.headers) {
-        assert_ne!(code, Code::Ok, "an answer has its status at its end");
+        assert_ne!(code, Code::Ok, "only an error has its status in the header fields");
         assert!(body.is_end_stream() || body.data().await.is_none());
         return (code, None);
     }
-    let mut said = BytesMut::new();
+    let mut received = BytesMut::new();
     while let Some(data) = body.data().await {
         let data = data.unwrap();
         body.flow_control().release_capacity(data.len()).unwrap();
-        said.extend_from_slice(&data);
+        received.extend_from_slice(&data);
     }
     let trailers = body.trailers().await.unwrap().expect("trailers");
-    let wire = said.split_off(5);
-    assert_eq!(said[0], 0, "nothing is compressed");
-    assert_eq!(said[1..], u32::try_from(wire.len()).unwrap().to_be_bytes());
+    let wire = received.split_off(5);
+    assert_eq!(received[0], 0, "nothing is compressed");
+    assert_eq!(received[1..], u32::try_from(wire.len()).unwrap().to_be_bytes());
     (code(&trailers).expect("a status"), Some(RateLimitResponse::decode(wire).unwrap()))
 }
 
-/// What is left to the user after an answer.
+/// The number of units that an answer leaves to the user.
 pub(crate) fn left((code, response): (Code, Option<RateLimitResponse>)) -> u32 {
     assert_eq!(code, Code::Ok);
     let response = response.expect("a message");
@@ -114,12 +116,12 @@ pub(crate) fn left((code, response): (Code, Option<RateLimitResponse>)) -> u32 {
 }
 
 #[tokio::test]
-async fn messages_in_pieces_and_mixed_up_are_answered_each_by_itself() {
+async fn messages_in_interleaved_pieces_are_each_answered() {
     let server = TestServer::start(&[RULES]);
     let mut raw = Raw::connect(&server).await;
     let mut calls = Vec::new();
     for user in 0..10 {
-        // Each asks for another number of hits, so that no answer can be another's.
+        // Each call takes a different number of hits, so a mixed-up answer is noticed.
         let descriptors = [hits(&[("user", &user.to_string())], user + 1)];
         let body = message(&request("api", &descriptors).encode_to_vec());
         let (response, stream) = raw.call(&GRPC).await;
@@ -128,7 +130,7 @@ async fn messages_in_pieces_and_mixed_up_are_answered_each_by_itself() {
     let longest = calls.iter().map(|(_, _, body)| body.len()).max().unwrap();
     for at in 0..longest {
         for (number, (_, stream, body)) in calls.iter_mut().enumerate() {
-            // The first one is left unfinished.
+            // The first call stays unfinished.
             if at < body.len() - usize::from(number == 0) {
                 let ends = at + 1 == body.len();
                 stream.send_data(Bytes::copy_from_slice(&body[at..=at]), ends).unwrap();
@@ -136,7 +138,7 @@ async fn messages_in_pieces_and_mixed_up_are_answered_each_by_itself() {
         }
         tokio::task::yield_now().await;
     }
-    // The last one first: the order of the calls is not that of the answers.
+    // The answers are read in reverse order of the calls.
     for (user, (response, ..)) in (1..10).zip(&mut calls[1..]).rev() {
         assert_eq!(left(answer(response.take().unwrap()).await), 1000 - (user + 1));
     }
@@ -146,7 +148,7 @@ async fn messages_in_pieces_and_mixed_up_are_answered_each_by_itself() {
 }
 
 #[tokio::test]
-async fn a_message_may_come_in_many_frames_and_end_in_an_empty_one_or_in_trailers() {
+async fn a_message_may_arrive_in_many_frames_and_end_with_an_empty_one_or_trailers() {
     let server = TestServer::start(&[RULES]);
     let mut raw = Raw::connect(&server).await;
     let long = vec![descriptor(&[("user", "7"), ("path", &"x".repeat(1000))]); 16];
@@ -168,7 +170,7 @@ async fn a_message_may_come_in_many_frames_and_end_in_an_empty_one_or_in_trailer
 }
 
 #[tokio::test]
-async fn calls_that_are_given_up_midway_leave_room_for_others() {
+async fn calls_that_are_cancelled_midway_free_their_streams() {
     let limits = Limits { streams: 8, ..limits() };
     let server = TestServer::start_with(&[RULES], Setup { limits, ..Setup::default() });
     let mut raw = Raw::connect(&server).await;
@@ -183,12 +185,12 @@ async fn calls_that_are_given_up_midway_leave_room_for_others() {
             left(raw.ask(&hit("9")).await);
         }
     }
-    assert_eq!(left(raw.ask(&body).await), 999, "nothing that was given up was charged");
+    assert_eq!(left(raw.ask(&body).await), 999, "cancelled calls are not charged");
     assert_eq!((server.metrics.panics.get(), server.metrics.connections_accepted.get()), (0, 1));
 }
 
-/// A client that takes no DATA, until it is told to.
-async fn deaf(server: &TestServer) -> (Raw, tokio::sync::oneshot::Sender<()>) {
+/// A client that accepts no DATA frame until the sender is used.
+async fn client_that_reads_nothing(server: &TestServer) -> (Raw, tokio::sync::oneshot::Sender<()>) {
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(0);
     let (client, mut connection) = raw_connection(server, &builder).await;
@@ -204,38 +206,38 @@ async fn deaf(server: &TestServer) -> (Raw, tokio::sync::oneshot::Sender<()>) {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_no_answer_harms_only_itself_and_may_think_better_of_it() {
+async fn a_client_that_reads_no_answers_harms_only_itself_and_may_read_them_later() {
     let server = TestServer::start(&[RULES]);
-    let (mut raw, open) = deaf(&server).await;
+    let (mut raw, open) = client_that_reads_nothing(&server).await;
     let mut answers = Vec::new();
     for _ in 0..128 {
         let (response, mut stream) = raw.call(&GRPC).await;
         stream.send_data(hit("7").into(), true).unwrap();
         answers.push(response);
     }
-    eventually("all are decided", || server.metrics.allowed.get() == 128).await;
+    eventually("all calls are decided", || server.metrics.allowed.get() == 128).await;
     assert_eq!(left(Raw::connect(&server).await.ask(&hit("9")).await), 999);
     open.send(()).unwrap();
     let mut lefts = Vec::new();
     for response in answers {
         lefts.push(left(answer(response).await));
     }
-    // Read together, decided one after the other.
+    // The server reads the calls together and decides one after the other.
     assert_eq!(lefts, (872..1000).rev().collect::<Vec<_>>());
 }
 
 #[tokio::test]
-async fn a_client_that_takes_no_answer_is_closed_as_an_idle_one() {
+async fn a_client_that_reads_no_answers_is_closed_as_idle() {
     let setup = Setup { limits: Limits { idle: Duration::from_millis(200), ..limits() }, ..Setup::default() };
     let server = TestServer::start_with(&[RULES], setup);
-    let (mut raw, open) = deaf(&server).await;
+    let (mut raw, open) = client_that_reads_nothing(&server).await;
     let mut answers = Vec::new();
     for _ in 0..16 {
         let (response, mut stream) = raw.call(&GRPC).await;
         stream.send_data(hit("7").into(), true).unwrap();
         answers.push(response);
     }
-    eventually("all are decided", || server.metrics.allowed.get() == 16).await;
+    eventually("all calls are decided", || server.metrics.allowed.get() == 16).await;
     eventually("the connection is closed", || server.metrics.connections.get() == 0).await;
     assert_eq!(server.metrics.closed(Closed::Idle).get(), 1);
     drop((answers, open));
@@ -244,7 +246,7 @@ async fn a_client_that_takes_no_answer_is_closed_as_an_idle_one() {
 #[tokio::test]
 async fn a_stream_of_answers_waits_for_its_client() {
     let server = TestServer::start(&[RULES]);
-    let (mut raw, open) = deaf(&server).await;
+    let (mut raw, open) = client_that_reads_nothing(&server).await;
     let call = Request::post("http://test/grpc.health.v1.Health/Watch").header("content-type", "application/grpc");
     let (response, mut stream) = raw.client.send_request(call.body(()).unwrap(), false).unwrap();
     stream.send_data(message(b"").into(), true).unwrap();
@@ -252,24 +254,24 @@ async fn a_stream_of_answers_waits_for_its_client() {
     for change in 1..=20 {
         let readiness = if change % 2 == 0 { Readiness::Ready } else { Readiness::StoreDown };
         server.service.set_readiness(readiness);
-        // The server has seen the change when it has answered the call that came after it.
+        // A later call was answered, so the server has seen the change.
         let (_, mut stream) = raw.call(&GRPC).await;
         stream.send_data(hit("7").into(), true).unwrap();
-        eventually("it is decided", || server.metrics.allowed.get() == change).await;
+        eventually("the call is decided", || server.metrics.allowed.get() == change).await;
     }
     open.send(()).unwrap();
     server.service.set_readiness(Readiness::Draining);
-    let mut said = BytesMut::new();
+    let mut received = BytesMut::new();
     while let Some(data) = body.data().await {
-        said.extend_from_slice(&data.unwrap());
+        received.extend_from_slice(&data.unwrap());
     }
-    let messages: Vec<_> = said.chunks(7).map(|message| message[6]).collect();
-    // What was on its way, what was about to be, and the last word: not all that happened.
+    let messages: Vec<_> = received.chunks(7).map(|message| message[6]).collect();
+    // The client gets the messages already sent, a pending one, and the last state. It does not get every change.
     assert!(messages.len() < 8 && messages.last() == Some(&2), "{messages:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_refused_by_the_status_that_says_why() {
+async fn an_invalid_message_is_refused_with_the_status_that_says_why() {
     let server = TestServer::start(&[RULES]);
     let mut raw = Raw::connect(&server).await;
     let good = hit("7");
@@ -290,11 +292,11 @@ async fn what_is_no_message_is_refused_by_the_status_that_says_why() {
         assert_eq!(raw.ask(body).await, (code, None), "{body:?}");
     }
     assert_eq!(server.metrics.rejected(Rejection::BadRequest).get(), 2);
-    assert_eq!(left(raw.ask(&good).await), 999, "nothing else was charged");
+    assert_eq!(left(raw.ask(&good).await), 999, "the invalid calls were not charged");
 }
 
 #[tokio::test]
-async fn a_message_beyond_the_bound_is_refused_before_it_has_come() {
+async fn a_message_over_the_bound_is_refused_before_it_has_arrived() {
     let server = TestServer::start(&[RULES]);
     let mut raw = Raw::connect(&server).await;
     let (response, mut stream) = raw.call(&GRPC).await;
@@ -304,13 +306,13 @@ async fn a_message_beyond_the_bound_is_refused_before_it_has_come() {
 }
 
 #[tokio::test]
-async fn compression_is_refused_and_the_refusal_says_what_is_understood() {
+async fn compression_is_refused_and_the_refusal_names_the_accepted_encoding() {
     let server = TestServer::start(&[RULES]);
     let mut raw = Raw::connect(&server).await;
-    for (encoding, understood) in [("gzip", false), ("identity", true)] {
+    for (encoding, accepted) in [("gzip", false), ("identity", true)] {
         let (response, mut stream) = raw.call(&[GRPC[0], ("grpc-encoding", encoding)]).await;
         stream.send_data(hit("7").into(), true).unwrap();
-        if understood {
+        if accepted {
             assert_eq!(left(answer(response).await), 999);
             continue;
         }
@@ -321,10 +323,10 @@ async fn compression_is_refused_and_the_refusal_says_what_is_understood() {
 }
 
 #[tokio::test]
-async fn only_grpc_is_spoken() {
+async fn only_grpc_content_types_are_accepted() {
     let server = TestServer::start(&[RULES]);
     let mut raw = Raw::connect(&server).await;
-    for (content, spoken) in [
+    for (content, accepted) in [
         ("application/grpc", true),
         ("application/grpc+proto", true),
         ("application/grpc;charset=utf-8", true),
@@ -334,12 +336,12 @@ async fn only_grpc_is_spoken() {
         let (response, mut stream) = raw.call(&[("content-type", content)]).await;
         stream.send_data(hit("7").into(), true).unwrap();
         let answer = response.await.unwrap();
-        assert_eq!(answer.status(), if spoken { 200 } else { 415 }, "{content}");
+        assert_eq!(answer.status(), if accepted { 200 } else { 415 }, "{content}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_larger_than_the_window_comes_as_the_client_takes_it() {
+async fn an_answer_larger_than_the_window_is_sent_as_the_client_reads_it() {
     let server = TestServer::start(&[RULES]);
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(7);

@@ -1,4 +1,6 @@
-//! A server on a free port, and short words for requests and answers.
+//! A server on a free port, and short functions that build requests and summarize answers.
+//!
+//! The tests of the gRPC listener share them, so that each test shows only what it tests.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -29,7 +31,7 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
-/// Much longer than anything here should take.
+/// Much longer than any step of these tests should take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) const ALL_GRANTS: Grants = Grants { refund: true, overriding: true };
@@ -51,7 +53,7 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// How a test's server differs from the usual one.
+/// The settings of a test's server that differ between tests.
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
@@ -100,7 +102,7 @@ impl TestServer {
     pub(crate) fn address(&self) -> SocketAddr {
         match &self.listen {
             Listen::Tcp(address) => *address,
-            Listen::Unix(path) => panic!("{} is no network address", path.display()),
+            Listen::Unix(path) => panic!("{} is not a network address", path.display()),
         }
     }
 
@@ -119,10 +121,10 @@ impl TestServer {
         std::iter::from_fn(|| page.next(&self.metrics)).collect()
     }
 
-    /// Connects and says `bytes`.
-    pub(crate) fn say(&self, bytes: &[u8]) -> std::net::TcpStream {
+    /// Connects and sends `bytes`.
+    pub(crate) fn send(&self, bytes: &[u8]) -> std::net::TcpStream {
         let mut stream = std::net::TcpStream::connect(self.address()).unwrap();
-        // The server may have hung up already, which is for the caller to find out.
+        // The server may have closed the connection already. The caller checks that.
         let _ = stream.write_all(bytes);
         stream
     }
@@ -174,8 +176,8 @@ pub(crate) fn now_s() -> u64 {
     SystemClock::start().now().as_nanos() / 1_000_000_000
 }
 
-/// Runs a test that counts in windows of an hour or a day. If it fails and an hour ended meanwhile, it runs again: its
-/// counts may have started over in the middle.
+/// Runs a test that counts in windows of an hour or a day. If it fails and an hour ended meanwhile, it runs again,
+/// because its counts may have restarted at zero.
 pub(crate) async fn in_one_hour<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
     again_if_changed(|| now_s() / 3600, test).await;
 }
@@ -203,18 +205,18 @@ async fn a_test_runs_again_only_if_it_fails_and_the_hour_changes() {
             let begun = Rc::clone(&counted);
             async move {
                 begun.set(begun.get() + 1);
-                assert!(begun.get() > failures, "as this test wants it");
+                assert!(begun.get() > failures, "this attempt fails on purpose");
             }
         })
         .await;
         assert_eq!(begun.get(), runs);
     }
     let failed = tokio::task::LocalSet::new();
-    let same_hour = || again_if_changed(|| 7, || async { panic!("as this test wants it") });
+    let same_hour = || again_if_changed(|| 7, || async { panic!("this test fails on purpose") });
     assert!(failed.run_until(failed.spawn_local(same_hour())).await.is_err_and(|error| error.is_panic()));
 }
 
-/// Polls until `done`.
+/// Polls until `done` returns true. Panics after [`DEADLINE`].
 pub(crate) async fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     while !done() {

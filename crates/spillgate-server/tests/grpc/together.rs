@@ -1,4 +1,6 @@
-//! Calls that are sent at once, and so mostly read together, beside the same calls one by one.
+//! Tests that compare calls sent all at once with the same calls sent one by one.
+//!
+//! The server reads calls that arrive together as a batch. A batch must not change any answer or charge.
 
 use bytes::Bytes;
 use h2::Reason;
@@ -12,8 +14,8 @@ use tonic::Code;
 use crate::streams::{GRPC, Raw, answer, hit, left, message};
 use crate::support::*;
 
-/// What is taken comes back within a month, so not within a test. Where both limits of a user refuse, the yearly one
-/// has the longer wait by far, so that it is shown whatever the time.
+/// A unit that is taken returns after days at the earliest, so never within a test. If both limits of a user refuse, the
+/// yearly one has by far the longer wait. So it is always the one that is shown.
 const RULES: &str = "
 domain: api
 descriptors:
@@ -30,26 +32,26 @@ struct Asked {
     key: &'static str,
     value: u8,
     hits: u64,
-    gives_back: bool,
+    is_refund: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Call {
     Asks(Vec<Asked>),
     Malformed(Vec<u8>),
-    /// Its last byte comes when all others are answered.
+    /// A call whose last byte is sent after all other calls are answered.
     Slow(Asked),
-    /// Reset before its message is all here.
-    GivenUp(Asked),
+    /// A call that is reset before its message is complete.
+    Cancelled(Asked),
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
     let key = prop_oneof![Just("user"), Just("path"), Just("unlimited")];
-    (key, 0..3u8, 0..3u64, prop::bool::weighted(0.2)).prop_map(|(key, value, hits, gives_back)| Asked {
+    (key, 0..3u8, 0..3u64, prop::bool::weighted(0.2)).prop_map(|(key, value, hits, is_refund)| Asked {
         key,
         value,
         hits,
-        gives_back,
+        is_refund,
     })
 }
 
@@ -58,20 +60,20 @@ fn call() -> impl Strategy<Value = Call> {
         12 => vec(asked(), 0..4).prop_map(Call::Asks),
         1 => vec(any::<u8>(), 0..20).prop_map(Call::Malformed),
         1 => asked().prop_map(Call::Slow),
-        1 => asked().prop_map(Call::GivenUp),
+        1 => asked().prop_map(Call::Cancelled),
     ]
 }
 
-/// The message of a call about users of `side`, whom nobody else asks about.
+/// The message of a call about users of `side`. Each side has its own users.
 fn body(side: &str, call: &Call) -> Vec<u8> {
     let asked = match call {
         Call::Asks(asked) => &asked[..],
         Call::Malformed(bytes) => return bytes.clone(),
-        Call::Slow(asked) | Call::GivenUp(asked) => std::slice::from_ref(asked),
+        Call::Slow(asked) | Call::Cancelled(asked) => std::slice::from_ref(asked),
     };
     let descriptor = |asked: &Asked| {
         let value = format!("{side} {}", asked.value);
-        let make = if asked.gives_back { refund } else { hits };
+        let make = if asked.is_refund { refund } else { hits };
         make(&[(asked.key, &value)], asked.hits)
     };
     message(&request("api", &asked.iter().map(descriptor).collect::<Vec<_>>()).encode_to_vec())
@@ -83,7 +85,7 @@ fn shown((code, response): (Code, Option<RateLimitResponse>)) -> Answered {
     (code, response.as_ref().map(summary))
 }
 
-/// The answers in the order of the calls, then those of the slow ones.
+/// The answers in the order of the calls. The answers to slow calls are at the end.
 async fn answers(raw: &mut Raw, side: &str, calls: &[Call], one_by_one: bool) -> Vec<Answered> {
     let (mut open, mut slow, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for call in calls {
@@ -99,7 +101,7 @@ async fn answers(raw: &mut Raw, side: &str, calls: &[Call], one_by_one: bool) ->
                 stream.send_data(begun, false).unwrap();
                 slow.push((response, stream, last));
             }
-            Call::GivenUp(_) => {
+            Call::Cancelled(_) => {
                 stream.send_data(body.slice(..body.len() - 1), false).unwrap();
                 stream.send_reset(Reason::CANCEL);
             }
@@ -124,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn calls_at_once_are_answered_as_one_by_one(calls in vec(call(), 1..100)) {
+    fn calls_sent_together_are_answered_like_calls_sent_one_by_one(calls in vec(call(), 1..100)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let server = TestServer::start(&[RULES]);
@@ -136,7 +138,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_amid_its_calls_is_charged_what_was_decided() {
+async fn calls_on_a_broken_connection_are_charged_if_they_were_decided() {
     const YEARLY: &str = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: year, requests_per_unit: 1000}}]";
     let server = TestServer::start(&[YEARLY]);
     let mut honest = Raw::connect(&server).await;
@@ -150,13 +152,13 @@ async fn a_connection_that_breaks_amid_its_calls_is_charged_what_was_decided() {
             stream.send_data(hit("7").into(), true).unwrap();
             calls.push(response);
         }
-        eventually("it is accepted", || server.metrics.connections_accepted.get() > round).await;
+        eventually("the connection is accepted", || server.metrics.connections_accepted.get() > round).await;
         if round % 2 == 0 {
-            eventually("some are decided", || server.metrics.allowed.get() > begun).await;
+            eventually("some calls are decided", || server.metrics.allowed.get() > begun).await;
         }
         drop(raw);
-        eventually("it is gone", || server.metrics.connections.get() == 1).await;
-        // A call of its own is charged and counted, too.
+        eventually("the connection has ended", || server.metrics.connections.get() == 1).await;
+        // This call is charged and counted too.
         let used = 1000 - u64::from(left(honest.ask(&hit("7")).await));
         assert_eq!(used, server.metrics.allowed.get());
         assert!(used > decided);

@@ -1,4 +1,6 @@
 //! Tests of the admin listener: its token, metrics, rules and resets.
+//!
+//! This listener shows all rules and can delete counts, so each test of access also checks who is refused.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -33,7 +35,7 @@ fn metrics(app: &App, accept: &str) -> Reply {
 }
 
 #[test]
-fn metrics_are_text_that_counts() {
+fn metrics_are_text_with_the_counts() {
     let app = App::new();
     use_up(&app);
     let reply = app.admin(None, REMOTE, get("/metrics"));
@@ -43,7 +45,7 @@ fn metrics_are_text_that_counts() {
 }
 
 #[test]
-fn metrics_have_the_format_that_is_asked_for() {
+fn metrics_have_the_requested_format() {
     let app = App::new();
     let open = metrics(&app, "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5");
     assert_eq!(open.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
@@ -60,7 +62,7 @@ fn metrics_have_the_format_that_is_asked_for() {
 }
 
 #[test]
-fn samples_are_sorted_and_each_is_there_once() {
+fn samples_are_sorted_and_each_appears_once() {
     let app = App::new();
     let page = metrics(&app, "text/plain").body;
     let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
@@ -72,7 +74,7 @@ fn samples_are_sorted_and_each_is_there_once() {
 }
 
 #[test]
-fn without_store_and_snapshots_there_is_nothing_to_set_off_their_alerts() {
+fn without_a_store_and_snapshots_their_gauges_are_absent() {
     let page = metrics(&App::new(), "text/plain").body;
     let gauges = ["store_up", "store_circuit", "store_in_flight", "snapshot_timestamp_seconds"];
     for name in gauges {
@@ -98,7 +100,7 @@ fn rules_are_shown_with_the_line_they_were_written_on() {
 }
 
 #[test]
-fn reset_forgets_what_a_rule_counted() {
+fn a_reset_deletes_what_a_rule_counted() {
     let app = App::new();
     use_up(&app);
     let reply = app.admin(None, LOCAL, reset(r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#));
@@ -107,19 +109,19 @@ fn reset_forgets_what_a_rule_counted() {
 }
 
 #[test]
-fn reset_forgets_what_a_hit_counted() {
+fn a_reset_deletes_what_a_hit_counted() {
     let app = App::new();
     let hit = r#"{"bucket":"login","key":"7","limit":1,"window_ms":60000,"penalty_ms":600000}"#;
     assert_eq!([app.post("/v1/hit", hit).status, app.post("/v1/hit", hit).status], [200, 429]);
     assert_eq!(app.admin(None, LOCAL, reset(hit)).status, 200);
-    assert_eq!(app.post("/v1/hit", hit).status, 200, "the penalty is forgotten too");
+    assert_eq!(app.post("/v1/hit", hit).status, 200, "the penalty is deleted too");
 }
 
 #[test]
-fn a_reset_that_means_nothing_says_so() {
+fn an_invalid_reset_is_answered_with_the_reason() {
     let app = App::new();
     let ask = |body: &str| app.admin(None, LOCAL, reset(body));
-    assert!(ask(r#"{"domain":"api","descriptors":[{"nobody":"7"}]}"#).problem(404).contains("no limit matches"));
+    assert!(ask(r#"{"domain":"api","descriptors":[{"unknown":"7"}]}"#).problem(404).contains("no limit matches"));
     assert!(ask(r#"{"domain":"api","descriptors":[]}"#).problem(400).contains("no descriptors"));
     assert!(ask(r#"{"domain":"api","descriptor":[]}"#).problem(400).contains("unknown field `descriptor`"));
     assert!(ask(r#"{"bucket":"login"}"#).problem(400).contains("missing field `key`"));
@@ -127,7 +129,7 @@ fn a_reset_that_means_nothing_says_so() {
 }
 
 #[test]
-fn without_a_token_only_this_machine_writes_and_no_web_page() {
+fn without_a_token_only_this_machine_may_write_and_web_pages_may_not() {
     let app = App::new();
     let body = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
     use_up(&app);
@@ -140,7 +142,7 @@ fn without_a_token_only_this_machine_writes_and_no_web_page() {
 }
 
 #[test]
-fn with_a_token_everything_but_health_wants_it() {
+fn with_a_token_every_path_except_health_requires_it() {
     let app = App::new();
     let ask = |authorization: Option<&str>, path: &str| -> Reply {
         let mut request = get(path);
@@ -159,7 +161,7 @@ fn with_a_token_everything_but_health_wants_it() {
         }
     }
     assert_eq!(ask(Some("Bearer s3cret"), "/metrics").status, 200);
-    assert_eq!(ask(Some("bearer s3cret"), "/rules").status, 200, "schemes have no case");
+    assert_eq!(ask(Some("bearer s3cret"), "/rules").status, 200, "the name of a scheme may have any case");
     assert_eq!((ask(None, "/healthz").status, ask(None, "/readyz").status), (200, 200));
     assert_eq!(ask(Some("Bearer s3cret"), "/anything").status, 404);
     assert_eq!(ask(Some("Bearer s3cret"), "/reset").header("allow"), Some("POST"));
@@ -174,7 +176,7 @@ fn an_empty_token_is_refused_at_the_start() {
     }
 }
 
-/// The book and the help list the routes, and say what a token protects.
+/// The documentation and the help list the routes, and say which ones a token protects.
 #[test]
 fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();

@@ -1,4 +1,6 @@
-//! The handlers of the listeners without sockets, and a clock that moves only when a test moves it.
+//! The handlers of the listeners without sockets, and a clock that only the test moves.
+//!
+//! The tests of the HTTP paths share it. Without sockets and real time they are fast and exact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use spillgate_server::settings::{ForwardAuth, Grants};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
-/// The start of a day, so that no window of the tests ends by surprise.
+/// The start of a day, so that no window ends in the middle of a test.
 const START_S: u64 = 1_700_006_400;
 
 pub(crate) const RULES: &str = r#"
@@ -155,7 +157,7 @@ impl App {
         self.reply(async { admin::router(state).oneshot(request).await.expect("routers do not fail") })
     }
 
-    /// The time that `ask` took, by the runtime's clock.
+    /// Runs `ask`, and returns its reply and the time that it took by the runtime's clock.
     pub(crate) fn held(&self, ask: impl FnOnce(&App) -> Reply) -> (Reply, Duration) {
         let now = || self.runtime.block_on(async { tokio::time::Instant::now() });
         let begun = now();
@@ -177,7 +179,7 @@ impl App {
 }
 
 #[test]
-fn health_and_readiness() {
+fn health_is_always_200_and_readiness_ends_with_draining() {
     use spillgate_server::service::Readiness;
     let app = App::new();
     assert_eq!((app.get("/healthz").status, app.get("/readyz").status), (200, 200));
@@ -189,14 +191,14 @@ fn health_and_readiness() {
     assert_eq!(app.get("/readyz").body, "draining\n");
 }
 
-/// Probes for the reference server use its path. It answers 500 once the server drains.
+/// Health probes for the reference server use this path. It answers 500 when the server drains.
 #[test]
-fn the_path_of_the_reference_servers_health_answers() {
+fn the_health_path_of_the_reference_server_answers() {
     use spillgate_server::service::Readiness;
     let app = App::new();
     assert_eq!((app.get("/healthcheck").status, app.get("/healthcheck").body.as_str()), (200, "OK"));
     app.service.set_readiness(Readiness::StoreDown);
-    assert_eq!(app.get("/healthcheck").status, 200, "without the store it is alive all the same");
+    assert_eq!(app.get("/healthcheck").status, 200, "the server is healthy without the store");
     app.service.set_readiness(Readiness::Draining);
     assert_eq!(app.get("/healthcheck").status, 500);
     app.post("/healthcheck", "").problem(405);

@@ -1,4 +1,6 @@
-//! Tests of `POST /v1/check`.
+//! Tests of `POST /v1/check`: its answers, header fields and problems.
+//!
+//! Applications read each member and field, so a test names the whole answer where it can.
 
 use std::time::Duration;
 
@@ -53,14 +55,18 @@ fn a_refusal_is_an_answer_and_a_problem_at_once() {
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     assert_eq!(reply.header("retry-after"), Some("3600"), "whole seconds, rounded up");
     app.clock.advance(Duration::from_millis(3_599_500));
-    assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "waiting as told is enough");
+    assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "the request is allowed after `retry_after_ms`");
 }
 
 #[test]
 fn a_value_over_its_bound_is_matched_as_a_whole() {
     let app = App::new();
     let padded = format!("/{}/admin", "x".repeat(1_100));
-    assert_eq!(check(&app, &format!(r#"{{"uri":"{padded}"}}"#)).status, 429, "a block rule cannot be padded away");
+    assert_eq!(
+        check(&app, &format!(r#"{{"uri":"{padded}"}}"#)).status,
+        429,
+        "a longer value does not avoid a rule that blocks"
+    );
     let entries = json!({"domain": "api", "descriptors": [{"entries": [{"key": "uri", "value": padded}]}]});
     assert_eq!(app.post("/json", &entries.to_string()).status, 429);
 }
@@ -82,13 +88,13 @@ fn a_limit_that_is_not_exposed_refuses_and_is_not_shown() {
         }
         let reply = check(&app, r#"{"guarded":"x"}"#);
         unseen(&reply);
-        let told = reply.json();
+        let shown = reply.json();
         assert_eq!((reply.status, reply.header("retry-after")), (429, Some("86400")));
         assert_eq!(
-            (&told["violated-policies"], &told["rule"], &told["limit"]),
+            (&shown["violated-policies"], &shown["rule"], &shown["limit"]),
             (&json!([]), &Value::Null, &Value::Null)
         );
-        assert_eq!(told["retry_after_ms"], json!(86_400_000));
+        assert_eq!(shown["retry_after_ms"], json!(86_400_000));
         for status in [200, 429] {
             let reply = check(&app, r#"{"hidden":"x"}"#);
             unseen(&reply);
@@ -102,14 +108,14 @@ fn a_limit_that_is_not_exposed_refuses_and_is_not_shown() {
 fn a_limit_that_is_not_exposed_does_not_show_that_it_is_over_its_soft_part() {
     let app = App::new();
     for left in [99, 98] {
-        let told = check(&app, r#"{"soft":"x"}"#).json();
-        assert_eq!((&told["remaining"], &told["soft_over"]), (&json!(left), &json!(false)));
+        let shown = check(&app, r#"{"soft":"x"}"#).json();
+        assert_eq!((&shown["remaining"], &shown["soft_over"]), (&json!(left), &json!(false)));
     }
-    assert_eq!(check(&app, r#"{"soft":"x"}"#).status, 429, "it is enforced");
+    assert_eq!(check(&app, r#"{"soft":"x"}"#).status, 429, "the hidden limit is enforced");
 }
 
 #[test]
-fn a_cost_that_never_fits_has_no_time() {
+fn a_cost_that_never_fits_has_no_retry_time() {
     let app = App::new();
     let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":4}"#);
     assert_eq!((reply.status, &reply.json()["retry_after_ms"]), (429, &Value::Null));
@@ -118,7 +124,7 @@ fn a_cost_that_never_fits_has_no_time() {
 }
 
 #[test]
-fn cost_0_looks_without_taking() {
+fn cost_0_peeks_without_taking() {
     let app = App::new();
     for _ in 0..5 {
         let reply = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"user_id":"7"}],"cost":0}"#);
@@ -127,7 +133,7 @@ fn cost_0_looks_without_taking() {
 }
 
 #[test]
-fn what_no_rule_matches_passes_and_unlimited_too() {
+fn unmatched_and_unlimited_requests_are_allowed() {
     let app = App::new();
     let expected = |rule: Value| {
         json!({
@@ -135,32 +141,40 @@ fn what_no_rule_matches_passes_and_unlimited_too() {
             "delay_ms": 0, "soft_over": false, "lease_id": null, "rule": rule, "source": "store",
         })
     };
-    assert_eq!(check(&app, r#"{"nobody":"7"}"#).json(), expected(Value::Null));
+    assert_eq!(check(&app, r#"{"unknown":"7"}"#).json(), expected(Value::Null));
     let reply = check(&app, r#"{"path":"/free"}"#);
     assert_eq!(reply.json(), expected(json!("path=/free")));
     assert_eq!(reply.header("ratelimit"), None);
 }
 
 #[test]
-fn members_count_in_written_order_and_pairs_are_the_same() {
+fn members_keep_their_written_order_and_pairs_are_equivalent() {
     let app = App::new();
     assert_eq!(check(&app, r#"{"outer":"1","inner":"2"}"#).json()["remaining"], 0);
     assert_eq!(check(&app, r#"[["outer","1"],["inner","2"]]"#).status, 429);
-    assert_eq!(check(&app, r#"{"inner":"2","outer":"1"}"#).json()["limit"], Value::Null, "another order, no rule");
+    assert_eq!(
+        check(&app, r#"{"inner":"2","outer":"1"}"#).json()["limit"],
+        Value::Null,
+        "no rule matches another order"
+    );
 }
 
 #[test]
-fn several_limits_all_or_nothing_and_the_one_that_binds_is_shown() {
+fn several_limits_are_charged_all_or_none_and_the_binding_one_is_shown() {
     let app = App::new();
     let reply = check(&app, r#"{"pair":"x"}"#);
     assert_eq!(reply.header("ratelimit-policy"), Some(r#""burst";q=1;w=1, "daily";q=150;w=86400"#));
     let reply = check(&app, r#"{"pair":"x"}"#);
     assert_eq!((reply.status, &reply.json()["violated-policies"]), (429, &json!(["burst"])));
-    assert_eq!(reply.header("ratelimit"), Some(r#""burst";r=0;t=1, "daily";r=149;t=86400"#), "not charged");
+    assert_eq!(
+        reply.header("ratelimit"),
+        Some(r#""burst";r=0;t=1, "daily";r=149;t=86400"#),
+        "the refused request was not charged"
+    );
 }
 
 #[test]
-fn shadow_rules_are_judged_but_neither_refuse_nor_are_told_of() {
+fn shadow_rules_are_judged_but_never_refuse_and_have_no_header_fields() {
     let app = App::new();
     for _ in 0..3 {
         let reply = check(&app, r#"{"shadowed":"x"}"#);
@@ -175,7 +189,7 @@ fn shadow_rules_are_judged_but_neither_refuse_nor_are_told_of() {
 }
 
 #[test]
-fn a_queued_request_is_refused_uncharged_or_held_until_its_turn() {
+fn a_queued_request_is_refused_without_a_charge_or_delayed_until_its_turn() {
     let app = App::new();
     let ask = |query: &str| {
         let path = format!("/v1/check{query}");
@@ -185,13 +199,13 @@ fn a_queued_request_is_refused_uncharged_or_held_until_its_turn() {
     for _ in 0..3 {
         let (reply, held) = ask("");
         assert_eq!((reply.status, held), (429, Duration::ZERO));
-        assert_eq!(reply.json()["retry_after_ms"], 500, "its delay; and nothing was charged");
+        assert_eq!(reply.json()["retry_after_ms"], 500, "the wait is its delay, and no refusal was charged");
     }
     let (reply, held) = ask("?wait=1s");
     assert_eq!((reply.status, &reply.json()["delay_ms"]), (200, &json!(500)));
     assert!((Duration::from_millis(500)..Duration::from_millis(510)).contains(&held), "{held:?}");
     let (reply, held) = ask("?wait=10ms");
-    assert_eq!((reply.status, held), (429, Duration::ZERO), "its turn comes later than it can wait");
+    assert_eq!((reply.status, held), (429, Duration::ZERO), "its turn is later than the longest wait");
     assert!(reply.problem(429).contains("later than it can wait"));
 }
 
@@ -216,7 +230,7 @@ fn each_item_of_a_list_has_its_own_status_and_details() {
     let answers = app.post("/v1/check", &body).json();
     let statuses: Vec<&Value> = answers.as_array().expect("a list").iter().map(|item| &item["status"]).collect();
     assert_eq!(statuses, [&json!(200), &json!(429), &json!(400)], "{answers}");
-    assert_eq!(answers[0].get("type"), None, "what is allowed is no problem");
+    assert_eq!(answers[0].get("type"), None, "an allowed item has no problem type");
     assert_eq!(answers[1]["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!(answers[1]["violated-policies"], json!(["per_user"]));
     assert!(answers[1]["detail"].as_str().is_some_and(|detail| detail.contains("can ever hold")), "{answers}");
@@ -224,7 +238,7 @@ fn each_item_of_a_list_has_its_own_status_and_details() {
 }
 
 #[test]
-fn an_item_that_cannot_be_judged_is_a_problem_and_no_pass() {
+fn an_item_that_cannot_be_judged_is_a_problem_and_is_not_allowed() {
     let app = App::new();
     let reply = app.post(
         "/v1/check",
@@ -239,17 +253,17 @@ fn an_item_that_cannot_be_judged_is_a_problem_and_no_pass() {
 }
 
 #[test]
-fn header_styles() {
+fn each_header_style_has_its_own_fields() {
     let fields = |headers: HeaderStyle| {
         let app = App::with(
             spillgate_server::protocol::http::HttpOptions { headers, ..options() },
             ServiceOptions::default(),
         );
         let reply = check(&app, r#"{"user_id":"7"}"#);
-        let told = reply.headers.keys().map(|name| name.as_str().to_owned()).filter(|name| name.contains("ratelimit"));
-        let mut told: Vec<String> = told.collect();
-        told.sort();
-        told
+        let names = reply.headers.keys().map(|name| name.as_str().to_owned()).filter(|name| name.contains("ratelimit"));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
     };
     assert_eq!(fields(HeaderStyle::Draft11), ["ratelimit", "ratelimit-policy"]);
     assert_eq!(
@@ -261,7 +275,7 @@ fn header_styles() {
 }
 
 #[test]
-fn names_that_no_header_field_can_hold_are_escaped() {
+fn names_that_a_header_field_cannot_contain_are_escaped() {
     let app = App::new();
     let reply = check(&app, r#"{"café":"x"}"#);
     assert_eq!(reply.header("ratelimit-policy"), Some(r#""caf%C3%A9 \"one\"";q=1;w=3600"#));
@@ -274,9 +288,9 @@ fn the_same_descriptor_twice_is_one_check_of_both_costs() {
     let app = App::new();
     let reply = check(&app, r#"{"user_id":"7"},{"user_id":"7"}"#);
     assert_eq!((reply.status, &reply.json()["remaining"]), (200, &json!(1)));
-    assert_eq!(reply.header("ratelimit-policy"), Some(r#""per_user";q=3;w=3600"#), "told of once");
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""per_user";q=3;w=3600"#), "the policy is listed once");
     assert_eq!(check(&app, r#"{"user_id":"7"},{"user_id":"7"}"#).status, 429);
-    assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "the refused two were not charged");
+    assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "the refused request was not charged");
 }
 
 #[test]
@@ -296,7 +310,7 @@ fn numbers_and_booleans_count_as_their_text() {
 }
 
 #[test]
-fn values_that_are_no_scalar_or_not_exact_are_errors() {
+fn values_that_are_not_scalars_or_not_exact_are_errors() {
     let app = App::new();
     for value in
         ["null", "[7]", r#"{"a":7}"#, "18446744073709551616", "-9223372036854775809", "1e300", "1e999", "-1e19"]
@@ -311,9 +325,9 @@ fn values_that_are_no_scalar_or_not_exact_are_errors() {
     }
 }
 
-/// The quota has the burst of a bucket. The policy header has the rate.
+/// The quota in the answer has the burst of a bucket. The policy header has only the rate.
 #[test]
-fn the_quota_stands_beside_the_capacity() {
+fn the_answer_has_the_quota_and_the_capacity() {
     let app = App::new();
     let hit = |rest: &str| {
         let reply = app.post("/v1/hit", &format!(r#"{{"bucket":"b","key":"{}",{rest}}}"#, rest.len()));
@@ -326,12 +340,12 @@ fn the_quota_stands_beside_the_capacity() {
     let queue = hit(r#""algorithm":"leaky_bucket","limit":10,"window_ms":1000,"queue":50"#);
     let quota = json!({"limit": 10, "window_ms": 1000, "queue": 50});
     assert_eq!(queue, (json!(51), quota, r#""b";q=10;w=1"#.to_owned()));
-    let places = hit(r#""algorithm":"concurrency","limit":8"#);
-    assert_eq!((places.0, places.1), (json!(8), json!({"limit": 8})));
+    let permits = hit(r#""algorithm":"concurrency","limit":8"#);
+    assert_eq!((permits.0, permits.1), (json!(8), json!({"limit": 8})));
 }
 
 #[test]
-fn two_limits_of_one_size_without_names_have_names_of_their_own() {
+fn two_equal_limits_without_names_get_different_names() {
     let app = App::new();
     let reply = check(&app, r#"{"alike":"x"},{"like":"x"}"#);
     assert_eq!(reply.header("ratelimit-policy"), Some(r#""2-per-3600s";q=2;w=3600, "2-per-3600s-2";q=2;w=3600"#));
@@ -342,7 +356,7 @@ fn two_limits_of_one_size_without_names_have_names_of_their_own() {
 }
 
 #[test]
-fn what_no_rule_matches_is_refused_where_the_server_says_so() {
+fn an_unmatched_descriptor_is_refused_if_the_settings_say_deny() {
     let strict = ServiceOptions { deny_unmatched: true, ..ServiceOptions::default() };
     let app = App::with(options(), strict);
     for descriptors in [r#"{"user":"7"}"#, r#"{"user_id":"7"},{"user":"7"}"#, r#"{"user_id":"7","path":"/"}"#] {
@@ -351,7 +365,7 @@ fn what_no_rule_matches_is_refused_where_the_server_says_so() {
         assert_eq!(reply.json()["violated-policies"], json!(["unmatched"]));
         assert_eq!((&reply.json()["rule"], &reply.json()["retry_after_ms"]), (&Value::Null, &Value::Null));
     }
-    assert_eq!(check(&app, r#"{"user_id":"7"}"#).json()["remaining"], 2, "no limit was charged beside it");
+    assert_eq!(check(&app, r#"{"user_id":"7"}"#).json()["remaining"], 2, "the refused requests charged no limit");
     let unknown = |cost: u64| format!(r#"{{"domain":"apy","descriptors":[{{"user_id":"7"}}],"cost":{cost}}}"#);
     assert_eq!([0, 1].map(|cost| app.post("/v1/check", &unknown(cost)).status), [429, 429]);
     assert_eq!(check(&app, r#"{"path":"/free"}"#).status, 200, "a rule that limits nothing matches");
@@ -361,5 +375,5 @@ fn what_no_rule_matches_is_refused_where_the_server_says_so() {
 
     let shadow = App::with(options(), ServiceOptions { shadow: true, ..strict });
     assert_eq!(check(&shadow, r#"{"user":"7"}"#).status, 200);
-    assert_eq!(check(&App::new(), r#"{"user":"7"}"#).status, 200, "unless it says so");
+    assert_eq!(check(&App::new(), r#"{"user":"7"}"#).status, 200, "the default is to allow it");
 }

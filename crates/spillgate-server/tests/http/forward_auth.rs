@@ -1,4 +1,6 @@
-//! Tests of `GET /v1/forward-auth`.
+//! Tests of `GET /v1/forward-auth`, which nginx, Caddy and Traefik ask before they forward a request.
+//!
+//! A client writes most of such a request. It must not be able to avoid its limit.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -44,15 +46,23 @@ fn tcp(address: &str) -> Peer {
 }
 
 #[test]
-fn each_client_has_its_own_limit_by_the_address_that_can_be_believed() {
+fn each_client_is_limited_by_the_address_that_can_be_trusted() {
     let app = by_address(429);
     let via_proxy = |client: &[u8]| ask(&app, tcp("127.0.0.1"), &[("x-forwarded-for", client)]).status;
     assert_eq!([via_proxy(b"203.0.113.1"), via_proxy(b"203.0.113.1"), via_proxy(b"203.0.113.1")], [200, 200, 429]);
-    assert_eq!(via_proxy(b"198.51.100.9, 203.0.113.1"), 429, "what the client wrote to the left changes nothing");
+    assert_eq!(
+        via_proxy(b"198.51.100.9, 203.0.113.1"),
+        429,
+        "addresses that the client writes to the left are ignored"
+    );
     assert_eq!(via_proxy(b"203.0.113.2"), 200);
     let direct = |forged: &[u8]| ask(&app, tcp("203.0.113.3"), &[("x-forwarded-for", forged)]).status;
     assert_eq!([direct(b"10.0.0.1"), direct(b"10.0.0.2"), direct(b"10.0.0.3")], [200, 200, 429]);
-    assert_eq!(ask(&app, Peer::Unix, &[("x-forwarded-for", b"203.0.113.1")]).status, 429, "as trusted as 127.0.0.1");
+    assert_eq!(
+        ask(&app, Peer::Unix, &[("x-forwarded-for", b"203.0.113.1")]).status,
+        429,
+        "a Unix socket is trusted like 127.0.0.1"
+    );
 }
 
 #[test]
@@ -69,7 +79,7 @@ fn a_refusal_has_the_deny_status_and_the_fields() {
 }
 
 #[test]
-fn leaving_a_header_field_out_is_no_way_around_its_limit() {
+fn a_missing_header_field_does_not_avoid_its_limit() {
     let app = by_address_and_user();
     let policies = |headers: &[(&str, &[u8])]| {
         ask(&app, tcp("203.0.113.1"), headers).header("ratelimit-policy").map(str::to_owned)
@@ -80,13 +90,13 @@ fn leaving_a_header_field_out_is_no_way_around_its_limit() {
     let only_user = vec![vec![entry("user_id", ValueSource::Header("X-User".into()))]];
     let app = App::with(mapped(429, only_user), ServiceOptions::default());
     let statuses = [1, 2, 3, 4].map(|host| ask(&app, tcp(&format!("203.0.113.{host}")), &[]).status);
-    assert_eq!(statuses, [200, 200, 200, 429], "all who lack it share one counter");
-    assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"")]).status, 429, "and it is that of the empty value");
+    assert_eq!(statuses, [200, 200, 200, 429], "all requests without the field share one counter");
+    assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"")]).status, 429, "the empty value has the same counter");
     assert_eq!(ask(&app, tcp("203.0.113.1"), &[("x-user", b"7")]).status, 200);
 }
 
 #[test]
-fn a_mapping_of_nothing_lets_nobody_pass() {
+fn an_empty_mapping_allows_no_request() {
     let app = App::with(mapped(429, vec![]), ServiceOptions::default());
     assert!(ask(&app, tcp("203.0.113.1"), &[]).problem(400).contains("no descriptors"));
 }
@@ -105,9 +115,9 @@ fn header_values_may_be_any_bytes_and_several_lines_are_one_list() {
 }
 
 #[test]
-fn a_value_beyond_the_bound_counts_as_its_beginning_and_is_no_way_around() {
+fn a_value_over_the_bound_counts_as_its_beginning_and_does_not_avoid_the_limit() {
     let app = by_address_and_user();
-    // Each request has another address, so that only the limit of the user can refuse.
+    // Each request comes from another address, so only the limit of the user can refuse it.
     let ask_as = |last: u8| {
         let peer = tcp(&format!("203.0.113.{last}"));
         ask(&app, peer, &[("x-user", &[&[b'a'; 1024][..], &[last]].concat())])
@@ -117,13 +127,13 @@ fn a_value_beyond_the_bound_counts_as_its_beginning_and_is_no_way_around() {
 }
 
 #[test]
-fn without_a_mapping_it_says_what_to_set() {
+fn without_a_mapping_the_problem_names_the_setting() {
     let app = App::new();
     assert!(ask(&app, tcp("203.0.113.1"), &[]).problem(404).contains("forward_auth.domain"));
 }
 
 #[test]
-fn mappings_that_cannot_be_are_refused_at_the_start() {
+fn invalid_mappings_are_refused_at_the_start() {
     let app = App::new();
     let start = |options| HttpState::new(std::sync::Arc::clone(&app.service), options).map(|_| ());
     let header = vec![vec![entry("a", ValueSource::Header("no name".into()))]];

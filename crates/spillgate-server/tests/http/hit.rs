@@ -1,4 +1,6 @@
-//! Tests of `POST /v1/hit`.
+//! Tests of `POST /v1/hit`, where the request itself contains the limit.
+//!
+//! Every algorithm and option can be requested, so each must work or be refused with a clear reason.
 
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ fn the_default_is_an_exact_sliding_window() {
 }
 
 #[test]
-fn every_algorithm_and_option_is_taken() {
+fn every_algorithm_and_option_is_accepted() {
     let app = App::new();
     let limits = [
         (r#""limit":2,"window_ms":1000,"algorithm":"token_bucket","burst":5"#, 5),
@@ -49,12 +51,12 @@ fn every_algorithm_and_option_is_taken() {
 }
 
 #[test]
-fn charged_refusals_and_penalties_keep_the_key_out() {
+fn charged_refusals_and_penalties_extend_the_wait() {
     let app = App::new();
     let charged = r#""limit":1,"window_ms":1000,"denied":"charged""#;
     assert_eq!(hit(&app, charged).status, 200);
     app.clock.advance(Duration::from_millis(600));
-    assert_eq!(hit(&app, charged).json()["retry_after_ms"], 1000, "the refused one counts too");
+    assert_eq!(hit(&app, charged).json()["retry_after_ms"], 1000, "the refused hit is charged too");
     let punished = r#""limit":1,"window_ms":10,"algorithm":"fixed_window","penalty_ms":60000"#;
     assert_eq!(hit(&app, punished).status, 200);
     let reply = hit(&app, punished);
@@ -64,7 +66,7 @@ fn charged_refusals_and_penalties_keep_the_key_out() {
 }
 
 #[test]
-fn a_queue_holds_a_hit_until_its_turn() {
+fn a_queue_delays_a_hit_until_its_turn() {
     let app = App::new();
     let body = r#"{"bucket":"b","key":"k","limit":10,"window_ms":1000,"algorithm":"leaky_bucket"}"#;
     assert_eq!(app.post("/v1/hit?wait=1s", body).json()["delay_ms"], 0);
@@ -81,7 +83,7 @@ fn a_changed_limit_finds_what_was_used() {
 }
 
 #[test]
-fn limits_that_cannot_be_say_why() {
+fn invalid_limits_are_answered_with_the_reason() {
     let app = App::new();
     let wrong = [
         (r#""limit":5"#, "missing field `window_ms`"),
@@ -111,7 +113,7 @@ fn limits_that_cannot_be_say_why() {
 }
 
 #[test]
-fn bucket_and_key_are_bounded_but_need_not_be_pretty() {
+fn bucket_and_key_have_bounds_but_may_contain_any_characters() {
     let app = App::new();
     let ask = |bucket: &str, key: &str| {
         app.post("/v1/hit", &json!({"bucket": bucket, "key": key, "limit": 1, "window_ms": 1000}).to_string())
@@ -122,6 +124,6 @@ fn bucket_and_key_are_bounded_but_need_not_be_pretty() {
     assert_eq!(ask("b", "").status, 200);
     assert_eq!(ask("\u{1F980}\n\"", "\u{0}").header("ratelimit-policy"), Some(r#""%F0%9F%A6%80%0A\"";q=1;w=1"#));
     assert_eq!(ask("ab", "c").status, 200);
-    assert_eq!(ask("a", "bc").status, 200, "no joined names");
+    assert_eq!(ask("a", "bc").status, 200, "bucket and key are not joined into one name");
     assert_eq!(ask("a", "bc").json()["allowed"], Value::Bool(false));
 }

@@ -1,4 +1,6 @@
 //! Tests of leases: taking, releasing and renewing permits.
+//!
+//! A lease id that frees too many permits breaks the limit. One that frees too few blocks clients until it expires.
 
 use std::time::Duration;
 
@@ -20,21 +22,25 @@ fn with_lease(app: &App, path: &str, lease_id: &str) -> Reply {
 }
 
 #[test]
-fn a_place_is_held_until_it_is_released() {
+fn a_permit_is_held_until_it_is_released() {
     let app = App::new();
     let (first, second) = (lease_id(&app.post("/v1/check", JOB)), lease_id(&app.post("/v1/check", JOB)));
     assert_ne!(first, second);
     let refused = app.post("/v1/check", JOB);
-    assert_eq!((refused.status, &refused.json()["retry_after_ms"]), (429, &Value::Null), "nobody can tell when");
+    assert_eq!(
+        (refused.status, &refused.json()["retry_after_ms"]),
+        (429, &Value::Null),
+        "the time of the next release is unknown"
+    );
     assert_eq!((refused.header("retry-after"), &refused.json()["lease_id"]), (None, &Value::Null));
     let released = with_lease(&app, "/v1/release", &first);
     assert_eq!((released.status, released.json()), (200, json!({"released": 1})));
     assert_eq!(app.post("/v1/check", JOB).status, 200);
-    assert_eq!(app.post("/v1/check", JOB).status, 429, "exactly one place was given back");
+    assert_eq!(app.post("/v1/check", JOB).status, 429, "exactly one permit was released");
 }
 
 #[test]
-fn releasing_twice_gives_nothing_twice() {
+fn a_second_release_frees_nothing() {
     let app = App::new();
     let first = lease_id(&app.post("/v1/hit", SEAT));
     assert_eq!(app.post("/v1/hit", SEAT).status, 429, "two of three seats are taken");
@@ -64,8 +70,8 @@ fn renewing_keeps_a_lease_alive_and_an_expired_one_is_gone() {
 #[test]
 fn looking_gives_no_lease() {
     let app = App::new();
-    let look = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"job":"x"}],"cost":0}"#);
-    assert_eq!((look.status, &look.json()["lease_id"]), (200, &Value::Null));
+    let peek = app.post("/v1/check", r#"{"domain":"api","descriptors":[{"job":"x"}],"cost":0}"#);
+    assert_eq!((peek.status, &peek.json()["lease_id"]), (200, &Value::Null));
 }
 
 #[test]
@@ -73,7 +79,7 @@ fn one_id_holds_all_places_of_a_request() {
     let app = App::new();
     let both = r#"{"domain":"api","descriptors":[{"job":"a"},{"job":"b"},{"job":"a"}]}"#;
     let id = lease_id(&app.post("/v1/check", both));
-    assert_eq!(app.post("/v1/check", both).status, 429, "a has two places, both taken");
+    assert_eq!(app.post("/v1/check", both).status, 429, "both permits of a are taken");
     assert_eq!(with_lease(&app, "/v1/release", &id).json(), json!({"released": 3}));
     assert_eq!(app.post("/v1/check", both).status, 200);
 }
@@ -81,18 +87,18 @@ fn one_id_holds_all_places_of_a_request() {
 #[test]
 fn ids_of_another_server_and_junk_are_refused() {
     let (app, other) = (App::new(), App::new());
-    let foreign = lease_id(&other.post("/v1/hit", SEAT));
+    let of_other_server = lease_id(&other.post("/v1/hit", SEAT));
     let own = lease_id(&app.post("/v1/hit", SEAT));
     let (head, tail) = own.split_at(40);
     let altered = format!("{head}{}{}", if tail.starts_with('A') { 'B' } else { 'A' }, &tail[1..]);
     for path in ["/v1/release", "/v1/renew"] {
-        for id in [&*foreign, &*altered, "", "AAAA", "\u{1F980}", &own[1..], &own[..own.len() - 1]] {
+        for id in [&*of_other_server, &*altered, "", "AAAA", "\u{1F980}", &own[1..], &own[..own.len() - 1]] {
             assert!(with_lease(&app, path, id).problem(400).contains("not made by this server"), "{id}");
         }
         assert!(app.post(path, "{}").problem(400).contains("missing field `lease_id`"));
         assert!(app.post(path, r#"{"lease_id":7}"#).problem(400).contains("expected a string"));
     }
-    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "nothing was given back");
+    assert_eq!(app.post("/v1/hit", SEAT).status, 429, "no permit was released");
 }
 
 /// A service with wide bounds, and a check of `count` jobs that each take a permit.
@@ -104,7 +110,7 @@ fn many_jobs(count: usize) -> (App, String) {
 }
 
 #[test]
-fn an_id_of_as_many_places_as_a_request_can_take_is_renewed_and_released() {
+fn an_id_with_as_many_permits_as_a_request_can_take_is_renewed_and_released() {
     for count in [128, 129, 256] {
         let (app, jobs) = many_jobs(count);
         let id = lease_id(&app.post("/v1/check", &jobs));
@@ -118,7 +124,7 @@ fn an_id_of_as_many_places_as_a_request_can_take_is_renewed_and_released() {
 }
 
 #[test]
-fn a_renewal_is_of_all_places_or_of_none() {
+fn a_renewal_covers_all_permits_or_none() {
     for shadow in [false, true] {
         let app = App::with(options(), ServiceOptions { shadow, ..ServiceOptions::default() });
         // Two limits of one request have leases of 30 s and 10 s.
@@ -127,9 +133,9 @@ fn a_renewal_is_of_all_places_or_of_none() {
         app.clock.advance(Duration::from_secs(5));
         assert_eq!(with_lease(&app, "/v1/renew", &id).status, 200, "shadow: {shadow}");
         app.clock.advance(Duration::from_secs(20));
-        assert_eq!(with_lease(&app, "/v1/renew", &id).status, 410, "the brief one is over, shadow: {shadow}");
+        assert_eq!(with_lease(&app, "/v1/renew", &id).status, 410, "the short lease has expired, shadow: {shadow}");
         app.clock.advance(Duration::from_secs(10));
         let released = with_lease(&app, "/v1/release", &id).status;
-        assert_eq!(released, 410, "the other one's life was not prolonged, shadow: {shadow}");
+        assert_eq!(released, 410, "the other lease was not extended, shadow: {shadow}");
     }
 }

@@ -1,4 +1,6 @@
-//! Tests of `POST /json`.
+//! Tests of `POST /json`, the rate limit service as JSON.
+//!
+//! Clients of the reference server use this path, so its answers must be the JSON form of the protobuf messages.
 
 use serde_json::json;
 use spillgate_server::protocol::http::HttpOptions;
@@ -22,7 +24,7 @@ fn request(descriptors: &str) -> String {
 #[test]
 fn answers_are_protobuf_json() {
     let app = App::new();
-    let body = request(&format!("{},{}", entry("user_id", "7"), entry("nobody", "7")));
+    let body = request(&format!("{},{}", entry("user_id", "7"), entry("unknown", "7")));
     let reply = app.post("/json", &body);
     let status = |code: &str, remaining: u32| {
         json!({
@@ -41,18 +43,18 @@ fn answers_are_protobuf_json() {
 }
 
 #[test]
-fn hits_follow_the_descriptor_then_the_request_then_one() {
+fn hits_come_from_the_descriptor_else_the_request_else_are_one() {
     let app = App::new();
     let remaining = |body: &str| app.post("/json", body).json()["statuses"][0]["limitRemaining"].clone();
     let entries = r#""entries":[{"key":"user_id","value":"7"}]"#;
     assert_eq!(remaining(&format!(r#"{{"domain":"api","descriptors":[{{{entries}}}],"hits_addend":"2"}}"#)), 1);
-    let look = format!(r#"{{"domain":"api","descriptors":[{{{entries},"hitsAddend":0}}],"hitsAddend":2}}"#);
-    assert_eq!(remaining(&look), 1, "the descriptor's own 0 is a look");
+    let peek = format!(r#"{{"domain":"api","descriptors":[{{{entries},"hitsAddend":0}}],"hitsAddend":2}}"#);
+    assert_eq!(remaining(&peek), 1, "the 0 of the descriptor makes it a peek");
     assert_eq!(remaining(&format!(r#"{{"domain":"api","descriptors":[{{{entries}}}],"hitsAddend":0}}"#)), 0);
 }
 
 #[test]
-fn unlimited_and_shadow() {
+fn unlimited_and_shadow_rules_are_answered_ok() {
     let app = App::new();
     let reply = app.post("/json", &request(&entry("path", "/free")));
     assert_eq!(reply.json()["statuses"][0], json!({"code": "OK", "limitRemaining": u32::MAX}));
@@ -63,21 +65,21 @@ fn unlimited_and_shadow() {
 }
 
 #[test]
-fn refunds_and_overrides_are_for_those_who_may() {
+fn refunds_and_overrides_over_http_need_a_grant() {
     let refund = request(r#"{"entries":[{"key":"user_id","value":"7"}],"isNegativeHits":true}"#);
-    let bring = request(r#"{"entries":[{"key":"any","value":"7"}],"limit":{"requestsPerUnit":1,"unit":"DAY"}}"#);
-    let nobody = App::new();
-    assert!(nobody.post("/json", &refund).problem(403).contains("allow.http"));
-    assert!(nobody.post("/json", &bring).problem(403).contains("allow.http"));
+    let overriding = request(r#"{"entries":[{"key":"any","value":"7"}],"limit":{"requestsPerUnit":1,"unit":"DAY"}}"#);
+    let without_grants = App::new();
+    assert!(without_grants.post("/json", &refund).problem(403).contains("allow.http"));
+    assert!(without_grants.post("/json", &overriding).problem(403).contains("allow.http"));
 
     let app = app(Grants { refund: true, overriding: true });
     for _ in 0..3 {
         app.post("/json", &request(&entry("user_id", "7")));
     }
     assert_eq!(app.post("/json", &refund).json()["statuses"][0]["limitRemaining"], 1);
-    let reply = app.post("/json", &bring);
+    let reply = app.post("/json", &overriding);
     assert_eq!(reply.json()["statuses"][0]["currentLimit"], json!({"requestsPerUnit": 1, "unit": "DAY"}));
-    assert_eq!(app.post("/json", &bring).status, 429);
+    assert_eq!(app.post("/json", &overriding).status, 429);
     for unit in ["", r#","unit":"UNKNOWN""#, r#","unit":0"#] {
         let body =
             request(&format!(r#"{{"entries":[{{"key":"a","value":"b"}}],"limit":{{"requestsPerUnit":1{unit}}}}}"#));
@@ -86,7 +88,7 @@ fn refunds_and_overrides_are_for_those_who_may() {
 }
 
 #[test]
-fn what_makes_no_sense_is_a_400_with_a_reason() {
+fn an_invalid_request_is_a_400_with_a_reason() {
     let app = App::new();
     let wrong = [
         ("{}", "domain is empty"),

@@ -1,4 +1,6 @@
 //! Tests of invalid requests: paths, methods, bodies and parameters.
+//!
+//! Each answer must say what is wrong and what to send instead.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -7,7 +9,7 @@ use spillgate_server::metrics::Rejection;
 use crate::app::App;
 
 #[test]
-fn check_bodies_that_make_no_sense_say_what_where_and_how() {
+fn invalid_check_bodies_are_answered_with_the_reason() {
     let app = App::new();
     let wrong = [
         ("", "EOF while parsing"),
@@ -39,7 +41,7 @@ fn check_bodies_that_make_no_sense_say_what_where_and_how() {
 }
 
 #[test]
-fn everything_has_a_bound() {
+fn every_part_of_a_body_has_a_bound() {
     let app = App::new();
     let descriptors = |count: usize| vec![r#"{"a":"b"}"#; count].join(",");
     let ask =
@@ -51,13 +53,17 @@ fn everything_has_a_bound() {
     assert!(ask(&entries(17)).problem(400).contains("at most 16"));
     assert!(ask(&format!(r#"{{"{}":"b"}}"#, "k".repeat(257))).problem(400).contains("at most 256"));
     assert_eq!(ask(&format!(r#"{{"a":"{}"}}"#, "v".repeat(1025))).status, 200, "a long value counts as its beginning");
-    assert_eq!(ask(&" ".repeat(64 * 1024 - 100)).status, 400, "just below the bound: read, and no descriptors in it");
+    assert_eq!(
+        ask(&" ".repeat(64 * 1024 - 100)).status,
+        400,
+        "the body is below the bound, so it is read, but it has no descriptors"
+    );
     let too_large = ask(&" ".repeat(64 * 1024));
     assert!(too_large.problem(413).contains("limits.body"));
 }
 
 #[test]
-fn deep_nesting_is_no_way_to_the_end_of_the_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let app = App::new();
     for path in ["/v1/check", "/v1/hit", "/v1/release", "/json"] {
         for deep in
@@ -69,7 +75,7 @@ fn deep_nesting_is_no_way_to_the_end_of_the_stack() {
 }
 
 #[test]
-fn the_content_type_is_not_looked_at() {
+fn the_content_type_is_ignored() {
     let app = App::new();
     let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     for kind in ["text/plain", "application/x-www-form-urlencoded", "junk"] {
@@ -80,7 +86,7 @@ fn the_content_type_is_not_looked_at() {
 }
 
 #[test]
-fn unknown_paths_and_wrong_methods_name_what_there_is() {
+fn unknown_paths_and_wrong_methods_are_answered_with_the_valid_ones() {
     let app = App::new();
     for path in ["/", "/v1/chek", "/v1/check/", "/json/x", "/metrics", "/rules"] {
         assert!(app.get(path).problem(404).contains("POST /v1/check"), "{path}");
@@ -97,7 +103,7 @@ fn unknown_paths_and_wrong_methods_name_what_there_is() {
 }
 
 #[test]
-fn query_parameters_are_as_strict_as_bodies() {
+fn invalid_query_parameters_are_answered_with_the_reason() {
     let app = App::new();
     let body = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     assert!(app.post("/v1/check?wiat=1s", body).problem(400).contains("unknown query parameter `wiat`"));
@@ -106,9 +112,9 @@ fn query_parameters_are_as_strict_as_bodies() {
 }
 
 #[test]
-fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
+fn a_request_that_is_not_judged_is_counted_once() {
     let bounded = r#"{"bucket":"BBBB","key":"k","limit":1,"window_ms":1000}"#.replace("BBBB", &"b".repeat(257));
-    let brought =
+    let overriding =
         r#"{"domain":"api","descriptors":[{"entries":[{"key":"a","value":"b"}],"limit":{"unit":"UNKNOWN"}}]}"#;
     let whole = r#"{"domain":"api","descriptors":[{"a":"b"}]}"#;
     let huge = " ".repeat(64 * 1024 + 1);
@@ -124,7 +130,7 @@ fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
         ("/v1/release", r#"{"lease_id":"AAAA"}"#, Rejection::BadRequest),
         ("/v1/renew", "[]", Rejection::BadRequest),
         ("/json", "[]", Rejection::BadRequest),
-        ("/json", brought, Rejection::BadRequest),
+        ("/json", overriding, Rejection::BadRequest),
     ] {
         let app = App::new();
         let status = app.post(path, body).status;
@@ -136,7 +142,7 @@ fn whatever_is_not_judged_is_counted_once_whoever_finds_it_out() {
     }
 }
 
-/// The error that the listener makes of a body that is too slow.
+/// A body that fails with the listener's error for a body that is too slow.
 struct LateBody;
 
 impl http_body::Body for LateBody {
@@ -152,14 +158,14 @@ impl http_body::Body for LateBody {
 }
 
 #[test]
-fn a_body_that_comes_too_late_is_a_408_of_our_own_words() {
+fn a_body_that_arrives_too_late_is_a_408_with_a_reason() {
     let request = Request::post("/v1/check").body(Body::new(LateBody)).expect("a request");
     let problem = App::new().call(request).problem(408);
     assert!(problem.starts_with("the body did not arrive in time | send it at once"), "{problem}");
 }
 
 #[test]
-fn a_limit_of_0_and_a_wait_beyond_measure_say_so() {
+fn a_limit_of_0_and_a_wait_that_is_too_long_are_explained() {
     let app = App::new();
     let refused = app.post("/v1/hit", r#"{"bucket":"b","key":"k","limit":0,"window_ms":1000}"#);
     assert!(refused.problem(429).contains("it refuses everything"), "{}", refused.body);

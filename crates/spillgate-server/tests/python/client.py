@@ -1,8 +1,8 @@
-"""Envoy's rate limit service as a stranger sees it: published stubs, and windows that end while one is counting.
+"""A client of Envoy's rate limit service with published stubs, and attempts that stay within one window.
 
-A fixed window ends at a known time, and a case that runs across its end counts in two windows. An `Attempt` therefore
-starts only where the window has enough left, and knows at its end, by the clock and by every `duration_until_reset`
-that it was answered, whether an end has passed; `run` then tries the case anew.
+A fixed window ends at a known time. A case that runs across that end counts in two windows, and its numbers are wrong.
+So an `Attempt` starts only if enough of the window is left. At its end it checks whether a window has ended. It compares
+the clock, and every `duration_until_reset` of the answers. If a window has ended, `run` tries the case again.
 """
 
 import time
@@ -25,12 +25,12 @@ OverrideUnit = ratelimit_unit_pb2.RateLimitUnit
 SECOND, HOUR, DAY = 1, 3600, 86400
 DEADLINE_S = 10
 ATTEMPTS = 100
-# The server's clock may be this far from ours: no attempt comes nearer to the end of a window.
+# The largest expected difference between the server's clock and ours. An attempt keeps this distance from a window's end.
 CLOCKS_APART_S = 0.1
 
 
 class Straddled(Exception):
-    """A window ended during the attempt: its counts say nothing."""
+    """A window ended during the attempt, so its counts mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Descriptor:
         return message
 
     def other_message(self):
-        """By the stubs that know `is_negative_hits`."""
+        """The message of the stubs that know `is_negative_hits`."""
         entries = [other_common.RateLimitDescriptorEntry(key=key, value=value) for key, value in self.entries]
         return other_common.RateLimitDescriptor(
             entries=entries, hits_addend=self.hits, is_negative_hits=self.refund
@@ -80,14 +80,14 @@ class Client:
         return self.stub.ShouldRateLimit(request, timeout=DEADLINE_S)
 
     def health(self, service=""):
-        """grpc.health.v1, whose two messages are one field each: the service's name, and its status."""
+        """Asks grpc.health.v1. Its request has one field, the name of the service. Its answer has one field, the status."""
         name = service.encode()
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
         return check(b"\x0a" + bytes([len(name)]) + name if name else b"", timeout=DEADLINE_S)
 
 
 class Attempt:
-    """One try of one case: values of its own, and an eye on the windows it counts in."""
+    """One attempt at a case, with its own values. It checks that its windows do not end."""
 
     def __init__(self, client, window_s, needs_s):
         self.client = client
@@ -104,7 +104,7 @@ class Attempt:
         self.window = time.time() // window_s
 
     def one(self, key, *nested, **options):
-        """A descriptor that nobody else counts on: the first entry's value is this attempt's."""
+        """A descriptor that only this attempt uses: the value of its first entry is the attempt's id."""
         return Descriptor(((key, self.id), *nested), **options)
 
     def ask(self, *descriptors, hits=0, domain=None):
@@ -120,7 +120,7 @@ class Attempt:
             return
         counted = (descriptor.entries, status.current_limit.unit)
         before_s = self.resets.get(counted, reset_s)
-        # Until the end of one window the answers only fall; a higher one is the next window's.
+        # Within one window this time only falls. A higher time belongs to the next window.
         if reset_s > before_s:
             raise Straddled
         self.resets[counted] = reset_s
@@ -156,13 +156,13 @@ def expect_error(code, ask):
     except grpc.RpcError as error:
         same(error.code(), code, "status of the call")
         if not error.details():
-            raise AssertionError("an error without a reason") from error
+            raise AssertionError("the error has no reason") from error
         return
-    raise AssertionError(f"{code} expected, but answered: {response}")
+    raise AssertionError(f"{code} expected, but the answer is: {response}")
 
 
 def run(client, case):
-    """Tries `case` until an attempt stays within its windows; tells how many attempts that took."""
+    """Tries `case` until an attempt stays within its windows, and returns the number of attempts."""
     for number in range(1, ATTEMPTS + 1):
         attempt = Attempt(client, case.window_s, case.needs_s)
         try:
@@ -172,7 +172,7 @@ def run(client, case):
         except Straddled:
             continue
         except AssertionError:
-            # Counts that are wrong because a window ended are no finding.
+            # Wrong counts are not an error if a window ended.
             try:
                 attempt.finish()
             except Straddled:

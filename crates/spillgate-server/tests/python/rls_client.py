@@ -1,10 +1,10 @@
-"""Asks spillgate every question of its gRPC contract, as an independent client.
+"""Checks each rule of spillgate's gRPC contract with an independent client.
 
     python rls_client.py HOST:PORT [enforcing|guarded]
 
-`enforcing`: served from rules/ and examples/reference.yaml, refunds and overrides allowed. `guarded`: the same with
-`--shadow`, and neither allowed.
-Prints a line for each case, and at the end how many passed; exits 1 if any failed.
+The suite `enforcing` needs a server with rules/ and examples/reference.yaml that allows refunds and overrides.
+The suite `guarded` needs the same rules with `--shadow`, and neither refunds nor overrides allowed.
+The program prints a line for each case, and then the number that passed. It exits with 1 if a case failed.
 """
 
 import sys
@@ -99,17 +99,17 @@ def duration_until_reset_falls(attempt):
 
 @case()
 def unknown_domain_and_descriptor(attempt):
-    nowhere = attempt.ask(attempt.one("per_hour"), attempt.one("ten_per_hour"), domain="nobody_wrote_this")
+    nowhere = attempt.ask(attempt.one("per_hour"), attempt.one("ten_per_hour"), domain="no_such_rule")
     expect(nowhere, OK, (OK, 0, None), (OK, 0, None))
-    unmatched = attempt.ask(attempt.one("nobody_wrote_this"), attempt.one("per_hour", ("too", "deep")))
+    unmatched = attempt.ask(attempt.one("no_such_rule"), attempt.one("per_hour", ("too", "deep")))
     expect(unmatched, OK, (OK, 0, None), (OK, 0, None))
-    beside_a_known_one = attempt.ask(attempt.one("nobody_wrote_this"), attempt.one("per_hour"))
+    beside_a_known_one = attempt.ask(attempt.one("no_such_rule"), attempt.one("per_hour"))
     expect(beside_a_known_one, OK, (OK, 0, None), (OK, 19, 20))
 
 
 @case()
 def override(attempt):
-    for key in ("per_hour", "nobody_wrote_this"):
+    for key in ("per_hour", "no_such_rule"):
         ask = lambda: attempt.ask(attempt.one(key, override=(3, OverrideUnit.DAY)))
         for remaining in (2, 1, 0):
             response = ask()
@@ -117,7 +117,7 @@ def override(attempt):
             same(response.statuses[0].current_limit.unit, Unit.DAY, "unit")
         expect(ask(), OVER, (OVER, 0, 3))
     expect(attempt.ask(attempt.one("per_hour", hits=0)), OK, (OK, 20, 20))
-    elsewhere = attempt.ask(attempt.one("per_hour", override=(3, OverrideUnit.DAY)), domain="nobody_wrote_this")
+    elsewhere = attempt.ask(attempt.one("per_hour", override=(3, OverrideUnit.DAY)), domain="no_such_rule")
     expect(elsewhere, OK, (OK, 0, None))
 
 
@@ -241,12 +241,12 @@ def negative_hits(attempt):
 
 
 @case()
-def hits_zero_looks(attempt):
-    look = lambda: attempt.ask(attempt.one("per_hour", hits=0), hits=7)
+def zero_hits_are_a_peek(attempt):
+    peek = lambda: attempt.ask(attempt.one("per_hour", hits=0), hits=7)
     for _ in range(3):
-        expect(look(), OK, (OK, 20, 20))
+        expect(peek(), OK, (OK, 20, 20))
     expect(attempt.ask(attempt.one("per_hour", hits=20)), OK, (OK, 0, 20))
-    expect(look(), OK, (OK, 0, 20))
+    expect(peek(), OK, (OK, 0, 20))
 
 
 @case()
@@ -257,14 +257,14 @@ def hits_of_request_and_descriptor(attempt):
     expect(too_many, OVER, (OVER, 0, 20))
     never = attempt.ask(attempt.one("per_hour", hits=21))
     expect(never, OVER, (OVER, 0, 20))
-    same(0 < seconds(never.statuses[0]) <= HOUR, True, "no time makes 21 of 20 fit: the end of the window")
+    same(0 < seconds(never.statuses[0]) <= HOUR, True, "21 of 20 never fit, so the time is the end of the window")
 
 
 @case()
 def limit_of_zero_bans(attempt):
     refused = attempt.ask(attempt.one("banned"))
     expect(refused, OVER, (OVER, 0))
-    same(0 < seconds(refused.statuses[0]) <= HOUR, True, "a ban does not end: the end of the window")
+    same(0 < seconds(refused.statuses[0]) <= HOUR, True, "a ban does not end, so the time is the end of the window")
 
 
 @case()
@@ -293,7 +293,7 @@ def duplicate_descriptors_compat_envoy(attempt):
 
 
 @case()
-def requests_that_ask_nothing(attempt):
+def requests_without_domain_or_descriptors(attempt):
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     expect_error(invalid, lambda: attempt.client.ask("", [attempt.one("per_hour")]))
     expect_error(invalid, lambda: attempt.client.ask(attempt.domain, []))

@@ -258,7 +258,7 @@ fn rules_that_the_store_cannot_count_are_errors_at_the_start_and_at_a_reload() {
 }
 
 #[test]
-fn what_no_rule_matches_is_refused_where_the_server_says_so() {
+fn an_unmatched_descriptor_is_refused_if_the_settings_say_deny() {
     let (redis, folder) = (Redis::start(), rules("  - {key: a, rate_limit: {unit: year, requests_per_unit: 5}}\n"));
     let server = serve(&folder, &redis.url(), &[&LONG_DEADLINE[..], &["--unmatched", "deny"]].concat());
     let mut both = request("a", &["1"]);

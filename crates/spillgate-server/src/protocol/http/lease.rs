@@ -3,8 +3,8 @@
 //! A token contains all that is needed, so the server keeps no table of leases.
 //!
 //! A token is base64url(version, leases, tag). The tag is a SipHash-2-4-128 over everything before it, with a secret that is
-//! derived from the secret of the keys. Without that secret nobody can make or change a token, which is worth the permits in
-//! it. On a shared store without `store.key_secret_file` the secret is public.
+//! derived from the secret of the keys. Without that secret a client cannot make or change a token, and so cannot free permits
+//! of other clients. On a shared store without `store.key_secret_file` the secret is public.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_tokens_and_junk_are_refused() {
+    fn tokens_of_another_server_and_junk_are_refused() {
         let key = LeaseKey::of(&KeyHasher::random());
         let long = "A".repeat(MAX_TOKEN_CHARS + 1);
         for junk in
