@@ -109,7 +109,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// Like [`new`](ScriptCall::new), with logs in this form.
     ///
     /// # Errors
-    /// The same as of [`new`](ScriptCall::new).
+    /// The same errors as [`new`](ScriptCall::new) returns.
     pub fn with(now: Option<Time>, hits: &'r [Hit<'q>], log: LogForm) -> Result<ScriptCall<'r, 'q>, StoreError> {
         if hits.len() > MAX_HITS {
             return Err(StoreError::malformed("too many hits"));
@@ -256,7 +256,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
     /// about the same hits beside one that never fits.
     ///
     /// # Errors
-    /// The same as of [`decode`](ScriptCall::decode).
+    /// The same errors as [`decode`](ScriptCall::decode) returns.
     pub(crate) fn decode_refused(&self, reply: &[u8], decisions: &mut [Decision]) -> Result<(), StoreError> {
         let parts = self.read(reply).and_then(|parts| Some((parts.now, self.states(&parts)?)));
         let Some((now, mut states)) = parts else {

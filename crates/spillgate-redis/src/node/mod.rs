@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(ErrorKind::Timeout));
         assert_eq!(server.circuit(), Circuit::Closed, "the caller had little time");
         // By now the connection waits for the reply to a PING.
-        let why = Error::new(ErrorKind::Busy, "somebody's script");
+        let why = Error::new(ErrorKind::Busy, "a slow script");
         server.pool.is_down(&why);
         sleep(Duration::from_millis(2)).await;
         assert_eq!(kind(minute()).await, Some(ErrorKind::Overloaded), "it is the probe");
