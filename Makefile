@@ -2,6 +2,9 @@
 RULES ?= examples/quickstart.yaml
 MINUTES ?= 10
 BASE ?= e7b6eea
+SEED ?= 1
+CHECKLIST ?= A new setting
+BRANCH ?= HEAD
 TARGETS := $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## List the targets
@@ -58,6 +61,12 @@ show-admin-load: ## How much longer decisions take while 100,000 series are scra
 	scripts/show-admin-load.sh
 show-unread-answers: ## Memory held for clients that never read their answers
 	scripts/show-unread-answers.sh
+show-house: ## The source tree against commit BASE: lines, documentation, cycles, dependencies
+	python3 scripts/show_house.py $(BASE)
+show-reading: ## Twenty files drawn by SEED for a reading test, with their sentences
+	python3 scripts/show_reading.py $(SEED)
+show-checklist: ## The files that BRANCH changes, against CHECKLIST of CONTRIBUTING.md
+	python3 scripts/show_checklist.py "$(CHECKLIST)" $(BRANCH)
 show-no-regression: ## Instructions, CPU time and allocations, against commit BASE
 	scripts/show-no-regression.sh $(BASE)
 

@@ -3,7 +3,8 @@
 //! Times vary too much on a busy machine to show a small regression; instructions do not. The difference between two
 //! counts belongs to the decisions alone. Without arguments the program prints the cases.
 //!
-//! `scripts/show-no-regression.sh` also builds this file with an earlier commit. It may only use what that commit has.
+//! `scripts/show-no-regression.sh` compares the counts with those of the same program at an earlier commit. A case of the
+//! same name must therefore always decide the same.
 
 use std::error::Error;
 use std::future::Future;

@@ -13,9 +13,9 @@ pub(crate) fn memory_bucket() -> String {
     {
         let top = 46.0 + 88.0 * row as f64;
         svg.text((30.0, top - 10.0), &format!("{title}: {slots} slots of {words} words"));
-        svg.labelled((30.0, top), (word, 40.0), SAND, &["lock"]);
+        svg.labelled((30.0 + 15.0 * word, top), (word, 40.0), SAND, &["lock"]);
         for slot in 0..slots {
-            let (left, width) = (30.0 + word + f64::from(slot * words) * word, f64::from(words) * word);
+            let (left, width) = (30.0 + f64::from(slot * words) * word, f64::from(words) * word);
             let lines: &[&str] =
                 if words == 3 { &["fingerprint", "time, payload"] } else { &["fingerprint", "time, counters"] };
             svg.labelled((left, top), (width, 40.0), PALE, lines);

@@ -1,0 +1,66 @@
+"""Compares a change with a checklist of CONTRIBUTING.md: which files were touched, and which row names them.
+
+A checklist is complete if a change touches no file that the list does not name. Someone who does not know the project
+makes the change on a branch, with CONTRIBUTING.md and ARCHITECTURE.md only; this program then reads the branch.
+
+    scripts/show_checklist.py "A new setting" [BRANCH]
+
+BRANCH is HEAD if it is left out. It is compared with the commit where it left main.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Every change may touch these: the list of changes, and what Cargo writes.
+ALWAYS = {"CHANGELOG.md", "Cargo.lock"}
+
+
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def rows(text, title):
+    """The rows of a checklist: number, and patterns of the paths that the row names."""
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
+    found = {section.splitlines()[0].strip(): section for section in sections}
+    if title not in found:
+        sys.exit(f"CONTRIBUTING.md has no checklist {title!r}; it has: {', '.join(found)}")
+    for number, files, rest in re.findall(r"^\| (\d+) \| ([^|]*) \| (.*)$", found[title], re.MULTILINE):
+        named = re.findall(r"`([^`\s]+)`", files) + re.findall(r"`([^`\s]+(?:\.rs|\.json|\.md|\.toml|/))`", rest)
+        yield int(number), [re.sub(r"(\\)?NAME", r"[^/]+", re.escape(path)) for path in named]
+
+
+def row_of(path, checklist):
+    """The number of the first row that names a file, its folder, or the end of its path."""
+    for number, patterns in checklist:
+        for pattern in patterns:
+            if re.search(f"(^|/){pattern}" + ("" if pattern.endswith("/") else "$"), path):
+                return number
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("title", help="the heading of the checklist")
+    parser.add_argument("branch", nargs="?", default="HEAD")
+    options = parser.parse_args()
+    checklist = list(rows((ROOT / "CONTRIBUTING.md").read_text(), options.title))
+    base = git("merge-base", "main", options.branch)
+    changes = [line.split("\t") for line in git("diff", "--numstat", base, options.branch).splitlines()]
+    print("| file | lines added, removed | row of the checklist |\n|---|---|---|")
+    unnamed, used = 0, set()
+    for added, removed, path in changes:
+        row = row_of(path, checklist)
+        used.add(row)
+        unnamed += row is None and path not in ALWAYS
+        print(f"| {path} | +{added} −{removed} | {row or ('any change' if path in ALWAYS else '**none**')} |")
+    left = [str(number) for number, _ in checklist if number not in used]
+    print(f"\n{len(changes)} files; {unnamed} that the list does not name; rows not used: {', '.join(left) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()
