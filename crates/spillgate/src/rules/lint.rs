@@ -8,16 +8,10 @@ use std::time::Duration;
 
 use spillgate_core::Algorithm;
 
-use super::bound::never_binds;
-use super::index::SlotView;
-use super::model::{Limit, Origin, Rule, Unreleased};
-use super::pattern::Pattern;
-use super::{DomainEntry, Rules, RulesFile};
+use super::index::{DomainEntry, Rules, SlotView};
+use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unreleased, never_binds};
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
-
-/// The most warnings of one load.
-pub(super) const MAX_WARNINGS: usize = 1_000;
 
 /// How many wildcards of one key are compared with each other and with values. The cost is quadratic.
 const MAX_COMPARED: usize = 256;

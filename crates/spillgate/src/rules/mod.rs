@@ -29,100 +29,27 @@
 //! whole value. Rules that could compare more than 2 MiB for one descriptor, or read a value more than 256 times, do not
 //! load.
 
-mod bound;
-mod errors;
-mod file;
 mod index;
 mod lint;
 mod model;
-mod pattern;
 mod plan;
 mod read;
 mod schema;
-mod work;
 
 use std::collections::HashMap;
 
-pub use errors::RulesErrors;
-pub use file::read_files;
-pub use model::{Domain, How, Limit, Metadata, Origin, Outcome, Rule, RuleStep, Step, Unit, Unreleased};
+pub use index::{How, Outcome, Rules, Step};
+pub use model::{
+    Defaults, Domain, Limit, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Metadata, Origin, Rule,
+    RuleStep, RulesErrors, RulesFile, Unit, Unreleased,
+};
 pub use plan::{Action, Descriptor, Plan, Planned, Request};
+pub use read::read_files;
 pub use schema::SCHEMA;
 
 pub use crate::text::{Diagnostic, Severity};
 
-use spillgate_core::OnStoreFailure;
-
-use crate::text::yaml;
-use index::{Explained, Index};
-
-/// The largest rules file, in bytes.
-pub const MAX_FILE_BYTES: usize = yaml::MAX_BYTES;
-
-/// The deepest nesting of descriptors.
-pub const MAX_DEPTH: usize = 16;
-
-/// The most descriptors in all files of one load.
-pub const MAX_RULES: usize = 1_000_000;
-
-/// The most bytes of all [paths](Rule::path) of one file. A path repeats what its rule is nested in, so a small file
-/// could otherwise need very much memory.
-pub const MAX_PATH_BYTES: usize = 64 << 20;
-
-/// The most limits of one descriptor.
-pub const MAX_LIMITS: usize = 8;
-
-/// The name and the text of one rules file. [`Rules::parse`] has an example.
-#[derive(Clone, Debug)]
-pub struct RulesFile {
-    /// The name in reports, usually the path.
-    pub name: String,
-    /// The text.
-    pub text: String,
-}
-
-/// The defaults for what a file does not say.
-///
-/// ```
-/// use spillgate::OnStoreFailure;
-/// use spillgate::rules::{Defaults, Rules, RulesFile};
-/// let text = "domain: api\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5}}]";
-/// let file = RulesFile { name: "api.yaml".into(), text: text.into() };
-/// let defaults = Defaults { on_store_failure: OnStoreFailure::Deny, ..Defaults::default() };
-/// let rules = Rules::parse_with(&[file], defaults)?;
-/// let rule = rules.find("api", &[("user_id", "7")]).expect("a rule");
-/// assert_eq!(rule.limits[0].quota.on_store_failure(), OnStoreFailure::Deny);
-/// # Ok::<(), spillgate::rules::RulesErrors>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Defaults {
-    /// Every file behaves as with `compat: envoy` at its top.
-    pub compat_envoy: bool,
-    /// The answer while a shared store fails, for limits without `on_store_failure`.
-    pub on_store_failure: OnStoreFailure,
-}
-
-/// The rules of one load. They are indexed and do not change. [`Rules::parse`] and [`Rules::plan`] have examples.
-#[derive(Clone, Debug, Default)]
-pub struct Rules {
-    domains: Vec<DomainEntry>,
-    by_name: HashMap<Box<str>, usize>,
-    rules: Vec<Rule>,
-    index: Index,
-    warnings: Vec<Diagnostic>,
-}
-
-#[derive(Clone, Debug)]
-struct DomainEntry {
-    domain: Domain,
-    /// The level of the outermost descriptors.
-    root: u32,
-    /// The index of the file.
-    file: usize,
-    /// The index of its first rule. Its rules end where those of the next domain begin.
-    first_rule: usize,
-    has_replaces: bool,
-}
+use model::MAX_WARNINGS;
 
 impl Rules {
     /// Reads and checks all `files`. Each file has one domain. If one file has an error, none is loaded.
@@ -175,7 +102,7 @@ impl Rules {
             let is_note = warning.severity() == Severity::Note;
             (number.get(warning.file()).copied(), warning.at(), is_note)
         });
-        self.warnings.truncate(lint::MAX_WARNINGS);
+        self.warnings.truncate(MAX_WARNINGS);
     }
 
     /// The warnings and notes: what is valid but probably not meant. They are in the order of files and lines, and at
@@ -183,68 +110,5 @@ impl Rules {
     #[must_use]
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
-    }
-
-    /// The domains, in the order of their files.
-    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.domains.iter().map(|entry| &entry.domain)
-    }
-
-    /// Whether one of the files has this domain.
-    #[must_use]
-    pub fn has_domain(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
-    }
-
-    /// Every descriptor of every file in order, also those without limits.
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
-        self.rules.iter()
-    }
-
-    /// The rule that matches the entries of a descriptor. It allocates nothing.
-    ///
-    /// ```
-    /// use spillgate::rules::{Rules, RulesFile};
-    /// let text = "domain: api\ndescriptors: [{key: path, value: /login*, rate_limit: {unit: minute, limit: 5}}]";
-    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
-    /// let rule = rules.find("api", &[("path", "/login/sso")]).expect("a rule");
-    /// assert_eq!((&*rule.path, rule.origin.line), ("path=/login*", 2));
-    /// assert!(rules.find("api", &[("path", "/search")]).is_none());
-    /// # Ok::<(), spillgate::rules::RulesErrors>(())
-    /// ```
-    #[must_use]
-    pub fn find<'r>(&'r self, domain: &str, entries: &[(&str, &str)]) -> Option<&'r Rule> {
-        let (number, _) = self.domain(domain)?;
-        self.find_in(number, entries)
-    }
-
-    /// The steps of the same search, for people who ask why a rule matches. It is empty for an unknown domain and without
-    /// entries.
-    #[must_use]
-    pub fn explain(&self, domain: &str, entries: &[(&str, &str)]) -> Vec<Step> {
-        let Some((number, domain)) = self.domain(domain) else { return Vec::new() };
-        let mut search = Explained { entries, rules: &self.rules, first_only: domain.compat_envoy, steps: Vec::new() };
-        self.index.explain(&mut search, self.domains[number].root, 0);
-        search.steps
-    }
-
-    fn domain(&self, name: &str) -> Option<(usize, &Domain)> {
-        let number = *self.by_name.get(name)?;
-        Some((number, &self.domains[number].domain))
-    }
-
-    fn find_in(&self, domain: usize, entries: &[(&str, &str)]) -> Option<&Rule> {
-        let entry = &self.domains[domain];
-        let node = self.index.find(entry.root, entries, entry.domain.compat_envoy)?;
-        self.rules.get(node as usize)
-    }
-
-    fn rules_of(&self, domain: usize) -> &[Rule] {
-        let end = self.domains.get(domain + 1).map_or(self.rules.len(), |next| next.first_rule);
-        &self.rules[self.domains[domain].first_rule..end]
-    }
-
-    fn has_replaces(&self, domain: usize) -> bool {
-        self.domains[domain].has_replaces
     }
 }

@@ -5,7 +5,8 @@
 use smallvec::SmallVec;
 use spillgate_core::{Hit, MAX_HITS, Op};
 
-use super::{Domain, Limit, Rule, Rules};
+use super::index::Rules;
+use super::model::{Domain, Limit, Rule};
 use crate::KeyHasher;
 
 /// What a request asks: a domain and descriptors.

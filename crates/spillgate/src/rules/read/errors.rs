@@ -2,8 +2,7 @@
 //!
 //! Their number is bounded: a file of another kind can have an error on every line.
 
-use super::super::RulesErrors;
-use super::super::lint::MAX_WARNINGS;
+use crate::rules::model::{MAX_WARNINGS, RulesErrors};
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 
 /// The errors and warnings so far.

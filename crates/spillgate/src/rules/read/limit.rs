@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, QuotaBuilder, QuotaError};
 
-use super::super::model::{Limit, Origin, RuleStep, Unit};
 use super::errors::Reporter;
 use super::scalar::{boolean, choice, duration, integer, share_ppm, text};
 use super::section::{Fields, Section, found, is_empty, shown};
+use crate::rules::model::{Limit, Origin, RuleStep, Unit};
 use crate::text::yaml::{Node, Value};
 use crate::text::{At, nearest};
 

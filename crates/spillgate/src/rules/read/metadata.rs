@@ -2,9 +2,9 @@
 //!
 //! It may have any form, but a key that is given twice is an error here too: one of the two would be lost.
 
-use super::super::model::Metadata;
 use super::errors::Reporter;
 use super::section::{found, shown};
+use crate::rules::model::Metadata;
 use crate::text::yaml::{Node, Value};
 
 /// Reads a `metadata` map.

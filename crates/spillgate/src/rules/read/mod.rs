@@ -3,6 +3,7 @@
 //! Everything is checked here, so that a wrong file is rejected when it is loaded and not when a request needs it.
 
 mod errors;
+mod file;
 mod limit;
 mod metadata;
 mod scalar;
@@ -16,15 +17,15 @@ use self::errors::{Errors, Reporter};
 use self::limit::{Around, Parsed};
 use self::scalar::{boolean, choice, text};
 use self::section::{Fields, found, is_empty, settings_key, shown};
-use super::bound::never_binds;
-use super::model::{Domain, Limit, Origin, Rule, RuleStep};
-use super::pattern::Pattern;
-use super::{
-    Defaults, DomainEntry, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Rules, RulesErrors,
-    RulesFile, file,
+use super::index::{DomainEntry, Rules};
+use super::model::{
+    Defaults, Domain, Limit, MAX_DEPTH, MAX_FILE_BYTES, MAX_LIMITS, MAX_PATH_BYTES, MAX_RULES, Origin, Pattern, Rule,
+    RuleStep, RulesErrors, RulesFile, never_binds,
 };
 use crate::text::yaml::{self, Node, Value};
 use crate::text::{At, Source};
+
+pub use self::file::read_files;
 
 #[cfg(test)]
 pub(super) use self::section::Section;

@@ -2,8 +2,8 @@
 //!
 //! A misspelt key that was ignored would leave a limit off, and the operator would not notice.
 
-use super::super::model::Unit;
 use super::errors::Reporter;
+use crate::rules::model::Unit;
 use crate::text::yaml::{Node, Value};
 use crate::text::{At, nearest};
 

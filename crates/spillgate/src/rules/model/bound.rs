@@ -8,7 +8,7 @@ use spillgate_core::{Algorithm, Anchor, Quota};
 /// Whether `loose` can never refuse a request that `strict` allows, whenever requests arrive.
 ///
 /// It compares the bounds of the algorithms, not their whole behaviour. If it is not sure, it answers no.
-pub(super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
+pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();
     let admitted = |span_ns: u64| admitted_at_most(strict, span_ns);
     let capacity = u128::from(loose.capacity());

@@ -6,8 +6,11 @@ use std::fmt;
 
 use crate::text::Diagnostic;
 
+/// The most warnings of one load.
+pub(in super::super) const MAX_WARNINGS: usize = 1_000;
+
 /// All errors of a load, in order of files and lines; never empty. [`Display`](fmt::Display) shows each with its
-/// lines and its fix. [`Rules::parse`](super::Rules::parse) has an example.
+/// lines and its fix. [`Rules::parse`](crate::rules::Rules::parse) has an example.
 #[derive(Clone, Debug)]
 pub struct RulesErrors {
     errors: Vec<Diagnostic>,
@@ -20,7 +23,7 @@ impl RulesErrors {
     pub const MAX: usize = 100;
 
     /// `None` if there are no errors.
-    pub(super) fn collected(errors: Vec<Diagnostic>, dropped: usize) -> Option<RulesErrors> {
+    pub(in super::super) fn collected(errors: Vec<Diagnostic>, dropped: usize) -> Option<RulesErrors> {
         (!errors.is_empty()).then_some(RulesErrors { errors, dropped })
     }
 

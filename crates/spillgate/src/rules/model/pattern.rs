@@ -5,7 +5,7 @@
 
 /// A value with at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(in super::super) struct Pattern {
     text: Box<str>,
     /// The number of bytes before the first star.
     prefix: usize,
@@ -16,7 +16,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// A pattern for `text`, or `None` if it has no star. Several stars in a row are one.
-    pub(super) fn new(text: &str) -> Option<Pattern> {
+    pub(in super::super) fn new(text: &str) -> Option<Pattern> {
         if !text.contains('*') {
             return None;
         }
@@ -33,22 +33,22 @@ impl Pattern {
     }
 
     /// The text of the pattern, with one star for several in a row.
-    pub(super) fn as_str(&self) -> &str {
+    pub(in super::super) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// How specific it is: the number of characters that are not stars.
-    pub(super) const fn literals(&self) -> u32 {
+    pub(in super::super) const fn literals(&self) -> u32 {
         self.literals
     }
 
     /// Whether every value fits.
-    pub(super) const fn is_any(&self) -> bool {
+    pub(in super::super) const fn is_any(&self) -> bool {
         self.literals == 0
     }
 
     /// The text before the first star: every value that fits begins with it.
-    pub(super) fn prefix(&self) -> &str {
+    pub(in super::super) fn prefix(&self) -> &str {
         &self.text[..self.prefix]
     }
 
@@ -59,13 +59,13 @@ impl Pattern {
 
     /// Whether there is text between two stars. Then the whole value has to be searched. Any other pattern reads no more
     /// bytes of the value than it has itself.
-    pub(super) fn is_searched(&self) -> bool {
+    pub(in super::super) fn is_searched(&self) -> bool {
         self.middle().len() > 1
     }
 
     /// Whether `value` fits. Text between stars is searched from left to right, and the first place is taken, so the
     /// value is read once.
-    pub(super) fn fits(&self, value: &str) -> bool {
+    pub(in super::super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
             return false;
@@ -78,7 +78,7 @@ impl Pattern {
     }
 
     /// Whether every value that fits `other` fits this too.
-    pub(super) fn covers(&self, other: &Pattern) -> bool {
+    pub(in super::super) fn covers(&self, other: &Pattern) -> bool {
         // The text of `other` is matched as a value. Only a star of this pattern can match a star in it, and a star
         // matches any run of characters.
         self.fits(&other.text)

@@ -3,12 +3,20 @@
 //! A file can have a million rules, and every request needs one of them. The index finds it with a hash look-up for each
 //! level, and without an allocation.
 
+mod rules;
+mod steps;
+mod work;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::model::{How, Outcome, Rule, Step, Wildcard};
-use super::pattern::Pattern;
-use super::work::{self, Work};
+use self::work::Work;
+use super::model::{Pattern, Rule};
+
+pub use rules::Rules;
+pub use steps::{How, Outcome, Step};
+
+pub(super) use rules::DomainEntry;
 
 /// The descriptors of all domains as trees. The number of a node is the index of its rule.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +55,13 @@ impl Slot {
         let wildcards = wildcards.map(|w| (Tried::Wildcard(&w.pattern), w.node));
         exact.into_iter().chain(wildcards).chain(self.alone.map(|node| (Tried::KeyAlone, node)))
     }
+}
+
+/// A wildcard with its node.
+#[derive(Clone, Debug)]
+pub(super) struct Wildcard {
+    pub(super) pattern: Pattern,
+    pub(super) node: u32,
 }
 
 /// How a candidate fits the value.

@@ -4,7 +4,7 @@
 //! visit every rule. The worst case of a file is known once it is read. A file that could cost too much is rejected then,
 //! so that no search has to be stopped half-way.
 
-use super::pattern::Pattern;
+use crate::rules::model::Pattern;
 
 /// The most bytes of keys, values and patterns that one descriptor is compared with.
 const MAX_COMPARED_BYTES: usize = 2 << 20;

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::{MAX_FILE_BYTES, RulesFile};
+use crate::rules::model::{MAX_FILE_BYTES, RulesFile};
 use crate::text::{At, Diagnostic, Source};
 
 /// The most files and folders that are read in one folder, all levels together.

@@ -1,0 +1,170 @@
+//! One limit of a rule: a quota, and what rules say about it beyond the quota.
+//!
+//! The decision needs the quota alone. The name, the unit and the line are for the people who read an answer or a report.
+
+use std::time::Duration;
+
+use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, OpKind, Quota, QuotaBuilder};
+
+use super::rule::Origin;
+
+/// One limit of a rule. [`Limit::overriding`] makes one without a file; [`Rules::parse_with`](crate::rules::Rules::parse_with)
+/// reads them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limit {
+    /// The name. Clients see it, and `replaces` refers to it.
+    pub name: Option<Box<str>>,
+    /// How much is allowed in which time.
+    pub quota: Quota,
+    /// The named unit of the window. `None` if the file has a `window`, and for concurrency.
+    pub unit: Option<Unit>,
+    /// The units of each window as written. For a concurrency limit, the permits.
+    pub requests_per_unit: u64,
+    /// Names of limits that this limit replaces: if both match a request, those are left out.
+    pub replaces: Box<[Box<str>]>,
+    /// Whether requests are charged after the work. A take is then never refused, only a peek is.
+    pub post_paid: bool,
+    /// The key of the entry whose value picks the slot of a Redis Cluster.
+    ///
+    /// All limits with the same value of this entry are in one slot, and are decided in one step. The counter's name
+    /// depends on it: a limit that gets or loses it starts to count from zero.
+    pub slot_by: Option<Box<str>>,
+    /// Whether clients see the limit. With `expose: false` it is enforced, and neither its name nor its numbers are
+    /// shown.
+    pub exposed: bool,
+    /// Where the limit was written. `None` for a limit that came with a request.
+    pub origin: Option<Origin>,
+    /// The same quota with charged refusals, for a limit that comes with a request in a domain with `compat: envoy`.
+    pub(in super::super) charged: Option<Box<Quota>>,
+}
+
+impl Limit {
+    /// A limit that comes with a request (`limit` in Envoy's RLS). It is a fixed window that begins at the epoch.
+    ///
+    /// ```
+    /// use spillgate::rules::{Limit, Unit};
+    /// assert_eq!(Limit::overriding(Unit::Hour, 10).quota.window_ns(), 3_600_000_000_000);
+    /// ```
+    ///
+    /// # Panics
+    /// Never: every `u32` in every named unit is a valid fixed window.
+    #[must_use]
+    pub fn overriding(unit: Unit, requests_per_unit: u32) -> Limit {
+        let algorithm = Algorithm::FixedWindow(Anchor::Epoch);
+        let builder = QuotaBuilder::new(algorithm, u64::from(requests_per_unit), unit.window());
+        let build = |denied| builder.denied(denied).build().expect("invariant: any u32 fits a fixed window");
+        Limit {
+            name: None,
+            quota: build(Denied::Free),
+            unit: Some(unit),
+            requests_per_unit: u64::from(requests_per_unit),
+            replaces: Box::default(),
+            post_paid: false,
+            slot_by: None,
+            exposed: true,
+            origin: None,
+            charged: Some(Box::new(build(Denied::Charged))),
+        }
+    }
+}
+
+impl Limit {
+    /// The same limit with another answer while a shared store fails.
+    ///
+    /// ```
+    /// use spillgate::OnStoreFailure;
+    /// use spillgate::rules::{Limit, Unit};
+    /// let limit = Limit::overriding(Unit::Hour, 10).on_store_failure(OnStoreFailure::Deny);
+    /// assert_eq!(limit.quota.on_store_failure(), OnStoreFailure::Deny);
+    /// ```
+    #[must_use]
+    pub fn on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Limit {
+        if self.quota.on_store_failure() == on_store_failure {
+            return self;
+        }
+        self.quota = self.quota.with_on_store_failure(on_store_failure);
+        self.charged = self.charged.map(|charged| Box::new(charged.with_on_store_failure(on_store_failure)));
+        self
+    }
+
+    /// The operations that this limit can need. With them a program can check at start whether a store
+    /// [supports](spillgate_core::Store::supports) its rules.
+    pub fn operations(&self) -> impl Iterator<Item = OpKind> {
+        let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
+        let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew];
+        all.into_iter().filter(|op| self.quota.supports(*op))
+    }
+}
+
+/// Whether callers that take permits of a [concurrency](Algorithm::Concurrency) limit can release them. A permit that
+/// is not released returns when its lease ends. [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreleased {
+    /// All callers that can take them can release them.
+    Never,
+    /// Some callers that can take them cannot release them.
+    Sometimes,
+    /// Some callers that do take them cannot release them.
+    Always,
+}
+
+/// A window with a name.
+///
+/// Windows begin at multiples of their length since the epoch (1970, UTC). Days begin at midnight UTC, and weeks on
+/// Thursdays. Months and years do not follow the calendar.
+///
+/// ```
+/// use spillgate::rules::Unit;
+/// assert_eq!((Unit::Month.as_str(), Unit::Month.window().as_secs()), ("month", 30 * 86_400));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// 1 s.
+    Second,
+    /// 60 s.
+    Minute,
+    /// 60 minutes.
+    Hour,
+    /// 24 hours, from midnight UTC.
+    Day,
+    /// 7 days, from Thursday.
+    Week,
+    /// 30 days.
+    Month,
+    /// 365 days.
+    Year,
+}
+
+impl Unit {
+    /// All units. The shortest is first.
+    pub const ALL: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+    /// The name in rules files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Unit::Second => "second",
+            Unit::Minute => "minute",
+            Unit::Hour => "hour",
+            Unit::Day => "day",
+            Unit::Week => "week",
+            Unit::Month => "month",
+            Unit::Year => "year",
+        }
+    }
+
+    /// The length of the window.
+    #[must_use]
+    pub const fn window(self) -> Duration {
+        Duration::from_secs(match self {
+            Unit::Second => 1,
+            Unit::Minute => 60,
+            Unit::Hour => 3_600,
+            Unit::Day => 86_400,
+            Unit::Week => 604_800,
+            Unit::Month => 2_592_000,
+            Unit::Year => 31_536_000,
+        })
+    }
+}
