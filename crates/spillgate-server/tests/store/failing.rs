@@ -352,9 +352,12 @@ fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
     });
 }
 
-/// The test takes the median: on a busy machine single answers may be late. If the server began its answers too late, most would be late.
+/// The server stops waiting for the store 4 ms before the caller's timeout. The test requires that answers arrive at least
+/// 2 ms before it: the other 2 ms are for writing the answer and for the network.
+///
+/// The test checks the median, because on a busy machine single answers may be late.
 #[test]
-fn an_answer_without_the_store_leaves_three_milliseconds_before_its_caller_gives_up() {
+fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
     const ATTEMPTS: usize = 9;
     let (redis, folder) = (Redis::start(), policies());
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
@@ -373,7 +376,7 @@ fn an_answer_without_the_store_leaves_three_milliseconds_before_its_caller_gives
         let mut last = took[took.len().checked_sub(ATTEMPTS)?..].to_vec();
         last.sort_unstable();
         let median = last[ATTEMPTS / 2];
-        // One of the three milliseconds is left for the network.
+        // An answer at once would mean that the server did not wait for the store.
         (median > timeout * 3 / 4 && median <= timeout - Duration::from_millis(2)).then_some(())
     });
 }

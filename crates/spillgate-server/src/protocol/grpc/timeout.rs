@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::time::Instant;
 
-/// This much of a caller's time is kept for the answer: three milliseconds for the network, and one to write it.
+/// This much of a caller's time is kept for the answer: to write it, and to send it over the network.
 const ANSWER_TIME: Duration = Duration::from_millis(4);
 
 /// Until when the caller of a call can use a decision.
