@@ -3,6 +3,13 @@
 //! The runtime's timers count whole milliseconds and may be up to two milliseconds late. They suit the many waits that
 //! end early, which most requests are. A request therefore waits on such a timer until shortly before its deadline. The
 //! few requests that still wait then are woken by a thread that sleeps until the exact time.
+//!
+//! With a timeout of 10 ms, the time of a request is divided like this:
+//!
+//! ```text
+//! 0 ms                                  7.75 ms         9.75 ms     10 ms
+//! | a timer of the runtime waits         | the thread waits | the caller is woken |
+//! ```
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,14 +26,19 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 const TIMER_LATE: Duration = Duration::from_millis(2);
 /// This part of a request's time is for waking the caller; less for a short timeout.
 const FOR_THE_ANSWER: Duration = Duration::from_micros(250);
+/// A timeout below 4 ms reserves this part of itself instead: a sixteenth.
 const PART_FOR_THE_ANSWER: u32 = 16;
 
-/// The deadline of a request that must be answered within `timeout`.
+/// The deadline of a request that must be answered within `timeout`. It is a little earlier than the timeout, because
+/// the caller has to be woken before its timeout is over.
 pub(crate) fn after(timeout: Duration) -> Instant {
     Instant::now() + (timeout - FOR_THE_ANSWER.min(timeout / PART_FOR_THE_ANSWER))
 }
 
 /// The output of the future, or `None` once the deadline has come.
+///
+/// A future that is ready is polled before the deadline is checked, so its output is never lost to a deadline that has
+/// passed.
 pub(crate) async fn wait_until<T>(deadline: Instant, asked: impl Future<Output = T>) -> Option<T> {
     tokio::pin!(asked);
     let early = deadline.checked_sub(TIMER_LATE).unwrap_or(deadline);
@@ -40,6 +52,7 @@ pub(crate) async fn wait_until<T>(deadline: Instant, asked: impl Future<Output =
     }
 }
 
+/// Waits until exactly this time. A timer that is up to 2 ms late replaces the thread if it could not be started.
 async fn instant(at: Instant) {
     match &*ALARMS {
         Some(alarms) => Alarm { alarms, at, number: None }.await,
@@ -56,20 +69,26 @@ static ALARMS: LazyLock<Option<Arc<Alarms>>> = LazyLock::new(|| {
     started.is_ok().then_some(alarms)
 });
 
+/// The alarms of all requests that are close to their deadlines. One thread waits for the earliest of them.
 #[derive(Default)]
 struct Alarms {
     /// Ordered by time, and by number where times are equal. There is at most one for each request that waits.
     set: Mutex<BTreeMap<(Instant, u64), Waker>>,
+    /// The number of the next alarm.
     numbers: AtomicU64,
     /// Wakes the thread because there is an earlier alarm.
     earlier: Condvar,
 }
 
 impl Alarms {
+    /// The alarms that are set.
     fn set(&self) -> MutexGuard<'_, BTreeMap<(Instant, u64), Waker>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The body of the thread: wakes the tasks whose time has come, and sleeps until the next alarm. It never returns.
+    ///
+    /// Tasks are woken without the lock, since a task that is woken may set another alarm.
     fn ring(&self) {
         let mut set = self.set();
         loop {
@@ -95,8 +114,11 @@ impl Alarms {
 
 /// Ready once the thread has removed it from the set.
 struct Alarm<'a> {
+    /// The set that the alarm is added to.
     alarms: &'a Alarms,
+    /// When it becomes ready.
     at: Instant,
+    /// Its number in the set. `None` before the first poll, which adds it.
     number: Option<u64>,
 }
 
@@ -122,6 +144,7 @@ impl Future for Alarm<'_> {
     }
 }
 
+/// An alarm that is no longer awaited leaves the set, so the set never holds more alarms than requests that wait.
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
@@ -131,55 +154,4 @@ impl Drop for Alarm<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::{pending, ready};
-    use std::time::Duration;
-
-    use tokio::time::{Instant, advance, sleep};
-
-    use super::{after, wait_until};
-
-    /// The paused clock advances only when a timer waits for it.
-    #[tokio::test(start_paused = true)]
-    async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tick() {
-        for step in 0..40 {
-            advance(Duration::from_micros(37)).await;
-            let deadline = Instant::now() + Duration::from_micros(100 + 333 * step);
-            assert_eq!(wait_until(deadline, pending::<()>()).await, None);
-            assert!(Instant::now() <= deadline, "{step}: {:?} late", Instant::now() - deadline);
-        }
-    }
-
-    #[tokio::test]
-    async fn until_then_an_answer_is_waited_for() {
-        let begun = Instant::now();
-        let deadline = begun + Duration::from_millis(7);
-        assert_eq!(wait_until(deadline, pending::<()>()).await, None);
-        assert!(Instant::now() >= deadline, "it was given up too early");
-        // The deadline has long passed, but a value that is ready is still returned.
-        assert_eq!(wait_until(begun, ready(7)).await, Some(7));
-        assert_eq!(wait_until(begun, pending::<()>()).await, None);
-        let hour = Instant::now() + Duration::from_secs(3600);
-        assert_eq!(wait_until(hour, sleep(Duration::from_millis(1))).await, Some(()));
-    }
-
-    #[tokio::test]
-    async fn each_of_many_is_woken() {
-        let now = Instant::now();
-        let waits: Vec<_> = (0..1000_u64)
-            .rev()
-            .map(|i| tokio::spawn(wait_until(now + Duration::from_micros(i / 2 * 2), pending::<()>())))
-            .collect();
-        for wait in waits {
-            assert_eq!(wait.await.expect("no panic"), None);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn some_of_the_time_is_for_the_answer() {
-        let given = |timeout| after(timeout) - Instant::now();
-        assert_eq!(given(Duration::from_millis(10)), Duration::from_micros(9750));
-        assert_eq!(given(Duration::from_micros(1600)), Duration::from_micros(1500));
-        assert_eq!(given(Duration::ZERO), Duration::ZERO);
-    }
-}
+mod tests;

@@ -1,6 +1,23 @@
 //! The errors of the store: their kinds, and how errors of the client library map to them.
 //!
 //! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that servers send.
+//!
+//! What the kinds of this store mean for its caller:
+//!
+//! | kind | was the request sent | may it have been charged | what helps |
+//! |---|---|---|---|
+//! | `Timeout`, `Disconnected` | yes | yes | wait; look at the server's load and its log |
+//! | `NotSent`, `CircuitOpen` | no | no | look at the error before it ([`RedisStore::last_error`](crate::RedisStore::last_error)) |
+//! | `Overloaded` | no | no | raise [`Settings::max_in_flight`](crate::Settings::max_in_flight), or send less |
+//! | `ReadOnly`, `Loading`, `Busy`, `ClusterDown` | yes | no | wait: the breaker is open until the server serves again |
+//! | `OutOfMemory` | yes | no | raise `maxmemory`, or let the server evict keys that expire (`volatile-ttl`) |
+//! | `NoPermission` | perhaps | no | check the login, and the rights that [`Settings::commands`](crate::Settings::commands) lists |
+//! | `WrongType` | yes | no | delete the key that the error names |
+//! | `Moved` | yes | no | wait; for a single server, write its URL as that of a cluster |
+//! | `NoScript` | yes | no | find the client that sends SCRIPT FLUSH |
+//! | `Malformed` | no | no | change the request: the store does not [support](crate::supports) it |
+//! | `Garbled` | yes | yes | delete the key that the error names, or report a bug |
+//! | `Other` | perhaps | no | read the detail |
 
 use std::borrow::Cow;
 use std::fmt;
@@ -119,31 +136,4 @@ impl From<StoreError> for Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{ErrorKind, kind_of_code};
-
-    #[test]
-    fn errors_of_servers_are_classed_by_their_first_word() {
-        let classed = [
-            ("READONLY", ErrorKind::ReadOnly),
-            ("NOREPLICAS", ErrorKind::ReadOnly),
-            ("MISCONF", ErrorKind::ReadOnly),
-            ("LOADING", ErrorKind::Loading),
-            ("MASTERDOWN", ErrorKind::Loading),
-            ("BUSY", ErrorKind::Busy),
-            ("OOM", ErrorKind::OutOfMemory),
-            ("NOPERM", ErrorKind::NoPermission),
-            ("NOAUTH", ErrorKind::NoPermission),
-            ("WRONGTYPE", ErrorKind::WrongType),
-            ("MOVED", ErrorKind::Moved),
-            ("ASK", ErrorKind::Moved),
-            ("TRYAGAIN", ErrorKind::Moved),
-            ("CLUSTERDOWN", ErrorKind::ClusterDown),
-            ("NOSCRIPT", ErrorKind::NoScript),
-            ("ERR", ErrorKind::Other),
-        ];
-        for (code, kind) in classed {
-            assert_eq!(kind_of_code(code), kind, "{code}");
-        }
-    }
-}
+mod tests;

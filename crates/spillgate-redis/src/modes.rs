@@ -13,7 +13,14 @@ use crate::connect::url::Url;
 use crate::settings::Settings;
 
 impl Settings {
-    /// The user that logs in, as an ACL names it: `default` if the URL names no user.
+    /// The user that logs in, as an ACL names it: `default` if the URL names no user, or is invalid.
+    ///
+    /// ```
+    /// use spillgate_redis::Settings;
+    ///
+    /// assert_eq!(Settings::new("redis://limiter:secret@10.0.0.7/").user(), "limiter");
+    /// assert_eq!(Settings::new("redis://:secret@10.0.0.7/").user(), "default");
+    /// ```
     #[must_use]
     pub fn user(&self) -> String {
         let named = Url::parse(&self.url).ok().and_then(|url| url.user.username().map(str::to_owned));
@@ -21,6 +28,13 @@ impl Settings {
     }
 
     /// The commands that the user must be allowed on keys `sg:*`, beside those that run scripts.
+    ///
+    /// ```
+    /// use spillgate_redis::Settings;
+    ///
+    /// let settings = Settings { scripts: false, ..Settings::new("redis://10.0.0.7/") };
+    /// assert!(settings.commands().contains(&"INCRBY"));
+    /// ```
     #[must_use]
     pub fn commands(&self) -> Vec<&'static str> {
         if self.scripts { SCRIPT_COMMANDS.to_vec() } else { TRANSACTION_COMMANDS.to_vec() }

@@ -1,20 +1,36 @@
 //! The settings of a store: how it reaches its server, how long it waits, and how it keeps states.
 //!
 //! They are plain data without I/O, so every part of the store can read them.
+//!
+//! A value out of bounds is never an error here. [`Settings::within_bounds`] replaces it when a store is created:
+//!
+//! | setting | least | most |
+//! |---|---|---|
+//! | times | 0, and 1 ms for `probe_every` | a day |
+//! | `connections` | 1 | 1,024 |
+//! | `max_in_flight` | 0 | 2^28 |
+//! | `deny_cache_entries` | 0 | 2^24 |
 
 use std::time::Duration;
 
 /// No time is longer than a day, so that sums of times cannot overflow.
 pub(crate) const LONGEST: Duration = Duration::from_secs(86_400);
-/// More frequent probes would only load the server.
+/// The least `probe_every`. More frequent probes would only load the server.
 const SHORTEST_PROBE: Duration = Duration::from_millis(1);
+/// The most connections to one server. Each has a task and a buffer of 16 KiB or more.
 const MAX_CONNECTIONS: usize = 1024;
+/// The most requests in flight. It leaves space for the sums that are computed from it.
 const MAX_IN_FLIGHT: usize = 1 << 28;
+/// The most states in the deny cache: 2 GiB at 128 bytes each.
 const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 
 /// Settings of a [`RedisStore`](crate::RedisStore).
 ///
 /// A value that is out of bounds is replaced by the bound. No time is longer than a day.
+///
+/// # Examples
+///
+/// One server with TLS and a short timeout:
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,6 +38,61 @@ const MAX_DENY_CACHE_ENTRIES: usize = 1 << 24;
 ///
 /// let settings = Settings { timeout: Duration::from_millis(5), ..Settings::new("rediss://limiter:secret@redis.internal/") };
 /// assert_eq!(settings.max_in_flight, 4096);
+/// ```
+///
+/// Sentinels with a login of their own, and servers with a private authority:
+///
+/// ```
+/// use spillgate_redis::{Settings, Tls};
+///
+/// let authority = b"-----BEGIN CERTIFICATE-----".to_vec(); // the contents of a PEM file
+/// let settings = Settings {
+///     sentinel_user: Some("watcher".to_owned()),
+///     sentinel_password: Some("secret".to_owned()),
+///     tls: Tls { ca: Some(authority), ..Tls::default() },
+///     ..Settings::new("rediss-sentinel://limiter:secret@10.0.0.1,10.0.0.2,10.0.0.3/main")
+/// };
+/// assert_eq!(settings.user(), "limiter");
+/// ```
+///
+/// A cluster under much load. Each worker has two connections of its own, and a dead node is tried again about every
+/// half second:
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate_redis::Settings;
+///
+/// let workers = 8;
+/// let settings = Settings {
+///     connections: 2 * workers,
+///     connect_timeout: Duration::from_secs(2),
+///     max_in_flight: 16_384,
+///     max_failures: 16,
+///     probe_every: Duration::from_millis(500),
+///     ..Settings::new("redis-cluster://10.0.0.1:7000,10.0.0.2:7000")
+/// };
+/// assert!(settings.scripts);
+/// ```
+///
+/// A store whose refusals are never repeated from memory, and whose logs other tools can read:
+///
+/// ```
+/// use spillgate_redis::{LogForm, Settings};
+///
+/// let settings = Settings { deny_cache_entries: 0, log: LogForm::Zset, ..Settings::new("redis://10.0.0.1/") };
+/// assert_eq!(settings.deny_cache_max_age.as_secs(), 1); // has no effect here
+/// ```
+///
+/// A server that refuses scripts. It serves fixed windows only:
+///
+/// ```
+/// use spillgate_core::{OpKind, Quota};
+/// use spillgate_redis::Settings;
+///
+/// let settings = Settings { scripts: false, ..Settings::new("redis://proxy.internal/") };
+/// assert!(settings.supports(&Quota::fixed_window(5, std::time::Duration::from_secs(60)).build()?, OpKind::Take));
+/// assert!(!settings.supports(&Quota::per_minute(5).build()?, OpKind::Take)); // a token bucket
+/// # Ok::<(), spillgate_core::QuotaError>(())
 /// ```
 #[derive(Clone)]
 pub struct Settings {
@@ -124,6 +195,7 @@ impl Settings {
         }
     }
 
+    /// The same settings, each value within its bounds. Every part of the store gets these.
     pub(crate) fn within_bounds(&self) -> Settings {
         Settings {
             timeout: self.timeout.min(LONGEST),
@@ -140,6 +212,17 @@ impl Settings {
 
 /// How a `sliding_window_log` is stored. The keys of the two forms have different names, so counting starts again after
 /// a change.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate_core::{Binding, Hit, Op, Quota};
+/// use spillgate_redis::{LogForm, RedisKey};
+///
+/// let quota = Quota::sliding_window_log(5, Duration::from_secs(60)).build()?;
+/// let hit = Hit::new(7, &quota, Op::take(1), Binding::Enforce);
+/// assert_ne!(RedisKey::with(&hit, LogForm::Packed), RedisKey::with(&hit, LogForm::Zset));
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogForm {
     /// A list of times: at most 600 bytes for the first hit and 12 for each further one. A take of n units writes n

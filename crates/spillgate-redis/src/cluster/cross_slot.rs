@@ -2,6 +2,24 @@
 //!
 //! No script can change states in two slots. So each slot decides its part, the verdict is formed here, and slots that
 //! took for a refused request are asked to refund. [`RedisStore`](crate::RedisStore) documents what this guarantees.
+//!
+//! A request with a hit in slot 5 and a hit in slot 9, which slot 9 refuses:
+//!
+//! ```text
+//! slot 5: take 1         slot 9: take 1
+//! slot 5: allowed        slot 9: refused
+//! verdict: refused
+//! slot 5: refund 1, by receipt, unless the latest time has passed
+//! ```
+//!
+//! If the request is not admitted, the reply of a part decides what happens to the units that it took:
+//!
+//! | reply of the part | its units |
+//! |---|---|
+//! | allowed | refunded; counted in `refunds_lost` if the refund is not confirmed |
+//! | refused | nothing to refund |
+//! | an error that says that nothing was applied | nothing to refund |
+//! | an error after which they may have been applied | counted in `refunds_lost`, because there is no receipt |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +37,11 @@ use crate::error::Error;
 
 /// The hits in one slot, and their positions in the request.
 struct Part<'q> {
+    /// The slot of all hits.
     slot: u16,
+    /// The position of each hit in the request.
     positions: Vec<usize>,
+    /// The hits. A quota-mode hit of the request is a shadow hit here.
     hits: Vec<Hit<'q>>,
 }
 
@@ -31,6 +52,7 @@ pub(crate) fn is_in_one_slot(hits: &[Hit<'_>]) -> bool {
     slots.all(|slot| Some(slot) == first)
 }
 
+/// The parts of a request, one for each slot, in the order of their first hits.
 fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     let mut parts: Vec<Part<'q>> = Vec::new();
     for (i, hit) in hits.iter().enumerate() {
@@ -50,10 +72,15 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
 
 /// The reply of a slot to its part, and when it came.
 struct PartReply<'f, 'r, 'q> {
+    /// The command that was sent. It decodes the reply again if another slot refuses.
     call: Command<'f, 'r, 'q>,
+    /// The bytes of the reply.
     reply: Vec<u8>,
+    /// The verdict on this part alone.
     verdict: Verdict,
+    /// The decisions about the hits of this part.
     decisions: Vec<Decision>,
+    /// When the reply came, by the local clock.
     answered_at: Instant,
 }
 
@@ -62,6 +89,7 @@ struct PartReply<'f, 'r, 'q> {
 struct UnsettledTake<'s>(Option<&'s AtomicU64>);
 
 impl<'s> UnsettledTake<'s> {
+    /// The guard of one part. A part without a take has no units to lose, so its guard counts nothing.
     fn of(part: &Part<'_>, count: &'s AtomicU64) -> UnsettledTake<'s> {
         UnsettledTake(part.hits.iter().any(|hit| hit.op.kind() == OpKind::Take).then_some(count))
     }
@@ -87,6 +115,7 @@ struct AnsweredPart<'p, 'f, 'q, 's> {
     unsettled: UnsettledTake<'s>,
 }
 
+/// Sends one part and decodes its reply. If a short script cannot decide, the general script is called.
 async fn send_part<'f, 'r, 'q>(
     cluster: &Arc<Cluster>,
     mut call: Command<'f, 'r, 'q>,
@@ -186,6 +215,7 @@ pub(crate) async fn decide(
     Ok(Decided { verdict, refunds, observed })
 }
 
+/// Copies the decisions of each part to the positions of its hits in the request.
 fn copy_decisions(answers: &[AnsweredPart<'_, '_, '_, '_>], decisions: &mut [Decision]) {
     for AnsweredPart { part, answer, .. } in answers {
         for (&place, decision) in part.positions.iter().zip(&answer.decisions) {
@@ -201,6 +231,7 @@ struct ChargedTake {
     refund: Op,
 }
 
+/// The refund of this hit. `None` if the hit is not a take, or if the slot charged nothing for it.
 fn taken_by(hit: &Hit<'_>, decision: &Decision) -> Option<ChargedTake> {
     let Op::Take { cost, .. } = hit.op else { return None };
     decision.receipt?;

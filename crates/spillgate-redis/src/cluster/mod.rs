@@ -2,6 +2,17 @@
 //!
 //! The slot map may be old at any time, and nodes fail or hand over slots. Requests reach the right node nevertheless,
 //! without being executed twice.
+//!
+//! | reply of a node | what happens next |
+//! |---|---|
+//! | the script's reply | the request is decided |
+//! | MOVED to a node | the request is sent there, and the slot map is read again |
+//! | ASK for a node | this request is sent there after ASKING; the slot map stays |
+//! | TRYAGAIN, or a redirection without an address | a pause of 1 ms, then 2, 4 and so on up to 50 ms; then the owner again |
+//! | an error of this node alone, such as READONLY or no connection | the request fails, and the slot map is read again |
+//! | any other error | the request fails |
+//!
+//! A request follows at most five redirections in a row, so two nodes that redirect to each other cannot keep it forever.
 
 pub(crate) mod cross_slot;
 mod nodes;
@@ -35,18 +46,22 @@ use crate::node::send::NodeReply;
 use crate::node::status::NodeStatus;
 use crate::settings::Settings;
 
-/// How often in a row a request may be redirected.
+/// How often in a row a request may be redirected. After that it fails as [`Moved`](ErrorKind::Moved).
 const REDIRECTIONS_MAX: usize = 5;
 /// The first pause before a request is sent again because its states are moving. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Sends requests whose states are all in one slot to the node that owns it.
 pub(crate) struct Cluster {
+    /// Makes the connections to all nodes.
     connector: Arc<Connector>,
+    /// The settings of each node.
     settings: Settings,
     /// The nodes to ask for the slot map when no other node replies.
     seeds: Vec<ConnectionAddr>,
+    /// The nodes that are known. A request reads them without a lock.
     nodes: ArcSwap<Nodes>,
     /// When the slot map may be read next. Locked while it is being read.
     next_read: Arc<Mutex<Instant>>,
@@ -54,12 +69,14 @@ pub(crate) struct Cluster {
     slot_map_read: Notify,
     /// Why the slot map could not be read the last time.
     read_error: ArcSwapOption<Error>,
+    /// Shortens pauses by up to a half.
     jitter: Jitter,
     /// Slots that may have kept what they took for a request that was not admitted.
     pub(crate) refunds_lost: AtomicU64,
 }
 
 impl Cluster {
+    /// A cluster whose slot map is not known yet. The first request reads it.
     pub(crate) fn new(connector: Connector, seeds: Vec<ConnectionAddr>, settings: &Settings) -> Cluster {
         Cluster {
             connector: Arc::new(connector),
@@ -76,6 +93,10 @@ impl Cluster {
 
     /// The reply to the command before the deadline, or an error. A node that redirects has executed nothing, so
     /// nothing is executed twice.
+    ///
+    /// # Errors
+    /// [`ClusterDown`](ErrorKind::ClusterDown) if no node owns the slot, [`Moved`](ErrorKind::Moved) if the slot was
+    /// still moving at the deadline. Otherwise the error of the node.
     pub(crate) async fn send(
         self: &Arc<Cluster>,
         call: &Command<'_, '_, '_>,
@@ -134,6 +155,10 @@ impl Cluster {
     }
 
     /// The nodes, once a slot map is known. Waits for the first one until the deadline, unless reading it has failed.
+    ///
+    /// # Errors
+    /// Nothing was sent. [`CircuitOpen`](ErrorKind::CircuitOpen) if the slot map could not be read the last time,
+    /// [`NotSent`](ErrorKind::NotSent) if it was not read before the deadline.
     async fn known_nodes(self: &Arc<Cluster>, deadline: Instant) -> Result<Arc<Nodes>, Error> {
         loop {
             // Register for the notification before checking, so that a slot map that is read in between cannot be
@@ -153,7 +178,8 @@ impl Cluster {
         }
     }
 
-    /// The node at that address. It is added if it is new.
+    /// The node at that address. It is added if it is new. If there are too many nodes already, it is used for this
+    /// request only.
     fn node(&self, address: &ConnectionAddr) -> Arc<Node> {
         if let Some(member) = self.nodes.load().at(address) {
             return Arc::clone(&member.node);
@@ -166,13 +192,15 @@ impl Cluster {
         self.nodes.load().at(address).map_or(new.node, |member| Arc::clone(&member.node))
     }
 
+    /// A node for this address, without connections.
     fn new_member(&self, address: &ConnectionAddr) -> Member {
         let endpoint =
             Endpoint { connector: Arc::clone(&self.connector), location: Location::Address(address.clone()) };
         Member { address: address.clone(), node: Arc::new(Node::new(endpoint, &self.settings)) }
     }
 
-    /// Starts a task that reads the slot map, unless one is running or has just ended.
+    /// Starts a task that reads the slot map, unless one is running or has just ended. Requests that fail at the same
+    /// time cause one read. The next read comes after at least half of [`Settings::probe_every`].
     fn refresh_slot_map(self: &Arc<Cluster>) {
         let Ok(mut next_read) = Arc::clone(&self.next_read).try_lock_owned() else { return };
         if Instant::now() < *next_read {
@@ -217,6 +245,9 @@ impl Cluster {
     }
 
     /// Waits until the deadline for a connection to each node that owns slots.
+    ///
+    /// # Errors
+    /// Why one of these nodes has no connection, or why there is no slot map.
     pub(crate) async fn wait_connected(self: &Arc<Cluster>, deadline: Instant) -> Result<(), Error> {
         let nodes = loop {
             match self.known_nodes(deadline).await {
@@ -258,6 +289,7 @@ impl Cluster {
         })
     }
 
+    /// The state of each known node, in the order of the slot map.
     pub(crate) fn nodes(&self) -> Vec<NodeStatus> {
         self.nodes.load().all().iter().map(|member| member.node.node()).collect()
     }

@@ -1,6 +1,22 @@
 //! The arguments of one hit, in the form that the general script reads.
 //!
 //! Each field here must match an `ask` function of the Lua in `scripts/general`, in the same order and width.
+//!
+//! The fields that every hit has, 16 bytes:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 1 | the number of the algorithm |
+//! | 1 | the position of the state in KEYS |
+//! | 1 | the number of the operation |
+//! | 1 | the binding: 0 enforce, 1 shadow, 2 quota |
+//! | 1 | 1 if the hit is refused in any state |
+//! | 1 | 1 if a refusal is charged |
+//! | 1 | 1 if the limit is 0, so that there is nothing to count |
+//! | 9 | the length of the penalty; 0 for no penalty |
+//!
+//! The fields of the algorithm follow. A `fixed_window` has: the cost, the most used units beside which it fits, the
+//! units of a force, W, W in microseconds, and the receipt.
 
 use spillgate_core::{Algorithm, Anchor, Binding, Denied, Hit, Op, OpKind, Quota, Receipt};
 
@@ -9,9 +25,13 @@ use crate::settings::LogForm;
 
 /// A hit, the state it counts in, and the sum of the costs of all takes on that state.
 pub(crate) struct HitArgs<'h, 'q> {
+    /// The hit itself.
     pub(crate) hit: &'h Hit<'q>,
+    /// The position of its state in KEYS, from 0.
     pub(crate) state: usize,
+    /// The sum of the costs of all takes on that state. They fit together or not at all.
     pub(crate) cost_on_state: u64,
+    /// How logs are stored.
     pub(crate) log: LogForm,
 }
 
@@ -80,10 +100,12 @@ impl HitArgs<'_, '_> {
         }
     }
 
+    /// The used units beside which the takes on this state fit.
     fn max_used(&self) -> u64 {
         max_used(self.hit, self.cost_on_state)
     }
 
+    /// The fields of a bucket or a queue. All amounts are in nanoseconds of debt, because a bucket stores debt as time.
     fn write_bucket(&self, out: &mut Writer) {
         let quota = self.hit.quota;
         let interval_ns = quota.interval_ns();
@@ -104,6 +126,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(queue));
     }
 
+    /// The fields of a fixed window. `window_us` is 0 if windows begin at the first hit.
     fn write_window(&self, anchor: Anchor, out: &mut Writer) {
         let window_ns = self.hit.quota.window_ns();
         self.write_units(out);
@@ -113,6 +136,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
+    /// The fields of a counter. A receipt names the segment in which the units were taken.
     fn write_counter(&self, segments: u8, out: &mut Writer) {
         let segment_ns = self.hit.quota.interval_ns();
         self.write_units(out);
@@ -123,6 +147,8 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
+    /// The fields of a log. The fourth one is the most units that a force or a charged refusal leaves in the log: its
+    /// capacity and one.
     fn write_log(&self, out: &mut Writer) {
         self.write_units(out);
         out.units(self.hit.quota.hard_capacity() + 1);
@@ -131,6 +157,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
+    /// The fields of a concurrency limit. A receipt names the lease.
     fn write_leases(&self, out: &mut Writer) {
         out.units(self.cost());
         out.units(self.max_used());
@@ -139,6 +166,7 @@ impl HitArgs<'_, '_> {
         out.byte(u8::from(receipt(self.hit).is_some()));
     }
 
+    /// Cost, the most used units that fit, and the units of a charged refusal or a force.
     fn write_units(&self, out: &mut Writer) {
         out.units(self.cost());
         out.units(self.max_used());

@@ -1,6 +1,15 @@
 //! Numbers as the scripts read and write them: big-endian, and times as seconds and nanoseconds.
 //!
 //! Lua numbers are doubles, which cannot hold a time in nanoseconds exactly. So times are split.
+//!
+//! | format in Lua | bytes | value |
+//! |---|---|---|
+//! | `B` | 1 | a small number or a flag |
+//! | `I7` | 7 | units, up to 2^53 - 1 |
+//! | `I5I4` | 9 | seconds, and the nanoseconds below one |
+//! | `I5I3` | 8 | seconds, and the microseconds below one |
+//!
+//! The time of 1.000000002 s is `00 00 00 00 01 00 00 00 02` in hexadecimal digits.
 
 use spillgate_core::MAX_UNITS;
 
@@ -11,6 +20,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
+    /// Appends the lowest `N` bytes of the number, the highest of them first.
     fn integer<const N: usize>(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_be_bytes()[8 - N..]);
     }
@@ -43,12 +53,14 @@ impl Writer {
 pub(crate) struct Reader<'b>(pub(crate) &'b [u8]);
 
 impl<'b> Reader<'b> {
+    /// The next bytes of this length.
     pub(crate) fn take(&mut self, length: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
+    /// A number of this many bytes, eight at most.
     pub(crate) fn integer(&mut self, length: usize) -> Option<u64> {
         let bytes = self.take(length)?;
         Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))

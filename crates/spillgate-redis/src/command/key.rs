@@ -1,6 +1,14 @@
 //! The keys of states in Redis, and their slots in a cluster.
 //!
 //! A key is made of hashes only, so that no client can choose its text, its length or its slot.
+//!
+//! ```text
+//! sg:{kP2d7}:Zx0aB3..     the state of a limit
+//! sg:{kP2d7}/Zx0aB3..     a log in a sorted set
+//! sg:{kP2d7}+Qm81c..      the counter of one window, in a store without scripts
+//!     ^^^^^               the tag: the highest 30 bits of the key, the same for all limits of one descriptor
+//!            ^^^^^^..     the suffix: the lowest 108 bits of the key of the state
+//! ```
 
 use std::fmt;
 
@@ -11,10 +19,15 @@ use crate::settings::LogForm;
 /// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16384;
 
+/// The digits of base64url. None of them has a meaning in a key of a cluster.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// The number of digits of a tag.
 const TAG: usize = (u128::BITS - Hit::SLOT_SHIFT) as usize / 6;
+/// The number of digits of a suffix.
 const SUFFIX: usize = 18;
+/// The position of the byte after the tag and its brace. It says what kind of state the key has.
 const TAG_END: usize = "sg:{}".len() + TAG;
+/// The length of every key in bytes.
 const LENGTH: usize = "sg:{}:".len() + TAG + SUFFIX;
 
 /// The key of a state. It has 29 bytes: `sg:{tag}:suffix`. A log in a sorted set has `sg:{tag}/suffix`, and a counter
@@ -59,6 +72,7 @@ impl RedisKey {
         RedisKey::new(hit.key, hit.state_key() ^ window, b'+')
     }
 
+    /// The key with this tag and suffix. `form` is `:`, `/` or `+`.
     fn new(key: u128, state_key: u128, form: u8) -> RedisKey {
         let mut name = *b"sg:{.....}:..................";
         name[TAG_END] = form;
@@ -67,7 +81,19 @@ impl RedisKey {
         RedisKey(name)
     }
 
-    /// The slot of the key in a cluster.
+    /// The slot of the key in a cluster, below 16,384. Redis computes the same number from the tag.
+    ///
+    /// ```
+    /// use spillgate_core::{Binding, Hit, Op, Quota};
+    /// use spillgate_redis::RedisKey;
+    ///
+    /// // Two limits of one descriptor are in one slot, so one script decides both.
+    /// let (second, day) = (Quota::per_second(1).build()?, Quota::per_day(150).build()?);
+    /// let key = |quota| RedisKey::of(&Hit::new(7, quota, Op::take(1), Binding::Enforce));
+    /// assert_ne!(key(&second), key(&day));
+    /// assert_eq!(key(&second).slot(), key(&day).slot());
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub fn slot(&self) -> u16 {
         crc16(self.tag()) % SLOTS as u16
@@ -105,11 +131,12 @@ fn write(digits: &mut [u8], mut bits: u128) {
     }
 }
 
-/// CRC-16/XMODEM, as the cluster specification requires.
+/// CRC-16/XMODEM, as the cluster specification requires. CRC of `123456789` is 0x31c3.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| crc << 8 ^ CRCS[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
+/// The CRC of each byte, computed when the crate is compiled.
 const CRCS: [u16; 256] = {
     let (mut crcs, mut byte) = ([0; 256], 0);
     while byte < crcs.len() {

@@ -2,6 +2,24 @@
 //!
 //! This is the only part of the store that knows both forms. The parts that send a command only ask for its key and
 //! decode its reply.
+//!
+//! A take of one unit, with scripts and without:
+//!
+//! ```text
+//! EVALSHA <sha of take_window> 1 sg:{kP2d7}:Zx..  "" <cost, L - cost, W>
+//! < <time of the decision> <start and count before>
+//!
+//! MULTI
+//! INCRBY sg:{kP2d7}+Qm..  1
+//! PEXPIRE sg:{kP2d7}+Qm..  60000 NX
+//! PTTL sg:{kP2d7}+Qm..
+//! TIME
+//! EXEC
+//! < [4, 0, 31734, ["1790000000", "123456"]]       the count after: 4
+//! ```
+//!
+//! A script returns the state before the request. A transaction returns the count after it, and the cost is subtracted.
+//! The kernel computes the answer from the state before.
 
 pub(crate) mod args;
 pub(crate) mod bytes;
@@ -28,7 +46,9 @@ const NAMED_KEYS_MAX: usize = 3;
 /// Turns requests into commands, as the settings say.
 #[derive(Debug)]
 pub(crate) struct Encoder {
+    /// How logs are stored.
     log: LogForm,
+    /// Whether requests are scripts.
     scripts: bool,
     /// The server's time, for transactions. Scripts read it themselves.
     pub(crate) clock: ServerClock,
@@ -37,7 +57,9 @@ pub(crate) struct Encoder {
 /// One request, ready to be sent.
 #[derive(Debug)]
 pub(crate) enum Command<'e, 'r, 'q> {
+    /// A call of one script.
     Script(ScriptCall<'r, 'q>),
+    /// Plain commands between MULTI and EXEC, for a store without scripts.
     Transaction(Transaction<'e, 'r, 'q>),
 }
 
@@ -63,7 +85,7 @@ impl Encoder {
     /// Checks what must hold for the request as a whole. A request over several slots is checked before it is split.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits.
+    /// [`ErrorKind::Malformed`] for too many hits.
     pub(crate) fn check(hits: &[Hit<'_>]) -> Result<(), StoreError> {
         if hits.len() > MAX_HITS { Err(StoreError::malformed("too many hits")) } else { Ok(()) }
     }
@@ -71,7 +93,7 @@ impl Encoder {
     /// The command for `hits`, whose states are all in one slot.
     ///
     /// # Errors
-    /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) for too many hits, or for a hit that is not [supported](Encoder::support).
+    /// [`ErrorKind::Malformed`] for too many hits, or for a hit that is not [supported](Encoder::support).
     pub(crate) fn encode<'e, 'r, 'q>(
         &'e self,
         now: Option<Time>,

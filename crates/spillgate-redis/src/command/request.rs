@@ -1,6 +1,16 @@
 //! A request as the call of a script: which script, which keys and arguments, and what the reply means.
 //!
 //! No client library is known here, so a program can send the call over its own connections.
+//!
+//! The request decides which script serves it:
+//!
+//! | request | script |
+//! |---|---|
+//! | one take on a bucket, queue, fixed window, or counter of one segment | `take_bucket`, `take_window`, `take_counter` |
+//! | one take on a log | `take_log`, `take_zset` |
+//! | several takes of the first kind on states of their own, all enforced | `take_all` |
+//! | anything else, such as a peek, a refund, a lease or a charged refusal | `decide` |
+//! | a short script met a penalty or another T, and something would change | `decide`, in a second call |
 
 use smallvec::{SmallVec, smallvec};
 use spillgate_core::{
@@ -25,6 +35,17 @@ const TAKE_BYTES: usize = 40;
 ///
 /// Windows that begin at multiples of their length, and segments, must be whole microseconds and at most 71 years long.
 /// Scripts have no wider integers.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate_core::{OpKind, Quota};
+/// use spillgate_redis::supports;
+///
+/// let window = |length| Quota::fixed_window(5, length).build();
+/// assert!(supports(&window(Duration::from_micros(1_500))?, OpKind::Take));
+/// assert!(!supports(&window(Duration::from_nanos(1_500))?, OpKind::Take));
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
 #[must_use]
 pub fn supports(quota: &Quota, op: OpKind) -> bool {
     let representable = match quota.algorithm() {
@@ -62,22 +83,28 @@ pub fn supports(quota: &Quota, op: OpKind) -> bool {
 /// ```
 #[derive(Debug)]
 pub struct ScriptCall<'r, 'q> {
+    /// The request.
     hits: &'r [Hit<'q>],
+    /// How logs are stored.
     log: LogForm,
     /// The key of each state, once.
     keys: SmallVec<[RedisKey; 4]>,
     /// For each hit, the position of its state in `keys`.
     state_of: SmallVec<[usize; 4]>,
+    /// The script that decides. [`decode`](ScriptCall::decode) may replace it by the general script.
     script: &'static Script,
-    /// The last one is empty unless a [latest time](ScriptCall::not_after) is set.
+    /// The time or nothing, what the script reads of the hits, and the [latest time](ScriptCall::not_after) or nothing.
     arguments: [Vec<u8>; 3],
 }
 
 /// One take, as its script reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodedTake<'r> {
+    /// One of [`Script::EACH`].
     pub(crate) script: &'static Script,
+    /// Nine bytes, or empty for the server's clock.
     pub(crate) time: &'r [u8],
+    /// The key of the state.
     pub(crate) key: &'r [u8],
     /// All takes by one script have arguments of the same length.
     pub(crate) argument: &'r [u8],
@@ -203,6 +230,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Some((Script::TAKE_ALL, out.0))
     }
 
+    /// The general script, with its argument. It serves every request.
     fn general_script(&self) -> (&'static Script, Vec<u8>) {
         let mut out = Writer::default();
         for (i, hit) in self.hits.iter().enumerate() {
@@ -247,6 +275,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Ok(Decoded::Verdict(verdict))
     }
 
+    /// Turns the call into a call of the general script. That script decides every state, so this happens at most once.
     fn call_again(&mut self) -> Decoded {
         (self.script, self.arguments[1]) = self.general_script();
         Decoded::CallAgain
@@ -280,7 +309,7 @@ impl<'r, 'q> ScriptCall<'r, 'q> {
         Some((parts.now, states.into_iter().enumerate().map(keyed).collect::<Option<_>>()?))
     }
 
-    /// The states in the reply.
+    /// The states in the reply. `None` if the bytes of one of them are invalid.
     fn states(&self, parts: &ReplyParts<'_, '_>) -> Option<SmallVec<[State; 4]>> {
         parts.raws.iter().zip(&parts.quotas).map(|(raw, quota)| state_codec::decode(raw, quota, self.hits)).collect()
     }
@@ -328,6 +357,7 @@ pub(crate) fn decide_refused(
 
 /// The parts of a reply.
 struct ReplyParts<'b, 'q> {
+    /// The time of the decision.
     now: Time,
     /// The verdict of the general script.
     allowed: Option<bool>,

@@ -1,6 +1,15 @@
 //! The Lua scripts, and how they are put together from the files in `scripts/`.
 //!
 //! A script checks, charges, and returns the states before. Redis executes a script as one atomic step.
+//!
+//! The arguments and the reply of each script are described at the top of its Lua file. In short:
+//!
+//! | script | KEYS | reply |
+//! |---|---|---|
+//! | `take_bucket`, `take_window`, `take_counter` | 1 to 32 states | the time and the state before; for several takes an array of these |
+//! | `take_log`, `take_zset` | one log | the time, and the part of the log before that the take needs |
+//! | `take_all` | several states | the time, then the length and the bytes of each state before |
+//! | `decide` | several states | the time, the verdict, then the length and the bytes of each state before |
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -18,6 +27,7 @@ pub struct Script {
     pub name: &'static str,
     /// The source, as SCRIPT LOAD takes it.
     pub source: &'static str,
+    /// Computed when it is first needed.
     sha: OnceLock<String>,
 }
 
@@ -109,6 +119,14 @@ static DECIDE: Script = script!(
 );
 
 /// The commands that the scripts call. A user must be allowed these, EVALSHA and SCRIPT LOAD, on keys `sg:*`.
+///
+/// ```
+/// use spillgate_redis::SCRIPT_COMMANDS;
+///
+/// let rights: Vec<String> = SCRIPT_COMMANDS.iter().map(|command| format!("+{}", command.to_lowercase())).collect();
+/// let rule = format!("ACL SETUSER limiter on >secret ~sg:* +evalsha +script|load {}", rights.join(" "));
+/// assert!(rule.contains(" +get "));
+/// ```
 pub const SCRIPT_COMMANDS: [&str; 24] = [
     "DEL",
     "GET",
@@ -166,11 +184,13 @@ impl Script {
     /// The scripts that decide several takes, each by itself.
     pub(crate) const EACH: [&'static Script; 3] = [Script::TAKE_BUCKET, Script::TAKE_WINDOW, Script::TAKE_COUNTER];
 
+    /// A script that no server knows yet.
     const fn new(name: &'static str, source: &'static str) -> Script {
         Script { name, source, sha: OnceLock::new() }
     }
 
-    /// The SHA-1 of the source in hexadecimal digits, as EVALSHA takes it.
+    /// The SHA-1 of the source in hexadecimal digits, as EVALSHA takes it. It changes with every byte of the source, so
+    /// servers of two versions never call each other's scripts.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha1_smol::Sha1::from(self.source).digest().to_string())
     }

@@ -34,6 +34,7 @@ use crate::command::bytes::Reader;
 const OLD_PENALTY: usize = 9;
 /// The end and the length of a penalty, and one byte more.
 const PENALTY: usize = 19;
+/// The length of a fixed window without a penalty.
 const WINDOW: usize = 16;
 /// The length of a bucket without a penalty.
 const BUCKET: usize = 19;
@@ -44,6 +45,7 @@ const ANY_DEBT: u64 = 63;
 const LOG_ENTRY: usize = 11;
 /// The length of a lease in a reply.
 const LEASE: usize = 30;
+/// The length of a penalty or a lease that must not be cut by a clock: 146 years.
 const LONGEST_LIFE_NS: u64 = 1 << 62;
 
 /// Smaller counts are stored in five bytes.
@@ -56,6 +58,19 @@ const fn counter(counts: usize, width: usize) -> usize {
 
 /// The state in the value of a key. `quota` must have the [identity](Quota::identity) of the state. `None` if the value
 /// is invalid. Logs and leases are not strings, so they are `None` too.
+///
+/// ```
+/// use std::time::Duration;
+/// use spillgate_core::Quota;
+/// use spillgate_redis::decode_state;
+///
+/// let quota = Quota::fixed_window(5, Duration::from_secs(60)).build()?;
+/// // The window began at second 120, and 3 units are used.
+/// let value = [0, 0, 0, 0, 120, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3];
+/// assert!(decode_state(&value, &quota).is_some());
+/// assert!(decode_state(b"hello", &quota).is_none());
+/// # Ok::<(), spillgate_core::QuotaError>(())
+/// ```
 #[must_use]
 pub fn decode_state(raw: &[u8], quota: &Quota) -> Option<State> {
     match quota.algorithm() {
@@ -129,6 +144,7 @@ fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut Sm
     }
 }
 
+/// Reads the leases of a reply. Leases that no hit names come as one sum, which becomes a lease with an unused id.
 fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<()> {
     let (last_id, places, end) = (reader.time()?, reader.integer(3)?, reader.time()?);
     words.push(last_id);
@@ -157,6 +173,7 @@ pub(crate) fn is_plain(raw: &[u8], quota: &Quota, now: Time) -> bool {
     raw.is_empty() || raw.len() == length
 }
 
+/// Whether the bucket has T and b of `quota` and no penalty, or no debt at all.
 fn is_plain_bucket(raw: &[u8], quota: &Quota, now: Time) -> bool {
     let mut reader = Reader(raw);
     let (Some(tat), Some(interval), Some(bits)) = (reader.time(), reader.time(), reader.integer(1)) else {

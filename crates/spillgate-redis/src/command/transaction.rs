@@ -10,6 +10,19 @@
 //! expires, on the server's clock. A window since the epoch has a number, which is part of the counter's key. That number
 //! follows from the [server's time](ServerClock), which must be known before the commands are sent. If it is not known,
 //! a first transaction asks for the time only.
+//!
+//! Two hits, one take of 2 units and one peek, look like this on the wire:
+//!
+//! ```text
+//! > MULTI
+//! > INCRBY sg:{kP2d7}+Qm..  2        > PEXPIRE sg:{kP2d7}+Qm..  120000 NX     > PTTL sg:{kP2d7}+Qm..
+//! > GET sg:{kP2d7}+B7..              > PTTL sg:{kP2d7}+B7..
+//! > TIME
+//! > EXEC
+//! < [5, 0, 93210, "17", 40218, ["1790000000", "123456"]]
+//! ```
+//!
+//! The take found 3 used units, and the peek found 17.
 
 use std::time::Duration;
 
@@ -25,9 +38,11 @@ use crate::command::key::RedisKey;
 use crate::command::request::{Decoded, KeyedStates};
 use crate::command::server_clock::ServerClock;
 
-/// The commands that a store without scripts calls. Its user needs no others, on keys `sg:*`.
+/// The commands that a store without scripts calls. Its user needs no others, on keys `sg:*`. Use them in an ACL as
+/// [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) shows it.
 pub const TRANSACTION_COMMANDS: [&str; 7] = ["EXEC", "GET", "INCRBY", "MULTI", "PEXPIRE", "PTTL", "TIME"];
 
+/// PEXPIRE and PTTL count in this unit.
 const MILLISECOND_NS: u64 = 1_000_000;
 /// How much longer than its window a numbered counter lives, at most; never more than one window length. A client whose
 /// reported time is late by less than this still finds the counter.
@@ -52,6 +67,7 @@ pub(crate) fn supports(quota: &Quota, op: OpKind) -> bool {
 /// The counter of one hit.
 #[derive(Debug)]
 struct Counter {
+    /// The key of this window's counter.
     key: RedisKey,
     /// The units to add; 0 to only read.
     cost: u64,
@@ -64,13 +80,17 @@ struct Counter {
 /// A request as one transaction.
 #[derive(Debug)]
 pub(crate) struct Transaction<'c, 'r, 'q> {
+    /// Learns the server's time from each reply.
     clock: &'c ServerClock,
+    /// The request.
     hits: &'r [Hit<'q>],
     /// One for each hit. Empty while the server's time is needed and not known: then the transaction only asks for it.
     counters: SmallVec<[Counter; 2]>,
 }
 
 impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
+    /// The transaction for `hits`, in the windows of the server's time, as far as that is known.
+    ///
     /// # Errors
     /// [`ErrorKind::Malformed`](crate::ErrorKind::Malformed) if `now` is given, or for a hit that plain commands cannot serve.
     pub(crate) fn new(
@@ -152,7 +172,9 @@ impl<'c, 'r, 'q> Transaction<'c, 'r, 'q> {
 
 /// What the reply shows of one counter.
 struct Reading {
+    /// The used units before this hit.
     before: u64,
+    /// The used units after it, also those of a refused take.
     after: u64,
     /// When its window began.
     start: u64,
@@ -161,6 +183,7 @@ struct Reading {
 }
 
 impl Reading {
+    /// What the kernel decides about the hit on this count.
     fn decide(&self, hit: &Hit<'_>) -> Option<Decision> {
         let mut decisions = [Decision::default()];
         decide(&mut [window(self.start, self.before)?], &[0], &[*hit], Time::from_nanos(self.at), &mut decisions);
@@ -177,7 +200,7 @@ fn window(start: u64, units: u64) -> Option<State> {
 }
 
 impl Counter {
-    /// `None` if the window has a number and the server's time is not known.
+    /// The counter of the hit. `None` if the window has a number and the server's time is not known.
     fn of(hit: &Hit<'_>, clock: &ServerClock) -> Option<Counter> {
         let (quota, window_ns) = (hit.quota, hit.quota.window_ns());
         let cost = match hit.op {
@@ -194,6 +217,7 @@ impl Counter {
         Some(Counter { key, cost, life_ms, start })
     }
 
+    /// Reads the replies to the commands of this counter. `None` if they are not numbers that such a counter has.
     fn read(&self, hit: &Hit<'_>, now: Time, reader: &mut Reader<'_>) -> Option<Reading> {
         let window_ns = hit.quota.window_ns();
         let after = reader.integer(8)?;
@@ -217,6 +241,7 @@ impl Counter {
     }
 }
 
+/// The counters of all hits. None at all if the server's time is needed and not known.
 fn counters(hits: &[Hit<'_>], clock: &ServerClock) -> SmallVec<[Counter; 2]> {
     let counters: Option<_> = hits.iter().map(|hit| Counter::of(hit, clock)).collect();
     counters.unwrap_or_default()

@@ -1,6 +1,18 @@
 //! Makes connections: opens the socket, starts TLS if needed, and logs in.
 //!
 //! Every connection of the store, to a server or to a sentinel, is made here, so that none skips TLS or the login.
+//!
+//! A login looks like this on the wire. AUTH is sent only if the URL has a password, and SELECT only for a database
+//! other than 0:
+//!
+//! ```text
+//! > PING
+//! < -NOAUTH Authentication required.
+//! > AUTH limiter secret
+//! < +OK
+//! > SELECT 5
+//! < +OK
+//! ```
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +39,9 @@ const FURTHER_REPLIES: usize = 1 << 16;
 
 /// How connections are made, and which user logs in.
 pub(crate) struct Connector {
+    /// The user for the servers, the password, and the database.
     pub(crate) user: RedisConnectionInfo,
+    /// `None` for connections without TLS. A Unix socket never uses TLS.
     pub(crate) tls: Option<TlsClient>,
     /// The user for the sentinels. `user` is the user for the servers.
     pub(crate) sentinel_user: RedisConnectionInfo,
@@ -44,6 +58,10 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
+    /// A connector with these users and bounds, for servers that have all slots.
+    ///
+    /// Sentinels have a quarter of [`Settings::connect_timeout`] to reply. They are asked twice for each connection, so
+    /// half of that time is left to connect to the primary.
     pub(crate) fn new(user: RedisConnectionInfo, tls: Option<TlsClient>, settings: &Settings) -> Connector {
         let mut sentinel_user = RedisConnectionInfo::default();
         if let Some(password) = &settings.sentinel_password {
@@ -65,7 +83,12 @@ impl Connector {
         }
     }
 
-    /// Connects and logs in.
+    /// Connects and logs in. This has no timeout of its own; the caller sets one.
+    ///
+    /// # Errors
+    /// [`Disconnected`](ErrorKind::Disconnected) if the server cannot be reached or closes the connection, also during
+    /// the TLS handshake. [`NoPermission`](ErrorKind::NoPermission) if the login is missing or wrong. Otherwise the kind
+    /// of the server's error.
     pub(crate) async fn open(
         &self,
         address: &ConnectionAddr,
@@ -87,6 +110,7 @@ impl Connector {
         Ok(connected)
     }
 
+    /// A connection on this stream, which is not logged in yet.
     fn on<S>(&self, stream: S, address: &ConnectionAddr) -> OpenConnection
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -95,7 +119,7 @@ impl Connector {
         OpenConnection { connection, driver: Box::pin(driver), address: address.clone() }
     }
 
-    /// The reply to one command, on a connection of its own.
+    /// The reply to one command, on a connection of its own. It is for rare commands, such as CLUSTER SLOTS.
     pub(crate) async fn query_once(&self, address: &ConnectionAddr, command: &Cmd) -> Result<Value, Error> {
         self.open(address, &self.user).await?.query(command).await
     }
@@ -103,13 +127,17 @@ impl Connector {
 
 /// A connection that is logged in, with its driver and its address.
 pub(crate) struct OpenConnection {
+    /// Sends commands.
     pub(crate) connection: Connection,
+    /// Must be polled until the last reply has come. Dropping it closes the socket.
     pub(crate) driver: Driver,
+    /// The address of the server.
     pub(crate) address: ConnectionAddr,
 }
 
 impl OpenConnection {
-    /// Logs in. PING is sent first: a server that closes the connection at once says why in its reply.
+    /// Logs in. PING is sent first: a server that closes the connection at once says why in its reply. A server with too
+    /// many clients does that, for example.
     async fn log_in(&mut self, user: &RedisConnectionInfo) -> Result<(), Error> {
         let logs_in = user.password().is_some();
         match driven(&mut self.driver, self.connection.send(&cmd("PING"))).await {
@@ -130,10 +158,15 @@ impl OpenConnection {
         Ok(())
     }
 
+    /// The reply to one command, before the connection has a task for its driver.
     pub(crate) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         Ok(driven(&mut self.driver, self.connection.send(command)).await?)
     }
 
+    /// The replies to several commands that are written together.
+    ///
+    /// # Errors
+    /// The first error among the replies, or a reply of another type than `T`.
     pub(crate) async fn query_all<T: FromRedisValue>(&mut self, commands: &Pipeline) -> Result<T, Error> {
         Ok(driven(&mut self.driver, commands.query_async(&mut self.connection)).await?)
     }

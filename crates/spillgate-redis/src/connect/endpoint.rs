@@ -1,6 +1,16 @@
 //! An endpoint: a server at a fixed address, or the primary that sentinels name.
 //!
 //! The pool connects again and again, and must follow the primary when it changes.
+//!
+//! A primary that sentinels name is checked before it is used, because the sentinels may have been asked just before a
+//! failover:
+//!
+//! ```text
+//! sentinels: which address is the primary "main"?   10.0.0.7:6379
+//! 10.0.0.7:6379 > ROLE
+//! 10.0.0.7:6379 < "master" ..
+//! sentinels: which address now?                     10.0.0.7:6379, so the connection is used
+//! ```
 
 use std::sync::Arc;
 
@@ -14,18 +24,26 @@ use crate::error::{Error, ErrorKind};
 
 /// A server and the way to find it.
 pub(crate) struct Endpoint {
+    /// Makes the connections, and knows the users.
     pub(crate) connector: Arc<Connector>,
+    /// Where the server is.
     pub(crate) location: Location,
 }
 
+/// Where a server is.
 pub(crate) enum Location {
+    /// The server at this address, whatever its role is.
     Address(ConnectionAddr),
     /// The primary that these sentinels name.
     Sentinels(Sentinels),
 }
 
 impl Endpoint {
-    /// Finds the server, connects, logs in, and loads the scripts.
+    /// Finds the server, connects, logs in, and loads the scripts. With the scripts loaded, the first request does not
+    /// get a NOSCRIPT.
+    ///
+    /// # Errors
+    /// The same errors as [`reach`](Endpoint::reach) returns, and those of SCRIPT LOAD.
     pub(crate) async fn connect(&self) -> Result<OpenConnection, Error> {
         let mut connected = self.reach().await?;
         if self.connector.scripts {
@@ -38,7 +56,11 @@ impl Endpoint {
         Ok(connected)
     }
 
-    /// Finds the server, connects and logs in.
+    /// Finds the server, connects and logs in. The doctor uses this, since it loads scripts by itself.
+    ///
+    /// # Errors
+    /// The server or the sentinels cannot be reached, or the login fails. [`ReadOnly`](ErrorKind::ReadOnly) if the
+    /// sentinels name a server that is not a primary.
     pub(crate) async fn reach(&self) -> Result<OpenConnection, Error> {
         match &self.location {
             Location::Address(address) => self.connector.open(address, &self.connector.user).await,
@@ -65,6 +87,7 @@ impl Endpoint {
     }
 }
 
+/// Whether the first element of the reply to ROLE is that of a primary.
 fn is_primary(role: &Value) -> bool {
     matches!(role, Value::BulkString(role) if role == b"master")
 }

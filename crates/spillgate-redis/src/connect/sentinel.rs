@@ -2,6 +2,23 @@
 //!
 //! Sentinels disagree during a failover. The one that has seen the latest failover is right, so all are asked and their
 //! epochs compared.
+//!
+//! Each sentinel gets two commands in one write:
+//!
+//! ```text
+//! > SENTINEL MASTER main
+//! > SENTINEL GET-MASTER-ADDR-BY-NAME main
+//! < name main ip 10.0.0.7 port 6379 .. config-epoch 12 ..
+//! < 10.0.0.8 6379
+//! ```
+//!
+//! | the sentinels | the result |
+//! |---|---|
+//! | some reply, and the greatest epoch is at least the greatest that is known | the address with that epoch |
+//! | some reply, all with an earlier epoch than the greatest that is known | an error: they missed a failover |
+//! | all reply, all with an earlier epoch | the address: the sentinels were set up again |
+//! | all are unreachable or too slow | the last primary, if there is one |
+//! | none reports a primary, and one replies with an error | an error |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +39,11 @@ use crate::error::{Error, ErrorKind};
 /// How long to wait for the other sentinels once most have replied. One of them may have seen a later failover.
 const LAG: Duration = Duration::from_millis(20);
 
+/// The sentinels in the URL, and what they have reported so far.
 pub(crate) struct Sentinels {
+    /// Their addresses, in the order of the URL. Other sentinels of the primary are not looked for.
     addresses: Vec<ConnectionAddr>,
+    /// The name by which they know the primary.
     pub(crate) name: String,
     /// The epoch of the latest failover that a sentinel has reported. An earlier epoch is accepted only if all
     /// sentinels report it.
@@ -33,6 +53,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
+    /// Sentinels that have not been asked yet.
     pub(crate) fn new(addresses: Vec<ConnectionAddr>, name: String) -> Sentinels {
         Sentinels { addresses, name, epoch: AtomicU64::new(0), last: ArcSwapOption::empty() }
     }
@@ -43,7 +64,11 @@ impl Sentinels {
     }
 
     /// The address of the primary according to the sentinel that has seen the latest failover. If no sentinel replies,
-    /// the last address.
+    /// the last address. It waits for `connector.sentinels_within` at most.
+    ///
+    /// # Errors
+    /// The error of the last sentinel in the URL that failed, with that sentinel's address.
+    /// [`ReadOnly`](ErrorKind::ReadOnly) if all that replied missed a failover that is known.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
         let mut asked: FuturesUnordered<_> = self
@@ -90,7 +115,7 @@ impl Sentinels {
         Ok(address)
     }
 
-    /// The address of the primary according to each sentinel.
+    /// The address of the primary according to each sentinel, for the doctor. Each sentinel has this time to reply.
     pub(crate) async fn each(
         &self,
         connector: &Connector,
@@ -104,7 +129,7 @@ impl Sentinels {
         join_all(asked).await
     }
 
-    /// The epoch of the latest failover, and the address of the primary since then.
+    /// The epoch of the latest failover, and the address of the primary since then. An epoch that is missing counts as 0.
     async fn query_sentinel(
         &self,
         sentinel: &ConnectionAddr,

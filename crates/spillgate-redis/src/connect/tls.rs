@@ -2,6 +2,13 @@
 //!
 //! The usual verifier refuses two setups that are common for Redis: a self-signed certificate, and a certificate with
 //! another name than the host.
+//!
+//! | the server's certificate | accepted |
+//! |---|---|
+//! | signed by a trusted authority, right name and dates | always |
+//! | may sign others itself (`openssl req -x509`) | if [`Tls::ca`] contains that very certificate, and name and dates are right |
+//! | right in everything except its name | if [`Tls::skip_name_check`] is set |
+//! | any other | never |
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,12 +31,15 @@ use crate::settings::Tls;
 
 /// Makes connections secure.
 pub(crate) struct TlsClient {
+    /// Has the trusted authorities and the client's certificate. It is shared by all connections.
     connector: TlsConnector,
     /// The name that a certificate must have instead of the host.
     name: Option<ServerName<'static>>,
 }
 
 impl TlsClient {
+    /// Reads the certificates. Files are not read again later, so a new certificate needs a new store.
+    ///
     /// # Errors
     /// A certificate, a key or the name is invalid.
     pub(crate) fn new(tls: &Tls) -> Result<TlsClient, Error> {
@@ -52,12 +62,18 @@ impl TlsClient {
         Ok(TlsClient { connector: TlsConnector::from(Arc::new(config)), name })
     }
 
+    /// The TLS handshake on a socket to `host`. The certificate must have that name, or the name of the settings.
+    ///
+    /// # Errors
+    /// [`Disconnected`](ErrorKind::Disconnected) if the handshake fails, for example because a certificate is not
+    /// trusted. The detail is the text of rustls.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
         Ok(self.connector.connect(name, stream).await?)
     }
 }
 
+/// The name as TLS checks it: a DNS name or an IP address. Other hosts cannot be in a certificate.
 fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
     let wrong = |_| Error::new(ErrorKind::Other, format!("a certificate cannot name the host `{name}`"));
     ServerName::try_from(name.to_owned()).map_err(wrong)
@@ -68,13 +84,19 @@ fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
 struct Verifier {
     /// `None` if no authority is trusted, because the system has no certificates.
     webpki: Option<Arc<WebPkiServerVerifier>>,
+    /// Checks signatures: always *ring*, whatever the program uses for its other connections.
     provider: Arc<CryptoProvider>,
     /// The certificates of the settings. A server may use one of them itself, without an authority.
     named: Vec<CertificateDer<'static>>,
+    /// [`Tls::skip_name_check`].
     skips_names: bool,
 }
 
 impl Verifier {
+    /// A verifier that trusts the authorities of the settings, or those of the system if the settings have none.
+    ///
+    /// # Errors
+    /// A certificate of the settings is invalid, or their text contains no certificate.
     fn new(tls: &Tls, provider: Arc<CryptoProvider>) -> Result<Verifier, Error> {
         let (mut roots, mut named) = (RootCertStore::empty(), Vec::new());
         match &tls.ca {
@@ -104,6 +126,7 @@ impl Verifier {
 }
 
 impl ServerCertVerifier for Verifier {
+    /// Asks webpki, and then accepts the two exceptions in the table at the top of this file.
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -158,6 +181,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
+/// The error for a certificate or a key that cannot be used.
 fn invalid<E: fmt::Display>(error: E) -> Error {
     Error::new(ErrorKind::Other, error.to_string())
 }

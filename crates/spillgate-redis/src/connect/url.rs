@@ -2,13 +2,24 @@
 //!
 //! The client library ignores parts of a URL that it does not know. Here every mistake is an error, since a mistake
 //! could select the wrong database or user.
+//!
+//! | URL | servers | user | database |
+//! |---|---|---|---|
+//! | `redis://host` | `host:6379` | none | 0 |
+//! | `rediss://u:p@host:7000/5` | `host:7000` with TLS | `u` | 5 |
+//! | `unix:///run/redis.sock?user=u&pass=p&db=5` | a socket | `u` | 5 |
+//! | `redis-cluster://:p@a,b:7000` | a cluster, found through `a:6379` and `b:7000` | `default` | 0 |
+//! | `redis-sentinel://a,b:1/main/5` | the primary `main`, known to `a:26379` and `b:1` | none | 5 |
+//! | `redis://host?db=5` | an error: a database is a path | | |
+//! | `redis://u@host` | an error: a user without a password | | |
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
 
 use crate::error::{Error, ErrorKind};
 
+/// The port of a sentinel whose URL names none.
 const SENTINEL_PORT: u16 = 26379;
-/// A request for the slot map may try each of them.
+/// The most addresses in a URL. A request for the slot map may try each of them.
 const ADDRESSES_MAX: usize = 64;
 
 /// The address as a URL or a command contains it: an IPv6 address is in brackets.
@@ -21,14 +32,17 @@ pub(crate) fn address_text(address: &ConnectionAddr) -> String {
 
 /// A parsed URL.
 pub(crate) struct Url {
+    /// Where the servers are.
     pub(crate) servers: Servers,
     /// The user for the servers, and the database.
     pub(crate) user: RedisConnectionInfo,
+    /// Whether connections use TLS.
     pub(crate) is_secure: bool,
 }
 
 /// Where the servers are.
 pub(crate) enum Servers {
+    /// One server: a host and a port, or a socket.
     One(ConnectionAddr),
     /// Some nodes of a cluster, through which the others are found.
     Cluster(Vec<ConnectionAddr>),
@@ -37,8 +51,10 @@ pub(crate) enum Servers {
 }
 
 impl Url {
+    /// Parses the URL of a store. It resolves no names and reads no files.
+    ///
     /// # Errors
-    /// The text is not the URL of a store.
+    /// The text is not the URL of a store. The error says what is wrong with it.
     pub(crate) fn parse(url: &str) -> Result<Url, Error> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("no scheme in the URL of the store"))?;
         match scheme {
@@ -50,6 +66,7 @@ impl Url {
         }
     }
 
+    /// The URL of one server. Each host of a cluster or of sentinels is parsed by this too.
     fn one(url: &str, is_secure: bool) -> Result<Url, Error> {
         refuse_what_would_be_ignored(url)?;
         let info = url.into_connection_info()?;
@@ -60,6 +77,7 @@ impl Url {
         Ok(Url { servers: Servers::One(info.addr().clone()), user, is_secure })
     }
 
+    /// The URL of a cluster, without its scheme.
     fn cluster(rest: &str, is_secure: bool) -> Result<Url, Error> {
         let MultiHost { credentials, hosts, path } = MultiHost::split(rest);
         let (addresses, url) = addresses(credentials, hosts, path, None, is_secure)?;
@@ -69,6 +87,7 @@ impl Url {
         Ok(Url { servers: Servers::Cluster(addresses), ..url })
     }
 
+    /// The URL of sentinels, without its scheme. The path is the primary's name, and then the database.
     fn sentinels(rest: &str, is_secure: bool) -> Result<Url, Error> {
         let MultiHost { credentials, hosts, path } = MultiHost::split(rest);
         let (name, database) = path.split_once('/').unwrap_or((path, ""));
@@ -82,12 +101,16 @@ impl Url {
 
 /// `[user:password@]host[:port],host[:port]..[/path]`.
 struct MultiHost<'u> {
+    /// Everything before the last `@` of the authority. Empty if the URL has no `@`.
     credentials: &'u str,
+    /// The hosts, with commas between them.
     hosts: &'u str,
+    /// Everything after the first `/`.
     path: &'u str,
 }
 
 impl MultiHost<'_> {
+    /// Splits a URL without its scheme. Every text can be split; its parts are checked later.
     fn split(rest: &str) -> MultiHost<'_> {
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -95,7 +118,8 @@ impl MultiHost<'_> {
     }
 }
 
-/// All hosts, and the rest of the URL as parsed with the first host.
+/// All hosts, and the rest of the URL as parsed with the first host. `port` is the port of hosts that name none, if it
+/// is not that of a server.
 fn addresses(
     credentials: &str,
     hosts: &str,
@@ -121,7 +145,7 @@ fn addresses(
     Ok((addresses.collect(), urls.swap_remove(0)))
 }
 
-/// An IPv6 address in brackets contains colons of its own.
+/// Whether the host has a port. An IPv6 address in brackets contains colons of its own.
 fn has_port(host: &str) -> bool {
     host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'))
 }
@@ -155,96 +179,10 @@ fn refuse_what_would_be_ignored(url: &str) -> Result<(), Error> {
     }
 }
 
+/// An error with this detail.
 fn invalid(what: &'static str) -> Error {
     Error::new(ErrorKind::Other, what)
 }
 
 #[cfg(test)]
-mod tests {
-    use redis::ConnectionAddr;
-
-    use super::{Servers, Url, address_text};
-
-    /// The addresses, the name of the primary, and the user.
-    fn parsed(url: &str) -> Option<(Vec<String>, String, String)> {
-        let Url { servers, user, is_secure } = Url::parse(url).ok()?;
-        let (addresses, name) = match servers {
-            Servers::One(address) => (vec![address], String::new()),
-            Servers::Cluster(addresses) => (addresses, String::new()),
-            Servers::Sentinels(addresses, name) => (addresses, name),
-        };
-        let user = format!("{:?} {:?} {} {is_secure}", user.username(), user.password(), user.db());
-        Some((addresses.iter().map(ToString::to_string).collect(), name, user))
-    }
-
-    #[test]
-    fn an_address_is_shown_as_it_can_be_pasted() {
-        let tcp = |host: &str| address_text(&ConnectionAddr::Tcp(host.to_owned(), 7000));
-        assert_eq!(["h", "127.0.0.1", "::1"].map(tcp), ["h:7000", "127.0.0.1:7000", "[::1]:7000"]);
-        assert_eq!(address_text(&ConnectionAddr::Unix("/r.sock".into())), "/r.sock");
-    }
-
-    #[test]
-    fn several_addresses_share_what_else_the_url_says() {
-        let (addresses, _, user) = parsed("rediss-cluster://limiter:p%40ss@a:7000,b,[::1]:7002").expect("a URL");
-        assert_eq!(addresses, ["a:7000", "b:6379", "::1:7002"]);
-        assert_eq!(user, "Some(\"limiter\") Some(\"p@ss\") 0 true");
-        let (addresses, name, user) = parsed("redis-sentinel://:p@a,b:1,[::1],[::2]:3/main/2").expect("a URL");
-        assert_eq!(addresses, ["a:26379", "b:1", "::1:26379", "::2:3"]);
-        assert_eq!((name.as_str(), user.as_str()), ("main", "None Some(\"p\") 2 false"));
-        let (addresses, name, _) = parsed("redis-sentinel://a:1/main").expect("a URL");
-        assert_eq!((addresses.as_slice(), name.as_str()), (["a:1".to_owned()].as_slice(), "main"));
-        for url in ["redis-cluster://a:1/", "redis-cluster://a:1,b:2/0", "valkeys://a", "redis+unix:///socket"] {
-            assert!(parsed(url).is_some(), "{url}");
-        }
-    }
-
-    #[test]
-    fn an_invalid_url_is_rejected() {
-        let many = format!("redis-cluster://{}", vec!["a"; 65].join(","));
-        let none = [
-            "",
-            "a:6379",
-            "http://a",
-            "redis-cluster://",
-            "redis-cluster://a,",
-            "redis-cluster://a:x",
-            "redis-cluster://a/1",
-            "redis-sentinel://a:1",
-            "redis-sentinel://a:1/",
-            "redis-sentinel:///main",
-            "redis-sentinel://a/main/x",
-            &many,
-        ];
-        for url in none {
-            assert!(parsed(url).is_none(), "{url}");
-        }
-    }
-
-    #[test]
-    fn nothing_in_a_url_is_ignored() {
-        let wrong = [
-            ("redis://a?db=5", "a database is its path"),
-            ("redis://a/5?db=6", "a database is its path"),
-            ("redis-cluster://a,b?x", "a database is its path"),
-            ("redis://u@a", "a user without a password"),
-            ("redis-cluster://u@a,b", "a user without a password"),
-            ("unix:///socket?user=u", "a user without a password"),
-            ("unix:///socket?password=p", "user, pass and db"),
-            ("redis://a:1,b:2", "redis-cluster://"),
-            ("redis://::1", "in brackets"),
-            ("redis://a:x", "port"),
-            ("redis://a:65536", "port"),
-            ("redis://a:", "port"),
-            ("redis://u:p@a/x", "database"),
-        ];
-        for (url, why) in wrong {
-            let failed = Url::parse(url).err().expect(url);
-            assert!(failed.detail.contains(why), "{url}: {failed}");
-        }
-        for url in ["redis://:p@a", "redis://u:p@[::1]/3", "redis://a:1/", "unix:///s?user=u&pass=p&db=2", "valkey://a"]
-        {
-            assert!(parsed(url).is_some(), "{url}");
-        }
-    }
-}
+mod tests;

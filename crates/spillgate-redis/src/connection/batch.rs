@@ -1,6 +1,15 @@
 //! Takes that are sent together: one call of their script decides them all, each by itself.
 //!
 //! One call for many takes costs the server as little as half of what single calls cost.
+//!
+//! Takes share a call if they have the same script and the same time. Almost always the time is empty, which means the
+//! server's clock. Three takes on buckets become:
+//!
+//! ```text
+//! EVALSHA <sha of take_bucket> 3 <key 1> <key 2> <key 3> <time or empty> <argument 1, 2 and 3 together>
+//! ```
+//!
+//! The reply is an array of three elements. Each element is the reply to one take, or the error of that take alone.
 
 use std::collections::VecDeque;
 
@@ -19,12 +28,14 @@ const BATCHES_KEPT: usize = 4;
 
 /// The callers that wait for the reply to a command.
 pub(crate) enum Awaited {
+    /// One caller waits for the whole reply.
     One(oneshot::Sender<Value>),
     /// Each waits for one element of the reply.
     Each(Vec<oneshot::Sender<Value>>),
 }
 
 impl Awaited {
+    /// The number of callers.
     pub(crate) fn len(&self) -> usize {
         match self {
             Awaited::One(_) => 1,
@@ -38,14 +49,18 @@ impl Awaited {
 pub(crate) struct Batches {
     /// Batches keep their allocations and are reused.
     batches: Vec<Batch>,
+    /// The number of batches that contain takes. They come first.
     used: usize,
 }
 
 impl Batches {
+    /// Whether no take waits to be written.
     pub(crate) fn is_empty(&self) -> bool {
         self.used == 0
     }
 
+    /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched, so
+    /// the cost of a push has a bound.
     pub(crate) fn push(&mut self, take: &EncodedTake<'_>, taker: oneshot::Sender<Value>) {
         let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
         if let Some(batch) = last.find(|batch| batch.has_room_for(take)) {
@@ -82,30 +97,38 @@ impl Batches {
 
 /// Takes by one script, at one time.
 struct Batch {
+    /// The script of all takes.
     script: &'static Script,
+    /// `ARGV[1]` of the script: nine bytes, or empty for the server's clock.
     time: SmallVec<[u8; 9]>,
-    /// Both are in the form that is written.
+    /// The keys, each with its length, as they are written.
     keys: Vec<u8>,
+    /// `ARGV[2]` of the script: the arguments of all takes, one after the other.
     arguments: Vec<u8>,
+    /// The callers, in the order of their takes.
     takers: Vec<oneshot::Sender<Value>>,
 }
 
 impl Batch {
+    /// An empty batch for takes like this one.
     fn of(take: &EncodedTake<'_>) -> Batch {
         let time = SmallVec::new();
         Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), takers: Vec::new() }
     }
 
+    /// Whether the take can share the call of this batch, and the call is not full.
     fn has_room_for(&self, take: &EncodedTake<'_>) -> bool {
         self.takers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
     }
 
+    /// Adds one take.
     fn push(&mut self, take: &EncodedTake<'_>, taker: oneshot::Sender<Value>) {
         write_bytes(take.key, &mut self.keys);
         self.arguments.extend_from_slice(take.argument);
         self.takers.push(taker);
     }
 
+    /// Appends the call, and returns the callers. A single take is a call whose reply is not an array.
     fn write(&mut self, out: &mut Vec<u8>) -> Awaited {
         let takes = self.takers.len();
         write_length(b'*', 5 + takes, out);
@@ -125,12 +148,14 @@ impl Batch {
     }
 }
 
+/// Appends a bulk string: `$3\r\nabc\r\n`.
 fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     write_length(b'$', bytes.len(), out);
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
 }
 
+/// Appends the line of a length: `*5\r\n` for an array of five elements, `$3\r\n` for a string of three bytes.
 fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(decimal(length, &mut [0; 20]));

@@ -1,6 +1,15 @@
 //! The driver of a connection: writes the queued commands, reads the replies, and delivers them.
 //!
 //! It is one task for each connection, so that no request has to wait for a write of another request.
+//!
+//! Each time the driver is polled, it first writes what is queued, and then reads what has come:
+//!
+//! | event | what the driver does |
+//! |---|---|
+//! | a command was queued | writes all queued commands, as far as the socket accepts them |
+//! | bytes have come | delivers each complete reply, and keeps the rest for later |
+//! | the socket refuses a write | stops writing, and still reads: the server may have said why |
+//! | the server closes the socket, or sends an invalid reply | ends the queue with the reason, and ends itself |
 
 use std::future::Future;
 use std::io;
@@ -18,21 +27,31 @@ const READ_BYTES: usize = 16 << 10;
 
 /// Runs until the connection ends. Dropping it ends the connection.
 pub(crate) struct Driver<S> {
+    /// The socket, or the TLS stream on it.
     stream: S,
+    /// The commands to write, and the callers that wait.
     shared: Arc<Queue>,
+    /// The commands that are being written. It changes places with the buffer of the queue, so neither is allocated
+    /// again.
     writing: Vec<u8>,
+    /// The number of bytes of `writing` that the socket has accepted.
     written: usize,
+    /// Whether the connection has ended. The driver then does nothing more.
     has_ended: bool,
     /// A server that has closed the connection may have said why. That is still read.
     is_writable: bool,
+    /// The buffer for replies.
     read: Vec<u8>,
-    /// The range of `read` that is not delivered yet.
+    /// Where the first byte of `read` is that was not delivered yet.
     start: usize,
+    /// Where the bytes in `read` end.
     end: usize,
+    /// Finds the end of the reply at `start`.
     scanner: LengthScanner,
 }
 
 impl<S> Driver<S> {
+    /// A driver that has written nothing yet.
     pub(crate) fn new(stream: S, shared: Arc<Queue>) -> Driver<S> {
         let read = vec![0; READ_BYTES];
         Driver {
@@ -74,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
-    /// Ready when everything is written.
+    /// Ready when everything is written. Commands that are queued during a write leave in the next one.
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.written == self.writing.len() {
@@ -105,7 +124,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Makes capacity for the next read. The scanner bounds the length of a reply.
+    /// Makes capacity for the next read: by moving a partial reply to the front of the buffer, or else by doubling the
+    /// buffer. The scanner bounds the length of a reply, and so the buffer.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -118,6 +138,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 
     /// Delivers all replies that are complete.
+    ///
+    /// # Errors
+    /// The bytes are not a reply, or no command waits for one. Later replies can then not be found either.
     fn deliver(&mut self) -> io::Result<()> {
         loop {
             let rest = &self.read[self.start..self.end];
@@ -128,6 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     }
 }
 
+/// The callers that still wait get an error, whatever ended the driver.
 impl<S> Drop for Driver<S> {
     fn drop(&mut self) {
         self.shared.end(hung_up());

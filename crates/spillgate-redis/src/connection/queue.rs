@@ -1,4 +1,12 @@
 //! The commands of a connection that have no reply yet. The connection fills this queue, and its driver empties it.
+//!
+//! Replies have no numbers: the n-th reply belongs to the n-th command. So the queue keeps the callers in the order in
+//! which their commands are written. A caller that no longer waits keeps its position, because its reply comes too.
+//!
+//! ```text
+//! put (not written) -> swap_commands (written) -> deliver (the caller has its reply)
+//!          \________________________\______________ end (the caller has an error)
+//! ```
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,24 +22,30 @@ use crate::connection::batch::{Awaited, Batches};
 
 /// What a connection and its driver share.
 pub(crate) struct Queue {
+    /// Locked briefly: no socket is read or written under the lock.
     queue: Mutex<QueueState>,
+    /// Wakes the driver when the queue is no longer empty.
     pub(crate) driver: AtomicWaker,
 }
 
+/// The contents of a queue.
 pub(crate) struct QueueState {
     /// Commands that are not written yet. The takes follow them.
     commands: Vec<u8>,
+    /// Takes that are not written yet. They may share calls until they are.
     batches: Batches,
     /// For each command that is written, the callers that wait for the reply. A caller that no longer waits is skipped.
     awaited: VecDeque<Awaited>,
     /// The number of callers that wait.
     waiting: usize,
+    /// The most callers that may wait. Further commands are refused before they are written.
     waiting_max: usize,
-    /// Why the connection has ended.
+    /// Why the connection has ended. The first reason stays.
     ended: Option<RedisError>,
 }
 
 impl QueueState {
+    /// Adds commands that get this many replies, one receiver for each. `write` appends their bytes.
     pub(crate) fn push_commands(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>),
@@ -46,18 +60,21 @@ impl QueueState {
         receivers.collect()
     }
 
+    /// Adds a take, whose reply is one element of the reply to its call.
     pub(crate) fn push_take(&mut self, take: &EncodedTake<'_>) -> oneshot::Receiver<Value> {
         let (sender, receiver) = oneshot::channel();
         self.batches.push(take, sender);
         receiver
     }
 
+    /// Whether nothing waits to be written.
     fn is_empty(&self) -> bool {
         self.commands.is_empty() && self.batches.is_empty()
     }
 }
 
 impl Queue {
+    /// An empty queue, for at most this many callers.
     pub(crate) fn new(waiting_max: usize) -> Queue {
         let queue = QueueState {
             commands: Vec::new(),
@@ -74,7 +91,10 @@ impl Queue {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what gets this many replies.
+    /// Adds what gets this many replies. `put` adds it, under the lock, and returns what the caller waits on.
+    ///
+    /// # Errors
+    /// The connection has ended, or too many callers wait. Nothing was added.
     pub(crate) fn put<T>(&self, answers: usize, put: impl FnOnce(&mut QueueState) -> T) -> RedisResult<T> {
         let mut queue = self.queue();
         if let Some(why) = &queue.ended {
@@ -94,10 +114,18 @@ impl Queue {
         Ok(asked)
     }
 
+    /// Waits for one reply.
+    ///
+    /// # Errors
+    /// Why the connection ended before the reply came. An error that the server sent is a value here.
     pub(crate) async fn answer(&self, asked: oneshot::Receiver<Value>) -> RedisResult<Value> {
         asked.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
     }
 
+    /// Waits for several replies, in the order of their commands.
+    ///
+    /// # Errors
+    /// The same errors as [`answer`](Queue::answer) returns.
     pub(crate) async fn answers(
         &self,
         asked: SmallVec<[oneshot::Receiver<Value>; 1]>,
@@ -150,7 +178,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The connection has ended: no further replies come.
+    /// The connection has ended: no further replies come. All callers that wait get this reason, or the first one if
+    /// there are several.
     pub(crate) fn end(&self, why: io::Error) {
         let mut queue = self.queue();
         queue.ended.get_or_insert_with(|| why.into());
@@ -162,6 +191,7 @@ impl Queue {
     }
 }
 
+/// The reason if the server closed the connection and gave no other reason.
 pub(crate) fn hung_up() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")
 }

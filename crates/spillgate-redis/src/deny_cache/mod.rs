@@ -9,6 +9,14 @@
 //!
 //! A state is removed when this node may have changed it. Changes by other nodes are seen when the entry is too old.
 //! Until then `retry_after` may be too short by what they took, and the units that they refunded are still refused.
+//!
+//! | event | effect on the entry of the state |
+//! |---|---|
+//! | the server refuses a request for free, and shows the state | the entry is kept, or replaces the one before |
+//! | a request on the state is sent, and not refused for free | removed when the request ends, however it ends |
+//! | the entry is older than the greatest age | not used any more; removed with the next removal in its set |
+//! | the set is full | the entry whose refusal ends first is replaced, unless it still refuses and the new one does not |
+//! | another client takes or refunds | none, until the entry is too old |
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,14 +40,19 @@ const STATE_BYTES_MAX: usize = 1100;
 
 /// A fixed number of entries. When a set is full, one state overwrites another.
 pub(crate) struct DenyCache {
+    /// The zero of the cache's clock.
     start: Instant,
+    /// An entry of this age is no longer used. Its age counts from the time when its request was sent.
     max_age_ns: u64,
     /// Whether all states are changed by the clock of a single server.
     has_one_clock: bool,
+    /// The hash of a state's key selects its set. Empty if the cache is off.
     sets: Box<[Set]>,
+    /// At most [`ENTRIES_PER_SET`]. It is less only in a cache of fewer entries.
     entries_per_set: usize,
     /// No entry refuses after this time, in nanoseconds since `start`. A request that comes later reads nothing else.
     refuses_until_ns: AtomicU64,
+    /// The requests that the cache has refused.
     refusals: AtomicU64,
 }
 
@@ -48,6 +61,7 @@ const HAS_ENTRIES: u64 = 1;
 /// How much a generation grows with each removal.
 const GENERATION_STEP: u64 = 2;
 
+/// The entries of the states whose hashes select this set.
 #[derive(Default)]
 struct Set {
     /// Grows with each removal. A reply to a request that was sent before a removal comes too late to be kept.
@@ -60,7 +74,9 @@ struct Set {
 
 /// A state as the server showed it.
 struct Entry {
+    /// The key of the state.
     state_key: u128,
+    /// The state after the refused request.
     state: State,
     /// For a log and for permits, the server shows only what decides a take that fits beside this many used units.
     max_used: Option<u64>,
@@ -76,8 +92,11 @@ struct Entry {
 /// The hits of a request that is sent to the server. When this is dropped, their states are removed, because the
 /// request may have changed them even if it failed. States that were just learnt stay.
 pub(crate) struct RequestGuard<'c, 'h, 'q> {
+    /// The cache that the states are removed from.
     cache: &'c DenyCache,
+    /// The request.
     hits: &'h [Hit<'q>],
+    /// When the request was sent, on the cache's clock.
     sent_ns: u64,
     /// The generation of each hit's set. Empty if the cache is off.
     generations: SmallVec<[u64; 4]>,
@@ -224,6 +243,7 @@ impl DenyCache {
         true
     }
 
+    /// The set of the state; `None` if the cache is off.
     fn set(&self, state_key: u128) -> Option<&Set> {
         // The keys of a program may not be hashes.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -231,12 +251,14 @@ impl DenyCache {
         self.sets.get(place as usize)
     }
 
+    /// The time on the cache's clock, in nanoseconds.
     fn ns(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.start))
     }
 }
 
 impl Set {
+    /// The entries, locked.
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -348,6 +370,7 @@ fn may_fit(hit: &Hit<'_>, hits: &[Hit<'_>]) -> bool {
     Hit::cost_of_takes(on_state(hits, hit.state_key()).map(|(_, hit)| hit)) <= hit.quota.hard_capacity()
 }
 
+/// A span in nanoseconds. More than 584 years count as 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,12 @@
 //!
 //! A missing right would show only when a rare script needs it. The doctor finds all of them before, without changing
 //! any state.
+//!
+//! | the user may | each command is tried |
+//! |---|---|
+//! | run scripts | in a script that may not write: the server checks the right first |
+//! | run no scripts | by itself, with arguments that are wrong or find nothing |
+//! | use plain commands only (`scripts` is off) | in a transaction that is aborted |
 
 use redis::{Cmd, cmd};
 
@@ -41,6 +47,9 @@ fn arguments(command: &str) -> Option<&'static [&'static str]> {
 }
 
 /// The commands that the user may not use on the store's keys.
+///
+/// # Errors
+/// The connection ended, or a reply did not come in time. A missing right is a finding, not an error.
 pub(super) async fn forbidden(
     server: &mut Probe,
     samples: &Samples,
@@ -100,6 +109,7 @@ async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     }
 }
 
+/// Tries the commands that scripts call, in a script without effect. SCRIPT LOAD and EVALSHA are tried before.
 async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'static str>, Error> {
     let key = server.scratch(samples);
     let sha = permitted(server.text(cmd("SCRIPT").arg("LOAD").arg(TRY)).await)?;

@@ -2,6 +2,17 @@
 //!
 //! The findings are data, and the reader judges them. Scripts run on keys of the doctor's own, which it removes.
 //! Nothing else is changed.
+//!
+//! A server is examined in this order. The first error ends the examination of that server, and is part of its report:
+//!
+//! | step | command | finding |
+//! |---|---|---|
+//! | login | PING | an error if the login is missing |
+//! | the server | INFO | [`Info`] |
+//! | clock | TIME, eight times | [`ServerReport::ahead_ns`] |
+//! | rights | each command of the store, without effect | [`ServerReport::forbidden`] |
+//! | scripts | SCRIPT LOAD and EVALSHA, once for each script | [`ServerReport::scripts`] |
+//! | latency | EVALSHA, or GET without scripts, [`CALLS`] times | [`ServerReport::calls`] |
 
 mod acl;
 mod probe;
@@ -39,7 +50,7 @@ pub struct Report {
     pub sentinels: Vec<SentinelReport>,
 }
 
-/// What one sentinel reports.
+/// What one sentinel reports. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentinelReport {
     /// Its host and port.
@@ -48,7 +59,7 @@ pub struct SentinelReport {
     pub primary: Result<String, Error>,
 }
 
-/// The findings about one server. A field is `None` if the user may not ask for it.
+/// The findings about one server. A field is `None` if the user may not ask for it. [`examine`] has an example.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
     /// Its host and port, or its socket.
@@ -74,7 +85,7 @@ pub struct ServerReport {
     pub calls: Vec<Duration>,
 }
 
-/// What the INFO command reports.
+/// What the INFO command reports. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// `redis` or `valkey`.
@@ -99,7 +110,7 @@ pub struct Info {
     pub is_sentinel: bool,
 }
 
-/// A cluster, as its first node reports it.
+/// A cluster, as its first node reports it. [`examine`] has an example of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterReport {
     /// `ok` or `fail`; `None` if the user may not ask.
@@ -164,6 +175,10 @@ pub async fn examine(settings: &Settings, now: &(dyn Fn() -> Time + Sync)) -> Re
     Ok(Report { servers: vec![server], cluster: None, sentinels: sentinels.into_iter().map(reply).collect() })
 }
 
+/// Examines the primaries of a cluster, one after the other. `first` is a connection to the node that replied first.
+///
+/// # Errors
+/// That node does not report the slots. A primary that cannot be reached is a finding, not an error.
 async fn cluster(
     connector: &Connector,
     mut first: Probe,
@@ -206,6 +221,7 @@ async fn server(
     report
 }
 
+/// The steps in the table at the top of this file, after the login. What was found before an error stays in the report.
 async fn look(
     server: &mut Probe,
     settings: &Settings,
@@ -236,6 +252,7 @@ async fn look(
 }
 
 impl ServerReport {
+    /// A report without findings.
     fn of(address: &ConnectionAddr) -> ServerReport {
         ServerReport {
             address: address_text(address),
@@ -250,6 +267,7 @@ impl ServerReport {
 }
 
 impl Info {
+    /// Reads the lines `name:value` of INFO. A line that is missing is an empty text or 0.
     fn read(text: &str) -> Info {
         let of = |name: &str| field(text, name).unwrap_or_default();
         let (valkey, number) = (of("valkey_version"), |name: &str| of(name).parse().unwrap_or(0));

@@ -27,24 +27,33 @@ const OWN: u128 = 0x7370_696c_6c67_6174_6520_6463;
 
 /// A connection whose replies have a timeout.
 pub(super) struct Probe {
+    /// The connection, which is logged in.
     connected: OpenConnection,
+    /// How long each reply may take.
     timeout: Duration,
     /// The key that the doctor counts under. It is in a slot of this server.
     pub(super) key: u128,
+    /// The keys that scripts may have written, to remove them at the end.
     touched: Vec<RedisKey>,
     /// Why the connection ended. It must not be used any more.
     lost: Option<Error>,
 }
 
 impl Probe {
+    /// Measures the server of this connection. No key is written yet.
     pub(super) fn new(connected: OpenConnection, timeout: Duration) -> Probe {
         Probe { connected, timeout, key: OWN, touched: Vec::new(), lost: None }
     }
 
+    /// The address of the server.
     pub(super) fn address(&self) -> &ConnectionAddr {
         &self.connected.address
     }
 
+    /// The reply to one command. After the connection has ended, the same error is returned at once.
+    ///
+    /// # Errors
+    /// The server's error, [`Timeout`](ErrorKind::Timeout), or why the connection ended.
     pub(super) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
         if let Some(failed) = &self.lost {
             return Err(failed.clone());
@@ -62,6 +71,7 @@ impl Probe {
         }
     }
 
+    /// The reply to one command, as a text.
     pub(super) async fn text(&mut self, command: &Cmd) -> Result<String, Error> {
         let value = self.query(command).await?;
         from_redis_value(value).map_err(|error| Error::new(ErrorKind::Other, error.to_string()))

@@ -8,17 +8,21 @@ use crate::cluster::slot_map::address;
 
 /// A primary with its slots.
 pub(super) struct Shard {
+    /// The address of the primary.
     pub(super) primary: ConnectionAddr,
+    /// The number of its replicas in the first of its ranges.
     pub(super) replicas: usize,
     /// The first and the last slot of each range.
     ranges: Vec<(u16, u16)>,
 }
 
 impl Shard {
+    /// Whether the primary owns this slot.
     pub(super) fn has(&self, slot: u16) -> bool {
         self.ranges.iter().any(|(first, last)| (first..=last).contains(&&slot))
     }
 
+    /// The number of slots that the primary owns.
     pub(super) fn slots(&self) -> usize {
         self.ranges.iter().map(|(first, last)| usize::from(last.saturating_sub(*first)) + 1).sum()
     }

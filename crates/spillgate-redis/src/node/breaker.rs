@@ -2,6 +2,14 @@
 //!
 //! Without it each request would wait its whole timeout while a server is down, and a server that comes back would get
 //! all requests at the same moment.
+//!
+//! | state | `probe_at_ns` | requests | next state |
+//! |---|---|---|---|
+//! | closed | 0 | all pass | open after `max_failures` in a row, or when the server says that it is down |
+//! | open | even, the time of the next probe | none passes before that time | half open when a request comes after that time |
+//! | half open | odd: the next time, with the bit `PROBING` | one has passed as the probe | closed by a reply, open by a failure |
+//!
+//! If the probe ends without saying anything, the breaker is open again and the next request is the probe.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +20,7 @@ use crate::node::jitter::Jitter;
 
 /// A bit in the time of the next probe: a probe is in flight.
 const PROBING: u64 = 1;
-/// The earliest time of a probe.
+/// The earliest time of a probe. It is even, and not zero, because zero means "closed".
 const EARLIEST_NS: u64 = 2;
 
 /// A circuit breaker. A request that passes costs one atomic load.
@@ -26,13 +34,18 @@ const EARLIEST_NS: u64 = 2;
 pub(crate) struct Breaker {
     /// Zero while closed. Otherwise the time of the next probe, an even number, and the bit `PROBING`.
     probe_at_ns: AtomicU64,
+    /// Failures since the last success.
     failures_in_a_row: AtomicU32,
+    /// This many failures in a row open the breaker.
     max_failures: u32,
+    /// The longest wait for the next probe.
     probe_every: Duration,
+    /// Shortens each wait by up to a half.
     jitter: Jitter,
 }
 
 impl Breaker {
+    /// A closed breaker.
     pub(crate) fn new(max_failures: u32, probe_every: Duration, jitter: Jitter) -> Breaker {
         Breaker {
             probe_at_ns: AtomicU64::new(0),
@@ -91,6 +104,7 @@ impl Breaker {
         was_closed
     }
 
+    /// Whether requests pass: see the table at the top of this file.
     pub(crate) fn circuit(&self) -> Circuit {
         match self.probe_at_ns.load(Ordering::Acquire) {
             0 => Circuit::Closed,
@@ -108,116 +122,4 @@ impl Breaker {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
-
-    use super::{Breaker, Circuit};
-
-    use crate::node::jitter::Jitter;
-
-    const PROBE_EVERY_NS: u64 = 250_000_000;
-
-    fn breaker() -> Breaker {
-        Breaker::new(3, Duration::from_nanos(PROBE_EVERY_NS), Jitter::new())
-    }
-
-    #[test]
-    fn as_many_failures_in_a_row_as_may_be_open_it() {
-        let breaker = breaker();
-        for now_ns in 1..100 {
-            breaker.failed(now_ns);
-            breaker.failed(now_ns);
-            assert!(breaker.admits(now_ns));
-            breaker.succeeded();
-        }
-        assert_eq!(breaker.circuit(), Circuit::Closed);
-        assert_eq!([100; 3].map(|now_ns| breaker.failed(now_ns)), [false, false, true]);
-        assert_eq!(breaker.circuit(), Circuit::Open);
-        assert!(!breaker.admits(101));
-    }
-
-    #[test]
-    fn the_servers_own_word_opens_it_at_once() {
-        let breaker = breaker();
-        breaker.open(1);
-        assert_eq!((breaker.circuit(), breaker.admits(2)), (Circuit::Open, false));
-    }
-
-    #[test]
-    fn a_probe_comes_after_at_least_half_the_time_and_at_most_all_of_it() {
-        let breaker = breaker();
-        let mut opened_ns = 1;
-        breaker.open(opened_ns);
-        for _ in 0..1000 {
-            assert!(!breaker.admits(opened_ns + PROBE_EVERY_NS / 2 - 2));
-            opened_ns += PROBE_EVERY_NS;
-            assert!(breaker.admits(opened_ns), "the first one is the probe");
-            assert_eq!(breaker.circuit(), Circuit::HalfOpen);
-            assert!(!breaker.admits(opened_ns), "and no second one");
-            breaker.failed(opened_ns);
-            assert_eq!(breaker.circuit(), Circuit::Open);
-        }
-    }
-
-    #[test]
-    fn a_probe_without_an_end_is_followed_by_the_next() {
-        let breaker = breaker();
-        breaker.open(1);
-        for turn in 1..10 {
-            assert!(breaker.admits(1 + turn * PROBE_EVERY_NS), "probe {turn}");
-        }
-    }
-
-    #[test]
-    fn a_probe_that_tells_nothing_is_followed_at_once() {
-        let breaker = breaker();
-        breaker.inconclusive();
-        assert_eq!(breaker.circuit(), Circuit::Closed);
-        breaker.open(1);
-        breaker.inconclusive();
-        assert!(!breaker.admits(2), "it was not the probe");
-        for _ in 0..3 {
-            assert!(breaker.admits(1 + PROBE_EVERY_NS));
-            assert!(!breaker.admits(1 + PROBE_EVERY_NS), "one at a time");
-            breaker.inconclusive();
-            assert_eq!(breaker.circuit(), Circuit::Open);
-        }
-    }
-
-    #[test]
-    fn one_success_closes_it() {
-        let breaker = breaker();
-        assert_eq!([1; 3].map(|now_ns| breaker.failed(now_ns)), [false, false, true]);
-        assert!(breaker.admits(1 + PROBE_EVERY_NS));
-        breaker.succeeded();
-        assert_eq!(breaker.circuit(), Circuit::Closed);
-        assert!((0..100).all(|_| breaker.admits(2 + PROBE_EVERY_NS)));
-        // The count starts again.
-        breaker.failed(3 + PROBE_EVERY_NS);
-        assert_eq!(breaker.circuit(), Circuit::Closed);
-    }
-
-    #[test]
-    fn one_of_many_simultaneous_requests_is_the_probe() {
-        let (breaker, admitted) = (breaker(), AtomicUsize::new(0));
-        breaker.open(1);
-        for turn in 1..=100 {
-            let now_ns = 1 + turn * PROBE_EVERY_NS;
-            std::thread::scope(|scope| {
-                for _ in 0..4 {
-                    scope.spawn(|| admitted.fetch_add(usize::from(breaker.admits(now_ns)), Ordering::Relaxed));
-                }
-            });
-        }
-        assert_eq!(admitted.into_inner(), 100);
-    }
-
-    #[test]
-    fn waits_differ() {
-        let (one, other) = (Jitter::new(), Jitter::new());
-        let waits = |jitter: &Jitter| -> Vec<Duration> { (0..8).map(|_| jitter.of(Duration::from_secs(1))).collect() };
-        assert_ne!(waits(&one), waits(&other));
-        assert_ne!(waits(&one), waits(&one));
-    }
-}
+mod tests;

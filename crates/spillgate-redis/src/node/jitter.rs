@@ -11,11 +11,12 @@ use std::time::Duration;
 pub(crate) struct Jitter(AtomicU64);
 
 impl Jitter {
+    /// A sequence that begins at random. The seed is that of a hash map of the standard library.
     pub(crate) fn new() -> Jitter {
         Jitter(AtomicU64::new(RandomState::new().hash_one(0)))
     }
 
-    /// Between half of `wait` and all of it.
+    /// Between half of `wait` and all of it. For a second, this is 500 ms to 1 s.
     pub(crate) fn of(&self, wait: Duration) -> Duration {
         let mut bits = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

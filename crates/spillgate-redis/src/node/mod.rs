@@ -1,6 +1,20 @@
 //! One node: sends commands to a single server, within deadlines and behind a circuit breaker.
 //!
 //! A cluster is many of these, every other store is one.
+//!
+//! A command passes through the breaker, waits for a connection, and waits for its reply. Each outcome says something
+//! about the server:
+//!
+//! | outcome | error | effect on the breaker |
+//! |---|---|---|
+//! | the breaker is open | `CircuitOpen` | none |
+//! | no connection before the deadline | `NotSent`, or the last error | a failure, if the command had about the whole timeout |
+//! | no time left to write | `NotSent` | none |
+//! | no reply before the deadline | `Timeout` | a failure, if the command had about the whole timeout |
+//! | READONLY, LOADING, BUSY, CLUSTERDOWN and others of their kinds | that kind | opens it at once |
+//! | the connection ended | `Disconnected` | none; the pool opens it if it cannot connect again and has no other connection |
+//! | the connection waits for too many replies | `Overloaded` | none |
+//! | any other reply, also an error | none, or the kind of the reply | closes it |
 
 pub(crate) mod breaker;
 pub(crate) mod jitter;
@@ -26,10 +40,12 @@ use crate::settings::Settings;
 
 /// Decides requests whose states are all on one server.
 pub(crate) struct Node {
+    /// The tasks of the connections hold the pool too, so dropping the node ends the pool explicitly.
     pool: Arc<Pool>,
 }
 
 impl Node {
+    /// A node without connections. They are made when it is first used.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Node {
         Node { pool: Arc::new(Pool::new(endpoint, settings)) }
     }
@@ -86,15 +102,19 @@ impl Node {
     }
 
     /// Waits for a connection until the deadline.
+    ///
+    /// # Errors
+    /// Why there is no connection: the error of the last attempt if there was one.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
         self.pool.wait_connected(deadline).await.map_err(|failed| self.last_error().unwrap_or(failed))
     }
 
-    /// Why the server is down, if it is.
+    /// Why the server is down, if it is: the error of the last attempt to connect, or the error that opened the circuit.
     pub(crate) fn last_error(&self) -> Option<Error> {
         self.pool.last_error()
     }
 
+    /// The state of the breaker.
     pub(crate) fn circuit(&self) -> Circuit {
         self.pool.breaker.circuit()
     }
@@ -111,6 +131,7 @@ impl Node {
     }
 }
 
+/// Ends all connections of the node, and the tasks that would make them again.
 impl Drop for Node {
     fn drop(&mut self) {
         self.pool.end();
@@ -118,63 +139,4 @@ impl Drop for Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use redis::{ConnectionAddr, RedisConnectionInfo};
-    use spillgate_core::{Binding, Circuit, Hit, Op, Quota};
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
-    use tokio::time::{Instant, sleep};
-
-    use super::Node;
-    use crate::command::Command;
-    use crate::command::request::ScriptCall;
-    use crate::connect::connector::Connector;
-    use crate::connect::endpoint::{Endpoint, Location};
-    use crate::error::{Error, ErrorKind};
-    use crate::settings::Settings;
-
-    /// A server that accepts connections and replies to nothing but the first PING, and a node with one connection that
-    /// may wait for one more reply.
-    async fn silent() -> Node {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    client.write_all(b"+PONG\r\n").await.expect("it reads");
-                    while client.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {}
-                });
-            }
-        });
-        let minute = Duration::from_secs(60);
-        let probe_every = Duration::from_millis(1);
-        let settings = Settings { connections: 1, connect_timeout: minute, probe_every, ..Settings::new("") };
-        let connector =
-            Connector::new(RedisConnectionInfo::default(), None, &Settings { scripts: false, ..settings.clone() });
-        let location = Location::Address(ConnectionAddr::Tcp("127.0.0.1".to_owned(), port));
-        Node::new(Endpoint { connector: Arc::new(Connector { waiting_max: 2, ..connector }), location }, &settings)
-    }
-
-    /// Not one byte came, so the request says nothing about the server.
-    #[tokio::test]
-    async fn a_connection_that_awaits_too_much_is_no_answer() {
-        let server = silent().await;
-        let minute = || Instant::now() + Duration::from_secs(60);
-        server.wait_connected(minute()).await.expect("it lets in");
-        let quota = Quota::per_minute(5).build().expect("valid");
-        let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
-        let call = Command::Script(ScriptCall::new(None, &hits).expect("well formed"));
-        let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|failed| failed.kind);
-        assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(ErrorKind::Timeout));
-        assert_eq!(server.circuit(), Circuit::Closed, "the caller had little time");
-        // By now the connection waits for the reply to a PING.
-        let why = Error::new(ErrorKind::Busy, "a slow script");
-        server.pool.is_down(&why);
-        sleep(Duration::from_millis(2)).await;
-        assert_eq!(kind(minute()).await, Some(ErrorKind::Overloaded), "it is the probe");
-        assert_eq!((server.circuit(), server.last_error()), (Circuit::Open, Some(why)));
-    }
-}
+mod tests;

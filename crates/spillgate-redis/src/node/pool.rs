@@ -1,6 +1,18 @@
 //! The connections to one server. Each is made again whenever it ends.
 //!
 //! Threads need connections that are ready: a request has no time to connect by itself.
+//!
+//! A pool has a fixed number of entries. An entry goes through these states:
+//!
+//! | state | task | connection | how it ends |
+//! |---|---|---|---|
+//! | unused | no | no | a thread needs the entry, and starts its task |
+//! | connecting | yes | no | the attempt succeeds, fails, or reaches `connect_timeout` |
+//! | live | yes | yes | the connection ends, is silent, or is abandoned |
+//! | pausing | yes | no | the pause ends: 10 ms at first, twice as long each time, `probe_every` at most |
+//!
+//! A pause is shortened by up to a half at random, so that a fleet does not reconnect in step. If a connection has
+//! lasted for `probe_every` or longer, it is made again without a pause.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,19 +36,23 @@ use crate::node::breaker::Breaker;
 use crate::node::jitter::Jitter;
 use crate::settings::Settings;
 
-/// How often a connection that may be idle is tested.
+/// How often a connection is tested by a PING if no request suspects it. A dead connection without traffic is therefore
+/// found after this time and [`connect_timeout`](Settings::connect_timeout).
 const PING_EVERY: Duration = Duration::from_secs(5);
 /// The first pause between two attempts to connect. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection in use.
 pub(crate) struct LiveConnection {
+    /// Sends commands. Many requests use it at the same time.
     pub(crate) connection: Connection,
+    /// The server's address. An error that redirects to an empty host means this host.
     pub(crate) address: ConnectionAddr,
     /// Whether one call may contain several keys, as far as the server has said.
     has_all_slots: AtomicBool,
-    /// A request on it had no reply.
+    /// Asks for a test, because a request on this connection had no reply.
     suspected: Notify,
+    /// Ends the connection, because the server became a replica. The next attempt may find the new primary.
     abandoned: Notify,
 }
 
@@ -46,21 +62,28 @@ impl LiveConnection {
         self.suspected.notify_one();
     }
 
+    /// Whether takes of several requests may share one call. See [`lacks_slots`](LiveConnection::lacks_slots).
     pub(crate) fn has_all_slots(&self) -> bool {
         self.has_all_slots.load(Ordering::Relaxed)
     }
 
-    /// The address stands for several servers, so each key needs a call of its own.
+    /// The server has replied CROSSSLOT, so the address is that of several servers. Each key then needs a call of its
+    /// own, until this connection is made again.
     pub(crate) fn lacks_slots(&self) {
         self.has_all_slots.store(false, Ordering::Relaxed);
     }
 
+    /// Ends this connection. The commands on it fail as [`Disconnected`](ErrorKind::Disconnected), and the pool
+    /// connects again.
     pub(crate) fn abandon(&self) {
         self.abandoned.notify_one();
     }
 
     /// Ends when the server no longer replies. Idle connections are tested too, so that no request has to find them
     /// dead.
+    ///
+    /// `time` is how long a PING may take. Replies come in order, so the reply to a PING shows that all earlier replies
+    /// have come.
     async fn wait_for_silence(&self, time: Duration) {
         loop {
             let _ = timeout(PING_EVERY, self.suspected.notified()).await;
@@ -78,25 +101,34 @@ impl LiveConnection {
 /// One connection of the pool, and the task that makes it again.
 #[derive(Default)]
 struct PoolEntry {
+    /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
-    /// Requests of the threads that use this connection first.
+    /// Requests of the threads that use this connection first. An odd number selects the thread's second connection.
     asked: AtomicUsize,
+    /// Whether a task makes the connection and keeps it.
     has_task: AtomicBool,
+    /// Ends that task when the pool ends.
     keeper: Mutex<Option<AbortHandle>>,
 }
 
 /// The connections to one server. Each thread uses two of them, and may borrow the others.
 pub(crate) struct Pool {
+    /// The server, and how it is found.
     pub(crate) endpoint: Endpoint,
+    /// Opened by [`no_reply`](Pool::no_reply) and [`is_down`](Pool::is_down), closed by any reply or new connection.
     pub(crate) breaker: Breaker,
+    /// As many as [`Settings::connections`] says.
     entries: Box<[PoolEntry]>,
     /// Wakes the requests that wait for a connection.
     connected: Notify,
+    /// Shortens the pauses between attempts to connect.
     jitter: Jitter,
     /// A request that waited this long had about the whole timeout. It is a little less, since some time passes before
     /// it is sent.
     usual_wait: Duration,
+    /// How long an attempt to connect, or the reply to a PING, may take.
     connect_timeout: Duration,
+    /// The longest pause between two attempts to connect: [`Settings::probe_every`].
     longest_pause: Duration,
     /// The zero of the breaker's clock.
     start: Instant,
@@ -107,6 +139,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// A pool without connections. The first request makes the first one.
+    ///
+    /// `settings` must be within bounds, so that there is at least one entry.
     pub(crate) fn new(endpoint: Endpoint, settings: &Settings) -> Pool {
         Pool {
             endpoint,
@@ -130,6 +165,10 @@ impl Pool {
 
     /// The connection whose turn it is, or any other one while that is being made. Waits for a connection until the
     /// deadline.
+    ///
+    /// # Errors
+    /// Nothing was sent, so the kind is one that [says so](ErrorKind::may_have_been_applied). It is
+    /// [`NotSent`](ErrorKind::NotSent), or the kind of the last error, such as [`NoPermission`](ErrorKind::NoPermission).
     pub(crate) async fn live(self: &Arc<Pool>, deadline: Instant) -> Result<Arc<LiveConnection>, Error> {
         let own = self.turn();
         if let Some(live) = self.entries[own].live.load_full() {
@@ -156,20 +195,28 @@ impl Pool {
 
     /// One of this thread's two connections, in turn: while the server decides the requests on one, the thread fills
     /// the other.
+    ///
+    /// With four entries, thread 0 uses entries 0 and 1, thread 1 uses 2 and 3, and thread 2 shares 0 and 1. With one
+    /// entry all threads share it.
     fn turn(&self) -> usize {
         let first = 2 * thread() % self.entries.len();
         (first + self.entries[first].asked.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
     }
 
+    /// The first entry that has a connection, for a thread whose own connection is missing.
     fn any_live(&self) -> Option<Arc<LiveConnection>> {
         self.entries.iter().find_map(|entry| entry.live.load_full())
     }
 
+    /// Whether any entry has a connection.
     pub(crate) fn is_live(&self) -> bool {
         self.entries.iter().any(|entry| entry.live.load().is_some())
     }
 
-    /// What a missing reply says about the server: nothing, unless the request had about the whole timeout.
+    /// What a missing reply says about the server: nothing, unless the request had about the whole timeout. Then the
+    /// breaker counts a failure.
+    ///
+    /// `since` is when the request was sent, or when it began to wait for a connection.
     pub(crate) fn no_reply(&self, since: Instant) {
         let now = Instant::now();
         if now.duration_since(since) < self.usual_wait {
@@ -188,12 +235,14 @@ impl Pool {
         }
     }
 
-    /// The server itself says that it serves no client.
+    /// The server itself says that it serves no client. The breaker opens at once, without counting to
+    /// [`max_failures`](Settings::max_failures).
     pub(crate) fn is_down(&self, why: &Error) {
         self.last_error.store(Some(Arc::new(why.clone())));
         self.open();
     }
 
+    /// Opens the breaker now.
     fn open(&self) {
         self.notify_if_opened(self.breaker.open(self.at_ns(Instant::now())));
     }
@@ -205,7 +254,7 @@ impl Pool {
         }
     }
 
-    /// The server has replied.
+    /// The server has replied. If the breaker was open, it closes, and the error that had opened it is forgotten.
     pub(crate) fn replied(&self) {
         if self.breaker.succeeded() {
             self.last_error.store(None);
@@ -214,6 +263,8 @@ impl Pool {
 
     /// Waits for the connections that the threads of this runtime will use. One connection is enough when the deadline
     /// comes.
+    ///
+    /// A runtime of one thread needs no more than one connection to begin, so this does not wait for the others.
     pub(crate) async fn wait_connected(self: &Arc<Pool>, mut deadline: Instant) -> Result<(), Error> {
         while Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
             let connected = self.connected.notified();
@@ -264,10 +315,13 @@ impl Pool {
 
 /// Keeps one connection of the pool until it is dropped.
 struct Keeper {
+    /// The pool of the connection.
     pool: Arc<Pool>,
+    /// The position of the connection's entry in the pool.
     position: usize,
 }
 
+/// Runs when the task ends: because the pool ends, or because the task's runtime ends.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.entry().live.store(None);
@@ -278,10 +332,12 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
+    /// The entry that this task fills.
     fn entry(&self) -> &PoolEntry {
         &self.pool.entries[self.position]
     }
 
+    /// Connects, keeps the connection until it ends, and begins again. It returns only when the task is aborted.
     async fn run(self) {
         let pool = &self.pool;
         let mut pause = FIRST_PAUSE;
@@ -312,6 +368,9 @@ impl Keeper {
     }
 
     /// Makes the connection available until it ends or is no longer usable.
+    ///
+    /// Four things end it: the driver ends, the connection is abandoned, a PING gets no reply, or another entry has
+    /// found the server at another address.
     async fn serve(&self, OpenConnection { connection, driver, address }: OpenConnection) {
         let pool = &self.pool;
         let has_all_slots = AtomicBool::new(pool.endpoint.connector.has_all_slots);

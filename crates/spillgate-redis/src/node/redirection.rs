@@ -1,6 +1,14 @@
 //! Redirections: where a node of a cluster sends a request whose states it does not have.
 //!
 //! The errors MOVED, ASK and TRYAGAIN name the right node in text. Everything above this works with addresses.
+//!
+//! ```text
+//! -MOVED 3999 10.0.0.7:6381      the slot has moved: send there, and read the slot map again
+//! -ASK 3999 10.0.0.7:6381        the slot is moving, and this key is gone: send ASKING and the command there
+//! -TRYAGAIN Multiple keys ..     the slot is moving, and its keys are on two nodes: wait and try again
+//! ```
+//!
+//! A node that redirects has executed nothing. So a redirected request is never charged twice.
 
 use redis::{ConnectionAddr, RedisError, ServerErrorKind};
 

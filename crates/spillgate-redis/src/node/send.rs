@@ -2,6 +2,17 @@
 //!
 //! A script may be missing on the server, and a transaction may fail half-way. Both are handled here, so the rest of
 //! the store sees a reply, a redirection or an error.
+//!
+//! A script call whose script is missing looks like this on the wire:
+//!
+//! ```text
+//! > EVALSHA 9a0c.. 1 sg:{kP2d7}:Zx..  "" <argument>
+//! < -NOSCRIPT No matching script.
+//! > SCRIPT LOAD <source>
+//! > EVALSHA 9a0c.. 1 sg:{kP2d7}:Zx..  "" <argument>
+//! < $40 9a0c..
+//! < <the time and the state before>
+//! ```
 
 use redis::{Cmd, ErrorKind as RedisErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
 
@@ -16,7 +27,7 @@ use crate::node::redirection::{Redirection, redirection};
 /// How often one request loads its script before it fails. Some other client may delete all scripts again and again.
 const LOADS_MAX: usize = 3;
 
-/// The initial capacity for the parts of a command.
+/// The initial capacity for the parts of a command, in bytes. A take on one key needs less.
 const COMMAND_BYTES: usize = 256;
 
 /// The reply of a node to a command.
@@ -27,6 +38,11 @@ pub(crate) enum NodeReply {
     Elsewhere(Redirection),
 }
 
+/// The reply to the command on this connection. It waits as long as the connection lives, so the caller sets a deadline.
+///
+/// # Errors
+/// [`Garbled`](ErrorKind::Garbled) if the reply has the wrong type, or if only a part of a transaction may have been
+/// executed. Otherwise the kind of the server's error, or [`Disconnected`](ErrorKind::Disconnected).
 pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, asking: bool) -> Result<NodeReply, Error> {
     let reply = match call {
         Command::Script(request) => send_script(live, request, asking).await,
@@ -46,6 +62,10 @@ pub(crate) async fn reply(live: &LiveConnection, call: &Command<'_, '_, '_>, ask
 }
 
 /// What the script returns. `None` if the reply has another type.
+///
+/// A take is sent together with other takes if one call may contain several keys. A server that replies CROSSSLOT has
+/// executed nothing. The take is then sent by itself, like all later takes on this connection. A server without the
+/// script has executed nothing either. The script is loaded, at most [`LOADS_MAX`] times.
 async fn send_script(
     live: &LiveConnection,
     request: &ScriptCall<'_, '_>,
@@ -71,6 +91,7 @@ async fn send_script(
     reply.map(|reply| if let Value::BulkString(bytes) = reply { Some(bytes) } else { None })
 }
 
+/// Sends one command in a call of its own. `asking` sends ASKING before it, for a slot that is moving.
 async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> RedisResult<Value> {
     if !asking {
         return live.connection.send(command).await;
@@ -78,6 +99,7 @@ async fn send_alone(live: &LiveConnection, command: &Cmd, asking: bool) -> Redis
     commands(asking, command, None).query_async(&mut live.connection.clone()).await.map(|(reply,)| reply)
 }
 
+/// Whether the server has replied with this kind of error.
 fn is_error(reply: &RedisResult<Value>, kind: ServerErrorKind) -> bool {
     reply.as_ref().is_err_and(|error| error.kind() == RedisErrorKind::Server(kind))
 }
@@ -100,6 +122,10 @@ async fn send_transaction(
 }
 
 /// Whether a transaction with these errors may have done something. Each error has the position of its command.
+///
+/// * An error inside the reply to EXEC: the other commands were executed.
+/// * MULTI was refused: each command was executed by itself, unless it was refused too.
+/// * EXECABORT: the server refused a command before EXEC, so it executed none.
 fn is_done_in_part(error: &RedisError, asking: bool) -> bool {
     let errors = error.clone().into_server_errors();
     match errors.as_deref() {
@@ -129,6 +155,11 @@ fn commands(asking: bool, command: &Cmd, script: Option<&Script>) -> Pipeline {
     all
 }
 
+/// The call of a script as one command.
+///
+/// ```text
+/// EVALSHA <sha> <number of keys> <key>.. <time or empty> <argument> [<latest time>]
+/// ```
 pub(crate) fn command(request: &ScriptCall<'_, '_>) -> Cmd {
     let mut command = Cmd::with_capacity(3 + request.keys().len() + 3, COMMAND_BYTES);
     command.arg("EVALSHA").arg(request.script().sha()).arg(request.keys().len());
