@@ -1,9 +1,10 @@
-//! The suite that every store must pass: traces that people can read, run against any store.
+//! The conformance suite: traces that every store has to answer correctly. People can read the traces too.
 //!
-//! A store can be fast and still decide differently from the kernel. The traces show where, line by line.
+//! A store can be fast and still decide differently from the kernel (the decision code of this crate). A failed trace
+//! shows the line where the answers differ.
 //!
-//! A trace is a text file in `tests/traces/`. It declares quotas. Each line after that is a request and its expected
-//! answer:
+//! A trace is a text file in `tests/traces/`. The first lines declare quotas. Each line after them is a request and its
+//! expected answer:
 //!
 //! ```text
 //! quota algorithm=token_bucket limit=10 window=1s burst=2      # used by a hit that names no quota
@@ -17,14 +18,16 @@
 //!   key=a quota=daily cost=151 -> refuse retry_after=never reason=cost_above_capacity
 //! ```
 //!
-//! * A request has a time `t`. A hit has a `key`, a `quota`, a `binding` (`enforce`, `shadow`, `quota`) and an
+//! * A request has a time `t` and hits. A hit has a `key`, a `quota`, a `binding` (`enforce`, `shadow`, `quota`) and an
 //!   operation.
-//! * The operation is `cost=n` with `max_wait`, `peek`, `force cost=n`, `refund cost=n` with `receipt`, `renew
-//!   receipt=r` or `reset`. The cost is 1 unless it is given.
-//! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked if they are given.
-//!   `delay`, `retry_after` and `soft_over` are always checked: if they are absent, the decision must not have them.
-//! * A verdict is `allow` or `refuse` with `retry_after`, `delay` and `binds`. `binds` is the number of the binding
-//!   hit, counted from 1. On a line with a single hit, the decision is also the verdict.
+//! * The operation is a take of `cost=n`, with `max_wait` if the caller waits in a queue. Other operations are `peek`,
+//!   `force cost=n`, `refund cost=n` with `receipt=r`, `renew receipt=r`, and `reset`. The cost is 1 unit unless it is
+//!   given.
+//! * A decision is `allow` or `refuse`. `remaining`, `limit`, `reset_after` and `reason` are checked only if they are
+//!   given. `delay`, `retry_after` and `soft_over` are always checked: if they are not given, the decision must not
+//!   have them.
+//! * A verdict is `allow` or `refuse` with `retry_after`, `delay` and `binds`. `binds` is the number of the hit that
+//!   determines the answer, counted from 1. On a line with a single hit, the decision is also the verdict.
 //! * A duration is a sum, such as `250ms`, `1s-1ns` or `1d+1h`. `t=max` is [`Time::MAX`]. `#` starts a comment.
 //!
 //! Hits that can be [merged](Hit::merged) are merged before they are decided, as in production.
@@ -40,10 +43,10 @@ use core::time::Duration;
 use crate::{Algorithm, Anchor, Binding, Decision, Denied, Hit, Op, Quota, QuotaBuilder, Receipt, State};
 use crate::{Time, Verdict, Wait};
 
-/// A trace: a name for reports, and its text. [`run`] has an example.
+/// A trace: a name for reports, and a text. [`run`] has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
-    /// The file's name without `.trace`.
+    /// The name of the file without `.trace`.
     pub name: &'static str,
     /// The text of the file.
     pub text: &'static str,
@@ -78,7 +81,7 @@ pub const TRACES: &[Trace] = traces![
     "limit_zero",
 ];
 
-/// Where a trace and a store disagree, or what is wrong with the trace. [`run`] has an example.
+/// The error of a trace: a store gave another answer than expected, or the trace is invalid. [`run`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     trace: &'static str,
@@ -103,10 +106,10 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Decides all `hits` of one request: all of them or none are charged.
+    /// Decides all `hits` of one request together, like [`decide`](crate::decide).
     ///
     /// # Panics
-    /// If `decisions` is not as long as `hits`.
+    /// If `decisions` and `hits` have different lengths.
     pub fn decide(&mut self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
@@ -121,10 +124,11 @@ impl Reference {
 
 /// Runs every trace, and returns the number of requests that were decided.
 ///
-/// `fresh` makes an empty store for each trace, as a function that decides one request.
+/// `fresh` is called once for each trace. It makes an empty store, and returns a function that decides one request on
+/// this store.
 ///
 /// # Errors
-/// The first disagreement.
+/// Returns the first answer that differs from its trace.
 ///
 /// ```
 /// use spillgate_core::conformance::{Reference, run_all};
@@ -142,10 +146,11 @@ where
     TRACES.iter().try_fold(0, |sum, trace| Ok(sum + run(trace, fresh())?))
 }
 
-/// Runs one trace against `decide`, and returns the number of requests. All states of `decide` have to be empty.
+/// Runs one trace, and returns the number of its requests. `decide` decides one request on a store that is empty at
+/// first.
 ///
 /// # Errors
-/// The first disagreement, or the line that cannot be read.
+/// Returns the first answer that differs from the trace, or the first line that cannot be read.
 ///
 /// ```
 /// use spillgate_core::conformance::{Reference, Trace, run};
@@ -187,11 +192,11 @@ struct Request<'t, 'q> {
     at: Time,
     hits: Vec<Hit<'q>>,
     decisions: Vec<Expected<'t>>,
-    /// `None` if the decision of the only hit is also the verdict.
+    /// The expected verdict. `None` if the request has one hit, because its decision is also the verdict.
     verdict: Option<Expected<'t>>,
 }
 
-/// The expected answer: the right side of an arrow.
+/// The expected answer, which is on the right side of an arrow.
 struct Expected<'t> {
     allowed: bool,
     fields: Vec<(&'t str, &'t str)>,
@@ -257,7 +262,7 @@ impl<'t> Expected<'t> {
         let allowed = match fields.next() {
             Some(("allow", "")) => true,
             Some(("refuse", "")) => false,
-            other => return Err(format!("after an arrow comes allow or refuse, not {other:?}")),
+            other => return Err(format!("expected allow or refuse after the arrow, not {other:?}")),
         };
         Ok(Expected { allowed, fields: fields.collect() })
     }
@@ -298,7 +303,7 @@ impl<'t> Expected<'t> {
         Ok(())
     }
 
-    /// The verdict over a single enforcing hit has to agree with its decision.
+    /// Checks that the verdict on a single enforcing hit is the same as the decision on this hit.
     fn check_same(&self, got: &Verdict, binds: Option<usize>, decision: &Decision) -> Result<(), String> {
         same("binds", Some(0), binds)?;
         same("retry_after", decision.retry_after, got.retry_after)?;
@@ -323,7 +328,7 @@ fn same<T: PartialEq + fmt::Debug>(name: &str, expected: T, got: T) -> Result<()
     if expected == got { Ok(()) } else { Err(format!("{name}: expected {expected:?}, got {got:?}")) }
 }
 
-/// Merges the hits that can be merged. Returns them, and for each hit the index of the hit that it was merged into.
+/// Merges the hits that can be merged. Returns the merged hits, and for each original hit the index of its merged hit.
 fn merge<'q>(hits: &[Hit<'q>]) -> (Vec<Hit<'q>>, Vec<usize>) {
     let mut merged: Vec<Hit<'q>> = Vec::new();
     let mut index_of = Vec::new();
@@ -340,13 +345,13 @@ fn merge<'q>(hits: &[Hit<'q>]) -> (Vec<Hit<'q>>, Vec<usize>) {
     (merged, index_of)
 }
 
-/// The lines with their numbers, without comments and blank lines.
+/// Returns the lines with their numbers, without comments and blank lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let uncommented = text.lines().map(|line| line.split('#').next().unwrap_or("").trim_end());
     uncommented.enumerate().map(|(i, line)| (i + 1, line)).filter(|(_, line)| !line.is_empty())
 }
 
-/// Words of the form `name=value`, or `name` alone.
+/// Returns the words of a line. A word is `name=value`, or `name` alone.
 fn fields(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split_whitespace().map(|word| word.split_once('=').unwrap_or((word, "")))
 }
@@ -413,7 +418,7 @@ fn parse_hit<'q>(
     Ok(Hit::new(key, quota, op, binding))
 }
 
-/// FNV-1a with 128 bits (Fowler, Noll and Vo). It spreads the few keys of a trace over a store.
+/// Hashes a key with FNV-1a in 128 bits (Fowler, Noll and Vo). It spreads the few keys of a trace over a store.
 fn fingerprint(trace: &str, key: &str) -> u128 {
     let bytes = trace.bytes().chain([0]).chain(key.bytes());
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
@@ -429,7 +434,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     parse_ns(text).map(Duration::from_nanos)
 }
 
-/// A sum of durations in nanoseconds, such as `1s-1ns`.
+/// Reads a sum of durations, such as `1s-1ns`, in nanoseconds.
 fn parse_ns(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration");
     let mut total = 0i128;

@@ -1,30 +1,38 @@
-//! The decision over all hits of one request: all of them or none are charged.
+//! Decides all hits of one request together. Takes are charged only if the whole request is allowed.
 //!
-//! This is the meaning of a request. A store only makes it atomic, so all stores give the same answers.
+//! This file defines the answer to a request. A store only makes the decision atomic, so all stores give the same
+//! answers.
 
 use crate::algorithm::Refusal;
 use crate::quota::MAX_LATE_NS;
 use crate::verdict::is_allowed;
 use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wait};
 
-/// Decides all `hits` of one request at `now`: every hit is checked before any is charged.
+/// Decides all `hits` of one request at the time `now`. Every hit is checked before any hit is charged.
 ///
 /// * `states` contains each state once. `state_of[i]` is the index of the state that `hits[i]` counts in.
-/// * `decisions[i]` becomes the answer to `hits[i]`. The result is the answer to the whole request.
+/// * `decisions[i]` becomes the answer to `hits[i]`. The returned verdict is the answer to the whole request.
 ///
 /// # What is charged
 ///
-/// * A take is charged if its own limit and the whole request allow it.
-/// * A refused take costs nothing. If its limit [charges](Denied::Charged) refusals, it costs min(cost, capacity).
-/// * A refused take starts the penalty of its limit, whatever the verdict is. A take with a cost of 0 does so too.
-/// * Forces and refunds always take effect. Refunds come last, so they free no capacity for their own request.
-/// * Renewals take effect only if the request is allowed.
-/// * A hit under one quota never lowers what was counted under another quota, unless it is a refund or a reset.
+/// * A take is charged if its own limit allows it and the whole request is allowed.
+/// * A refused take costs nothing. There is one exception: if its limit [charges](Denied::Charged) refusals, it costs
+///   min(cost, capacity).
+/// * A take that its own limit refuses starts the penalty of this limit, even if the request is allowed. A take with a
+///   cost of 0 does this too.
+/// * Forces, refunds and resets always take effect. Refunds and resets come last, so that they free no capacity for
+///   takes of the same request.
+/// * A renewal takes effect only if the request is allowed.
+/// * A hit under one quota never lowers what was counted under another quota, unless the hit is a refund or a reset.
 ///
 /// # Hits that share a state
 ///
-/// Each take is checked against the sum of all takes on the state. In a queue they share one turn. A peek sees the
-/// state from before the request. The wait of a refused hit is computed after the whole request has taken effect.
+/// If several hits count in the same state:
+///
+/// * A take fits only if the sum of all takes on the state fits.
+/// * In a queue, all takes of the request share one turn.
+/// * A peek reports the state as it was before the request.
+/// * The wait of a refused hit is computed after the whole request has taken effect.
 ///
 /// ```
 /// use core::time::Duration;
@@ -41,7 +49,7 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// ```
 ///
 /// # Panics
-/// If `hits`, `state_of` and `decisions` differ in length, or if `state_of` points outside `states`.
+/// If `hits`, `state_of` and `decisions` have different lengths, or if an index in `state_of` is outside of `states`.
 #[inline]
 pub fn decide(
     states: &mut [State],
@@ -53,21 +61,24 @@ pub fn decide(
     decide_late(states, state_of, hits, now, now, decisions)
 }
 
-/// Decides as [`decide`] does, for a store whose requests may be late.
+/// Decides like [`decide`], for a store in which requests may be late.
 ///
-/// `newest` is the newest time, as far as the store knows, that it has decided at on the states of this request.
-/// Everything is decided at `now`, except the conversion of a bucket's debt.
+/// A request is late if the store has already decided at a newer time. `newest` is the newest time at which the store
+/// has decided on any state of this request, as far as the store knows. Everything is decided at `now`, except one
+/// thing: the conversion of a bucket's debt.
 ///
-/// That conversion happens when a quota charges a bucket that a quota with another T has charged before. Assume that
-/// the request is late by d, and that the two quotas charge in turns:
+/// The debt of a bucket is counted in T, the time between two units at the full rate. If a quota with another T, here
+/// called T', charges the bucket, the debt is converted to T'. Assume that a request is late by d, that its debt was
+/// converted at `now`, and that the two quotas charge in turns:
 ///
-/// * If the new T is shorter, each charge would forgive d * (1/T' - 1/T) units.
-/// * If it is longer, the units that drain until `newest` would be counted twice by each charge.
+/// * If T' is shorter than T, each charge would forgive d * (1/T' - 1/T) units.
+/// * If T' is longer than T, each charge would count the units twice that drain between `now` and `newest`.
 ///
-/// A charge therefore converts only the debt that is left at `newest`. For this, the store has to remember `newest` for
+/// For this reason, a charge converts only the debt that is left at `newest`. The store has to remember `newest` for
 /// all states of the request.
 ///
-/// A `newest` that is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now` is ignored: the clock was set back.
+/// If `newest` is more than [`MAX_LATE_NS`](crate::MAX_LATE_NS) after `now`, the clock was set back. Then `newest` is
+/// ignored.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, decide_late};
@@ -82,7 +93,7 @@ pub fn decide(
 /// ```
 ///
 /// # Panics
-/// As [`decide`].
+/// See [`decide`].
 #[inline]
 pub fn decide_late(
     states: &mut [State],
@@ -126,7 +137,8 @@ pub fn decide_late(
             let cost = cost_on_state(i, state_of, hits);
             update_wait(state, hit, cost, now, &mut decisions[i]);
         }
-        // An allowed peek keeps its report from before the request. A refused one may have started a penalty.
+        // An allowed peek keeps the report from before the request. A refused peek is reported again, because it may be
+        // a take with a cost of 0, which starts a penalty.
         if hit.op.kind() != OpKind::Peek || !decisions[i].allowed {
             report(state, hit, now, &mut decisions[i]);
         }
@@ -134,7 +146,8 @@ pub fn decide_late(
     Verdict::of(hits, decisions, now)
 }
 
-/// The sum of the costs of all takes on the state of hit `i`. If hit `i` is not a take, its own cost.
+/// Returns the cost with which hit `i` is checked. For a take, this is the sum of all takes on the same state. For any
+/// other operation, it is the cost of the hit.
 fn cost_on_state(i: usize, state_of: &[usize], hits: &[Hit<'_>]) -> u64 {
     if hits.len() == 1 || hits[i].op.kind() != OpKind::Take {
         return hits[i].op.cost();
@@ -151,11 +164,11 @@ fn judge(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Decision {
         decision.reason = reason;
         decision.retry_after = wait;
     } else if hit.op.kind() == OpKind::Take {
-        // Read before any take is charged, because all takes of a request on one queue share a turn.
+        // The delay is read before any take is charged, because all takes of a request on one queue share one turn.
         decision.delay_ns = state.delay_ns(hit.quota, now);
     }
     if hit.op.kind() == OpKind::Peek {
-        // The other hits report what is left after the whole request has taken effect.
+        // A peek reports what is left before the request takes effect. All other hits report later.
         report(state, hit, now, &mut decision);
     }
     decision
@@ -172,7 +185,8 @@ fn refusal(state: &State, hit: &Hit<'_>, cost: u64, now: Time) -> Option<Refusal
     }
 }
 
-/// Charges a take that fits if the request is allowed. A take that does not fit may be charged and start a penalty.
+/// Charges a take that fits, if the whole request is allowed. If a take does not fit, its quota may charge the refusal
+/// and start a penalty. Other operations change nothing here.
 #[inline]
 fn take_or_punish(
     state: &mut State,
@@ -197,10 +211,10 @@ fn take_or_punish(
     }
 }
 
-/// Computes the wait again after the whole request has taken effect, so that it is exact.
+/// Computes the wait of a refused hit again. The whole request has taken effect by then, so the wait is exact.
 fn update_wait(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, decision: &mut Decision) {
     if let Some((reason, wait)) = refusal(state, hit, cost_on_state, now) {
-        // If this refusal started the penalty, the penalty changes the wait but not the reason.
+        // If this refusal has just started a penalty, the wait becomes longer, but the reason stays the same.
         if decision.reason == Reason::Penalty || reason != Reason::Penalty {
             decision.reason = reason;
         }
@@ -208,12 +222,13 @@ fn update_wait(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, deci
     }
 }
 
-/// Fills in what the state shows: what is left, when nothing counts any more, and whether the soft limit is exceeded.
+/// Reports the state in the decision: what is left, how long until nothing counts any more, and whether the soft limit
+/// is exceeded.
 #[inline]
 fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);
     decision.remaining = usage.remaining;
     decision.reset_after_ns = usage.reset_after_ns;
-    // Without a soft limit only forces can exceed the capacity, and that is not flagged.
+    // Without a soft limit, only forces can use more than the capacity, and a force is not flagged.
     decision.soft_over = decision.allowed && usage.over && hit.quota.hard_capacity() > hit.quota.capacity();
 }

@@ -8,8 +8,8 @@ use crate::Time;
 
 /// How long a refused caller has to wait, counted from the time of the decision.
 ///
-/// The order is from good to bad: a known wait, then an unknown one, then "never". The three cases are all that there
-/// can be, so matches on them are exhaustive.
+/// Waits are ordered from good to bad: a known wait comes first, then an unknown wait, then "never". There will never
+/// be a fourth case, so a `match` can list all three.
 ///
 /// ```
 /// use spillgate_core::Wait;
@@ -19,19 +19,20 @@ use crate::Time;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
-    /// If no other caller asks, the same take is allowed after this many nanoseconds. 0 only if it is allowed now.
+    /// The same take is allowed after this many nanoseconds, if no other caller takes units meanwhile. The number is 0
+    /// only if the hit is allowed now.
     After(u64),
-    /// The wait cannot be known: it depends on when another caller releases its permit (`concurrency`).
+    /// The wait is not known, because it depends on when another caller releases its permit (`concurrency`).
     Unknown,
-    /// No wait helps: the cost is above the capacity.
+    /// No wait helps, for example because the cost is above the capacity.
     Never,
 }
 
 impl Wait {
-    /// No wait: the value in an allowed decision.
+    /// No wait. Every allowed decision has this value.
     pub const NONE: Wait = Wait::After(0);
 
-    /// The wait in nanoseconds, if it is known.
+    /// Returns the wait in nanoseconds, or `None` for [`Wait::Unknown`] and [`Wait::Never`].
     ///
     /// ```
     /// use spillgate_core::Wait;
@@ -46,7 +47,8 @@ impl Wait {
         }
     }
 
-    /// The wait in whole milliseconds. It is rounded up, so that a refusal never shows 0.
+    /// Returns the wait in whole milliseconds, rounded up so that a refusal never shows 0. `None` as in
+    /// [`nanos`](Wait::nanos).
     #[must_use]
     pub const fn millis_ceil(self) -> Option<u64> {
         match self.nanos() {
@@ -55,7 +57,8 @@ impl Wait {
         }
     }
 
-    /// The wait in whole seconds. It is rounded up, so that a refusal never shows 0.
+    /// Returns the wait in whole seconds, rounded up so that a refusal never shows 0. `None` as in
+    /// [`nanos`](Wait::nanos).
     #[must_use]
     pub const fn secs_ceil(self) -> Option<u64> {
         match self.nanos() {
@@ -72,29 +75,30 @@ pub enum Reason {
     /// The cost fits, or the operation needs no capacity.
     #[default]
     Fits,
-    /// The quota is used up. Capacity returns with time.
+    /// The quota is used up. Units become free with time, or when they are given back.
     Exceeded,
-    /// The cost is above the capacity and can never fit.
+    /// The cost is above the hard capacity, so it can never fit.
     CostAboveCapacity,
-    /// The key was refused before, and the quota's penalty has not ended.
+    /// The key was refused before, and the penalty for that refusal has not ended.
     Penalty,
     /// The take fits in the queue, but its turn comes later than the caller accepts.
     WaitTooLong,
     /// The lease to renew is unknown or has expired.
     LeaseExpired,
-    /// The store is full, and its policy refuses new keys.
+    /// The store has no space for a new key, and it is set to refuse new keys in this case.
     StoreFull,
     /// The algorithm does not support this operation.
     Unsupported,
-    /// The store failed, and the policy for that case answered.
+    /// The store failed. The setting of the limit for this case gave the answer
+    /// ([`OnStoreFailure`](crate::OnStoreFailure)).
     StoreFailed,
-    /// The store was not asked about this hit, because another limit is known to refuse the request. The other fields
-    /// of the decision have no meaning.
+    /// The store was not asked about this hit, because another limit certainly refuses the request. The other fields of
+    /// the decision have no meaning.
     NotAsked,
 }
 
 impl Reason {
-    /// The name of the reason in answers and traces.
+    /// Returns the name of the reason in answers and traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,7 +116,7 @@ impl Reason {
     }
 }
 
-/// What a take returns, so that a refund can give back exactly what was taken.
+/// What a take returns, so that a refund can give back exactly the units of this take.
 ///
 /// ```
 /// use core::time::Duration;
@@ -132,15 +136,15 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The time that the take was counted at. It names the window or the log entry.
+    /// The time at which the take was counted. A refund finds the window or the log entry by this time.
     pub at: Time,
-    /// When the debt of the take is paid, in nanoseconds since the epoch (`token_bucket`, `leaky_bucket`). The id of
-    /// the lease (`concurrency`). Else 0.
+    /// For `token_bucket` and `leaky_bucket`: when the debt of the take is paid, in nanoseconds since the epoch. For
+    /// `concurrency`: the id of the lease. For all other algorithms: 0.
     pub mark: u64,
 }
 
 impl Receipt {
-    /// A receipt from its two parts, as a store or a client kept them.
+    /// Builds a receipt from its two parts, for a store or a client that has kept them.
     ///
     /// ```
     /// use spillgate_core::{Receipt, Time};
@@ -152,7 +156,7 @@ impl Receipt {
         Receipt { at, mark }
     }
 
-    /// The same receipt with another mark, for a store that keeps a note in its unused bits.
+    /// Returns the same receipt with another mark. A store can keep a note of its own in unused bits of the mark.
     #[must_use]
     pub const fn with_mark(self, mark: u64) -> Receipt {
         Receipt { mark, ..self }
@@ -182,30 +186,34 @@ impl Receipt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// Whether this hit's own limit allows it. Whether the request may pass is in the [`Verdict`](crate::Verdict).
+    /// Whether the limit of this hit allows it. The [`Verdict`](crate::Verdict) says whether the whole request may
+    /// pass.
     pub allowed: bool,
-    /// Why.
+    /// Why the hit is allowed or refused.
     pub reason: Reason,
-    /// The capacity in units: B of a token bucket, Q + 1 of a leaky bucket, else the limit.
+    /// The capacity in units: the burst of a token bucket, the queue length plus 1 of a leaky bucket, or else the
+    /// limit.
     pub limit: u64,
-    /// Whole units left below `limit` after this decision, rounded down. Never above `limit`.
+    /// The whole units that are left after this decision, rounded down. It is never above `limit`.
     pub remaining: u64,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the hit is allowed.
     pub retry_after: Wait,
-    /// Nanoseconds until nothing that was used counts any more.
+    /// How many nanoseconds from now nothing counts any more that was used until now.
     pub reset_after_ns: u64,
-    /// Nanoseconds that an allowed caller has to wait for its turn (`leaky_bucket`), else 0.
+    /// How many nanoseconds an allowed caller has to wait for its turn (`leaky_bucket`), or else 0.
     pub delay_ns: u64,
-    /// The hit is allowed, and more than the soft limit is used: after a take, or before a peek.
+    /// Whether the hit is allowed although more than the soft limit is used. A peek looks at the state before the
+    /// request, and every other hit at the state after it.
     pub soft_over: bool,
-    /// How to give back what an allowed take was charged. `None` if nothing was charged.
+    /// The receipt of an allowed take. A refund needs it to give back exactly what was charged. `None` if nothing was
+    /// charged.
     pub receipt: Option<Receipt>,
 }
 
 impl Decision {
-    /// An allowed hit, with `remaining` of `limit` units left and nothing charged.
+    /// Returns a decision that allows a hit and charges nothing. `remaining` units of `limit` are left.
     ///
-    /// The other fields can be set one by one.
+    /// The `with_` methods set other fields.
     ///
     /// ```
     /// use spillgate_core::{Decision, Reason};
@@ -228,7 +236,7 @@ impl Decision {
         }
     }
 
-    /// A refused hit on a limit of `limit` units, with nothing left.
+    /// Returns a decision that refuses a hit on a limit of `limit` units. Nothing is left.
     ///
     /// ```
     /// use spillgate_core::{Decision, Reason, Wait};
@@ -241,37 +249,37 @@ impl Decision {
         Decision { allowed: false, reason, retry_after, ..Decision::allow(limit, 0) }
     }
 
-    /// The same decision with another reason.
+    /// Returns the same decision with another reason.
     #[must_use]
     pub const fn with_reason(self, reason: Reason) -> Decision {
         Decision { reason, ..self }
     }
 
-    /// The same decision with another delay before the caller's turn.
+    /// Returns the same decision with another delay before the caller's turn.
     #[must_use]
     pub const fn with_delay_ns(self, delay_ns: u64) -> Decision {
         Decision { delay_ns, ..self }
     }
 
-    /// The same decision with another number of units left.
+    /// Returns the same decision with another number of units left.
     #[must_use]
     pub const fn with_remaining(self, remaining: u64) -> Decision {
         Decision { remaining, ..self }
     }
 
-    /// The same decision with another time until nothing counts any more.
+    /// Returns the same decision with another time until nothing counts any more.
     #[must_use]
     pub const fn with_reset_after_ns(self, reset_after_ns: u64) -> Decision {
         Decision { reset_after_ns, ..self }
     }
 
-    /// The same decision without a receipt, for a take that cannot be given back.
+    /// Returns the same decision without a receipt, for a take that cannot be given back.
     #[must_use]
     pub const fn without_receipt(self) -> Decision {
         Decision { receipt: None, ..self }
     }
 
-    /// Compares the shares of the limit that are left, remaining/limit, without a division.
+    /// Compares two decisions by `remaining` / `limit`, the share of the limit that is left. It needs no division.
     #[must_use]
     pub fn cmp_share_left(&self, other: &Decision) -> Ordering {
         let left = u128::from(self.remaining) * u128::from(other.limit.max(1));
@@ -280,7 +288,8 @@ impl Decision {
 }
 
 impl Default for Decision {
-    /// An allowed hit on a limit of 0 units: the value to fill a buffer with before a decision.
+    /// Returns a decision that allows a hit on a limit of 0 units. Such decisions fill a buffer before
+    /// [`decide`](crate::decide) is called.
     fn default() -> Self {
         Decision::allow(0, 0)
     }

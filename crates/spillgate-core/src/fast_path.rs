@@ -1,13 +1,14 @@
-//! The usual request, a single take, decided on a packed state.
+//! The fast path: it decides a single take on a packed state (a state in three integers).
 //!
-//! Without it, a store would unpack each state into the general form and pack it again. That costs more than the
-//! decision itself.
+//! Most requests are a single take. Without the fast path, a store would have to unpack the state into its general form
+//! and pack it again. That costs more than the decision itself.
 
 use crate::algorithm::{Bucket, Segments, Window};
 use crate::packed::Packed;
 use crate::{Algorithm, Decision, Hit, Op, Quota, Reason, Time, Wait};
 
-/// A take on a state of this type, in the order of [`decide`](crate::decide): adopt, judge, charge, report.
+/// Decides a take on a state of one algorithm. The steps are those of [`decide`](crate::decide): adopt, judge, charge,
+/// report.
 macro_rules! take {
     ($state:expr, $fresh:expr, $quota:expr, $now:expr, $cost:expr, $max_wait_ns:expr, $delay_ns:expr, $decision:expr) => {{
         let (quota, now): (&Quota, u64) = ($quota, $now.as_nanos());
@@ -40,14 +41,15 @@ macro_rules! take {
 }
 
 impl Packed {
-    /// Decides one hit as [`decide`](crate::decide) does, but reads and writes the packed form.
+    /// Decides one hit like [`decide`](crate::decide), but reads and writes the packed form of the state.
     ///
-    /// Returns false and changes nothing if the hit needs the general form. These are:
+    /// Returns false and changes nothing if the hit needs the general form. The general form is needed for:
     ///
     /// * all operations except a take of at least one unit;
     /// * quotas whose refusals are not [free](Quota::refusal_is_free), and quotas with a limit of 0;
-    /// * states that do not pack;
-    /// * buckets that a quota with another T or another depth has charged.
+    /// * states that have no packed form;
+    /// * buckets that still have a debt which a quota with another T or another depth has charged (T is the time
+    ///   between two units).
     ///
     /// [`Packed`] has an example.
     #[must_use]

@@ -1,16 +1,16 @@
-//! One operation on one limit.
+//! A hit: one operation on one limit.
 //!
-//! A request is a list of hits. A hit names everything that the decision needs to know, so no store needs to know a
-//! rule.
+//! A request is a list of hits. A hit contains everything that the decision needs, so a store does not have to know the
+//! rules.
 
 use crate::{Op, Quota};
 
 /// The most hits that one request can have.
 pub const MAX_HITS: usize = 256;
 
-/// How the refusal of a hit counts in the verdict.
+/// How the refusal of a hit affects the verdict on its request.
 ///
-/// Exhaustive on purpose: every store must support each of them.
+/// This enum is exhaustive on purpose, because every store must support every variant.
 ///
 /// ```
 /// use core::time::Duration;
@@ -50,57 +50,58 @@ pub enum Binding {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Hit<'q> {
-    /// The caller that is counted: 128 bits of a hash with a secret key.
+    /// The caller that is counted, as a hash of 128 bits. A secret key went into the hash.
     pub key: u128,
     /// The limit.
     pub quota: &'q Quota,
-    /// What to do.
+    /// What to do with the limit.
     pub op: Op,
-    /// How a refusal counts in the verdict.
+    /// How a refusal of this hit affects the verdict on the request.
     pub binding: Binding,
 }
 
 impl<'q> Hit<'q> {
-    /// In a Redis Cluster, the bits of the key above this one choose the hash slot, for every quota alike. They are a
-    /// whole number of 6-bit digits.
+    /// In a Redis Cluster, the bits of the key from this bit on choose the hash slot, whatever the quota is. There are
+    /// 30 such bits: five digits of 6 bits.
     pub const SLOT_SHIFT: u32 = 98;
 
-    /// A hit of `key` on `quota`.
+    /// Builds a hit that applies `op` to `quota` for `key`.
     #[must_use]
     pub const fn new(key: u128, quota: &'q Quota, op: Op, binding: Binding) -> Hit<'q> {
         Hit { key, quota, op, binding }
     }
 
-    /// The same hit with another operation.
+    /// Returns the same hit with another operation.
     #[must_use]
     pub const fn with_op(self, op: Op) -> Hit<'q> {
         Hit { op, ..self }
     }
 
-    /// The same hit with another binding.
+    /// Returns the same hit with another binding.
     #[must_use]
     pub const fn with_binding(self, binding: Binding) -> Hit<'q> {
         Hit { binding, ..self }
     }
 
-    /// The same hit on another quota, which may live for a shorter time.
+    /// Returns the same hit on another quota. The other quota may live for a shorter time.
     #[must_use]
     pub const fn with_quota<'r>(self, quota: &'r Quota) -> Hit<'r> {
         let Hit { key, op, binding, .. } = self;
         Hit { key, quota, op, binding }
     }
 
-    /// The name of the state that this hit is counted in: the key and the quota's [identity](Quota::identity).
+    /// Returns the key of the state that this hit is counted in. It combines the key of the hit with the
+    /// [identity](Quota::identity) of the quota.
     ///
-    /// The limit is no part of the identity, so a changed limit continues with what was used before.
+    /// The limit is not a part of the identity. So a quota whose limit was changed continues with what was used before.
     #[must_use]
     pub const fn state_key(&self) -> u128 {
         self.key ^ self.quota.identity()
     }
 
-    /// The sum of the costs of all takes among `hits`; it saturates.
+    /// Sums the costs of all takes among `hits`. The sum saturates.
     ///
-    /// A store that passes the hits on one state learns what the state has to hold if all of them are allowed.
+    /// A store passes the hits on one state. The sum is what the state has to hold if all of these takes are allowed.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};
@@ -122,7 +123,7 @@ impl<'q> Hit<'q> {
         })
     }
 
-    /// One hit that replaces this hit and `other`, if they differ in their cost only.
+    /// Returns one hit that replaces this hit and `other`, or `None` if anything except their costs is different.
     ///
     /// A caller merges hits before it passes them to a store. The merged hit is checked once, is charged once and has
     /// one decision.

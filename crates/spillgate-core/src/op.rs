@@ -1,12 +1,14 @@
 //! The operations that a request can perform on a limit.
 //!
-//! They stand apart from the request, because a quota says which of them its algorithm supports.
+//! They have a file of their own, because hits are not their only user: a quota says which operations its algorithm
+//! supports.
 
 use crate::Receipt;
 
 /// What a hit does with its limit.
 ///
-/// Exhaustive on purpose: a store must handle every operation, and the compiler shows each place that has to.
+/// This enum is exhaustive on purpose: a store must handle every operation. If an operation is added, the compiler
+/// shows each place that has to change.
 ///
 /// ```
 /// use spillgate_core::{Op, OpKind};
@@ -20,49 +22,52 @@ use crate::Receipt;
 pub enum Op {
     /// Takes `cost` units if they fit.
     ///
-    /// A take with a cost of 0 is for a caller that learns its cost later and then uses [`Force`](Op::Force). It takes
-    /// nothing and is refused like a [`Peek`](Op::Peek). Its refusal starts the quota's penalty, which a peek never
-    /// does.
+    /// A take with a cost of 0 is for a caller that learns its cost later and then uses [`Force`](Op::Force). This take
+    /// changes no count, and it is refused whenever a [`Peek`](Op::Peek) is refused. Unlike a peek, it starts the
+    /// penalty of the quota when it is refused.
     Take {
         /// How many units to take.
         cost: u64,
-        /// The longest delay in nanoseconds that the caller accepts before its turn (`leaky_bucket`).
+        /// The longest delay, in nanoseconds, that the caller accepts before its turn in a queue (`leaky_bucket`).
         max_wait_ns: u64,
     },
-    /// Reads what is left and changes nothing. It is refused only while more than the capacity is used.
+    /// Reads what is left and changes nothing. It is refused only while more than the hard capacity is used, or while a
+    /// penalty lasts.
     Peek,
-    /// Counts units that were used already. It cannot be refused.
+    /// Counts units that were used already, even if they do not fit. Only an algorithm that does not support this
+    /// operation refuses it (`concurrency`).
     Force {
         /// How many units to count.
         cost: u64,
     },
-    /// Gives units back. A refund with the receipt of a permit releases that permit.
+    /// Gives units back. For `concurrency`, it releases the permit of the receipt.
     ///
-    /// With a receipt, the units return to the window or entry that they were taken from. Without one, they are
-    /// subtracted from the current window, or from the oldest entries.
+    /// With a receipt, the units return to the window or to the log entry from which they were taken. Without a
+    /// receipt, they are subtracted from the current window, or from the oldest log entries. A `leaky_bucket` and
+    /// `concurrency` give nothing back without a receipt.
     Refund {
         /// How many units to give back.
         cost: u64,
         /// The receipt of the take that is undone.
         receipt: Option<Receipt>,
     },
-    /// Restarts the lease of a permit (`concurrency`).
+    /// Restarts the lease of a permit, so that it lasts its full duration again (`concurrency`).
     Renew {
-        /// The receipt of the take that was given the permit.
+        /// The receipt of the take that got the permit.
         receipt: Receipt,
     },
-    /// Forgets all that was used, and any penalty.
+    /// Deletes everything that was counted for the key, and any penalty.
     Reset,
 }
 
 impl Op {
-    /// A take by a caller that cannot wait: the usual operation.
+    /// Builds a take for a caller that does not wait for a turn in a queue. This is the usual operation.
     #[must_use]
     pub const fn take(cost: u64) -> Op {
         Op::Take { cost, max_wait_ns: 0 }
     }
 
-    /// The kind of operation, without its operands. A take with a cost of 0 counts as a peek.
+    /// Returns the kind of the operation, without its operands. A take with a cost of 0 counts as a peek.
     #[must_use]
     pub const fn kind(&self) -> OpKind {
         match self {
@@ -75,7 +80,7 @@ impl Op {
         }
     }
 
-    /// The units that the operation names; 0 if it has no cost.
+    /// Returns the units of the operation, or 0 if it has no cost.
     pub(crate) const fn cost(&self) -> u64 {
         match *self {
             Op::Take { cost, .. } | Op::Force { cost } | Op::Refund { cost, .. } => cost,
@@ -83,7 +88,8 @@ impl Op {
         }
     }
 
-    /// One operation that replaces both, if they differ in their cost only. Costs are added and saturate.
+    /// Returns one operation that replaces both operations, or `None` if anything except their costs is different. The
+    /// costs are added, and the sum saturates.
     pub(crate) fn merged(self, other: Op) -> Option<Op> {
         match (self, other) {
             (Op::Take { cost: a, max_wait_ns }, Op::Take { cost: b, max_wait_ns: other }) if max_wait_ns == other => {
@@ -101,7 +107,7 @@ impl Op {
 
 /// The kind of an [`Op`], without its operands; [`Op::kind`] has an example.
 ///
-/// Exhaustive for the same reason as [`Op`].
+/// This enum is exhaustive for the same reason as [`Op`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpKind {
     /// [`Op::Take`] with a cost of at least 1.

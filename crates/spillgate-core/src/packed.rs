@@ -1,15 +1,16 @@
-//! A state in three integers.
+//! A packed state: a state in three integers.
 //!
-//! A store that keeps millions of keys cannot afford a full [`State`](crate::State) for each. Most states fit this
-//! form.
+//! A store that keeps millions of keys has too little memory for a full [`State`](crate::State) for each key. Most
+//! states fit the smaller packed form.
 
 use crate::Time;
 use crate::quota::MAX_SPAN_NS;
 
-/// A state in three integers: a bucket, a window, or a counter of one segment, without a penalty.
+/// A state in three integers. A bucket, a window or a counter with one segment fits this form, if it has no penalty.
 ///
-/// A store keeps the integers and gives them back. Only the state itself knows what `first` and `second` mean. All
-/// fields are public and there will be no others, because a store writes down exactly these three.
+/// A store keeps the three integers and passes them back unchanged. It must not interpret `first` and `second`, because
+/// their meaning depends on the algorithm. All fields are public, and there will never be a fourth field, because
+/// stores write exactly these three integers to files.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Packed, Quota, Time};
@@ -24,25 +25,26 @@ use crate::quota::MAX_SPAN_NS;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Packed {
-    /// When the state may be dropped, in nanoseconds since the epoch.
+    /// The time from which a store may drop the state, in nanoseconds since the epoch. 0 if the state is empty.
     ///
-    /// It is no earlier than the time at which the state equals an empty one, and less than one window later. 0 if the
-    /// state already equals an empty one.
+    /// From this time on, the state decides like an empty state. It may do so earlier already, by less than one window.
     pub expires_at: u64,
-    /// The units in the current window. A bucket keeps T and the bound of its debt here, as a number below 2^38.
+    /// The units in the current window. A bucket keeps two numbers here, packed into less than 2^38: T (the time
+    /// between two units) and the bound of its debt.
     pub first: u64,
-    /// The units in the window before (`sliding_window_counter`), else 0.
+    /// The units in the previous window (`sliding_window_counter`), or else 0.
     pub second: u64,
 }
 
 impl Packed {
-    /// Whether these can be the integers of a state that is not empty.
+    /// Returns whether a state that is not empty can have these integers.
     ///
-    /// A store checks this when it reads a state from a place that it does not trust.
+    /// A store calls this when it reads a state from a source that it does not trust.
     #[must_use]
     pub const fn is_sound(&self) -> bool {
         let time = self.expires_at > 0 && self.expires_at <= Time::MAX.as_nanos();
-        // Whether an integer is a time span or a number of units depends on the quota. Spans have the larger bound.
+        // Only the quota says whether an integer is a time span or a number of units. Time spans have the larger bound,
+        // so that bound is checked.
         time && self.first <= MAX_SPAN_NS && self.second <= MAX_SPAN_NS
     }
 }

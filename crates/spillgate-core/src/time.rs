@@ -1,14 +1,15 @@
 //! A point in time, as whole nanoseconds since the Unix epoch.
 //!
-//! The kernel has no clock, so every time comes from its caller. The bound keeps all sums of times within 64 bits.
+//! The kernel (the pure decision code in this crate) has no clock, so its caller passes every time. A time has an upper
+//! bound, so that sums of times fit in 64 bits.
 
 use core::fmt;
 use core::time::Duration;
 
 /// Nanoseconds since the Unix epoch, from 0 to [`Time::MAX`] (the year 2262).
 ///
-/// A state may lie up to 2^62 ns in the future; a [`Quota`](crate::Quota) checks that when it is built. The sum of that
-/// and any time fits 64 bits, so no comparison of times can wrap.
+/// A state can contain times that are up to 2^62 ns in the future. A [`Quota`](crate::Quota) checks this bound when it
+/// is built. 2^62 ns after any time still fits in 64 bits, so no comparison of times can wrap around.
 ///
 /// ```
 /// use spillgate_core::Time;
@@ -21,24 +22,24 @@ use core::time::Duration;
 pub struct Time(u64);
 
 impl Time {
-    /// The epoch itself.
+    /// The Unix epoch.
     pub const EPOCH: Time = Time(0);
-    /// The latest time.
+    /// The latest time, in the year 2262.
     pub const MAX: Time = Time(i64::MAX as u64);
 
-    /// The time `nanos` nanoseconds after the epoch, at most [`Time::MAX`].
+    /// Returns the time that is `nanos` nanoseconds after the epoch, but at most [`Time::MAX`].
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Time {
         if nanos > Time::MAX.0 { Time::MAX } else { Time(nanos) }
     }
 
-    /// Whole nanoseconds since the epoch.
+    /// Returns the whole nanoseconds since the epoch.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// This time moved later by `duration`, at most [`Time::MAX`].
+    /// Returns the time that is `duration` after this time, but at most [`Time::MAX`].
     #[must_use]
     pub fn after(self, duration: Duration) -> Time {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

@@ -1,27 +1,30 @@
-//! The answer to all hits of one request.
+//! The verdict: the answer to all hits of one request.
 //!
-//! Stores that decide hits one by one form the verdict here, so that all stores combine decisions by the same rule.
+//! Some stores decide hits one by one. They form the verdict with this code, so that all stores combine decisions by
+//! the same rule.
 
 use crate::{Binding, Decision, Hit, Time, Wait};
 
 /// Which part of the system made a verdict; [`Verdict::with_source`] has an example.
 ///
-/// Exhaustive on purpose: verdicts are counted by source, and the compiler shows each place that counts them.
+/// This enum is exhaustive on purpose: verdicts are counted by source. If a source is added, the compiler shows each
+/// place that has to count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// The store was not asked: a state that it returned earlier still refuses.
+    /// The deny cache. The store was not asked, because a state that it returned earlier still refuses the request.
     DenyCache,
     /// The store failed, and a local store decided instead.
     Local,
-    /// The store failed, and the policy of the quota answered.
+    /// The store failed. The setting of the quota for this case gave the answer
+    /// ([`OnStoreFailure`](crate::OnStoreFailure)).
     Policy,
 }
 
 impl Source {
-    /// The name of the source in answers and metrics.
+    /// Returns the name of the source in answers and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,25 +49,26 @@ impl Source {
 pub struct Verdict {
     /// Whether the request may pass.
     pub allowed: bool,
-    /// The index of the hit that determines the answer; `None` without hits.
+    /// The index of the hit that determines the answer. `None` if the request has no hits, or only shadow hits.
     ///
-    /// In a refused request it is the refusing hit with the longest wait. In an allowed one it is the hit with the
-    /// smallest share of its limit left.
+    /// In a refused request, this is the refusing hit with the longest wait. In an allowed request, it is the hit with
+    /// the smallest share of its limit left.
     pub binding: Option<usize>,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the request is allowed.
     pub retry_after: Wait,
-    /// Nanoseconds until the turn of an allowed request comes: the longest delay of its hits.
+    /// How many nanoseconds an allowed request has to wait for its turn in a queue. This is the longest delay of its
+    /// hits.
     pub delay_ns: u64,
-    /// The time of the decision, by the clock that this store decides with.
+    /// The time of the decision. If the store has a clock of its own, this is the time of that clock.
     pub now: Time,
     /// Which part of the system decided.
     pub source: Source,
 }
 
 impl Verdict {
-    /// The verdict on a request that no limit applies to: it is allowed.
+    /// Returns the verdict on a request to which no limit applies: the request is allowed.
     ///
-    /// It equals the verdict [of](Verdict::of) no hits, and costs less.
+    /// This verdict equals the verdict [of](Verdict::of) an empty list of hits, but it is faster to make.
     ///
     /// ```
     /// use spillgate_core::{Time, Verdict};
@@ -78,7 +82,7 @@ impl Verdict {
 
     /// Combines `decisions` into a verdict. `decisions[i]` is the answer to `hits[i]`.
     ///
-    /// [`decide`](crate::decide) calls this at its end. A caller needs it only for hits that were decided one by one.
+    /// [`decide`](crate::decide) calls this function at its end. Call it only for hits that were decided one by one.
     #[must_use]
     #[inline]
     pub fn of(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
@@ -95,7 +99,7 @@ impl Verdict {
         }
     }
 
-    /// The same verdict from another source.
+    /// Returns the same verdict with another source.
     ///
     /// ```
     /// use spillgate_core::{Source, Time, Verdict};
@@ -109,7 +113,8 @@ impl Verdict {
     }
 }
 
-/// A request is refused if an enforcing hit is refused, or if it has quota hits and all of them are refused.
+/// Returns whether the request is allowed. It is refused if a hit with [`Binding::Enforce`] is refused. It is also
+/// refused if it has hits with [`Binding::Quota`] and all of them are refused.
 #[inline]
 pub(crate) fn is_allowed(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     let refused = |binding| hits.iter().zip(decisions).any(move |(h, d)| h.binding == binding && !d.allowed);
@@ -121,17 +126,19 @@ fn quota_passes(hits: &[Hit<'_>], decisions: &[Decision]) -> bool {
     hits.iter().zip(decisions).any(|(hit, decision)| hit.binding == Binding::Quota && decision.allowed)
 }
 
-/// The binding hit of an allowed request: the first one with the smallest share left.
+/// Returns the hit that determines the answer to an allowed request: the first hit with the smallest share of its limit
+/// left.
 #[inline]
 fn least_share(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let counted = (0..hits.len()).filter(|&i| hits[i].binding != Binding::Shadow);
     counted.min_by(|&a, &b| decisions[a].cmp_share_left(&decisions[b]))
 }
 
-/// The binding hit of a refused request: the one with the longest wait.
+/// Returns the hit that determines the answer to a refused request: the hit with the longest wait. If two waits are
+/// equal, it is the first of these hits.
 ///
-/// Candidates are the enforcing hits that are refused. If all quota hits are refused, the one of them with the shortest
-/// wait is a candidate too. Among equal waits the first hit binds.
+/// All refused hits with [`Binding::Enforce`] are candidates. If all hits with [`Binding::Quota`] are refused, the one
+/// with the shortest wait is a candidate too.
 fn longest_wait(hits: &[Hit<'_>], decisions: &[Decision]) -> Option<usize> {
     let wait = |i: usize| decisions[i].retry_after;
     let refusing = |binding| (0..hits.len()).filter(move |&i| hits[i].binding == binding && !decisions[i].allowed);

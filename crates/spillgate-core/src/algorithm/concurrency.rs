@@ -1,12 +1,13 @@
-//! Permits that are held until they are released, or until their lease expires.
+//! The concurrency limit: a caller holds permits until it releases them, or until their lease expires.
 //!
 //! Without leases, a caller that crashes would hold its permits for ever.
 //!
-//! The bound: unexpired leases hold at most N permits at any time.
+//! N is the limit of the quota. At any time, the leases that have not expired hold at most N permits together.
 //!
-//! The cost: every operation takes time in proportion to log(leases) * (different durations of leases). There is one
-//! duration unless the quota's duration was changed. Each lease is also removed once after it has expired. If the clock
-//! steps back, an operation also visits the leases that were granted or have expired within that step.
+//! An operation takes time in proportion to d * log(n), where n is the number of leases and d is the number of
+//! different lease durations. d is 1, unless the lease duration of the quota was changed. There are two additional
+//! costs. Each lease is visited once when it expires, and once when it is removed. If the clock steps back, an
+//! operation also visits each lease that was granted or has expired within that step.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,47 +19,50 @@ use super::types::{LATEST_NS, Refusal, Usage};
 use crate::quota::{MAX_RECORDS, MAX_SPAN_NS};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
-/// Boxed, because every key pays for the size of the largest state, and few keys have a concurrency limit.
+/// The table is boxed, because the state of every key is as large as the largest kind of state. Few keys have a
+/// concurrency limit.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Leases(Box<Table>);
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// The leases by id.
+    /// The leases, by their id.
     terms: BTreeMap<u64, Term>,
-    /// The same leases by duration, shortest first. There are at most N groups, because each holds a permit.
+    /// The same leases, grouped by their duration, shortest first. There are at most N groups, because each group holds
+    /// at least one permit.
     groups: Vec<Group>,
-    /// The newest id. An id is never used twice.
+    /// The newest id of a lease. An id is never used twice.
     last_id: u64,
-    /// The permits of the leases that are alive at `counted_at`: a sum that is kept up to date.
+    /// The permits of the leases that have not expired at `counted_at`. This sum is always kept up to date.
     held: u64,
     counted_at: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Term {
-    /// How long the lease lasts. A clock that is set back does not make it longer.
+    /// The duration of the lease. If the clock is set back, the lease does not last longer than this.
     life_ns: u64,
-    /// In nanoseconds since the epoch.
+    /// When the lease ends, in nanoseconds since the epoch.
     expires_at: u64,
 }
 
-/// Leases of one duration. They expire in the order in which they were granted.
+/// The leases of one duration. They expire in the order in which they were granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     life_ns: u64,
-    /// The permits of each lease, by end and id. Never empty.
+    /// The permits of each lease. The key is the end of the lease and its id. The map is never empty.
     permits: BTreeMap<(u64, u64), u64>,
 }
 
 impl Group {
-    /// The permits that expire after `from` and not after `to`.
+    /// Sums the permits that expire after `from` and not after `to`.
     fn expiring(&self, from: u64, to: u64) -> u64 {
         self.permits.range((Excluded((from, u64::MAX)), Included((to, u64::MAX)))).map(|(_, permits)| permits).sum()
     }
 }
 
-/// Two states are equal if they decide alike, so the time of the last count is ignored.
+/// Two tables are equal if they make the same decisions. `held` and `counted_at` are not compared, because they depend
+/// only on when the permits were last counted.
 impl PartialEq for Table {
     fn eq(&self, other: &Table) -> bool {
         self.groups == other.groups && self.last_id == other.last_id
@@ -77,7 +81,7 @@ impl Table {
         }
     }
 
-    /// When the last lease ends; 0 without leases.
+    /// Returns when the last lease ends, or 0 if there is no lease.
     fn last_end(&self) -> u64 {
         let last_ends = self.groups.iter().filter_map(|group| group.permits.last_key_value());
         last_ends.map(|((end, _), _)| *end).max().unwrap_or(0)
@@ -108,8 +112,8 @@ impl Table {
         Some((term, permits))
     }
 
-    /// Shortens each lease that would end later than its duration after `now`. Only a clock that was set back leaves
-    /// one.
+    /// Shortens each lease that has more time left at `now` than its whole duration. Such a lease exists only if the
+    /// clock was set back.
     fn clamp(&mut self, now: u64) {
         let last_of = |group: &Group| {
             let ((end, id), _) = group.permits.last_key_value()?;
@@ -146,7 +150,8 @@ impl Leases {
         (!fits).then_some((Reason::Exceeded, Wait::Unknown))
     }
 
-    /// The id of the new lease is the time in nanoseconds, or the next unused number after it.
+    /// Grants a new lease. Its id is the time in nanoseconds. If that number is not above the last id, the id is the
+    /// last id plus 1.
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: u64) -> Receipt {
         let table = &mut *self.0;
         table.remove_expired(now);
@@ -156,7 +161,8 @@ impl Leases {
         Receipt { at: Time::from_nanos(now), mark: table.last_id }
     }
 
-    /// Does nothing: every permit needs a lease, so a concurrency limit has no force ([`Quota::supports`]).
+    /// Does nothing. A concurrency limit does not support a force, because every permit needs a lease
+    /// ([`Quota::supports`]).
     pub(crate) fn force(&mut self, _: &Quota, _: u64, _: u64) {}
 
     pub(crate) fn refund(&mut self, _: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
@@ -167,7 +173,8 @@ impl Leases {
         {
             table.insert(receipt.mark, term, permits - cost);
         }
-        // An empty state is kept until its last id is in the past. Then no new lease can be given the same id.
+        // A state without leases is kept until its last id is in the past. If it were dropped earlier, a new lease
+        // could get the same id.
         now <= table.last_id || !table.terms.is_empty()
     }
 
@@ -206,7 +213,7 @@ impl Leases {
             + permits.sum::<usize>()
     }
 
-    /// The last id, then the id, duration, end and permits of each lease.
+    /// Writes the last id, and then the id, duration, end and permits of each lease.
     pub(crate) fn encode(&self, words: &mut Vec<u64>) {
         words.push(self.0.last_id);
         for group in &self.0.groups {
@@ -217,7 +224,7 @@ impl Leases {
     pub(crate) fn decode(words: &[u64]) -> Option<Leases> {
         let (&last_id, leases) = words.split_first()?;
         let (leases, []) = leases.as_chunks::<4>() else { return None };
-        // The sum is as of the epoch, when all of them are alive.
+        // `counted_at` is the epoch here. No lease has expired at that time, so `held` becomes the sum of all permits.
         let mut table = Table { last_id, ..Table::default() };
         for &[id, life_ns, expires_at, permits] in leases {
             let known = id > last_id || table.terms.contains_key(&id);
@@ -231,10 +238,10 @@ impl Leases {
     }
 }
 
-/// An upper bound of the bytes of a `BTreeMap` with `len` entries.
+/// Returns an upper bound of the bytes of a `BTreeMap` with `len` entries.
 ///
-/// A node has space for 11 entries, and every node except the root holds at least 5. The links to parents and children
-/// take 32 bytes for each node.
+/// A node of the tree has space for 11 entries, and every node except the root holds at least 5. On average, the links
+/// to parents and children take at most 32 bytes for each node.
 fn tree_bytes(len: usize, entry_bytes: usize) -> usize {
     len.div_ceil(5) * (11 * entry_bytes + 32) + 96
 }

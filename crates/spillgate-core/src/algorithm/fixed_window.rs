@@ -1,11 +1,13 @@
-//! One counter for each window, anchored at the epoch or at the key's first hit.
+//! The fixed window: one counter for each window.
 //!
 //! It has the smallest state of all algorithms: a start and a count.
 //!
-//! The bound of what is admitted in an interval of length s:
+//! L is the limit, and W is the length of the window. [`Algorithm`] has a table of all letters. The anchor of the quota
+//! says where windows start. In an interval of length s, at most this many units are admitted:
 //!
-//! * anchored at the epoch: L * (ceil(s/W) + 1) in half-open intervals, so 2L across an edge;
-//! * anchored at the first hit: L * (floor(s/W) + 1), plus L - 1 unless s is a multiple of W.
+//! * If windows start at multiples of W since the epoch: L * (ceil(s/W) + 1). So 2 * L units can be admitted in a short
+//!   time around the edge between two windows.
+//! * If a window starts at the key's first hit: L * (floor(s/W) + 1), and L - 1 units more unless s is a multiple of W.
 
 use alloc::vec::Vec;
 
@@ -16,7 +18,7 @@ use crate::{Algorithm, Anchor, Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Window {
-    /// In nanoseconds since the epoch.
+    /// The start of the window, in nanoseconds since the epoch.
     start: u64,
     count: u64,
 }
@@ -32,8 +34,8 @@ impl Window {
         Window { start: packed.expires_at.saturating_sub(quota.window_ns()), count: packed.first }
     }
 
-    /// The window that counts at `now`: this one if it has not ended, else a new empty one. A time before this window
-    /// counts in it.
+    /// Returns the window that counts at `now`: this window if it has not ended, or else a new and empty window. If
+    /// `now` is before the start of this window, the request is late, and it counts in this window too.
     #[inline]
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();

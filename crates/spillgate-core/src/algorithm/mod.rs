@@ -1,17 +1,21 @@
-//! One state machine for each algorithm, in a file that has its name in rules files.
+//! The algorithms: one state machine for each. A file has the name of its algorithm in rules files, and
+//! `token_bucket.rs` has the `leaky_bucket` too.
 //!
-//! A state has the same operations in every algorithm, so the rest of the kernel needs to know no algorithm. The quota
-//! and the time are parameters:
+//! All state machines have the same functions, so the rest of the kernel can call them in the same way. The quota and
+//! the time are parameters:
 //!
-//! * `adopt` makes the state fit the quota and the clock. It returns false if the state equals an empty one.
-//! * `refusal` returns why a cost does not fit, or `None` if it fits. A cost of 0 is a peek.
-//! * `charge` takes units that fit. `force` takes units in any case.
-//! * `refund` gives units back. It returns false if nothing is left in the state.
-//! * `usage` returns what is left, and when nothing counts any more.
-//! * `expires_at` returns when the state equals an empty one.
-//! * `encode` writes the state as words. `decode` reads it back, or returns `None` if no state has these words.
+//! * `adopt` prepares the state for a decision at this time. If the clock was set back, times that are too far in the
+//!   future are reduced or dropped. It returns false if the state then equals an empty state.
+//! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek.
+//! * `charge` takes units that fit. `force` counts units even if they do not fit.
+//! * `refund` gives units back. It returns false if the state then equals an empty state.
+//! * `usage` returns what is left, and how long until nothing counts any more.
+//! * `expires_at` returns the time from which the state equals an empty state.
+//! * `encode` writes the state as words (64-bit integers). `decode` reads the words, or returns `None` if no state has
+//!   these words.
 //!
-//! The caller has already refused costs above the hard capacity and quotas with a limit of 0.
+//! These functions are never called for a quota with a limit of 0. `refusal` and `charge` are never called with a cost
+//! above the hard capacity.
 
 mod concurrency;
 mod fixed_window;

@@ -1,14 +1,21 @@
-//! The window as n segments of w = W/n. The oldest counts by the share of it that is still in the window.
+//! The sliding window counter: the window is divided into n segments, and each segment has a counter.
 //!
-//! It needs n + 1 counters for each key, where a log needs up to L entries. n = 1 is the well-known weighted previous
-//! window.
+//! The letters: L is the limit, W is the length of the window, and w = W/n is the length of a segment.
+//! [`Algorithm`](crate::Algorithm) has a table of all letters.
 //!
-//! The bound of what is admitted in an interval of length s: L + L*s/W if n = 1, else
-//! L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+//! The window moves with time, so only a part of the oldest segment lies in it. The units of the oldest segment count
+//! in proportion to this part. The window touches up to n + 1 segments, so a key has n + 1 counters. A log needs up to
+//! L entries. With n = 1, this is the well-known algorithm that weights the count of the previous window.
 //!
-//! Let e be the time from the start of the newest segment until `now`. A cost is admitted exactly if
-//! `oldest * (w - e) + (rest + cost) * w <= L * w`. The comparison is in integers, because a share that is rounded down
-//! would admit one unit too many.
+//! In an interval of length s, at most this many units are admitted:
+//!
+//! * n = 1: L + L*s/W.
+//! * n > 1: L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+//!
+//! Let e be the time from the start of the newest segment until `now`. Let `oldest` be the units in the oldest segment,
+//! and `rest` the units in all other segments. A cost is admitted exactly if
+//! `oldest * (w - e) + (rest + cost) * w <= L * w`. All these numbers are integers. If the part of the oldest segment
+//! was computed first and rounded down, one unit too many would be admitted.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -22,12 +29,13 @@ use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// Start of the newest segment, in nanoseconds since the epoch.
+    /// The start of the newest segment, in nanoseconds since the epoch.
     start: u64,
     counts: Counts,
 }
 
-/// The units in each segment, newest first: n segments that are in the window, and the oldest one.
+/// The units in each segment, newest first. There are n + 1 counts: the last one is for the oldest segment, which lies
+/// only partly in the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Counts {
     /// The counters for n = 1. It is the usual case, and it owns no memory on the heap.
@@ -55,18 +63,19 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant. `counts` is from `shift` segments before that instant.
+/// The window at one instant. `shift` segments have begun between the newest segment of `counts` and that instant.
 struct View<'s> {
     counts: &'s [u64],
     shift: usize,
-    /// Start of the segment that contains the instant.
+    /// The start of the segment that contains the instant.
     start: u64,
     /// The time from that start to the instant.
     elapsed: u64,
 }
 
 impl View<'_> {
-    /// The units in the oldest segment, and in all others, after `later` more segments have begun.
+    /// Returns the units in the oldest segment, and the units in all other segments. Both are for the time when `later`
+    /// more segments have begun.
     #[inline]
     fn sums(&self, later: usize) -> (u128, u128) {
         let segments = self.counts.len() - 1;
@@ -76,7 +85,8 @@ impl View<'_> {
         (u128::from(oldest), rest)
     }
 
-    /// What counts now, in units times w. The oldest segment counts by its share.
+    /// Returns the units that count at the instant, multiplied by w. The oldest segment counts in proportion to the
+    /// part of it that is in the window.
     #[inline]
     fn weighted(&self, segment_ns: u64) -> u128 {
         let (oldest, rest) = self.sums(0);
@@ -93,7 +103,8 @@ impl Segments {
         Segments { start: 0, counts }
     }
 
-    /// `expires_at` is the time that would hold if the newest segment had units, so that `start` follows from it.
+    /// Packs the state, or returns `None` if there are several segments. `expires_at` is computed as if the newest
+    /// segment had units, even if it has none. So `unpack` can compute `start` from `expires_at`.
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
         match self.counts {
@@ -115,12 +126,13 @@ impl Segments {
         u8::try_from(self.counts.len() - 1).unwrap_or(u8::MAX)
     }
 
-    /// The window at `now`. A late request counts as if it came at the start of the newest segment.
+    /// Returns the window at `now`. A late request counts as if it came at the start of the newest segment.
     #[inline]
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());
         let start = now - now % segment_ns;
-        // Another quota may have stored a start that is not a multiple of this quota's segments.
+        // Another quota may have stored a start that is not a multiple of this quota's segments. So `self.start` can be
+        // later than `start`.
         let shift = usize::try_from(start.saturating_sub(self.start) / segment_ns).unwrap_or(usize::MAX);
         View { counts: &self.counts, shift, start, elapsed: now - start }
     }
@@ -153,7 +165,8 @@ impl Segments {
         if view.weighted(segment_ns) + u128::from(cost) * u128::from(segment_ns) <= most {
             return None;
         }
-        // Finds the earliest instant at which the cost fits, segment by segment. At the end all segments are empty.
+        // Finds the earliest instant at which the cost fits, segment by segment. In the last step all segments have
+        // expired, so the cost fits there at the latest.
         for later in 0..=self.counts.len() {
             let (oldest, rest) = view.sums(later);
             let Some(free) = u128::from(quota.hard_capacity()).checked_sub(rest + u128::from(cost)) else { continue };

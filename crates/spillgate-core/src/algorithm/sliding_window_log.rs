@@ -1,13 +1,17 @@
-//! Every admitted unit is stored until it is a window old.
+//! The sliding window log: every admitted unit is stored until it is a window old.
 //!
-//! It is the only exact limit on any window, and it costs up to L entries for each key. Units that are taken at one
-//! instant share an entry.
+//! L is the limit, and W is the length of the window. [`Algorithm`](crate::Algorithm) has a table of all letters.
 //!
-//! The bound of what is admitted in an interval of length s: L * (floor(s/W) + 1), which is L in every half-open window
-//! of length W.
+//! The log is the only algorithm that admits at most L units in every window, wherever the window starts. In return, it
+//! stores up to L entries for each key. Units that are taken at the same instant share an entry.
 //!
-//! Entries store a running total, so a decision is two searches and never a scan. Only a refund by receipt takes time
-//! in proportion to the entries that are newer than its own.
+//! There are two ways to state the bound:
+//!
+//! * A window that includes its start but not its end (half-open) admits at most L units.
+//! * An interval of length s that includes both its ends (closed) admits at most L * (floor(s/W) + 1) units.
+//!
+//! Each entry stores a running total. So a decision searches the entries, but never visits all of them. A refund with a
+//! receipt is the exception: it changes the entry of the take and every newer entry.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -18,35 +22,39 @@ use crate::{Quota, Reason, Receipt, Time, Wait};
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Log {
-    /// Oldest first, with strictly increasing times. Never empty outside this module.
+    /// The oldest entry is first, and the times strictly increase. The log is never empty outside this module.
     entries: VecDeque<Entry>,
-    /// The running total up to the oldest entry, without it.
+    /// The running total just before the oldest entry.
     dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    /// The running total up to and with this entry. Only differences are read, so it may wrap after 2^64 units.
+    /// The running total: the units of all entries up to this entry, and of this entry. Only differences between totals
+    /// are used, so a total may wrap around after 2^64 units.
     total: u64,
 }
 
 impl Log {
-    /// The time that counts. A late request counts as if it came at the time of the newest entry.
+    /// Returns the time at which a request counts. A late request counts as if it came at the time of the newest entry.
     fn effective(&self, now: u64) -> u64 {
         self.entries.back().map_or(now, |newest| newest.at.max(now))
     }
 
-    /// Units in the oldest `entries` entries.
+    /// Returns the number of units in the oldest `entries` entries.
     fn units(&self, entries: usize) -> u64 {
         let total = entries.checked_sub(1).map_or(self.dropped, |last| self.entries[last].total);
         total.wrapping_sub(self.dropped)
     }
 
-    /// The index of the first entry for which `holds` is false.
+    /// Returns the index of the first entry for which `holds` is false.
     ///
-    /// The caller knows that `holds` is true for all entries before `from`, and that it stays false once it is false.
-    /// The answer is mostly close to `from`, so the search takes steps that double and then halve.
+    /// The caller guarantees two things. `holds` is true for all entries before `from`. After the first entry for which
+    /// `holds` is false, it is false for all later entries.
+    ///
+    /// The index is usually close to `from`. So the search starts with a small step and doubles it while `holds` is
+    /// true. Then it halves the step until the index is found.
     fn first_not(&self, from: usize, holds: impl Fn(&Entry) -> bool) -> usize {
         let all_hold = |end: usize| end <= self.entries.len() && holds(&self.entries[end - 1]);
         let (mut index, mut step) = (from, 1);
@@ -63,13 +71,13 @@ impl Log {
         index
     }
 
-    /// The number of entries that are a window old.
+    /// Returns the number of entries that are at least a window old.
     fn expired(&self, quota: &Quota, now: u64) -> usize {
         let effective = self.effective(now);
         self.first_not(0, |e| effective - e.at >= quota.window_ns())
     }
 
-    /// The units that still count.
+    /// Returns the units that still count.
     fn count(&self, quota: &Quota, now: u64) -> u64 {
         self.units(self.entries.len()) - self.units(self.expired(quota, now))
     }
@@ -101,7 +109,8 @@ impl Log {
         let expired = self.units(entries);
         let count = self.units(self.entries.len()) - expired;
         let over = (count + cost).checked_sub(quota.hard_capacity() + 1)? + 1;
-        // `over` units are too many now. Finds the first entry at whose end this many units have left the window.
+        // There are `over` units too many now. Finds the first entry such that at least `over` units have expired when
+        // this entry expires. The cost fits from that time on.
         let freeing = self.first_not(entries, |e| e.total.wrapping_sub(self.dropped) < expired + over);
         let freeing = self.entries.get(freeing)?;
         Some((Reason::Exceeded, Wait::After(freeing.at + quota.window_ns() - now)))
@@ -112,8 +121,9 @@ impl Log {
         Receipt { at: Time::from_nanos(at), mark: 0 }
     }
 
-    /// Keeps the newest (hard capacity + 1) units. They are enough to refuse, and they bound the log. If a larger quota
-    /// has counted more units, their number does not shrink.
+    /// Counts the units, and then keeps only the newest (hard capacity + 1) units. This many units are enough to refuse
+    /// every take and every peek, and they bound the size of the log. A quota with a larger limit may have counted more
+    /// units before. In this case the log keeps as many units as it had.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         let own = quota.hard_capacity() + 1;
         let most = own.max(self.count(quota, now));
@@ -158,7 +168,7 @@ impl Log {
         self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The time and the units of each entry, oldest first.
+    /// Writes the time and the units of each entry, oldest first.
     pub(crate) fn encode(&self, words: &mut Vec<u64>) {
         words.extend((0..self.entries.len()).flat_map(|i| [self.entries[i].at, self.units(i + 1) - self.units(i)]));
     }
@@ -170,7 +180,7 @@ impl Log {
             let newest = log.entries.back();
             let total = newest.map_or(0, |newest| newest.total);
             let later = newest.is_none_or(|newest| newest.at < at) && at <= Time::MAX.as_nanos();
-            // After a force, a log holds one unit more than the largest limit.
+            // A force can leave one unit more than the largest limit, which is `MAX_RECORDS`.
             if !later || units == 0 || units > MAX_RECORDS + 1 - total {
                 return None;
             }

@@ -1,22 +1,29 @@
 //! The generic cell rate algorithm (GCRA): the token bucket, the leaky bucket as a meter, and the queue.
 //!
-//! One file serves `token_bucket` and `leaky_bucket`, because their states are the same. They differ only in the
-//! answer: a token is there at once, and a turn in the queue comes after a delay of TAT - now.
+//! One file serves `token_bucket` and `leaky_bucket`, because their states are the same. Only their answers differ. A
+//! token is available at once. A turn in the queue comes after a delay.
 //!
-//! The state is one time, the theoretical arrival time (TAT), at which all debt is paid. The state also keeps two
-//! numbers of the quota that charged it last: T, in which the debt is counted, and a bound. A debt above the bound was
-//! left by a clock that was set back. Source: ITU-T I.371, annex A (virtual scheduling), with the burst as a multiple
-//! of T.
+//! The letters: T is the time between two units at the full rate, B is the burst, and Q is the length of the queue.
+//! [`Algorithm`] has a table of all letters.
 //!
-//! The bound of what is admitted in an interval of length s: B + s/T. A queue admits Q + 1 + s/T.
+//! The debt of a bucket is the time that it needs to refill completely. A take of n units adds n * T to the debt. The
+//! state is one time, the theoretical arrival time (TAT): the time at which all debt is paid. So the debt is TAT - now,
+//! and this is also the delay of the next turn in a queue.
 //!
-//! Quotas with different T may share a state:
+//! The state also keeps two numbers of the quota that charged it last. One is T, because the debt is counted in this T.
+//! The other is a bound of the debt. Only a clock that was set back leaves a debt above this bound.
 //!
-//! * Every hit is judged in the state's T. Under a quota with the burst B', a take of n units fits if
-//!   debt <= (B' - n) * T.
-//! * The units used are therefore ceil(debt/T), whatever the quota is.
-//! * Only a charge converts the debt to its own T'.
-//! * No hit under one quota lowers what was counted under another, except a refund or a reset.
+//! The source is ITU-T I.371, annex A (virtual scheduling). Here, the burst is a multiple of T.
+//!
+//! In an interval of length s, a token bucket admits at most B + s/T units. A queue admits at most Q + 1 + s/T units.
+//!
+//! Token buckets with different T may share a state:
+//!
+//! * Every hit is judged in the T of the state. Under a quota with the burst B', a take of n units fits if
+//!   `debt <= (B' - n) * T`.
+//! * So ceil(debt/T) units are used, whichever quota asks.
+//! * A charge or a force converts the debt to the T of its own quota. No other operation does.
+//! * A hit under one quota never lowers what was counted under another quota, unless the hit is a refund or a reset.
 
 use alloc::vec::Vec;
 
@@ -29,10 +36,10 @@ use crate::{Algorithm, Quota, Reason, Receipt, Time, Wait};
 pub(crate) struct Bucket {
     /// When all debt is paid, in nanoseconds since the epoch.
     tat: u64,
-    /// The T that the debt is counted in, in nanoseconds. Never 0.
+    /// The T in which the debt is counted, in nanoseconds. It is never 0.
     interval_ns: u64,
-    /// A debt above 2 to this power, in nanoseconds, was left by a clock that was set back. The number is the
-    /// [`Quota::debt_bits`] of the quota that charged last.
+    /// The bound of the debt is 2 to this power, in nanoseconds. This is the [`Quota::debt_bits`] of the quota that
+    /// charged last. Only a clock that was set back leaves a larger debt.
     debt_bits: u8,
 }
 
@@ -42,13 +49,13 @@ impl Bucket {
         Bucket::owing_until(0, quota)
     }
 
-    /// A bucket that this quota charged last, and whose debt is paid at `tat`.
+    /// Returns a bucket that `quota` charged last, and whose debt is paid at `tat`.
     #[inline]
     pub(crate) fn owing_until(tat: u64, quota: &Quota) -> Bucket {
         Bucket { tat, interval_ns: quota.interval_ns(), debt_bits: quota.debt_bits() }
     }
 
-    /// `None` if T has no packed form.
+    /// Packs the state, or returns `None` if T has no packed form.
     #[inline]
     pub(crate) fn pack(&self, quota: &Quota) -> Option<Packed> {
         let first = quota.pack_bucket(self.interval_ns, self.debt_bits)?;
@@ -61,17 +68,17 @@ impl Bucket {
         Bucket { tat: packed.expires_at, interval_ns, debt_bits }
     }
 
-    /// The debt at `now`, in nanoseconds of the state's T.
+    /// Returns the debt at `now`, in nanoseconds, counted in the T of the state.
     #[inline]
     fn debt(&self, now: u64) -> u64 {
         self.tat.saturating_sub(now)
     }
 
-    /// The debt at `now`, in nanoseconds of `quota`'s T, rounded up.
+    /// Returns the debt at `now` in nanoseconds, converted to the T of `quota` and rounded up.
     ///
-    /// The state's newest time is `late_ns` after `now`. The debt that drains until then is not converted, because it
-    /// is paid at the state's own T. To convert it to a shorter T would forgive units. To convert it to a longer T
-    /// would count units twice.
+    /// The request is late by `late_ns`: a decision was already made at `now + late_ns`. The debt that drains until
+    /// that time is not converted, because it is paid at the T of the state. If it was converted to a shorter T, units
+    /// would be forgiven. If it was converted to a longer T, units would be counted twice.
     #[inline]
     fn converted(&self, quota: &Quota, now: u64, late_ns: u64) -> u64 {
         let debt = self.debt(now);
@@ -83,15 +90,16 @@ impl Bucket {
         u64::try_from(units.div_ceil(u128::from(self.interval_ns)) + u128::from(paid)).unwrap_or(u64::MAX)
     }
 
-    /// Sets the debt at `now`, in nanoseconds of `quota`'s T.
+    /// Sets the debt at `now`, in nanoseconds, counted in the T of `quota`.
     #[inline]
     fn owe(&mut self, quota: &Quota, now: u64, debt: u64) {
         *self = Bucket::owing_until(now + debt, quota);
     }
 
-    /// Reduces a debt above the bound to the bound: a clock that was set back has left it.
+    /// Reduces a debt above the bound to the bound. Only a clock that was set back leaves such a debt.
     ///
-    /// The reduced debt has to be stored. Otherwise it would not shrink with time.
+    /// The caller has to store the reduced debt. Otherwise the debt would be at the bound again in the next call, and
+    /// would not shrink with time.
     #[inline]
     pub(crate) fn adopt(&mut self, _: &Quota, now: u64) -> bool {
         let debt = self.debt(now).min(1 << self.debt_bits);
@@ -99,8 +107,8 @@ impl Bucket {
         debt > 0
     }
 
-    /// A take fits if debt <= (B - cost) * T, in the state's T. In a queue, the turn also has to come within
-    /// `max_wait_ns`.
+    /// Returns why a take does not fit, or `None` if it fits. A take fits if debt <= (B - cost) * T, with the T of the
+    /// state. In a queue, the turn also has to come within `max_wait_ns`.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> Option<Refusal> {
         let debt = self.debt(now);
@@ -132,10 +140,9 @@ impl Bucket {
         Receipt { at: Time::from_nanos(now), mark: self.tat }
     }
 
-    /// Adds debt up to the quota's own greatest debt.
+    /// Adds debt, but at most up to the greatest debt of `quota`.
     ///
-    /// If the debt is that large already, the state does not change. A quota that adds nothing must not change T
-    /// either.
+    /// If the debt is that large already, nothing is added. Then the T of the state must not change either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         self.force_late(quota, cost, now, 0);
     }
@@ -149,10 +156,10 @@ impl Bucket {
         }
     }
 
-    /// Units are given back at the state's T, and T does not change.
+    /// Gives units back. They are counted in the T of the state, and T does not change.
     ///
-    /// A queue gives a turn back only by its receipt and only while it is the last turn. Callers with later turns
-    /// already wait for exact times.
+    /// A queue gives back only its last turn, and only with the receipt of that turn. Callers with later turns already
+    /// wait for exact times.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
         let queue = quota.algorithm() == Algorithm::LeakyBucket;
         let stays = queue && receipt.is_none_or(|receipt| receipt.mark != self.tat);

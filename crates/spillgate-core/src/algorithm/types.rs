@@ -1,23 +1,24 @@
-//! What the algorithms share: a refusal, what a state shows, and the latest time that a state can hold.
+//! What the algorithms share: a refusal, what a state reports, and the latest time in a state.
 //!
-//! They stand below the states, so that an algorithm needs to know no other one.
+//! They are in a file of their own, so that no algorithm has to import another algorithm.
 
 use crate::quota::MAX_SPAN_NS;
 use crate::{Reason, Time, Wait};
 
-/// The latest time that a state can hold, in nanoseconds since the epoch: the longest span after [`Time::MAX`].
+/// The latest time that a state can contain, in nanoseconds since the epoch: [`Time::MAX`] plus the longest span.
 pub(crate) const LATEST_NS: u64 = Time::MAX.as_nanos() + MAX_SPAN_NS;
 
-/// Why a take does not fit, and how long until it does.
+/// Why a take does not fit, and how long the caller has to wait until it fits.
 pub(crate) type Refusal = (Reason, Wait);
 
-/// What a state shows to a caller.
+/// What a state reports to a caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Whole units below the capacity.
+    /// The whole units that are left below the capacity.
     pub(crate) remaining: u64,
     /// Nanoseconds until the state equals an empty one.
     pub(crate) reset_after_ns: u64,
-    /// More than the capacity is used. With a soft limit, that is the capacity below the soft share.
+    /// Whether more than [`Quota::capacity`](crate::Quota::capacity) is used. A soft limit allows more than this
+    /// capacity.
     pub(crate) over: bool,
 }

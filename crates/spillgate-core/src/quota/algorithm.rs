@@ -1,11 +1,12 @@
-//! The algorithms by name, with the bound of each.
+//! The names of the algorithms, and the bound of each.
 //!
-//! A quota, a rule and a store all speak of the same six, so their names and bounds are written here once.
+//! Quotas, rules and stores use the same six algorithms, so the names and bounds are written here once.
 
 /// How a quota counts.
 ///
-/// f(s) is the most that is admitted in any closed interval of length s. Each bound is held by the named property of
-/// `tests/bounds.rs` over random and adversarial events, and a worst case there reaches it.
+/// f(s) is the most units that are admitted in any interval of length s that includes both its ends. For each bound,
+/// `tests/bounds.rs` has a property over random and adversarial events. It also has a worst case in which exactly f(s)
+/// units are admitted.
 ///
 /// | letter | meaning | set by |
 /// |---|---|---|
@@ -14,10 +15,11 @@
 /// | T | the emission interval ceil(W/L): the time between two units at the full rate | follows from W and L |
 /// | B | the burst: units that a full token bucket admits at once | [`burst`](super::QuotaBuilder::burst) |
 /// | Q | the queue length: units that can wait in a leaky bucket behind the one that is served | [`queue`](super::QuotaBuilder::queue) |
-/// | n, w | the number of segments, and the length W/n of each | [`segments`](super::QuotaBuilder::segments) |
-/// | N | the permits of a concurrency limit, which are its limit | the limit |
+/// | n, w | the number of segments in a sliding window counter, and the length W/n of each segment | [`segments`](super::QuotaBuilder::segments) |
+/// | N | the permits of a concurrency limit | the limit |
 ///
-/// Exhaustive on purpose: a store must implement every algorithm, and the compiler shows each place that has to.
+/// This enum is exhaustive on purpose: every store must handle every algorithm. If an algorithm is added, the compiler
+/// shows each place that has to change.
 ///
 /// ```
 /// use spillgate_core::Algorithm;
@@ -28,44 +30,48 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Tokens flow in, one every T, up to the burst B. A take removes tokens. f(s) = B + s/T.
+    /// One token flows into the bucket every T, until there are B tokens. A take removes tokens. f(s) = B + s/T.
     ///
-    /// The generic cell rate algorithm (GCRA) and the leaky bucket as a meter decide in the same way.
+    /// Two other algorithms decide in the same way: the generic cell rate algorithm (GCRA), and the leaky bucket as a
+    /// meter.
     ///
     /// Held by `token_bucket_admits_b_and_s_over_t`.
     TokenBucket,
-    /// One counter for each window.
+    /// Each window has one counter.
     ///
-    /// Anchored at the epoch: f(s) = L * (ceil(s/W) + 1), in half-open intervals. Anchored at the first hit:
-    /// f(s) = L * (floor(s/W) + 1), plus L - 1 unless s is a multiple of W.
+    /// * If windows are anchored at the epoch: f(s) = L * (ceil(s/W) + 1).
+    /// * If a window is anchored at the first hit: f(s) = L * (floor(s/W) + 1), plus L - 1 unless s is a multiple of W.
     ///
     /// Held by `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
     /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
     FixedWindow(Anchor),
-    /// Every admitted unit is stored until it is W old. It is exact: f(s) = L * (floor(s/W) + 1).
+    /// Every admitted unit is stored until it is W old. f(s) = L * (floor(s/W) + 1). This algorithm is exact: at most L
+    /// units are admitted in every window that includes its start but not its end.
     ///
-    /// A decision takes time in proportion to log L. A refund by receipt takes time in proportion to the entries that
-    /// are newer than its own.
+    /// A decision takes time in proportion to log L. A refund with a receipt takes time in proportion to the number of
+    /// entries that are newer than the take.
     ///
     /// Held by `log_admits_l_in_every_window`.
     SlidingWindowLog,
-    /// n counters, each for a segment of w = W/n. The oldest counts by the share of it that is still in the window.
+    /// There are n segments of length w = W/n, each with a counter. The oldest segment counts in proportion to the part
+    /// of it that is still in the window.
     ///
-    /// With n = 1: f(s) = L + L*s/W. Else f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
+    /// If n = 1: f(s) = L + L*s/W. If n > 1: f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
     ///
     /// Held by `counter_admits_l_and_l_s_over_w` and `segments_admit_l_and_a_segments_share`.
     SlidingWindowCounter {
-        /// n, the number of segments: 1 to 128. W has to be divisible by it.
+        /// The number n of segments: 1 to 128. The window W has to be divisible by n.
         segments: u8,
     },
-    /// A queue: callers leave it in their order, one unit every T. A caller is admitted *after a delay* of at most Q*T.
+    /// A queue. Callers leave it in the order in which they entered, one unit every T. A caller is admitted *after a
+    /// delay* of at most Q*T.
     ///
-    /// Leaving: f(s) = largest cost + s/T. Entering: f(s) = Q + 1 + s/T.
+    /// For units that enter the queue, f(s) = Q + 1 + s/T. For units that leave it, f(s) = largest cost + s/T.
     ///
     /// Held by `queue_admits_q_and_one_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
     /// `queue_delays_by_what_is_ahead_and_at_most_what_callers_accept`.
     LeakyBucket,
-    /// At most N permits are held at any time. A permit returns when it is released, or when its lease expires.
+    /// At most N permits are held at any time. A permit becomes free when it is released, or when its lease expires.
     ///
     /// Every operation takes time in proportion to log N.
     ///
@@ -74,9 +80,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The one table of names, in the order in which help texts list them. `gcra` is a second name of the token bucket.
+    /// All names, in the order in which help texts list them. `gcra` is a second name of the token bucket.
     ///
-    /// A fixed window and a counter have the anchor and the segments that hold unless others are set.
+    /// The anchor of the fixed window and the number of segments of the counter are the defaults.
     pub const NAMES: [(&'static str, Algorithm); 7] = [
         ("fixed_window", Algorithm::FixedWindow(Anchor::Epoch)),
         ("token_bucket", Algorithm::TokenBucket),
@@ -87,7 +93,7 @@ impl Algorithm {
         ("concurrency", Algorithm::Concurrency),
     ];
 
-    /// The name in rules files, requests and metrics.
+    /// Returns the name that rules files, requests and metrics use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -100,20 +106,20 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm that [`NAMES`](Algorithm::NAMES) has for this name.
+    /// Returns the algorithm that has this name in [`NAMES`](Algorithm::NAMES).
     #[must_use]
     pub fn parse(name: &str) -> Option<Algorithm> {
         Algorithm::NAMES.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
     }
 }
 
-/// Where a fixed window starts; [`QuotaBuilder::anchor`](super::QuotaBuilder::anchor) has an example.
+/// Where fixed windows start; [`QuotaBuilder::anchor`](super::QuotaBuilder::anchor) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Anchor {
-    /// At multiples of W since the Unix epoch, for all keys at the same time.
+    /// Windows start at multiples of the window's length since the Unix epoch. All keys have the same windows.
     #[default]
     Epoch,
-    /// At the key's first hit after its last window ended.
+    /// A window starts at the first hit of a key after the last window of this key has ended.
     FirstHit,
 }
 

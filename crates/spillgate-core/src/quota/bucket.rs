@@ -1,59 +1,65 @@
-//! What a token bucket or a queue keeps of the quota that charged it last: T, and the bound of its debt.
+//! Two numbers that the state of a bucket or a queue keeps from the quota that charged it last.
 //!
-//! A store that keeps millions of buckets has 38 bits for both, so they need a packed form ([`Quota::packs`]).
+//! One number is T, the time between two units at the full rate. The other number is a bound of the debt. The debt is
+//! the time that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both numbers,
+//! so this file packs them ([`Quota::packs`]).
 
 use super::{Algorithm, Quota};
 
-/// A request may be late by this many nanoseconds: it read the clock, and other requests were decided before it.
+/// The most nanoseconds by which a request can be late. A request is late if other requests that read the clock later
+/// were decided before it.
 ///
-/// If a request is later than that, the clock was set back.
+/// If the time of a request is further behind, the clock was set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
 
-/// No bound of a debt is above 2 to this power in nanoseconds.
+/// The largest bound of a debt is 2 to this power, in nanoseconds.
 pub(crate) const MAX_DEBT_BITS: u8 = 63;
 
-/// The bits of a packed T.
+/// The number of bits of a packed T.
 const INTERVAL_BITS: u32 = 32;
-/// This bit is set if a packed T holds the number of units in W. Else it holds T in nanoseconds.
+/// If this bit of a packed T is set, the other bits are a limit L, and T is computed from L and the window. Otherwise,
+/// the other bits are T in nanoseconds.
 const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
 /// The word of a quota whose T has no packed form. No packed bucket has this word.
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
-    /// The greatest debt under this quota: the depth of the bucket, and once more that for forced takes.
+    /// Returns the greatest debt that this quota can cause: the depth of the bucket (capacity * T) for takes, and the
+    /// same again for forces.
     pub(crate) const fn max_debt_ns(&self) -> u64 {
         2 * self.hard_capacity * self.interval_ns
     }
 
-    /// For a bucket or a queue, the least b for which 2^b ns is at least the greatest debt under this quota.
+    /// Returns the smallest b such that no debt under this quota is above 2^b ns. Only buckets and queues have a debt.
     ///
-    /// The greatest debt includes what a late request sees on top of it. A state keeps the b of the quota that charged
-    /// it last. A debt above that bound was left by a clock that was set back.
+    /// This includes [`MAX_LATE_NS`] for late requests, which see an older time and so a larger debt. The state keeps
+    /// the b of the quota that charged it last. Only a clock that was set back leaves a debt above 2^b ns.
     #[must_use]
     #[inline]
     pub const fn debt_bits(&self) -> u8 {
         self.debt_bits
     }
 
-    /// Whether a bucket that this quota charged last [packs](crate::State::pack).
+    /// Returns whether a bucket that this quota charged last [packs](crate::State::pack).
     ///
-    /// Almost every bucket does. The exceptions are shares with a T of more than two seconds that no limit in the same
-    /// window has.
+    /// Almost every bucket packs. The only exceptions are shares of a quota whose T is longer than two seconds, if no
+    /// limit in the same window has this T.
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.bucket_word != UNPACKED
     }
 
-    /// The packed form of a bucket that this quota charged last.
+    /// Returns the packed numbers of a bucket that this quota charged last.
     #[inline]
     pub(crate) const fn bucket_word(&self) -> u64 {
         self.bucket_word
     }
 
-    /// T and the bound of the debt as one number below 2^38; `None` if T does not fit.
+    /// Packs T and the bound of the debt into one number below 2^38. Returns `None` if T does not fit.
     ///
-    /// A T below 2^31 ns (two seconds) is stored as it is. A longer T is ceil(W/L) for some L below 2^31, and that L is
-    /// stored instead. This works because quotas that share a state have the same W.
+    /// A T below 2^31 ns (two seconds) is stored as it is. A longer T is ceil(W/L) for the window W and some limit L
+    /// below 2^31. In this case L is stored instead of T. `unpack_bucket` can compute T from L, because all quotas that
+    /// share a state have the same W.
     pub(crate) fn pack_bucket(&self, interval_ns: u64, debt_bits: u8) -> Option<u64> {
         if interval_ns == self.interval_ns && debt_bits == self.debt_bits {
             return self.packs().then_some(self.bucket_word);
@@ -61,8 +67,8 @@ impl Quota {
         packed_interval(interval_ns, self.named_window_ns).map(|packed| u64::from(debt_bits) << INTERVAL_BITS | packed)
     }
 
-    /// T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) made. Every number has a T
-    /// and a bound.
+    /// Returns T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. No number
+    /// is invalid.
     #[inline]
     pub(crate) fn unpack_bucket(&self, word: u64) -> (u64, u8) {
         if word == self.bucket_word {
@@ -74,7 +80,7 @@ impl Quota {
         (interval_ns.max(1), debt_bits)
     }
 
-    /// Computes what follows from T and the depth.
+    /// Computes the fields that follow from T and the depth of the bucket.
     pub(super) fn with_bucket(mut self) -> Quota {
         if !matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             return self;
@@ -91,7 +97,7 @@ fn packed_interval(interval_ns: u64, window_ns: u64) -> Option<u64> {
     if interval_ns < BY_UNITS {
         return Some(interval_ns);
     }
-    // The least L with ceil(W/L) <= T. If any L has this T, this one has.
+    // `units` is the smallest L with ceil(W/L) <= T. If ceil(W/L) is exactly T for any L, then it is T for this L.
     let units = window_ns.div_ceil(interval_ns);
     (units < BY_UNITS && interval_of(units, window_ns) == interval_ns).then_some(BY_UNITS | units)
 }

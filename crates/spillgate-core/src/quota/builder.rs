@@ -10,63 +10,64 @@ use super::{
 };
 
 impl Quota {
-    /// A token bucket of `limit` units each second; [`Quota`] has an example.
+    /// Starts a token bucket of `limit` units each second; [`Quota`] has an example.
     #[must_use]
     pub const fn per_second(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(1))
     }
 
-    /// A token bucket of `limit` units each minute.
+    /// Starts a token bucket of `limit` units each minute.
     #[must_use]
     pub const fn per_minute(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(60))
     }
 
-    /// A token bucket of `limit` units each hour.
+    /// Starts a token bucket of `limit` units each hour.
     #[must_use]
     pub const fn per_hour(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(3600))
     }
 
-    /// A token bucket of `limit` units each day.
+    /// Starts a token bucket of `limit` units each day.
     #[must_use]
     pub const fn per_day(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(86_400))
     }
 
-    /// A token bucket of `limit` units each `window`. The burst is the limit unless [set](QuotaBuilder::burst).
+    /// Starts a token bucket of `limit` units each `window`. The burst is the limit unless [set](QuotaBuilder::burst).
     #[must_use]
     pub const fn token_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
     }
 
-    /// `limit` units in each fixed window. Windows start at the epoch unless [set](QuotaBuilder::anchor).
+    /// Starts a limit of `limit` units in each fixed window. Windows start at the epoch unless
+    /// [set](QuotaBuilder::anchor).
     #[must_use]
     pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::FixedWindow(Anchor::Epoch), limit, window)
     }
 
-    /// Exactly `limit` units in any window; the limit can be 65,536 at most.
+    /// Starts a limit of exactly `limit` units in any window. `limit` can be 65,536 at most.
     #[must_use]
     pub const fn sliding_window_log(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)
     }
 
-    /// About `limit` units in any window, by one segment unless [set](QuotaBuilder::segments).
+    /// Starts a limit of about `limit` units in any window. There is one segment unless [set](QuotaBuilder::segments).
     #[must_use]
     pub const fn sliding_window_counter(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
     }
 
-    /// A queue that lets `limit` units leave in each `window`. The queue length is the limit unless
+    /// Starts a queue that `limit` units leave in each `window`. The queue length is the limit unless
     /// [set](QuotaBuilder::queue).
     #[must_use]
     pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
     }
 
-    /// At most `limit` permits at a time. A permit expires after 30 s unless [set](QuotaBuilder::lease), released or
-    /// renewed.
+    /// Starts a limit of `limit` permits that can be held at a time. A permit that is neither released nor renewed
+    /// expires after 30 s, unless [another time is set](QuotaBuilder::lease).
     #[must_use]
     pub const fn concurrency(limit: u64) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::Concurrency, limit, Duration::ZERO)
@@ -75,7 +76,7 @@ impl Quota {
 
 /// Collects the parts of a [`Quota`]; [`build`](QuotaBuilder::build) checks them.
 ///
-/// Each option that is not set has a default, and an option of another algorithm is an error.
+/// Each option that is not set has a default. An option that belongs to another algorithm is an error.
 ///
 /// ```
 /// use core::time::Duration;
@@ -105,7 +106,7 @@ pub struct QuotaBuilder {
 }
 
 impl QuotaBuilder {
-    /// Starts from an algorithm that is chosen at run time. Concurrency ignores `window`.
+    /// Starts with an algorithm that is chosen at run time. Concurrency ignores `window`.
     ///
     /// ```
     /// use core::time::Duration;
@@ -134,7 +135,7 @@ impl QuotaBuilder {
         }
     }
 
-    /// B: the units that pass at once (`token_bucket`). The default is the limit.
+    /// Sets the burst B: the most units that can be taken at once (`token_bucket`). The default is the limit.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -148,7 +149,8 @@ impl QuotaBuilder {
         self
     }
 
-    /// Q: the units that can wait behind the one that is served (`leaky_bucket`). The default is the limit.
+    /// Sets the queue length Q: the units that can wait behind the unit that is served (`leaky_bucket`). The default is
+    /// the limit.
     ///
     /// ```
     /// use core::time::Duration;
@@ -163,7 +165,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// n: the number of segments of a window, 1 to 128 (`sliding_window_counter`). The default is 1.
+    /// Sets the number n of segments in a window, 1 to 128 (`sliding_window_counter`). The default is 1.
     ///
     /// ```
     /// use core::time::Duration;
@@ -178,7 +180,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Where windows start (`fixed_window`). The default is the epoch.
+    /// Sets where windows start (`fixed_window`). The default is the epoch.
     ///
     /// ```
     /// use core::time::Duration;
@@ -193,7 +195,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// How long a permit is held without a release or a renewal (`concurrency`). The default is 30 s.
+    /// Sets how long a permit is held without a release or a renewal (`concurrency`). The default is 30 s.
     ///
     /// ```
     /// use core::time::Duration;
@@ -208,7 +210,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// A key stays refused for this long after its first refusal. The default is no penalty.
+    /// Sets how long a key stays refused after its first refusal. The default is no penalty.
     ///
     /// ```
     /// use core::time::Duration;
@@ -223,9 +225,10 @@ impl QuotaBuilder {
         self
     }
 
-    /// Makes the capacity a soft limit. Takes may exceed it by this share, in millionths, and are flagged.
+    /// Makes the capacity a soft limit. Takes may exceed the capacity by this share of it, given in millionths.
     ///
-    /// The flag is [`Decision::soft_over`](crate::Decision::soft_over). The default is no soft limit.
+    /// A take above the capacity is flagged in [`Decision::soft_over`](crate::Decision::soft_over). The default is no
+    /// soft limit.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -239,7 +242,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// What a refused take costs. The default is nothing.
+    /// Sets what a refused take costs. The default is nothing.
     ///
     /// ```
     /// use spillgate_core::{Denied, Quota};
@@ -253,7 +256,8 @@ impl QuotaBuilder {
         self
     }
 
-    /// What to answer while the shared store fails. The default is this node's share of the limit, in local state.
+    /// Sets what to answer while the shared store fails. By default, a local store decides by this server's share of
+    /// the limit.
     ///
     /// ```
     /// use spillgate_core::{OnStoreFailure, Quota};
@@ -267,7 +271,7 @@ impl QuotaBuilder {
         self
     }
 
-    /// Checks all parts, and computes T and the capacities.
+    /// Checks all parts, and computes the other fields of the quota.
     ///
     /// # Errors
     /// [`QuotaError`] says which field is wrong and what would be right; it has an example.
@@ -318,7 +322,7 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// The algorithm with its anchor and segments. An option of another algorithm is an error.
+    /// Returns the algorithm with its anchor and segments. An option of another algorithm is an error.
     fn resolved_algorithm(&self) -> Result<Algorithm, QuotaError> {
         let name = self.algorithm.as_str();
         let stray = |field, set: bool, belongs: bool| {
@@ -393,7 +397,8 @@ fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result<u64, 
     }
 }
 
-/// T = ceil(W/L). It is rounded up, because a shorter T would admit more than L in W.
+/// Computes T = ceil(W/L), the time between two units. T is rounded up, because a shorter T would admit more than L
+/// units in W.
 fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if limit == 0 {
         return Ok(0);
@@ -402,15 +407,16 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if is_exact(limit, window_ns) {
         return Ok(interval);
     }
-    // Both searches are short, because only limits above W/1000 are inexact. The first finds the largest limit that a
-    // longer T serves exactly; T = W always does. The second finds the smallest one for a shorter T; T = 1 always does.
+    // The next two lines search for the nearest exact limits. Both searches are short, because only limits above W/1000
+    // are inexact. The first search finds the largest exact limit with a longer T. It always ends, because T = W is
+    // exact. The second search finds the smallest exact limit with a shorter T. It always ends, because T = 1 is exact.
     let exact = |&limit: &u64| is_exact(limit, window_ns);
     let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
     let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);
     Err(QuotaError::Inexact { limit, below, above })
 }
 
-/// Whether the limit loses at most a thousandth when T is rounded up.
+/// Returns whether the limit loses at most a thousandth when T is rounded up.
 fn is_exact(limit: u64, window_ns: u64) -> bool {
     let whole = u128::from(window_ns.div_ceil(limit)) * u128::from(limit);
     (whole - u128::from(window_ns)) * 1000 <= u128::from(window_ns)

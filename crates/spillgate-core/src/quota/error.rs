@@ -30,7 +30,8 @@ pub enum QuotaError {
         /// The name of the field.
         field: &'static str,
     },
-    /// T has to be rounded up to whole nanoseconds, and that would cost more than a thousandth of the limit.
+    /// The time between two units (T) has to be rounded up to whole nanoseconds. This would reduce the limit by more
+    /// than a thousandth.
     Inexact {
         /// The limit that was given.
         limit: u64,
@@ -39,23 +40,23 @@ pub enum QuotaError {
         /// The nearest exact limit above, if there is one.
         above: Option<u64>,
     },
-    /// Twice capacity * T is longer than 2^62 ns.
+    /// The bucket takes too long to refill: 2 * capacity * T is longer than 2^62 ns. T is the time between two units.
     TooDeep {
         /// The hard capacity.
         capacity: u64,
-        /// T in nanoseconds.
+        /// T, the time between two units, in nanoseconds.
         interval_ns: u64,
     },
     /// The burst is 0, and the limit is not.
     NoBurst,
     /// The number of segments is not between 1 and 128.
     Segments {
-        /// The number that was given.
+        /// The number of segments that was given.
         segments: u8,
     },
-    /// W cannot be divided into this many segments of whole nanoseconds.
+    /// The window cannot be divided into this many segments of whole nanoseconds.
     Indivisible {
-        /// W in nanoseconds.
+        /// The window in nanoseconds.
         window_ns: u64,
         /// The number of segments.
         segments: u8,
@@ -85,7 +86,7 @@ impl fmt::Display for QuotaError {
             QuotaError::TooDeep { capacity, interval_ns } => {
                 write!(
                     f,
-                    "a capacity of {capacity} at one unit every {interval_ns} ns takes over 73 years to refill; lower it or shorten the window"
+                    "a capacity of {capacity} at one unit every {interval_ns} ns takes over 73 years to refill; lower the capacity or shorten the window"
                 )
             }
             QuotaError::NoBurst => f.write_str("burst has to be at least 1; to refuse everything, set the limit to 0"),

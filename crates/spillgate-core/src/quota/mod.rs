@@ -1,6 +1,7 @@
-//! How much in how long, and by which algorithm.
+//! A quota: how many units are allowed in how much time, and by which algorithm.
 //!
-//! A quota is checked once, when it is built. The kernel relies on its bounds and needs no checks of its own.
+//! A quota is checked once, when it is built. The kernel (the decision code) relies on the bounds of a quota, so a
+//! decision does not check them again.
 
 mod algorithm;
 mod bucket;
@@ -19,21 +20,23 @@ pub use builder::QuotaBuilder;
 pub use error::QuotaError;
 pub use policy::{Denied, OnStoreFailure};
 
-/// The most units that a quota or a counter can hold: 2^53 - 1.
+/// The most units in a quota or a counter: 2^53 - 1.
 ///
-/// The numbers of a Redis script are doubles, and this is the largest integer that they count exactly. Counters
-/// saturate here in every store.
+/// The numbers of a Redis script are doubles, and this is the largest integer up to which doubles count exactly. In
+/// every store, a counter stops at this number.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// The longest window, lease or penalty, and the most that twice the depth of a bucket can be: 2^62 ns (146 years).
+/// The longest window, lease or penalty: 2^62 ns (146 years). It also bounds twice the depth of a bucket in
+/// nanoseconds.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
-/// The most units of a log and permits of a concurrency limit. Both keep a record for each.
+/// The largest limit of a log or of concurrency. Both keep a record for each unit or permit.
 pub(crate) const MAX_RECORDS: u64 = 65_536;
 
-/// A limit: how much in how long, and by which algorithm.
+/// A limit: how many units are allowed in how much time, and by which algorithm.
 ///
-/// A [`QuotaBuilder`] makes it and checks it once. The letters L, W, T, B, Q and N are explained on [`Algorithm`].
+/// A [`QuotaBuilder`] makes a quota and checks it once. The letters L, W, T, B, Q, N and w are explained on
+/// [`Algorithm`].
 ///
 /// ```
 /// use spillgate_core::Quota;
@@ -49,80 +52,80 @@ pub struct Quota {
     capacity: u64,
     hard_capacity: u64,
     soft_ppm: u32,
-    /// T of a bucket or a queue, w of a counter, W of the other windows. 0 for concurrency, and for a bucket with L =
-    /// 0.
+    /// T of a bucket or a queue, w of a counter, or W of the other windows. 0 for concurrency, and for a bucket with a
+    /// limit of 0.
     interval_ns: u64,
     lease_ns: u64,
     penalty_ns: u64,
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The W that is part of the identity. A share keeps the W of the whole quota here.
+    /// The W that is a part of the identity. In a share, this is the W of the whole quota.
     named_window_ns: u64,
-    /// This quota cannot cause a debt above 2 to this power, in nanoseconds (buckets).
+    /// No debt of a bucket under this quota is above 2 to this power, in nanoseconds.
     debt_bits: u8,
-    /// What a store packs of a bucket that this quota charged.
+    /// The packed numbers of a bucket that this quota charged last.
     bucket_word: u64,
 }
 
 impl Quota {
-    /// The algorithm.
+    /// Returns the algorithm.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// L: units in each window, or the permits of a concurrency limit.
+    /// Returns the limit L: the units in each window, or the permits of a concurrency limit.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// W in nanoseconds; 0 for concurrency.
+    /// Returns the window W in nanoseconds, or 0 for concurrency.
     #[must_use]
     pub const fn window_ns(&self) -> u64 {
         self.window_ns
     }
 
-    /// The capacity in units: B of a token bucket, Q + 1 of a leaky bucket, else L.
+    /// Returns the capacity in units: B of a token bucket, Q + 1 of a leaky bucket, or else L.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The capacity that is enforced: floor(capacity * (1 + soft share)).
+    /// Returns the hard capacity: floor(capacity * (1 + soft share)). A take that would use more than this is refused.
     #[must_use]
     pub const fn hard_capacity(&self) -> u64 {
         self.hard_capacity
     }
 
-    /// T of a bucket or a queue, w of a counter, W of the other windows, in nanoseconds.
+    /// Returns T of a bucket or a queue, w of a counter, or W of the other windows, in nanoseconds.
     #[must_use]
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// How long a permit is held without a renewal, in nanoseconds (`concurrency`), else 0.
+    /// Returns how long a permit is held without a renewal, in nanoseconds (`concurrency`), or else 0.
     #[must_use]
     pub const fn lease_ns(&self) -> u64 {
         self.lease_ns
     }
 
-    /// How long a refused key stays refused, in nanoseconds; 0 = no penalty.
+    /// Returns how long a refused key stays refused, in nanoseconds. 0 means no penalty.
     #[must_use]
     pub const fn penalty_ns(&self) -> u64 {
         self.penalty_ns
     }
 
-    /// What a refused take costs.
+    /// Returns what a refused take costs.
     #[must_use]
     pub const fn denied(&self) -> Denied {
         self.denied
     }
 
-    /// Whether a refused take changes nothing: it costs no units and starts no penalty.
+    /// Returns whether a refused take changes nothing: it costs no units, and it starts no penalty.
     ///
-    /// A caller may then answer a repeated take from a refusal that it remembers.
+    /// If so, a caller can remember a refusal and answer a repeated take without asking the store.
     ///
     /// ```
     /// use core::time::Duration;
@@ -140,20 +143,21 @@ impl Quota {
         matches!(self.denied, Denied::Free) && self.penalty_ns == 0
     }
 
-    /// What to answer while the shared store fails.
+    /// Returns what to answer while the shared store fails.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 
-    /// The same quota with another answer for the time while the shared store fails.
+    /// Returns the same quota with another answer for the time while the shared store fails.
     #[must_use]
     pub const fn with_on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Quota {
         self.on_store_failure = on_store_failure;
         self
     }
 
-    /// Whether the algorithm supports the operation: a concurrency limit has no force, and only it has renewals.
+    /// Returns whether the algorithm supports the operation. A concurrency limit does not support a force, and all
+    /// other algorithms do not support a renewal.
     #[must_use]
     pub const fn supports(&self, op: OpKind) -> bool {
         let concurrency = matches!(self.algorithm, Algorithm::Concurrency);
@@ -164,11 +168,11 @@ impl Quota {
         }
     }
 
-    /// 128 well mixed bits that are equal for quotas that count in the same state of a key.
+    /// Returns 128 well mixed bits that identify the state. Quotas with equal bits count in the same state of a key.
     ///
-    /// They depend on the algorithm with its anchor and segments, and on W. For a queue they depend on T too, because
-    /// callers already wait for turns that were computed with the old T. They never depend on the limit or the burst,
-    /// so a changed limit continues with what was used before.
+    /// The bits depend on the algorithm, with its anchor and its number of segments, and on W. For a queue they depend
+    /// on T too, because callers already wait for turns that were computed with the old T. The bits never depend on the
+    /// limit or the burst. So a quota whose limit was changed continues with what was used before.
     ///
     /// ```
     /// use core::time::Duration;
@@ -186,7 +190,7 @@ impl Quota {
     }
 }
 
-/// floor(capacity * (1 + soft share)).
+/// Returns floor(capacity * (1 + soft share)). The soft share is given in millionths.
 fn hard_capacity(capacity: u64, soft_ppm: u32) -> u64 {
     let hard = u128::from(capacity) + u128::from(capacity) * u128::from(soft_ppm) / 1_000_000;
     u64::try_from(hard).unwrap_or(u64::MAX)

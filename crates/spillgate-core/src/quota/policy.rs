@@ -1,17 +1,17 @@
-//! What a quota does about refusals and about a store that fails.
+//! What a quota does when it refuses a take, and what it does when the store fails.
 //!
-//! Every algorithm has the same choices, so they stand apart from the algorithms.
+//! The choices are the same for every algorithm, so they are not defined with the algorithms.
 
 /// What a refused take costs; [`QuotaBuilder::denied`](super::QuotaBuilder::denied) has an example.
 ///
-/// Exhaustive on purpose: a store must support each of them.
+/// This enum is exhaustive on purpose, because a store must support every variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Denied {
     /// A refused take costs nothing.
     #[default]
     Free,
-    /// A refused take costs as much as an admitted one, but at most the capacity. A caller that retries without a pause
-    /// stays refused.
+    /// A refused take costs as much as an allowed take, but at most the capacity. So a caller that retries without a
+    /// pause stays refused.
     Charged,
 }
 
@@ -26,7 +26,7 @@ pub enum OnStoreFailure {
     Deny,
     /// Return the error of the store, so that the caller decides.
     Error,
-    /// Decide by this node's [share](super::Quota::share) of the limit, in a local store.
+    /// Decide in a local store, by the [share](super::Quota::share) of the limit that belongs to this server.
     #[default]
     Local,
 }
@@ -36,7 +36,7 @@ impl OnStoreFailure {
     pub const ALL: [OnStoreFailure; 4] =
         [OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Error, OnStoreFailure::Local];
 
-    /// The name in rules files.
+    /// Returns the name in rules files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
-//! A node's share of a quota, for the time while no store counts for all nodes together.
+//! The share of a quota that belongs to one of several servers, for a time when each server counts by itself.
 //!
-//! Without shares, m nodes that lose their common store would admit m times the limit.
+//! While the common store fails, no store counts for all servers (nodes) together. If each of m nodes then admitted the
+//! whole limit, they would admit m times the limit.
 
 use core::num::NonZeroU32;
 
@@ -8,27 +9,32 @@ use super::identity::identity;
 use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 
 impl Quota {
-    /// This node's share of the quota, if each of `nodes` counts by itself.
+    /// Returns this node's share of the quota, if each of `nodes` counts by itself. A node is a server that decides
+    /// with this quota.
+    ///
+    /// The letters in the table are those of [`Algorithm`], and m is the number of nodes.
     ///
     /// | algorithm | share of m nodes |
     /// |---|---|
     /// | token bucket | burst max(1, floor(B/m)), one unit every m * T |
-    /// | windows, log and counters | floor(L/m), or one unit every W * ceil(m/L) if that is 0 |
+    /// | windows, log and counters | floor(L/m) units in W. If that is 0, one unit in W * ceil(m/L) |
     /// | leaky bucket | a queue length of floor(Q/m), one unit every m * T |
     /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
-    /// T of a bucket is multiplied. It is not computed again from a smaller limit. The cost of refusals, the penalty,
-    /// the lease and the soft share stay the same. A limit of 0 stays 0.
+    /// The T of a bucket is multiplied by m. It is not computed again from a smaller limit. The cost of refusals, the
+    /// penalty, the lease and the soft share stay the same. A limit of 0 stays 0.
     ///
-    /// In the long run m nodes together admit no more than the quota. At once they admit at most its capacity, or one
-    /// unit each if the capacity is smaller than m. The queues of m nodes can admit one unit more each.
+    /// In the long run, m nodes together admit no more than the quota. In a single instant, they admit at most the
+    /// capacity of the quota, or m units if the capacity is smaller than m. In a leaky bucket, each node can admit one
+    /// unit more.
     ///
-    /// A share that would be beyond the bounds of a quota is made smaller, and in the worst case its limit is 0. A
-    /// bucket reaches that bound with one unit in more than 73 years, a window with one unit in more than 146 years.
+    /// A share has to keep the bounds that every quota has. If it would not, it is made smaller. In the worst case its
+    /// limit is 0: for a bucket, if it would admit one unit in more than 73 years, and for a window, if it would admit
+    /// one unit in more than 146 years.
     ///
-    /// A share has the quota's [identity](Quota::identity), with two exceptions: a share with a longer window, and the
-    /// share of a queue. Each of them has an identity of its own, so that no other limit of the same key finds its
-    /// state.
+    /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
+    /// two exceptions: a share with a longer window, and the share of a queue. Each of them has an identity of its own,
+    /// so that no other limit of the same key finds its state.
     ///
     /// ```
     /// use core::num::NonZeroU32;
@@ -63,7 +69,7 @@ impl Quota {
         share.unwrap_or_else(|| self.nothing())
     }
 
-    /// A bucket of this capacity whose rate is the quota's rate divided by `nodes`.
+    /// Returns a bucket of this capacity whose rate is the rate of the quota divided by `nodes`.
     fn bucket_share(&self, capacity: u64, nodes: u64) -> Option<Quota> {
         let interval_ns = self.interval_ns.checked_mul(nodes)?;
         let deepest = MAX_SPAN_NS / 2 / interval_ns;
@@ -77,13 +83,13 @@ impl Quota {
         (capacity > 0).then(|| share.with_bucket())
     }
 
-    /// `limit` units in the same window, or `limit` permits.
+    /// Returns a quota of `limit` units in the same window, or of `limit` permits. `None` if `limit` is 0.
     fn units(&self, limit: u64) -> Option<Quota> {
         let hard_capacity = hard_capacity(limit, self.soft_ppm);
         (limit > 0).then(|| Quota { limit, capacity: limit, hard_capacity, ..self.clone() })
     }
 
-    /// One unit in a window that is `times` as long.
+    /// Returns a quota of one unit in a window that is `times` as long. `None` if that window is too long.
     fn longer_window(&self, times: u64) -> Option<Quota> {
         let window_ns = self.window_ns.checked_mul(times).filter(|ns| *ns <= MAX_SPAN_NS)?;
         let identity = self.identity ^ identity(self.algorithm, window_ns, 0);

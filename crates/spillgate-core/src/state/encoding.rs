@@ -1,7 +1,7 @@
-//! States as words, so that a store can write them down and read them back.
+//! Encodes states as words (64-bit integers), so that a store can save them and read them again.
 //!
-//! The words may be damaged or forged. A state that no request can produce is rejected, so that the kernel neither
-//! panics nor wraps, whatever the words are.
+//! The words that are read may be damaged or forged. A state that no request can produce is rejected. So the kernel
+//! does not panic and no integer wraps around, whatever the words are.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use crate::algorithm::{Bucket, LATEST_NS, Leases, Log, Segments, Window};
 use crate::quota::MAX_SPAN_NS;
 
 impl State {
-    /// Appends the whole state to `words`, for [`decode`](State::decode).
+    /// Appends the whole state to `words`. [`decode`](State::decode) reads it.
     pub fn encode(&self, words: &mut Vec<u64>) {
         let tag = match self.body {
             Body::Empty => 0,
@@ -24,9 +24,9 @@ impl State {
         on_body!(&self.body, (), it => it.encode(words));
     }
 
-    /// Reads a state that was [encoded](State::encode). It decides everything as the original does.
+    /// Reads a state that [`encode`](State::encode) has written. The state decides everything as the original does.
     ///
-    /// Returns `None` if the words are not exactly one state. Any words can be tried; [`State`] has an example.
+    /// Returns `None` if the words are not exactly one state. Any words can be passed; [`State`] has an example.
     #[must_use]
     pub fn decode(words: &[u64]) -> Option<State> {
         let (&[tag, penalty_until, penalty_ns], words) = words.split_first_chunk()?;

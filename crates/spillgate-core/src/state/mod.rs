@@ -1,12 +1,13 @@
-//! What one key has used, under one quota identity.
+//! A state: what one key has used, under the quotas of one identity.
 //!
-//! One type serves all algorithms, so a store can keep states without knowing which algorithm they belong to.
+//! One type serves all algorithms, so a store can keep states without knowing their algorithms.
 
 use crate::algorithm::{Bucket, Leases, Log, Refusal, Segments, Usage, Window};
 use crate::quota::MAX_LATE_NS;
 use crate::{Algorithm, OpKind, Packed, Quota, Reason, Receipt, Time, Wait};
 
-/// What one key has used. The default is the empty state of a new key, and with time every state becomes equal to it.
+/// What one key has used. The default is the empty state of a new key. With time, every state becomes equal to the
+/// empty state.
 ///
 /// ```
 /// use spillgate_core::{Binding, Decision, Hit, Op, Quota, State, Time, decide};
@@ -27,8 +28,8 @@ pub struct State {
     body: Body,
     /// When the penalty of the key ends, in nanoseconds since the epoch; 0 = no penalty.
     penalty_until: u64,
-    /// How long the penalty was when it began. A clock that is set back makes it longer by one second at most, which is
-    /// as much as a request may be late.
+    /// The whole duration of the penalty. A request may be late by one second, so a clock that is set back makes the
+    /// penalty longer by up to one second, but not by more.
     penalty_ns: u64,
 }
 
@@ -59,7 +60,7 @@ macro_rules! on_body {
 mod encoding;
 
 impl Body {
-    /// The state of a new key, in the form of its algorithm.
+    /// Returns the empty state of a new key, in the form for the algorithm of `quota`.
     #[inline]
     fn fresh(quota: &Quota) -> Body {
         match quota.algorithm() {
@@ -86,7 +87,8 @@ impl Body {
 }
 
 impl State {
-    /// The state in three integers; `None` if it has a penalty, a log, several segments or leases.
+    /// Returns the state in three integers. `None` if the state has a penalty, a log, several segments, leases, or a
+    /// bucket that does not [pack](Quota::packs).
     #[must_use]
     #[inline]
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
@@ -100,8 +102,8 @@ impl State {
         }
     }
 
-    /// The state that [`pack`](State::pack) turned into `packed`, under a quota with the same
-    /// [identity](Quota::identity).
+    /// Returns the state that [`pack`](State::pack) turned into `packed`. `quota` must have the same
+    /// [identity](Quota::identity) as the quota that packed it.
     #[must_use]
     #[inline]
     pub fn unpack(packed: Packed, quota: &Quota) -> State {
@@ -115,14 +117,14 @@ impl State {
         State { body, ..State::default() }
     }
 
-    /// When this state becomes equal to an empty one, in nanoseconds since the epoch.
+    /// Returns the time from which this state equals an empty state, in nanoseconds since the epoch.
     #[must_use]
     #[inline]
     pub fn expires_at(&self, quota: &Quota) -> u64 {
         on_body!(&self.body, 0, it => it.expires_at(quota)).max(self.penalty_until)
     }
 
-    /// The bytes that the state owns on the heap.
+    /// Returns the number of bytes that the state owns on the heap.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.body {
@@ -133,10 +135,11 @@ impl State {
         }
     }
 
-    /// Makes the state fit `quota` and `now`. A state of another algorithm becomes empty, and times that a clock that
-    /// was set back has left are reduced.
+    /// Prepares the state for a decision under `quota` at `now`. A state of another algorithm becomes empty. If the
+    /// clock was set back, times that are too far in the future are reduced.
     ///
-    /// The result has to be stored whatever the verdict is. Otherwise those times would not shrink.
+    /// The caller has to store the result even if the request is refused. Otherwise the same times would be reduced
+    /// again in the next call, and would never pass.
     #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {
@@ -152,7 +155,7 @@ impl State {
         }
     }
 
-    /// Why `cost` more units do not fit now; `None` if they fit. A cost of 0 is a peek.
+    /// Returns why `cost` more units do not fit now, or `None` if they fit. A cost of 0 is a peek.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
         let own = if cost > quota.hard_capacity() {
@@ -172,7 +175,7 @@ impl State {
         }
     }
 
-    /// How long a take that fits now has to wait for its turn (`leaky_bucket`), else 0.
+    /// Returns how many nanoseconds a take that fits now has to wait for its turn (`leaky_bucket`), or else 0.
     #[inline]
     pub(crate) fn delay_ns(&self, quota: &Quota, now: Time) -> u64 {
         match &self.body {
@@ -181,8 +184,8 @@ impl State {
         }
     }
 
-    /// Takes `cost` units that fit, and returns the receipt. As far as the store knows, the request is late by
-    /// `late_ns`.
+    /// Takes `cost` units that fit, and returns the receipt. The request is late by `late_ns`, as far as the store
+    /// knows.
     #[inline]
     pub(crate) fn charge(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) -> Receipt {
         let none = Receipt { at: now, mark: 0 };
@@ -193,7 +196,7 @@ impl State {
         }
     }
 
-    /// Counts `cost` units whether they fit or not. Counters saturate, and debt is bounded.
+    /// Counts `cost` units even if they do not fit. Counters saturate, and the debt of a bucket is bounded.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) {
         if cost == 0 || quota.limit() == 0 || !quota.supports(OpKind::Force) {
             return;
@@ -216,7 +219,7 @@ impl State {
         }
     }
 
-    /// Why the lease of `receipt` cannot be renewed; `None` if it can.
+    /// Returns why the lease of `receipt` cannot be renewed, or `None` if it can.
     pub(crate) fn renewal_refusal(&self, quota: &Quota, receipt: Receipt, now: Time) -> Option<Refusal> {
         if !quota.supports(OpKind::Renew) {
             return Some((Reason::Unsupported, Wait::Never));
@@ -234,7 +237,7 @@ impl State {
         }
     }
 
-    /// Starts the quota's penalty. A penalty that ends later stays.
+    /// Starts the penalty of `quota`. If the key already has a penalty that ends later, that penalty stays.
     pub(crate) fn punish(&mut self, quota: &Quota, now: Time) {
         let until = now.as_nanos() + quota.penalty_ns();
         if quota.limit() > 0 && quota.penalty_ns() > 0 && until > self.penalty_until {
@@ -242,7 +245,7 @@ impl State {
         }
     }
 
-    /// What is left, and when nothing counts any more.
+    /// Returns what is left, and how long until nothing counts any more.
     #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: Time) -> Usage {
         if quota.limit() == 0 {
@@ -256,7 +259,7 @@ impl State {
         }
     }
 
-    /// How long the penalty still lasts, in nanoseconds.
+    /// Returns how long the penalty still lasts, in nanoseconds. A quota without a penalty ignores it.
     #[inline]
     pub(crate) fn penalty_left_ns(&self, quota: &Quota, now: Time) -> u64 {
         if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now.as_nanos()) }

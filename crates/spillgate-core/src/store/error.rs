@@ -1,13 +1,13 @@
 //! Why a store did not decide.
 //!
-//! Callers, metrics and fallbacks act on the kind of an error. So the kinds are the same for every store.
+//! Callers, metrics and fallbacks use the kind of an error, so every store uses the same kinds.
 
 use alloc::borrow::Cow;
 use core::fmt;
 
 /// The kind of a [`StoreError`].
 ///
-/// Metrics count errors by [name](StoreErrorKind::as_str). A store uses the kinds that fit it.
+/// Metrics count errors by the [name](StoreErrorKind::as_str) of their kind. A store does not have to use all kinds.
 ///
 /// ```
 /// use spillgate_core::StoreErrorKind;
@@ -23,21 +23,21 @@ pub enum StoreErrorKind {
     Timeout,
     /// The connection ended before the answer came.
     Disconnected,
-    /// The request was not sent: there was no connection before the deadline, or no time left.
+    /// The request was not sent, because there was no connection before the deadline, or no time left.
     NotSent,
-    /// The request was not sent: too many requests or answers are pending already.
+    /// The request was not sent, because too many requests or answers are already pending.
     Overloaded,
-    /// The request was not sent: the circuit breaker is open.
+    /// The request was not sent, because the circuit breaker is open.
     CircuitOpen,
-    /// The server refuses writes. It is a replica, lacks replicas of its own, or cannot save.
+    /// The server refuses writes. It may be a replica, have too few replicas of its own, or be unable to save its data.
     ReadOnly,
-    /// The server loads its data, or waits for the data of its primary.
+    /// The server is loading its data, or it waits for the data of its primary.
     Loading,
-    /// The server runs a slow script.
+    /// The server is busy with a slow script.
     Busy,
     /// The server has no memory left.
     OutOfMemory,
-    /// The user lacks a permission, or cannot log in.
+    /// The user has no permission for this command, or cannot log in.
     NoPermission,
     /// The key holds a value of another type.
     WrongType,
@@ -45,11 +45,11 @@ pub enum StoreErrorKind {
     Moved,
     /// The whole cluster is down.
     ClusterDown,
-    /// The server loses our script whenever it is loaded.
+    /// The server lost our script again after the script was loaded.
     NoScript,
-    /// The request is invalid, or the store does not support it. It was not sent.
+    /// The request is invalid, or the store does not support it. The request was not sent.
     Malformed,
-    /// The answer does not fit the request, or only a part of the request was done.
+    /// The answer does not fit the request, or only a part of the request was executed.
     Garbled,
     /// Any other error.
     Other,
@@ -77,7 +77,7 @@ impl StoreErrorKind {
         StoreErrorKind::Other,
     ];
 
-    /// The name of this kind in metrics and logs.
+    /// Returns the name of this kind in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl StoreErrorKind {
         }
     }
 
-    /// What this kind means, for people. The text goes on after "the store is unavailable: ".
+    /// Explains this kind to a user. The text continues the words "the store is unavailable: ".
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl StoreErrorKind {
         }
     }
 
-    /// Whether the same request may succeed later, without a change of settings, permissions or programs.
+    /// Returns whether the same request may succeed later, without a change of settings, permissions or programs.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         match self {
@@ -149,23 +149,25 @@ impl StoreErrorKind {
         }
     }
 
-    /// Whether an earlier error caused this one. The request was not sent, so this kind does not name the cause.
+    /// Returns whether this error is only the consequence of an earlier error. The request was not sent, so the earlier
+    /// error names the cause.
     #[must_use]
     pub const fn is_consequence(self) -> bool {
         matches!(self, StoreErrorKind::NotSent | StoreErrorKind::CircuitOpen)
     }
 
-    /// Whether the store may have charged the request nevertheless. After any other kind it has not.
+    /// Returns whether the store may have charged the request although it failed. After any other kind of error, the
+    /// store has not charged it.
     ///
-    /// A request over several slots of a cluster is an exception. Other slots may have charged after any error, until they
-    /// have refunded.
+    /// There is one exception: a request over several hash slots of a Redis Cluster. After any kind of error, other
+    /// slots may have charged the request until they have refunded it.
     #[must_use]
     pub const fn may_have_been_applied(self) -> bool {
         matches!(self, StoreErrorKind::Timeout | StoreErrorKind::Disconnected | StoreErrorKind::Garbled)
     }
 }
 
-/// The error of a store that did not decide.
+/// The error of a store that did not decide. It has a kind and a detail.
 ///
 /// ```
 /// use spillgate_core::{StoreError, StoreErrorKind};
@@ -181,36 +183,36 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    /// An error of this kind. `detail` is what the store or the system said.
+    /// Builds an error of this kind. `detail` is what the store or the system said.
     pub fn new(kind: StoreErrorKind, detail: impl Into<Cow<'static, str>>) -> StoreError {
         StoreError { kind, detail: detail.into() }
     }
 
-    /// The error of a request that is invalid, or that the store does not support.
+    /// Builds the error for a request that is invalid, or that the store does not support.
     #[must_use]
     pub const fn malformed(detail: &'static str) -> StoreError {
         StoreError { kind: StoreErrorKind::Malformed, detail: Cow::Borrowed(detail) }
     }
 
-    /// The kind of the error, which callers act on.
+    /// Returns the kind of the error. Callers use it to decide what to do.
     #[must_use]
     pub const fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// What the store or the system said, for logs.
+    /// Returns what the store or the system said, for logs.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The same text as [`detail`](StoreError::detail), without a copy.
+    /// Returns the same text as [`detail`](StoreError::detail), without a copy.
     #[must_use]
     pub fn into_detail(self) -> Cow<'static, str> {
         self.detail
     }
 
-    /// Whether the same request may succeed later: see [`StoreErrorKind::is_transient`].
+    /// Returns whether the same request may succeed later: see [`StoreErrorKind::is_transient`].
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         self.kind.is_transient()

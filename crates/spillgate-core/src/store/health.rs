@@ -1,6 +1,7 @@
-//! How a store outside the process is doing.
+//! The health of a store outside the process, such as Redis.
 //!
-//! Metrics, readiness and logs read one value, whatever the store is. So a second kind of store needs no change there.
+//! Metrics, readiness checks and logs read this one type for every kind of store. So they need no change when another
+//! kind of store is added.
 
 use alloc::vec::Vec;
 
@@ -11,9 +12,9 @@ use crate::{StoreError, StoreErrorKind};
 pub enum Circuit {
     /// All requests are sent.
     Closed,
-    /// Some requests are sent: one probe, or those to the nodes of a cluster that serve.
+    /// Some requests are sent: only one probe, or only the requests to those nodes of a cluster that work.
     HalfOpen,
-    /// No request is sent. Each one fails at once.
+    /// No request is sent. Each request fails at once.
     Open,
 }
 
@@ -28,26 +29,28 @@ pub enum Circuit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreHealth {
-    /// Whether requests are sent.
+    /// Whether the circuit breaker lets requests through.
     pub circuit: Circuit,
-    /// Whether every request fails without being sent, except probes.
+    /// Whether every request fails without being sent. Probes are sent nevertheless.
     pub is_down: bool,
-    /// Why a node of the store does not serve, if one does not.
+    /// Why one node of the store does not work. `None` if all nodes work.
     pub error: Option<StoreError>,
-    /// Nodes of the store that are known.
+    /// How many nodes (servers) of the store are known.
     pub nodes: usize,
-    /// Nodes that have a connection. A node has none before its first request.
+    /// How many nodes have a connection. A node gets its connection with its first request.
     pub nodes_connected: usize,
-    /// Requests that wait for their answers.
+    /// How many requests wait for their answers.
     pub in_flight: usize,
-    /// Requests that failed since the start, for each kind that the store knows. Probes are not among them.
+    /// How many requests have failed since the start, for each kind of error that the store knows. Probes are not
+    /// counted.
     pub failures: Vec<(StoreErrorKind, u64)>,
-    /// How often a part of the store may have kept the charge of a request that was not admitted.
+    /// How many refunds were lost. After a lost refund, a part of the store may have kept the charge of a request that
+    /// was not admitted.
     pub refunds_lost: u64,
 }
 
 impl StoreHealth {
-    /// The health of a store with this circuit. All counts are zero.
+    /// Returns the health of a store with this circuit. All counts are zero.
     #[must_use]
     pub const fn new(circuit: Circuit) -> StoreHealth {
         StoreHealth {

@@ -1,7 +1,7 @@
-//! The storage seam: what a store has to do, and what it reports.
+//! The interface of every store: what a store has to do, and what it reports.
 //!
-//! The kernel decides on states that it is given. A [`Store`] keeps the states, so that a program can replace memory by a
-//! database without another change.
+//! The kernel (the decision code) receives states and does not keep them. A [`Store`] keeps them. So a program can
+//! replace a store in memory by a database without another change.
 
 mod error;
 mod health;
@@ -17,31 +17,33 @@ pub use timing::Timing;
 
 /// A place that keeps states and decides atomically.
 ///
-/// One call decides *all* hits of one request, all or nothing. Every limit is checked before any limit is charged, in one
-/// atomic step.
+/// One call decides *all* hits of one request. Every limit is checked before any limit is charged, in one atomic step.
 ///
-/// Every store decides as [`decide`](crate::decide) does on the same trace with the same times, as long as time does not
-/// go back. If a late request changes how fast debt drains, a store may know more than the kernel: see
-/// [`decide_late`](crate::decide_late).
+/// For the same requests at the same times, every store decides like [`decide`](crate::decide), as long as time does
+/// not go back. A store may know more about late requests than this function. [`decide_late`](crate::decide_late) says
+/// what changes.
 ///
-/// `MemoryStore` and `RedisStore` are the stores of this project. The documentation of each begins with an example.
+/// `MemoryStore` and `RedisStore` are the stores of this project. The documentation of each store begins with an
+/// example.
 pub trait Store: Send + Sync {
-    /// Whether this store can apply `op` to `quota`. Ask this when rules are loaded, so that a rule that cannot work is an
-    /// error then and not at the first request.
+    /// Returns whether this store can apply `op` to `quota`. Call this when rules are loaded. Then a rule that cannot
+    /// work is an error at once, and not only at the first request.
     fn supports(&self, quota: &Quota, op: OpKind) -> bool;
 
-    /// Whether the store decides by a clock of its own, which all its users share. A caller then passes no time.
+    /// Returns whether the store decides by a clock of its own, which all users of the store share. If so, callers pass
+    /// no time.
     fn has_clock(&self) -> bool {
         false
     }
 
-    /// Decides all `hits` of one request, at most [`MAX_HITS`](crate::MAX_HITS). `decisions` has the same length.
+    /// Decides all `hits` of one request. There can be at most [`MAX_HITS`](crate::MAX_HITS) hits, and `decisions` must
+    /// have the same length.
     ///
-    /// `timing` says when the request is decided and how long the caller waits.
+    /// `timing` says at which time the request is decided, and how long the caller waits.
     ///
     /// # Errors
-    /// The store did not decide. [`StoreErrorKind::may_have_been_applied`] says whether it may have charged nevertheless.
-    /// A refusal is not an error.
+    /// Returns an error if the store did not decide. The store may have charged the hits nevertheless:
+    /// [`StoreErrorKind::may_have_been_applied`] says whether this is possible. A refusal is not an error.
     fn decide(
         &self,
         timing: Timing,

@@ -1,13 +1,13 @@
-//! The time of a call: when it is decided, and how long the caller waits.
+//! The timing of a call: at which time a request is decided, and how long the caller waits.
 //!
-//! A caller that has read the clock passes the time on. A caller that has a deadline passes the time that is left. Every
+//! A caller that has read the clock passes that time. A caller that has a deadline passes the time that is left. Every
 //! store takes both in the same way.
 
 use core::time::Duration;
 
 use crate::Time;
 
-/// When a request is decided, and how long the caller waits for the answer.
+/// At which time a request is decided, and how long the caller waits for the answer.
 ///
 /// ```
 /// use core::time::Duration;
@@ -22,21 +22,22 @@ use crate::Time;
 pub struct Timing {
     /// The time of the decision. `None` for a store that [has a clock](crate::Store::has_clock).
     pub now: Option<Time>,
-    /// How long the caller waits. `None` if the store's own setting decides. A store that never waits ignores it.
+    /// How long the caller waits. `None` if the store's own setting applies. A store that never waits ignores this
+    /// field.
     pub timeout: Option<Duration>,
 }
 
 impl Timing {
-    /// A decision by the store's own clock and its own timeout.
+    /// The store decides by its own clock and with its own timeout.
     pub const BY_STORE: Timing = Timing { now: None, timeout: None };
 
-    /// A decision at `now`.
+    /// Returns a timing for a decision at `now`.
     #[must_use]
     pub const fn at(now: Time) -> Timing {
         Timing { now: Some(now), timeout: None }
     }
 
-    /// The same time of decision, for a caller that waits at most `timeout`.
+    /// Returns the same timing for a caller that waits at most `timeout`.
     #[must_use]
     pub const fn within(self, timeout: Duration) -> Timing {
         Timing { timeout: Some(timeout), ..self }
