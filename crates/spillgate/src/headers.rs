@@ -1,7 +1,7 @@
 //! Header fields that tell an HTTP client its limits.
 //!
-//! A client that knows what is left and when to return needs no guesses and sends fewer requests in vain. The fields were
-//! specified several times, so the style can be chosen.
+//! A client that knows what is left and when to return sends fewer requests in vain. There are several specifications
+//! of such fields, and clients differ in which one they read. The style can therefore be chosen.
 //!
 //! | style | fields |
 //! |---|---|
@@ -10,9 +10,9 @@
 //! | [`XRateLimit`](HeaderStyle::XRateLimit) | `X-RateLimit-Limit`, `-Remaining`, `-Reset`, and on refusal `X-Ratelimit-Retry-After` |
 //! | [`Off`](HeaderStyle::Off) | none of these |
 //!
-//! In every style a refusal has `Retry-After` if the wait is known. All times are whole seconds, rounded up: a client that
-//! waits this long is never too early, and a refused client never reads 0. The two drafts are structured fields
-//! (RFC 9651): integers are at most 999,999,999,999,999, and names are escaped.
+//! In every style a refusal has `Retry-After` if the wait is known. All times are whole seconds, rounded up. A client
+//! that waits this long is never too early, and a refused client never reads 0. The fields of the two drafts are
+//! structured fields (RFC 9651): integers are at most 999,999,999,999,999, and names are escaped.
 //!
 //! ```
 //! use spillgate::headers::{HeaderStyle, Policy, write_fields};
@@ -41,7 +41,7 @@ pub use names::label;
 
 use names::push_name;
 
-/// The header fields of an answer. The [module](self) has an example.
+/// Which header fields an answer has. The [module](self) has a table of them and an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HeaderStyle {
     /// The structured fields of draft 11. This is the default.
@@ -91,6 +91,11 @@ impl FromStr for HeaderStyle {
 }
 
 /// The error for a name that no header style has.
+///
+/// ```
+/// use spillgate::headers::{HeaderStyle, UnknownStyle};
+/// assert_eq!("draft-12".parse::<HeaderStyle>(), Err(UnknownStyle));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownStyle;
 
@@ -105,12 +110,12 @@ impl std::error::Error for UnknownStyle {}
 /// One limit of an answer, as a client sees it. The [module](self) has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
-    /// The name. A limit without a name is called by its size, such as `20-per-3600s`. A second one of this size is
-    /// called `20-per-3600s-2`.
+    /// The name. Without a name, the client sees the size of the limit instead, such as `20-per-3600s`. A second limit
+    /// of this size is called `20-per-3600s-2`.
     pub name: Option<&'a str>,
     /// How much is allowed in which time.
     pub quota: &'a Quota,
-    /// The decision.
+    /// The decision on this limit. What is left and when comes from it.
     pub decision: &'a Decision,
 }
 
@@ -122,12 +127,15 @@ const NS_PER_S: u64 = 1_000_000_000;
 
 /// Writes the header fields of an answer.
 ///
-/// The value of each field is written into `buffer`, which must be empty. Then `put` is called with the name of the field
-/// in lower case and the buffer. It has to move the value out of the buffer. Every value is a valid header value. Only
-/// the buffer allocates.
+/// The value of each field is written into `buffer`, which must be empty. Then `put` is called with the name of the
+/// field in lower case and the buffer. It has to move the value out of the buffer. Every value is a valid header value.
+/// Only the buffer allocates.
 ///
-/// `binding` is the index of the limit that binds. Styles with room for one limit show that one, or the first without
-/// it. `retry_after` is the wait of the verdict, which is [`Wait::NONE`] if the request passed.
+/// `binding` is the index of the limit that binds, and [`Verdict::binding`](crate::Verdict::binding) has it. A style
+/// with space for one limit shows this limit. Without `binding` it shows the first one.
+///
+/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request passed. Without `policies`,
+/// `Retry-After` is the only field.
 ///
 /// The [module](self) has an example.
 pub fn write_fields<W: Write>(
@@ -193,7 +201,9 @@ impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
     }
 }
 
-/// Writes `"per_user";q=100;w=60`. If a burst is larger than the limit, r can be larger than q.
+/// Writes an item of `RateLimit-Policy`: `"per_user";q=100;w=60`.
+///
+/// q is the limit and not the burst, so the r of [`limit_item`] can be larger than q.
 fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let quota = policies[index].quota;
     push_name(out, policies, index);
@@ -204,8 +214,9 @@ fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     }
 }
 
-/// Writes `"per_user";r=42;t=17`. t is the time until more is available. It is left out if nothing is used or if the time
-/// is not known.
+/// Writes an item of `RateLimit`: `"per_user";r=42;t=17`.
+///
+/// t is the time until more is available. It is left out if nothing is used, or if the time is not known.
 fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let policy = &policies[index];
     push_name(out, policies, index);
@@ -215,7 +226,7 @@ fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     }
 }
 
-/// Writes `100;w=60`.
+/// Writes an item of draft 06's `RateLimit-Policy`, which has no name: `100;w=60`.
 fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push_int(out, "", policies[index].quota.limit());
     push_window(out, policies[index].quota);
@@ -223,8 +234,9 @@ fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: us
 
 /// The nanoseconds until more is available.
 ///
-/// For a refusal this is its wait, and for a bucket the time until the next whole unit. For other algorithms it is the
-/// time until everything is available again, although a log or a counter with segments may free some of it earlier.
+/// For a refusal this is its wait. For a bucket it is the time until the next whole unit. For other algorithms it is
+/// the time until everything is available again. A log or a counter with segments may free some of it earlier, but a
+/// decision does not say when.
 fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     let Policy { quota, decision, .. } = policy;
     if !decision.allowed {
@@ -246,7 +258,8 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     (more_ns > 0).then_some(more_ns)
 }
 
-/// Writes the window in whole seconds, rounded up. A client that divides the quota by it is never too fast.
+/// Writes the window in whole seconds, rounded up. A client may divide the limit by it to get a rate. That rate is then
+/// never too high. Permits have no window, so nothing is written for them.
 fn push_window(out: &mut impl Write, quota: &Quota) {
     if quota.window_ns() > 0 {
         push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));
@@ -259,7 +272,7 @@ fn push_int(out: &mut impl Write, prefix: &str, value: u64) {
     push_number(out, value.min(SF_INTEGER_MAX));
 }
 
-/// Writes a text.
+/// Writes a text. All other functions write through this one.
 fn push(out: &mut impl Write, text: &str) {
     out.write_str(text).expect("writing to memory does not fail");
 }

@@ -1,7 +1,7 @@
 //! The names of limits for clients, in header fields and in `violated-policies`.
 //!
-//! A limit needs no name in a rules file, but a client has to distinguish the limits of an answer. A limit without a name
-//! is called by its size.
+//! A client has to distinguish the limits of an answer, but a limit in a rules file needs no name. A limit without a
+//! name is therefore called by its size.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -10,7 +10,8 @@ use spillgate_core::Quota;
 
 use super::{NS_PER_S, Policy, push, push_number};
 
-/// The name of the limit at `index`, without the escapes of a header field.
+/// The name of the limit at `index`, without the escapes of a header field. Only a limit without a name needs an
+/// allocation.
 ///
 /// ```
 /// use spillgate::headers::{Policy, label};
@@ -35,8 +36,10 @@ pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
     }
 }
 
-/// Writes the name as a structured-field string. Bytes that such a string cannot have, and `%`, are percent-encoded
-/// (UTF-8), so that any two names stay different.
+/// Writes the name as a string of a structured field.
+///
+/// Such a string has printable ASCII only. All other bytes of the name (UTF-8) are percent-encoded, and so is `%`
+/// itself: two different names are never written alike.
 pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push(out, "\"");
     match policies[index].name {
@@ -62,8 +65,8 @@ fn push_name_byte(out: &mut impl Write, byte: u8) {
     }
 }
 
-/// Writes the name of a limit that has none: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits have the same
-/// size, the second is `8-at-once-2`, and so on.
+/// Writes the name of a limit that has none: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits have the
+/// same size, the second is `8-at-once-2`, and so on.
 fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let (before, quota) = (&policies[..index], policies[index].quota);
     push_size(out, quota);
@@ -77,7 +80,7 @@ fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize)
     }
 }
 
-/// Writes the size of a quota: its limit and its window.
+/// Writes the size of a quota: its limit, and its window in the largest unit of s, ms and ns that divides it.
 fn push_size(out: &mut impl Write, quota: &Quota) {
     push_number(out, quota.limit());
     let window_ns = quota.window_ns();

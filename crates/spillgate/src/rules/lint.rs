@@ -1,7 +1,7 @@
 //! Warnings: what is valid but probably not meant.
 //!
-//! A rule that never matches or never refuses looks like protection and protects nothing. An operator would notice only
-//! during an attack, so loading reports it.
+//! A rule that never matches or never refuses looks like protection and protects nothing. Without a warning, its
+//! operator would notice that only during an attack.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use super::model::{Limit, MAX_WARNINGS, Origin, Pattern, Rule, RulesFile, Unrele
 use crate::text::{At, Diagnostic, Severity, Source, Words};
 use crate::units::format_duration;
 
-/// How many wildcards of one key are compared with each other and with values. The cost is quadratic.
+/// How many wildcards of one key are compared with each other and with values. The cost is quadratic, and a file can
+/// have thousands of wildcards. Later wildcards are not compared.
 const MAX_COMPARED: usize = 256;
 
 /// The warnings of all rules that were loaded.
@@ -30,7 +31,7 @@ pub(super) fn lint(rules: &Rules, files: &[RulesFile]) -> Vec<Diagnostic> {
     findings
 }
 
-/// Warnings of rules whose own value is longer than the part of a value that is counted.
+/// Warnings of rules whose own value is longer than `value_bytes`, the part of a value that is counted.
 pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -54,6 +55,8 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
 }
 
 /// Warnings of concurrency limits whose permits can be taken by callers that cannot release them.
+///
+/// `taken` says for each rule whether such callers exist. If they may exist, the finding is a note.
 pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -84,10 +87,12 @@ pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rul
 /// The text of a file, with the offset of each line.
 struct Lines {
     source: Source,
+    /// The offset of each line in bytes. A rule knows its line, and a diagnostic needs the offset too.
     starts: Vec<usize>,
 }
 
 impl Lines {
+    /// Finds all lines of the file. The text is read once, whatever the number of warnings.
     fn new(file: &RulesFile) -> Lines {
         let starts = std::iter::once(0).chain(file.text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let source = Source::new(&file.name, &file.text);
@@ -107,7 +112,9 @@ impl Lines {
 /// Collects the warnings of one domain.
 struct Linter<'r> {
     rules: &'r Rules,
+    /// The domain.
     entry: &'r DomainEntry,
+    /// The text of its file.
     source: Lines,
     findings: Vec<Diagnostic>,
 }
@@ -168,7 +175,9 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Warns of wildcards that are never tried with `compat: envoy`: an earlier one fits all their values.
+    /// Warns of wildcards that can never match in a domain with `compat: envoy`: an earlier one fits all their values.
+    ///
+    /// Other domains need no such warning. There the more specific wildcard is tried first, wherever it is declared.
     fn wildcards(&mut self, slot: &SlotView<'_>) {
         let compared = &slot.wildcards()[..slot.wildcards().len().min(MAX_COMPARED)];
         if !self.compat_envoy() {
@@ -184,7 +193,11 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// Warns of node `later`: node `first` is tried before it and fits every value that `later` fits.
+    /// Warns of node `later`, if it can never match. Node `first` is tried before it and fits every value that `later`
+    /// fits.
+    ///
+    /// If both have nested descriptors, the search may go back from `first` to `later`. The nested descriptors of
+    /// `later` are then checked in the same way.
     fn shadowed(&mut self, first: u32, later: u32) {
         let (by, rule) = (self.rule(first), self.rule(later));
         let (below_first, below_later) = (self.rules.index.below(first), self.rules.index.below(later));
@@ -198,7 +211,8 @@ impl<'r> Linter<'r> {
         if self.compat_envoy() {
             return;
         }
-        // The search goes back up. Below `later` only the rules that `first` has too cannot be reached.
+        // The search goes back up, so it reaches most rules below `later`. It does not reach a rule that fits only
+        // requests which a rule below `first` fits too.
         for (key, slot) in self.rules.index.slots(below_later) {
             let Some(other) = self.rules.index.slot(below_first, key) else { continue };
             for (value, node) in slot.exacts() {
@@ -217,14 +231,15 @@ impl<'r> Linter<'r> {
         }
     }
 
-    /// The same, if there is a node that is tried first.
+    /// Does the same as [`shadowed`](Linter::shadowed), if there is a node that is tried first.
     fn shadowed_by(&mut self, first: Option<u32>, later: u32) {
         if let Some(first) = first {
             self.shadowed(first, later);
         }
     }
 
-    /// Warnings that need only one rule.
+    /// Adds the warnings about single rules: modes that exclude each other, unknown names in `replaces`, and rules that
+    /// limit nothing.
     fn each_rule(&mut self, domain: usize) {
         let rules = self.rules.rules_of(domain);
         let names: HashSet<&str> = rules.iter().flat_map(Rule::names).collect();
@@ -253,6 +268,9 @@ impl<'r> Linter<'r> {
     }
 
     /// Warns of limits that never refuse, because another limit of the rule is always stricter.
+    ///
+    /// A post-paid limit is not compared. It can charge more than it allows, so the bounds of its algorithm do not
+    /// hold.
     fn limits(&mut self, rule: &Rule) {
         for (i, limit) in rule.limits.iter().enumerate() {
             let line = line_of(limit, rule);

@@ -1,6 +1,7 @@
 //! From a request to the hits that a store decides.
 //!
-//! Rules know names and paths, and a store knows keys and quotas. This is the only place that knows both.
+//! Rules know names and paths, and a store knows keys and quotas. Only this module knows both, so neither depends on
+//! the other.
 
 use smallvec::SmallVec;
 use spillgate_core::{Hit, MAX_HITS, Op};
@@ -9,10 +10,10 @@ use super::index::Rules;
 use super::model::{Domain, Limit, Rule};
 use crate::KeyHasher;
 
-/// What a request asks: a domain and descriptors.
+/// What a request asks: a domain and descriptors. Every protocol builds one.
 ///
-/// All protocols build their requests with it. The entries of all descriptors are in one list, so a request of up to four
-/// descriptors and eight entries allocates nothing.
+/// It borrows all texts from the message of the protocol. A request of up to four descriptors and eight entries in all
+/// allocates nothing, because the entries of all descriptors are in one list.
 ///
 /// ```
 /// use spillgate::rules::{Action, Request};
@@ -30,6 +31,7 @@ pub struct Request<'p> {
     pub max_wait_ns: u64,
     /// The entries of all descriptors.
     entries: SmallVec<[(&'p str, &'p str); 8]>,
+    /// The descriptors. Each knows which of the entries are its own.
     parts: SmallVec<[Part<'p>; 4]>,
 }
 
@@ -49,7 +51,9 @@ impl<'p> Request<'p> {
         Request { domain, max_wait_ns: 0, entries: SmallVec::new(), parts: SmallVec::new() }
     }
 
-    /// The same request of a caller that can wait in a queue for up to `max_wait_ns`.
+    /// The same request of a caller that can wait in a queue for up to `max_wait_ns` nanoseconds.
+    ///
+    /// Only a limit with a queue uses it. With 0, such a limit refuses a request that would have to wait.
     #[must_use]
     pub fn with_max_wait_ns(self, max_wait_ns: u64) -> Request<'p> {
         Request { max_wait_ns, ..self }
@@ -60,7 +64,16 @@ impl<'p> Request<'p> {
         self.parts.reserve(descriptors);
     }
 
-    /// Adds a descriptor: its keys and values in order, what to do, and a limit that replaces the limits of the rules.
+    /// Adds a descriptor: its keys and values in order, the operation, and a limit that replaces the limits of the
+    /// rules.
+    ///
+    /// ```
+    /// use spillgate::rules::{Action, Limit, Request, Unit};
+    /// let limit = Limit::overriding(Unit::Minute, 10);
+    /// let mut request = Request::new("api");
+    /// request.add([("tenant", "acme"), ("user", "ann")], Action::Take(1), Some(&limit));
+    /// assert_eq!(request.descriptors().next().unwrap().entries, [("tenant", "acme"), ("user", "ann")]);
+    /// ```
     pub fn add(
         &mut self,
         entries: impl IntoIterator<Item = (&'p str, &'p str)>,
@@ -95,19 +108,19 @@ pub struct Descriptor<'r, 'p> {
     pub limit: Option<&'p Limit>,
 }
 
-/// The operation of a descriptor on its limits.
+/// The operation of a descriptor on its limits. [`Request`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Takes this many units if they fit.
     ///
-    /// 0 units are a peek: nothing is taken. A `post_paid` limit takes the units in any case and refuses only peeks. A
-    /// refused peek starts its penalty.
+    /// 0 units are a peek: nothing is taken. A `post_paid` limit takes the units even if they do not fit, and it
+    /// refuses only peeks. A peek that such a limit refuses starts its penalty.
     Take(u64),
-    /// Returns this many units.
+    /// Gives this many units back.
     Refund(u64),
 }
 
-/// The hits of one request, and the descriptor of each hit. [`Rules::plan`] makes it.
+/// The hits of one request, and which hits each descriptor has. [`Rules::plan`] makes it and has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan<'p> {
@@ -117,11 +130,12 @@ pub struct Plan<'p> {
     pub descriptors: SmallVec<[Planned<'p>; 4]>,
     /// Whether each descriptor is decided alone, in order (`compat: envoy`).
     pub separately: bool,
-    /// Whether the request needs more than [`MAX_HITS`] hits. Some are missing then, so the caller must refuse it.
+    /// Whether the request needs more than [`MAX_HITS`] hits. Some hits are then missing, so the caller must reject the
+    /// request.
     pub too_large: bool,
 }
 
-/// The part of a plan for one descriptor. [`Plan::descriptors`] has them.
+/// The part of a plan for one descriptor. [`Plan::descriptors`] has one for each.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Planned<'p> {
@@ -129,7 +143,7 @@ pub struct Planned<'p> {
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
-    /// Whether another rule of this request replaces a limit of the rule. That limit is left out.
+    /// Whether another rule of this request replaces a limit of the rule. The replaced limit is left out of `hits`.
     pub replaced: bool,
     /// The limits, each with the index of its hit in [`Plan::hits`]. It is empty if nothing limits the descriptor.
     pub hits: SmallVec<[(usize, &'p Limit); 2]>,
@@ -140,8 +154,9 @@ impl Rules {
     ///
     /// It finds the rule of each descriptor, leaves out the limits that are replaced, and merges equal hits.
     ///
-    /// Rules match whole values, but only the first `value_bytes` bytes of a value are counted. Longer values with the
-    /// same beginning share a counter. A client chooses values, and could otherwise make keys of any length.
+    /// Rules match whole values, but the key of a counter has only the first `value_bytes` bytes of a value. Longer
+    /// values with the same beginning share a counter. A client chooses the values, and could otherwise make keys of
+    /// any length.
     ///
     /// Nothing is allocated for up to four descriptors with two limits each.
     ///
@@ -179,7 +194,7 @@ impl Rules {
         plan
     }
 
-    /// Marks the descriptors whose rule has a limit that is replaced.
+    /// Marks the descriptors whose rule has a limit that another rule of the request replaces.
     fn drop_replaced(&self, domain: usize, planned: &mut [Planned<'_>]) {
         if !self.has_replaces(domain) {
             return;
@@ -193,7 +208,7 @@ impl Rules {
 }
 
 impl<'p> Plan<'p> {
-    /// Adds the hits of descriptor `at`.
+    /// Adds the hits of the descriptor with the index `at`: one for each limit that is not replaced.
     fn add(&mut self, counter: &Counter<'_>, asked: &Descriptor<'_, 'p>, at: usize, max_wait_ns: u64) {
         let planned = &self.descriptors[at];
         let (rule, replaced) = (planned.rule, planned.replaced);
@@ -231,8 +246,10 @@ impl<'p> Plan<'p> {
         }
     }
 
-    /// Adds `hit`, or merges it with an equal one at or after the index `first`. Returns its index, or `None` if there
+    /// Adds `hit`, or merges it with an equal hit at or after the index `first`. Returns its index, or `None` if there
     /// are too many hits.
+    ///
+    /// Two descriptors may count in the same state. Merged, they take the sum of their units or nothing.
     fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
         for (index, there) in self.hits.iter_mut().enumerate().skip(first) {
@@ -256,7 +273,9 @@ fn is_replaced(planned: &[Planned<'_>], name: &str) -> bool {
 
 /// Makes the keys of counters.
 struct Counter<'k> {
+    /// The hasher, with the secret.
     keys: &'k KeyHasher,
+    /// The domain of the request. Its name is part of every key.
     domain: &'k Domain,
     /// The bytes of each value that are counted.
     value_bytes: usize,
@@ -265,8 +284,8 @@ struct Counter<'k> {
 impl Counter<'_> {
     /// The entries as they are counted: each key with its value, or with the wildcard whose values share a counter.
     ///
-    /// A long value is cut. If it were refused instead, it would pass wherever a proxy fails open, and values come from
-    /// the clients that are to be limited.
+    /// A value that is too long is cut. An error instead would help an attacker: many proxies allow a request if the
+    /// rate limiter returns an error, and clients choose the values.
     fn counted<'e>(
         &self,
         rule: Option<&'e Rule>,
@@ -290,7 +309,7 @@ impl Counter<'_> {
         builder.finish()
     }
 
-    /// The key that picks the slot: the key of a descriptor that has only the entry `by`.
+    /// The key that picks the slot: the key of a descriptor that has only the entry with the key `by`.
     fn slot_key<'e>(&self, counted: impl Iterator<Item = (&'e str, &'e str)>, by: &str) -> u128 {
         self.state_key(counted.filter(|(key, _)| *key == by).take(1))
     }
@@ -301,16 +320,18 @@ const UNSLOTTED: u128 = (1 << Hit::SLOT_SHIFT) - 1;
 
 /// `key`, moved into the slot of `slot`, for a limit with `slot_by`.
 ///
-/// All keys with one value of that entry have the same 30 highest bits. The other 98 bits distinguish them. Two of n such
-/// keys are equal with a probability below n^2 / 2^99. The memory store stores 88 bits of a key, so this is the smaller
-/// risk.
+/// All keys with one value of that entry have the same 30 highest bits, and the other 98 bits distinguish them. The
+/// probability that two of n such keys are equal is below n^2 / 2^99. The memory store stores 88 bits of a key, so its
+/// own risk is larger.
 const fn in_slot(key: u128, slot: u128) -> u128 {
     (slot & !UNSLOTTED) | (key & UNSLOTTED)
 }
 
+/// The operation on a limit. A post-paid limit is charged after the work, so its units are forced: they count even if
+/// they do not fit.
 fn operation(action: Action, post_paid: bool, max_wait_ns: u64) -> Op {
     match action {
-        // The question before the work. Unlike a peek, it starts the penalty if it is refused.
+        // The check before the work. Unlike a peek, it starts the penalty if it is refused.
         Action::Take(0) if post_paid => Op::take(0),
         Action::Take(0) => Op::Peek,
         Action::Take(cost) if post_paid => Op::Force { cost },

@@ -1,7 +1,7 @@
 //! What is wrong in a text, where it is, and how to fix it.
 //!
-//! A message without its line makes the reader search a file of thousands of lines. A diagnostic carries the line
-//! itself, and also gives all its parts as data, so that a program can show them in its own way.
+//! Without its line, a message makes the reader search a file of thousands of lines. A diagnostic therefore contains
+//! the line itself. It also returns all its parts as data, so that a program can show them in its own way.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::excerpt::{Excerpt, boundary};
 
-/// A position in a text.
+/// A position in a text, which may be a range of bytes. [`At::of`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct At {
     /// The line, counted from 1.
@@ -26,7 +26,10 @@ impl At {
     /// The first character of a text.
     pub const TOP: At = At { line: 1, column: 1, start: 0, len: 0 };
 
-    /// The position of a range of bytes. Counts the lines from the start of the text.
+    /// The position of a range of bytes.
+    ///
+    /// A bound that is not between two characters, or is behind the end of the text, is moved back to a position that
+    /// is valid. The lines are counted from the start of the text, so the cost depends on the position.
     ///
     /// ```
     /// use spillgate::text::At;
@@ -51,7 +54,15 @@ impl At {
     }
 }
 
-/// A text with its name, into which diagnostics point. Clones share the text.
+/// A text with its name. Diagnostics refer to positions in it. Clones share the text.
+///
+/// ```
+/// use spillgate::text::{At, Diagnostic, Source};
+/// let source = Source::new("settings.yaml", "http: 8080\n");
+/// let at = At::of(&source.text, 6..10);
+/// let error = Diagnostic::error_at(&source, at, "no address", "a port only", "write `:8080`");
+/// assert_eq!(error.one_line(), "settings.yaml:1:7: no address (write `:8080`)");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The name in reports: a path, or `the command line`.
@@ -61,14 +72,14 @@ pub struct Source {
 }
 
 impl Source {
-    /// A text with its name.
+    /// Makes a source. Both texts are copied once.
     #[must_use]
     pub fn new(name: &str, text: &str) -> Source {
         Source { name: name.into(), text: text.into() }
     }
 }
 
-/// How bad it is.
+/// How bad a finding is. [`Diagnostic::severity`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Severity {
@@ -76,7 +87,7 @@ pub enum Severity {
     Error,
     /// The text can be used, but it probably does not say what its author meant.
     Warning,
-    /// Worth knowing; nothing is wrong or useless.
+    /// The text is correct. The note tells something about it that the author may not know.
     Note,
 }
 
@@ -95,9 +106,9 @@ impl Severity {
 /// The longest part of a line that is underlined, in bytes.
 const MAX_LABEL_BYTES: usize = 120;
 
-/// One error, warning or note: what is wrong, where, and how to fix it.
+/// One error, warning or note: what is wrong, where it is, and how to fix it.
 ///
-/// [`Display`](fmt::Display) shows everything, with the line itself and the lines around it. The methods give the
+/// [`Display`](fmt::Display) shows everything, with the line itself and the lines around it. The methods return the
 /// parts as data.
 ///
 /// ```
@@ -124,11 +135,15 @@ pub struct Diagnostic(Box<Parts>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
     severity: Severity,
+    /// What is wrong.
     message: String,
+    /// How to fix it. It may be empty.
     help: String,
+    /// The name of the file. It is empty for a finding about no file.
     file: Arc<str>,
+    /// The position. Its line is 0 if no text was read.
     at: At,
-    /// A few words below the line; the lines themselves. `None` without a text to show.
+    /// The words below the line, and the lines themselves. `None` if there is no text to show.
     shown: Option<(String, Excerpt)>,
 }
 
@@ -148,7 +163,8 @@ impl Words {
 impl Diagnostic {
     /// An error at a position of `source`: what is wrong, a few words to print below the line, and how to fix it.
     ///
-    /// Only the lines that are shown are copied, not the text.
+    /// Only the lines that are shown are copied, so an error needs little memory even if the text is large. [`Source`]
+    /// has an example.
     #[must_use]
     pub fn error_at(
         source: &Source,
@@ -185,6 +201,7 @@ impl Diagnostic {
         }))
     }
 
+    /// A finding of any severity at a position of `source`.
     pub(crate) fn new(source: &Source, at: At, severity: Severity, words: Words) -> Diagnostic {
         // The position is inside the text and on character boundaries, whatever the parser says.
         let start = boundary(&source.text, at.start);
@@ -201,55 +218,64 @@ impl Diagnostic {
         &self.0.message
     }
 
-    /// How to fix it.
+    /// How to fix it. It is empty if no fix is known.
     #[must_use]
     pub fn help(&self) -> &str {
         &self.0.help
     }
 
-    /// The name of the file; empty if it is about no file.
+    /// The name of the file. It is empty if the finding is about no file.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.0.file
     }
 
-    /// The line, counted from 1; 0 if no text was read.
+    /// The line, counted from 1. It is 0 if no text was read.
     #[must_use]
     pub fn line(&self) -> u32 {
         self.0.at.line
     }
 
-    /// The column in characters, counted from 1; 0 if no text was read.
+    /// The column in characters, counted from 1. It is 0 if no text was read.
     #[must_use]
     pub fn column(&self) -> u32 {
         self.0.at.column
     }
 
-    /// The position; that of the file's name has line 0.
+    /// The position. Its line is 0 if no text was read.
     pub(crate) fn at(&self) -> At {
         self.0.at
     }
 
-    /// How bad it is.
+    /// Whether it is an error, a warning or a note.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.0.severity
     }
 
-    /// The same error without the lines of the text, which may hold a secret.
+    /// The same finding without the lines of the text. Use it for logs if the text may contain a secret.
+    ///
+    /// ```
+    /// use spillgate::text::{At, Diagnostic, Source};
+    /// let source = Source::new("settings.yaml", "password hunter2\n");
+    /// let error = Diagnostic::error_at(&source, At::TOP, "a colon is missing", "here", "write `password: TEXT`");
+    /// assert!(error.to_string().contains("hunter2"));
+    /// assert!(!error.without_lines().to_string().contains("hunter2"));
+    /// ```
     #[must_use]
     pub fn without_lines(mut self) -> Diagnostic {
         self.0.shown = None;
         self
     }
 
-    /// The lines that are shown, joined by line breaks; empty if none are.
+    /// The lines that are shown, joined by line breaks. The text is empty if no lines are shown.
     #[must_use]
     pub fn lines(&self) -> String {
         self.0.shown.as_ref().map(|(_, excerpt)| excerpt.text()).unwrap_or_default()
     }
 
-    /// Everything on one line, for logs: `api.yaml:2:9: message (help)`.
+    /// Position, message and fix on one line, for logs: `api.yaml:2:9: message (help)`. The lines of the text are left
+    /// out.
     #[must_use]
     pub fn one_line(&self) -> String {
         let Parts { file, at, message, help, .. } = &*self.0;
@@ -268,6 +294,7 @@ impl Diagnostic {
         text
     }
 
+    /// Writes everything to `out`. With `coloured`, it marks the important parts by ANSI escapes.
     fn write(&self, out: &mut impl fmt::Write, coloured: bool) -> fmt::Result {
         let (mark, colour) = match self.0.severity {
             Severity::Error => ("x", "31"),

@@ -1,32 +1,37 @@
 //! The few lines of a text that a diagnostic shows.
 //!
-//! They are copied when the diagnostic is made. A rule's value can be megabytes long, so a long line is cut.
+//! They are copied when the diagnostic is made, so that the diagnostic does not keep the whole text in memory. A value
+//! can be megabytes long, so a long line is cut.
 
 use std::fmt;
 
 use super::diagnostic::At;
 
-/// Longer lines are cut, in bytes.
+/// The longest line that is shown whole, in bytes. A longer line is cut.
 const MAX_LINE_BYTES: usize = 400;
 
-/// What is shown of a cut line before the position, in bytes.
+/// How much of a cut line is shown before the position, in bytes.
 const BEFORE_BYTES: usize = 100;
 
-/// The line of a position with the short lines above and below it, and what is underlined in it.
+/// The line of a position and what is underlined in it. The lines above and below it are shown too, if they are short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
     /// The number of the first line.
     first: u32,
+    /// One to three lines, as a terminal can show them.
     lines: Vec<String>,
     /// Which of the lines has the position.
     index: usize,
-    /// Characters before the position in that line, and characters that are underlined.
+    /// The columns before the position in that line.
     before: usize,
+    /// The columns that are underlined.
     len: usize,
 }
 
 impl Excerpt {
-    /// The lines around `at`, which is inside the text and on character boundaries. Its line number is known already.
+    /// The lines around `at`, whose range of bytes has to be inside the text and on character boundaries.
+    ///
+    /// At most two kilobytes of the text are read, because the number of the line is known already.
     pub(super) fn around(text: &str, at: At) -> Excerpt {
         let window = at.start.saturating_sub(BEFORE_BYTES)..at.start.saturating_add(MAX_LINE_BYTES - BEFORE_BYTES);
         let line = line_start(text, at.start).zip(line_end(text, at.start));
@@ -54,7 +59,8 @@ impl Excerpt {
         self.lines.join("\n")
     }
 
-    /// Draws the lines with their numbers, and `label` below what is underlined.
+    /// Draws the lines with their numbers, and `label` below what is underlined. `place` is the title. `paint` adds the
+    /// colour of the underline.
     pub(super) fn write(
         &self,
         out: &mut impl fmt::Write,
@@ -83,15 +89,17 @@ impl Excerpt {
     }
 }
 
-/// Where the line of `at` starts; `None` if that is further away than a line may be long. Nothing further is read: a
-/// file of one huge line can have thousands of errors.
+/// Where the line of `at` starts. `None` if the start is further away than [`MAX_LINE_BYTES`].
+///
+/// Nothing further away is read. A file of one huge line can have thousands of errors, and each would read the whole
+/// line.
 fn line_start(text: &str, at: usize) -> Option<usize> {
     let from = at.saturating_sub(MAX_LINE_BYTES + 1);
     let newline = text.as_bytes()[from..at].iter().rposition(|byte| *byte == b'\n');
     newline.map(|newline| from + newline + 1).or((from == 0).then_some(0))
 }
 
-/// Where the line of `at` ends; `None` if that is further away than a line may be long.
+/// Where the line of `at` ends. `None` if the end is further away than [`MAX_LINE_BYTES`].
 fn line_end(text: &str, at: usize) -> Option<usize> {
     let to = text.len().min(at + MAX_LINE_BYTES + 1);
     let newline = text.as_bytes()[at..to].iter().position(|byte| *byte == b'\n');
@@ -112,11 +120,11 @@ fn line_below(text: &str, end: usize) -> Option<&str> {
     (end - start <= MAX_LINE_BYTES).then(|| &text[start..end])
 }
 
-/// What a tab is shown as.
+/// What is shown instead of a tab.
 const TAB: &str = "    ";
 
-/// A line as a terminal can show it: a tab becomes spaces, and a control character is replaced, so that no text can
-/// move the cursor.
+/// A line as a terminal can show it. A tab becomes spaces. A control character is replaced, because it could move the
+/// cursor or change what was printed before.
 fn printable(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for c in line.trim_end_matches('\r').chars() {
@@ -129,7 +137,7 @@ fn printable(line: &str) -> String {
     shown
 }
 
-/// The columns that a part of a line takes.
+/// The number of columns that a part of a line takes. Every character except a tab takes one.
 fn width(part: &str) -> usize {
     part.chars().map(|c| if c == '\t' { TAB.len() } else { 1 }).sum()
 }
@@ -140,35 +148,4 @@ pub(super) fn boundary(text: &str, at: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn drawn(text: &str, start: usize, len: usize) -> String {
-        let at = At::of(text, start..start + len);
-        let mut out = String::new();
-        Excerpt::around(text, at).write(&mut out, "f:1", str::to_owned, "here").expect("a string takes everything");
-        out
-    }
-
-    #[test]
-    fn the_label_is_below_the_middle_of_what_is_underlined() {
-        let expected = ",-[f:1]\n  9 |\n 10 | ab: cde\n    :     ^|^\n    :      `-- here\n 11 | f\n    `----\n";
-        let text = format!("{}\nab: cde\nf", "\n".repeat(8));
-        assert_eq!(drawn(&text, 13, 3).trim_start(), expected);
-    }
-
-    #[test]
-    fn a_tab_is_four_columns_and_a_control_character_is_not_printed() {
-        let shown = drawn("\tä\u{1b}[2J: b", 9, 1);
-        assert!(!shown.contains(['\u{1b}', '\t']), "{shown:?}");
-        assert_eq!(shown.lines().nth(2).map(|line| line.find('|')), Some(Some(16)), "{shown}");
-    }
-
-    #[test]
-    fn a_long_line_is_cut_around_its_position() {
-        let text = format!("above\n{}x{}\nbelow", "ü".repeat(500), "y".repeat(1_000));
-        let shown = drawn(&text, 6 + 1_000, 1);
-        assert!(shown.len() < 1_200 && !shown.contains("above") && !shown.contains("below"), "{shown}");
-        assert_eq!(shown.lines().nth(1).and_then(|line| line.chars().position(|c| c == 'x')), Some(55), "{shown}");
-    }
-}
+mod tests;

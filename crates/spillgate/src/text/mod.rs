@@ -1,7 +1,7 @@
 //! Texts that people write: rules files and settings.
 //!
 //! Rules and settings are read by one YAML reader, and their errors look alike: with the line, the nearest known
-//! word and the fix. Without this module both would need their own copy of it.
+//! word and the fix. Without this module, rules and settings would each need a reader of their own.
 
 mod diagnostic;
 mod excerpt;

@@ -1,11 +1,15 @@
 //! The known word that an author probably meant when they wrote an unknown one.
 //!
-//! `did you mean` saves the reader a look into the manual.
+//! An error that says `did you mean unit?` saves its reader a look into the manual.
 
 /// The candidate that is nearest to `word`, if it is near enough to be worth a suggestion.
 ///
-/// Nearness is the number of edits, whatever the case, and `-` is the same as `_`. Words of more than 64 bytes have no
-/// nearest word, since the cost is quadratic.
+/// The nearest candidate is the one with the fewest edits: insertions, deletions, replacements and swaps of
+/// neighbouring letters. Upper and lower case are the same, and so are `-`, `_` and a space. At most a third of the
+/// candidate's letters may differ, but one edit is always allowed. If several candidates are equally near, the
+/// first is returned.
+///
+/// There is no suggestion for an empty word, and none for a word of more than 64 bytes: the cost is quadratic.
 ///
 /// ```
 /// use spillgate::text::nearest;

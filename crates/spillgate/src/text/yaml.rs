@@ -1,7 +1,7 @@
 //! YAML text into a tree of nodes with positions: the only file that knows serde.
 //!
-//! Rules and settings need more than serde gives: where each value is, scalars as written (`007` is three
-//! characters), and repeated keys, so that later steps can report everything that is wrong at once.
+//! Rules and settings need more than serde offers: the position of each value, scalars as written (`007` is three
+//! characters), and repeated keys. With these, the readers can report everything that is wrong at once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,16 +15,16 @@ use serde_saphyr::{Error, Location, Options, Spanned};
 use super::excerpt::boundary;
 use super::{At, Diagnostic, Severity, Source, Words};
 
-/// One value of the file.
+/// One value of the file, with its position. [`parse`] returns the outermost one, and has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where it is. A list or a map has its start alone.
+    /// The position of the value. A list or a map has the position of its start, with a length of 0.
     pub at: At,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
-/// The value of a node.
+/// The value of a node. YAML has no other kinds of values, so the list is complete. [`parse`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Nothing, `~` or `null`.
@@ -33,52 +33,73 @@ pub enum Value {
     Text {
         /// The characters.
         text: Box<str>,
-        /// Whether it was written in quotes or as a block.
+        /// Whether it was written in quotes or as a block. Such a text is never a number or a word such as `true`.
         quoted: bool,
     },
     /// A list.
     List(Vec<Node>),
-    /// The keys and values in the order of the file; keys can repeat.
+    /// The keys and values in the order of the file. A key can be there twice. Entries that `<<` adds come last.
     Map(Vec<(Node, Node)>),
 }
 
-/// The largest text, in bytes.
+/// The largest text, in bytes: 16 MiB.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
-/// The most values of one file. [`MAX_BYTES`] of honest rules have far fewer; the bound limits what a hostile file
-/// costs.
+/// The most values of one file. Rules that people need have far fewer in [`MAX_BYTES`]. The bound limits what a hostile
+/// file costs.
 const MAX_NODES: usize = 4_000_000;
 
-/// The most aliases. What an alias stands for counts against all other bounds as if it were written out.
+/// The most aliases of one file. The values that an alias stands for count against all other bounds too, as if they
+/// were written out.
 const MAX_ALIASES: usize = 10_000;
 
-/// The most values that aliases stand for, in all.
+/// The most values that all aliases of one file stand for. A few lines of nested aliases could otherwise stand for
+/// billions.
 const MAX_REPLAYED: usize = 250_000;
 
 /// The deepest nesting. Sixteen levels of descriptors take thirty-two levels of YAML, and metadata some more.
 const MAX_YAML_DEPTH: usize = 64;
 
-/// The stack of the parser's thread. The parser recurses, and a level takes up to 50 KiB in an unoptimised build. With
-/// a thread of its own the depth is safe, whatever thread loads the file.
+/// The stack of the parser's thread, in bytes. The parser calls itself for each level, and a level takes up to 50 KiB
+/// in an unoptimised build. The parser has a thread of its own, because the stack of the caller may be smaller.
 const STACK_BYTES: usize = 16 << 20;
 
-/// How to fix a file of some kind that YAML allows and the kind does not.
+/// Help texts for a file that is valid YAML but cannot be used. They differ for rules and settings. [`parse`] has an
+/// example.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// The file is empty.
+    /// What to do if the file is empty.
     pub empty: &'static str,
-    /// The file has more than one document.
+    /// What to do if the file has more than one document.
     pub documents: &'static str,
-    /// The file is nested too deeply.
+    /// What to do if the file is nested too deeply.
     pub depth: &'static str,
-    /// The file is too large, with its aliases written out.
+    /// What to do if the file is too large, with its aliases written out.
     pub size: &'static str,
 }
 
 /// Parses one file of one YAML document.
 ///
+/// Keys are not checked: the caller knows which keys it has. Scalars are returned as written, and the caller decides
+/// which of them are numbers.
+///
+/// ```
+/// use spillgate::text::Source;
+/// use spillgate::text::yaml::{Advice, Value, parse};
+/// let advice = Advice { empty: "write a key", documents: "use two files", depth: "nest less", size: "use two files" };
+/// let node = parse(&Source::new("a.yaml", "id: 007"), &advice)?;
+/// let Value::Map(entries) = node.value else { panic!("not a map") };
+/// let (_, id) = &entries[0];
+/// assert_eq!(id.value, Value::Text { text: "007".into(), quoted: false });
+/// assert_eq!((id.at.line, id.at.column), (1, 5));
+/// assert_eq!(parse(&Source::new("b.yaml", "a: 1\n---\nb: 2"), &advice).unwrap_err().help(), "use two files");
+/// # Ok::<(), spillgate::text::Diagnostic>(())
+/// ```
+///
 /// # Errors
-/// The text is not YAML, has tags, or has too much of anything.
+/// * The text is not YAML, or it has tags (`!name`).
+/// * It has more than one document.
+/// * It exceeds a bound: 16 MiB, 64 levels, 4 million values, 10,000 aliases, or 250,000 values that aliases stand for.
 pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
     let failed = || {
         let help = "this is a fault of the parser: please report the file";
@@ -124,8 +145,8 @@ fn options() -> Options {
     }
 }
 
-/// A value as serde gives it. Plain numbers and words are read again from the text, since `value: 007` in a rule means
-/// these three characters.
+/// A value as serde returns it. The text of plain numbers and words is read again later from the file, because `value:
+/// 007` in a rule means these three characters.
 enum Raw {
     Null,
     Plain,
@@ -203,7 +224,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// The node of a value, with its position in the text.
+/// The node of a value, with its position in the text. It calls itself for each level, so it needs the large stack too.
 fn node(text: &str, raw: Spanned<Raw>) -> Node {
     // The value of an alias is where its anchor is.
     let at = place(text, raw.defined);
@@ -216,7 +237,7 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
         Raw::Map(map) => Value::Map(merged(map.into_iter().map(|(k, v)| (node(text, k), node(text, v))).collect())),
     };
     let at = match &value {
-        // A list or a map spans all of its lines: point at its start alone.
+        // A list or a map may have many lines. An error about it shows the first one.
         Value::List(_) | Value::Map(_) => At { len: 0, ..at },
         Value::Null | Value::Text { .. } => {
             At { len: written.trim_end().lines().next().unwrap_or_default().len(), ..at }
@@ -225,7 +246,10 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
     Node { at, value }
 }
 
-/// The entries of a map and those that `<<` adds. The map's own entry is taken first, then the earlier one.
+/// The entries of a map, and the entries that `<<` adds from other maps.
+///
+/// If a key is in several maps, the map's own entry is used. If it has none, the entry of the first map in `<<` is
+/// used.
 fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     let name = |key: &Node| match &key.value {
         Value::Text { text, .. } => Some(text.clone()),
@@ -252,7 +276,8 @@ fn merged(entries: Vec<(Node, Node)>) -> Vec<(Node, Node)> {
     own
 }
 
-/// The position that a location of the parser names. It is inside the text, whatever the parser says.
+/// The position that a location of the parser names. A location outside the text becomes a position inside it, so that
+/// a fault of the parser cannot end the program.
 fn place(text: &str, location: Location) -> At {
     let span = location.span();
     let offset = |bytes: Option<u64>| usize::try_from(bytes.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -262,11 +287,11 @@ fn place(text: &str, location: Location) -> At {
     At { line: number(location.line()), column: number(location.column()), start, len: end - start }
 }
 
-/// The diagnostic of an error of the parser, in the words of the kind of file.
+/// The diagnostic of an error of the parser. Its help text suits the kind of file.
 fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
     let error = error.without_snippet();
     let at = error.location().map_or(At::TOP, |location| error_place(&source.text, location));
-    // An error inside an alias is wrapped in the place that uses the alias.
+    // If the cause is inside an alias, the parser reports the place that uses the alias, with the cause in it.
     let mut cause = error;
     while let Error::AliasError { error, .. } = cause {
         cause = error;

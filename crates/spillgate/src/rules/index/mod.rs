@@ -1,7 +1,15 @@
 //! The index: from the entries of a descriptor to its rule.
 //!
-//! A file can have a million rules, and every request needs one of them. The index finds it with a hash look-up for each
-//! level, and without an allocation.
+//! A load can have a million rules, and every request needs one of them. The index finds it with one or two hash
+//! look-ups for each level, and without an allocation.
+//!
+//! ```text
+//! level 0   key "user" -> slot: exact {"vip7": node 0}, wildcards ["vip*": node 1], alone: node 2
+//!                                              |
+//! level 1                                      +-> key "path" -> slot: exact {"/search": node 3}
+//! ```
+//!
+//! Here node 0 is the rule `user=vip7`, and node 3 is the rule `user=vip7 > path=/search`, which is nested in it.
 
 mod rules;
 mod steps;
@@ -26,9 +34,10 @@ pub(super) struct Index {
     below: Vec<Option<u32>>,
 }
 
-/// The descriptors of one list.
+/// The descriptors of one list: those at the top of a file, or those nested in one descriptor.
 #[derive(Clone, Debug, Default)]
 struct Level {
+    /// The descriptors of each key.
     keys: HashMap<Arc<str>, Slot>,
     /// The work of a search from this level on, in the worst case.
     work: Work,
@@ -37,12 +46,17 @@ struct Level {
 /// The descriptors of one level that have the same key.
 #[derive(Clone, Debug, Default)]
 struct Slot {
+    /// The nodes with an exact value.
     exact: HashMap<Arc<str>, u32>,
-    /// The length of the longest exact value in bytes. A longer value is not hashed.
+    /// The length of the longest exact value in bytes. A longer value of a request is not hashed: it cannot be equal,
+    /// and a client could otherwise make a search slow with long values.
     longest: usize,
+    /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
-    /// The patterns of `wildcards`. It is empty once the level is finished.
+    /// The nodes of `wildcards` by the text of their pattern, to find equal ones. It is empty once the level is
+    /// finished.
     patterns: HashMap<Box<str>, u32>,
+    /// The node with the key and no value.
     alone: Option<u32>,
 }
 
@@ -72,6 +86,7 @@ enum Tried<'i> {
 }
 
 impl Tried<'_> {
+    /// The same as a value that does not borrow from the index, for a report.
     fn how(&self) -> How {
         match self {
             Tried::Exact => How::Exact,
@@ -88,10 +103,12 @@ impl Index {
         number(self.levels.len() - 1)
     }
 
-    /// Adds the next node to a level.
+    /// Adds the next node to a level, and returns its number. Nodes are numbered in the order of the files, so the
+    /// number is also the index of the node's rule.
     ///
     /// # Errors
-    /// The level has a node with the same key and an equal value. It is returned, and nothing is added.
+    /// The level has a node with the same key and an equal value. The number of that node is returned, and nothing is
+    /// added.
     pub(super) fn add_node(&mut self, level: u32, key: &Arc<str>, value: Option<&Arc<str>>) -> Result<u32, u32> {
         let node = number(self.below.len());
         let slot = self.levels[level as usize].keys.entry(key.clone()).or_default();
@@ -126,10 +143,10 @@ impl Index {
 
     /// Finishes a level when it has all its nodes. The levels below have to be finished already.
     ///
-    /// Unless wildcards are tried `as_declared`, they are sorted: the most specific one of each key is first. Equally
-    /// specific ones stay as declared.
+    /// The wildcards of each key are sorted, and the most specific one is first. Equally specific ones stay as
+    /// declared. With `as_declared` all stay as declared.
     ///
-    /// If a search could be too much work, it returns the key that causes it, a message and a help text.
+    /// If a search could be too much work, this returns the key that causes the work, a message and a help text.
     pub(super) fn finish_level(&mut self, level: u32, as_declared: bool) -> Option<(Arc<str>, String, &'static str)> {
         for slot in self.levels[level as usize].keys.values_mut() {
             slot.patterns = HashMap::new();
@@ -150,7 +167,10 @@ impl Index {
         None
     }
 
-    /// The work of a search in `slot` and below it, in the worst case.
+    /// The work of a search in `slot` and below it, in the worst case over all values that a client could send.
+    ///
+    /// A value equals at most one exact value, so only the most expensive one counts. Several wildcards can fit the
+    /// same value, and then the search may try all of them.
     fn work(&self, slot: &Slot, first_only: bool) -> Work {
         let below =
             |node: u32| self.below[node as usize].map_or(Work::default(), |level| self.levels[level as usize].work);
@@ -165,11 +185,11 @@ impl Index {
         })
     }
 
-    /// The node that matches `entries`.
+    /// The node that matches `entries`, searched from `level` on.
     ///
-    /// If nothing below a candidate fits, the next candidate is tried. With `first_only` it is not, as in the reference
-    /// server. Each node is visited at most once. The depth and the [work](Work) were bounded when the rules were
-    /// loaded.
+    /// If nothing below a candidate fits, the next candidate is tried. With `first_only` the search ends instead, as in
+    /// the reference server. Each node is visited at most once. The depth and the [work](Work) were bounded when the
+    /// rules were loaded.
     pub(super) fn find(&self, level: u32, entries: &[(&str, &str)], first_only: bool) -> Option<u32> {
         let ((key, value), rest) = entries.split_first()?;
         let slot = self.levels[level as usize].keys.get(*key)?;
@@ -188,7 +208,9 @@ impl Index {
         None
     }
 
-    /// The same search. It records each step.
+    /// Does the same search as [`find`](Index::find), and records each step. Returns whether a node matches.
+    ///
+    /// `depth` is the index of the entry that is matched on `level`.
     pub(super) fn explain(&self, search: &mut Explained<'_>, level: u32, depth: usize) -> bool {
         let Some((key, value)) = search.entries.get(depth).copied() else { return false };
         let last = depth + 1 == search.entries.len();
@@ -246,13 +268,17 @@ impl Index {
 
 /// A search that records its steps, for [`Index::explain`].
 pub(super) struct Explained<'e> {
+    /// The entries of the descriptor.
     pub(super) entries: &'e [(&'e str, &'e str)],
+    /// The rules of all nodes, for the line of each step.
     pub(super) rules: &'e [Rule],
+    /// Whether only the first candidate of each level is tried.
     pub(super) first_only: bool,
+    /// The steps so far.
     pub(super) steps: Vec<Step>,
 }
 
-/// The nodes of one key on one level, for warnings.
+/// The nodes of one key on one level, for warnings. It shows them without letting the caller change them.
 pub(super) struct SlotView<'i> {
     slot: &'i Slot,
 }
@@ -278,7 +304,8 @@ impl<'i> SlotView<'i> {
         self.slot.alone
     }
 
-    /// The first of the first `most` wildcards for which `fits` is true, else the node with the key alone.
+    /// The node that is tried first for all values that `fits` describes: the first wildcard for which `fits` is true,
+    /// else the node with the key alone. Only the first `most` wildcards are checked.
     pub(super) fn first_that(&self, most: usize, fits: impl Fn(&Pattern) -> bool) -> Option<u32> {
         let wildcard = self.slot.wildcards.iter().take(most).find(|wildcard| fits(&wildcard.pattern));
         wildcard.map(|wildcard| wildcard.node).or(self.slot.alone)
@@ -291,6 +318,7 @@ impl<'i> SlotView<'i> {
     }
 }
 
+/// An index as the number of a node or a level. [`MAX_RULES`](crate::rules::MAX_RULES) keeps both small.
 fn number(index: usize) -> u32 {
     u32::try_from(index).expect("invariant: the number of rules is bounded far below 2^32")
 }

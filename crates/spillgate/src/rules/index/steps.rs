@@ -1,6 +1,7 @@
 //! The steps of a search, recorded for people who ask why a rule matches.
 //!
-//! The search itself returns only the rule. A wrong rule is hard to find without its steps.
+//! The search itself returns only the rule. If that is not the expected rule, the steps show where the search went
+//! another way.
 
 use crate::rules::model::Origin;
 

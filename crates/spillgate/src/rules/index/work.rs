@@ -1,24 +1,27 @@
 //! How much work a search for one descriptor can be, computed when rules are loaded.
 //!
-//! Clients choose values, and a search tries the next wildcard if nothing below the last one fits. A search may therefore
-//! visit every rule. The worst case of a file is known once it is read. A file that could cost too much is rejected then,
-//! so that no search has to be stopped half-way.
+//! If nothing below a wildcard fits, a search tries the next wildcard. A client chooses the values, and could therefore
+//! make a search visit every rule. The worst case depends only on the file. A file whose worst case costs too much is
+//! rejected when it is loaded, so no search ever has to be stopped half-way.
 
 use crate::rules::model::Pattern;
 
-/// The most bytes of keys, values and patterns that one descriptor is compared with.
+/// The most bytes of keys, values and patterns that one descriptor is compared with: 2 MiB.
 const MAX_COMPARED_BYTES: usize = 2 << 20;
 
-/// How often the values of one descriptor may be searched from beginning to end.
+/// How often the values of one descriptor may be searched from beginning to end. Only a pattern with text between two
+/// stars searches a value.
 const MAX_SEARCHES: usize = 256;
 
 /// The cost of one comparison of any length, as a number of compared bytes.
 const LOOK_BYTES: usize = 32;
 
-/// The work of a search in the worst case.
+/// The work of a search in the worst case. Sums stop at the largest number, so that they cannot overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
+    /// The bytes of rules that the descriptor is compared with, and [`LOOK_BYTES`] for each comparison.
     compared_bytes: usize,
+    /// How often a whole value is searched. This cost depends on the length of the value, which the rules do not know.
     searches: usize,
 }
 
@@ -28,13 +31,13 @@ impl Work {
         Work { compared_bytes: LOOK_BYTES + bytes, searches: 0 }
     }
 
-    /// The work to find out whether a value fits.
+    /// The work to find out whether a value fits `pattern`.
     pub(super) fn of(pattern: &Pattern) -> Work {
         let searches = usize::from(pattern.is_searched());
         Work { compared_bytes: LOOK_BYTES + pattern.as_str().len(), searches }
     }
 
-    /// The work of both.
+    /// The work of two searches that are both done.
     pub(super) fn and(self, other: Work) -> Work {
         Work {
             compared_bytes: self.compared_bytes.saturating_add(other.compared_bytes),
@@ -42,7 +45,7 @@ impl Work {
         }
     }
 
-    /// The work of one of them: the larger numbers.
+    /// The work of two searches of which only one is done: the larger numbers of both.
     pub(super) fn or(self, other: Work) -> Work {
         Work {
             compared_bytes: self.compared_bytes.max(other.compared_bytes),
@@ -50,7 +53,7 @@ impl Work {
         }
     }
 
-    /// A message and a help text if it is too much, else `None`.
+    /// A message and a help text if the work is too much, else `None`.
     pub(super) fn too_much(self) -> Option<(String, &'static str)> {
         if self.searches > MAX_SEARCHES {
             let message =
@@ -68,8 +71,11 @@ impl Work {
     }
 }
 
-/// The most work below patterns that can all fit one value. Each pattern comes as the text before its first star, with
-/// the work below it. Patterns can fit one value only if each of these texts begins with the shorter ones.
+/// The most work below patterns that can all fit one value.
+///
+/// Each pattern is given as the text before its first star, with the work below it. A value that fits a pattern begins
+/// with that text. Several patterns can therefore fit one value only if, of any two of their texts, the longer one
+/// begins with the shorter one. For example, `a*` and `ab*` can fit one value, and `a*` and `b*` cannot.
 pub(super) fn together<'p>(below: impl Iterator<Item = (&'p str, Work)>) -> Work {
     let mut below: Vec<(&str, Work)> = below.collect();
     below.sort_unstable_by_key(|(prefix, _)| *prefix);

@@ -1,13 +1,15 @@
 //! Whether one limit of a rule makes another one useless.
 //!
-//! A rule may have a limit for a second and one for a minute. If the first is so strict that the second can never
-//! refuse, the author probably meant other numbers, and gets a warning.
+//! A rule may have one limit for each second and another for each minute. With 10 a second, no minute has more than 600
+//! requests. A limit of 600 or more a minute then never refuses. Its author probably meant other numbers, and gets a
+//! warning.
 
 use spillgate_core::{Algorithm, Anchor, Quota};
 
 /// Whether `loose` can never refuse a request that `strict` allows, whenever requests arrive.
 ///
-/// It compares the bounds of the algorithms, not their whole behaviour. If it is not sure, it answers no.
+/// It compares the bounds of the algorithms, not their whole behaviour. If the bounds do not decide, it returns false:
+/// a warning that is missing does less harm than a wrong one.
 pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
     let window_ns = loose.window_ns();
     let admitted = |span_ns: u64| admitted_at_most(strict, span_ns);
@@ -19,12 +21,12 @@ pub(in super::super) fn never_binds(loose: &Quota, strict: &Quota) -> bool {
         Algorithm::FixedWindow(_) | Algorithm::SlidingWindowLog => {
             admitted(window_ns - 1).is_some_and(|admitted| admitted <= capacity)
         }
-        // Units that are almost two windows old still count with their weight.
+        // Units that are almost two windows old still count, with a smaller weight.
         Algorithm::SlidingWindowCounter { .. } => {
             admitted(window_ns.saturating_mul(2)).is_some_and(|admitted| admitted <= capacity)
         }
         Algorithm::TokenBucket => bucket_never_binds(loose, strict),
-        // A queue delays callers that it does not refuse. Permits are not units in a time.
+        // A queue delays callers, so it is useful even if it never refuses. Permits are not counted in a time.
         Algorithm::LeakyBucket | Algorithm::Concurrency => false,
     }
 }
@@ -34,7 +36,10 @@ fn nested_windows(loose: &Quota, strict: &Quota) -> bool {
     strict.algorithm() == Algorithm::FixedWindow(Anchor::Epoch) && loose.window_ns().is_multiple_of(strict.window_ns())
 }
 
-/// The same for a token bucket `loose`: it never refuses if it is as deep and as fast as `strict` allows.
+/// Whether the token bucket `loose` can never refuse a request that `strict` allows.
+///
+/// That is so if `loose` has at least the depth of the largest burst that `strict` allows, and refills at least as fast
+/// as `strict` allows requests in the long run.
 fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     let (loose_capacity, interval_ns) = (u128::from(loose.capacity()), u128::from(loose.interval_ns()));
     let capacity = u128::from(strict.hard_capacity());
@@ -53,7 +58,8 @@ fn bucket_never_binds(loose: &Quota, strict: &Quota) -> bool {
     }
 }
 
-/// The most units that are admitted in any closed interval of `span_ns`. These are the bounds of [`Algorithm`].
+/// The most units that `quota` admits in any closed interval of `span_ns` nanoseconds. These are the bounds of
+/// [`Algorithm`]. `None` for permits, which are not counted in a time.
 fn admitted_at_most(quota: &Quota, span_ns: u64) -> Option<u128> {
     let limit = u128::from(quota.hard_capacity());
     if limit == 0 {
@@ -70,36 +76,4 @@ fn admitted_at_most(quota: &Quota, span_ns: u64) -> Option<u128> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn a_loose_minute_behind_a_strict_second() {
-        let second = Quota::fixed_window(10, SECOND).build().unwrap();
-        let minute = |limit| Quota::fixed_window(limit, MINUTE).build().unwrap();
-        assert!(never_binds(&minute(600), &second));
-        assert!(!never_binds(&minute(599), &second));
-        assert!(!never_binds(&second, &minute(600)), "60 could come in one second");
-        assert!(never_binds(&second, &minute(5)), "5 a minute, even twice over, is below 10");
-    }
-
-    #[test]
-    fn buckets_compare_by_depth_and_rate() {
-        let bucket = |limit, burst| Quota::token_bucket(limit, SECOND).burst(burst).build().unwrap();
-        assert!(never_binds(&bucket(10, 10), &bucket(5, 10)));
-        assert!(!never_binds(&bucket(10, 10), &bucket(5, 11)));
-        assert!(!never_binds(&bucket(5, 10), &bucket(10, 10)));
-    }
-
-    #[test]
-    fn a_ban_leaves_nothing_to_bind() {
-        let ban = Quota::fixed_window(0, SECOND).build().unwrap();
-        assert!(never_binds(&Quota::fixed_window(1, MINUTE).build().unwrap(), &ban));
-        assert!(never_binds(&Quota::token_bucket(1, MINUTE).build().unwrap(), &ban));
-    }
-}
+mod tests;

@@ -6,28 +6,41 @@ use std::fmt;
 
 use crate::text::Diagnostic;
 
-/// The most warnings of one load.
+/// The most warnings of one load. Further ones are dropped: an operator reads the first ones.
 pub(in super::super) const MAX_WARNINGS: usize = 1_000;
 
-/// All errors of a load, in order of files and lines; never empty. [`Display`](fmt::Display) shows each with its
-/// lines and its fix. [`Rules::parse`](crate::rules::Rules::parse) has an example.
+/// All errors of a load, in order of files and lines. There is at least one.
+///
+/// [`Display`](fmt::Display) shows each error with its lines and its fix. [`Rules::parse`](crate::rules::Rules::parse)
+/// has an example.
 #[derive(Clone, Debug)]
 pub struct RulesErrors {
     errors: Vec<Diagnostic>,
-    /// How many more were found than are kept.
+    /// The number of errors that were found but not kept.
     dropped: usize,
 }
 
 impl RulesErrors {
-    /// The most errors that are kept. A file of another kind can have one error on each line.
+    /// The most errors that are kept. A file of another kind can have an error on each line, and thousands of errors
+    /// help no reader. [`Display`](fmt::Display) shows how many more there are at least.
     pub const MAX: usize = 100;
 
-    /// `None` if there are no errors.
+    /// The errors of a load and the number of errors that were `dropped`. `None` if there are no errors.
     pub(in super::super) fn collected(errors: Vec<Diagnostic>, dropped: usize) -> Option<RulesErrors> {
         (!errors.is_empty()).then_some(RulesErrors { errors, dropped })
     }
 
-    /// The errors.
+    /// The errors that are kept, at most [`MAX`](RulesErrors::MAX).
+    ///
+    /// ```
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{value: a}, {value: b}]";
+    /// let errors = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }]).unwrap_err();
+    /// for error in errors.iter() {
+    ///     assert_eq!(error.message(), "the descriptor has no `key`");
+    /// }
+    /// assert_eq!(errors.iter().count(), 2);
+    /// ```
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.errors.iter()
     }

@@ -1,6 +1,7 @@
 //! One limit of a rule: a quota, and what rules say about it beyond the quota.
 //!
-//! The decision needs the quota alone. The name, the unit and the line are for the people who read an answer or a report.
+//! The decision needs the quota alone. The name, the unit and the line are for the people who read an answer or a
+//! report.
 
 use std::time::Duration;
 
@@ -8,8 +9,10 @@ use spillgate_core::{Algorithm, Anchor, Denied, OnStoreFailure, OpKind, Quota, Q
 
 use super::rule::Origin;
 
-/// One limit of a rule. [`Limit::overriding`] makes one without a file; [`Rules::parse_with`](crate::rules::Rules::parse_with)
-/// reads them.
+/// One limit of a rule.
+///
+/// [`Rules::parse`](crate::rules::Rules::parse) reads limits from files. [`Limit::overriding`] makes a limit without a
+/// file, and has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limit {
@@ -33,7 +36,7 @@ pub struct Limit {
     /// Whether clients see the limit. With `expose: false` it is enforced, and neither its name nor its numbers are
     /// shown.
     pub exposed: bool,
-    /// Where the limit was written. `None` for a limit that came with a request.
+    /// Where the limit was written. `None` for a limit that comes with a request.
     pub origin: Option<Origin>,
     /// The same quota with charged refusals, for a limit that comes with a request in a domain with `compat: envoy`.
     pub(in super::super) charged: Option<Box<Quota>>,
@@ -67,9 +70,7 @@ impl Limit {
             charged: Some(Box::new(build(Denied::Charged))),
         }
     }
-}
 
-impl Limit {
     /// The same limit with another answer while a shared store fails.
     ///
     /// ```
@@ -90,6 +91,14 @@ impl Limit {
 
     /// The operations that this limit can need. With them a program can check at start whether a store
     /// [supports](spillgate_core::Store::supports) its rules.
+    ///
+    /// ```
+    /// use spillgate::rules::{Limit, Unit};
+    /// use spillgate::{MemoryOptions, MemoryStore, Store};
+    /// let store = MemoryStore::new(MemoryOptions::default());
+    /// let limit = Limit::overriding(Unit::Hour, 10);
+    /// assert!(limit.operations().all(|op| store.supports(&limit.quota, op)));
+    /// ```
     pub fn operations(&self) -> impl Iterator<Item = OpKind> {
         let take = if self.post_paid { OpKind::Force } else { OpKind::Take };
         let all = [take, OpKind::Peek, OpKind::Refund, OpKind::Reset, OpKind::Renew];
@@ -97,19 +106,34 @@ impl Limit {
     }
 }
 
-/// Whether callers that take permits of a [concurrency](Algorithm::Concurrency) limit can release them. A permit that
-/// is not released returns when its lease ends. [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses it.
+/// Whether callers that take permits of a [concurrency](Algorithm::Concurrency) limit can release them.
+///
+/// A permit that is not released returns when its lease ends. Until then it is lost to all other callers.
+/// [`Rules::warn_of_unreleased`](crate::rules::Rules::warn_of_unreleased) uses this type. It has all answers that are
+/// possible.
+///
+/// ```
+/// use spillgate::rules::{Rules, RulesFile, Unreleased};
+/// let text = "domain: api\ndescriptors: [{key: user, rate_limit: {algorithm: concurrency, limit: 2, lease: 1m}}]";
+/// let files = [RulesFile { name: "api.yaml".into(), text: text.into() }];
+/// let mut rules = Rules::parse(&files)?;
+/// rules.warn_of_unreleased(&files, |_| Unreleased::Always);
+/// assert_eq!(rules.warnings().len(), 1);
+/// # Ok::<(), spillgate::rules::RulesErrors>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreleased {
-    /// All callers that can take them can release them.
+    /// All callers that can take permits can release them.
     Never,
-    /// Some callers that can take them cannot release them.
+    /// Some callers could take permits and cannot release them. It is not known whether such callers exist.
     Sometimes,
-    /// Some callers that do take them cannot release them.
+    /// Callers that cannot release permits do take them.
     Always,
 }
 
 /// A window with a name.
+///
+/// The list is complete: these are the units of Envoy's protocol. A rule can have any other window as `window: 90s`.
 ///
 /// Windows begin at multiples of their length since the epoch (1970, UTC). Days begin at midnight UTC, and weeks on
 /// Thursdays. Months and years do not follow the calendar.

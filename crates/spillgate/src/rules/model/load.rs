@@ -7,20 +7,27 @@ use spillgate_core::OnStoreFailure;
 
 use crate::text::yaml;
 
-/// The largest rules file, in bytes.
+/// The largest rules file, in bytes: 16 MiB. A larger file is an error, and [`read_files`](crate::rules::read_files)
+/// reads no more than this of it.
 pub const MAX_FILE_BYTES: usize = yaml::MAX_BYTES;
 
-/// The deepest nesting of descriptors.
+/// The deepest nesting of descriptors. A deeper list of descriptors is an error.
+///
+/// A search calls itself once for each level, so this bounds its stack too.
 pub const MAX_DEPTH: usize = 16;
 
-/// The most descriptors in all files of one load.
+/// The most descriptors in all files of one load. The first descriptor above this bound is an error.
 pub const MAX_RULES: usize = 1_000_000;
 
-/// The most bytes of all [paths](Rule::path) of one file. A path repeats what its rule is nested in, so a small file
-/// could otherwise need very much memory.
+/// The most bytes of all [paths](crate::rules::Rule::path) of one file: 64 MiB.
+///
+/// The path of a rule repeats the keys and values of all rules that it is nested in. Without this bound, a small file
+/// could need very much memory.
 pub const MAX_PATH_BYTES: usize = 64 << 20;
 
-/// The most limits of one descriptor.
+/// The most limits of one descriptor. A longer list of `rate_limits` is an error.
+///
+/// All hits of a request are decided in one step, so their number has a bound too: [`MAX_HITS`](crate::MAX_HITS).
 pub const MAX_LIMITS: usize = 8;
 
 /// The name and the text of one rules file. [`Rules::parse`] has an example.
@@ -33,6 +40,9 @@ pub struct RulesFile {
 }
 
 /// The defaults for what a file does not say.
+///
+/// [`Defaults::default`] is what [`Rules::parse`](crate::rules::Rules::parse) uses: files decide on `compat`
+/// themselves, and a limit without `on_store_failure` has the default of [`OnStoreFailure`].
 ///
 /// ```
 /// use spillgate::OnStoreFailure;
@@ -47,7 +57,7 @@ pub struct RulesFile {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {
-    /// Every file behaves as with `compat: envoy` at its top.
+    /// Whether every file behaves as with `compat: envoy` at its top. A file cannot turn it off.
     pub compat_envoy: bool,
     /// The answer while a shared store fails, for limits without `on_store_failure`.
     pub on_store_failure: OnStoreFailure,

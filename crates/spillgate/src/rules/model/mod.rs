@@ -1,7 +1,7 @@
 //! What a rules file says: domains, rules and their limits.
 //!
-//! Everything here was checked when it was read. The rest of the program can rely on it and needs to know nothing of
-//! YAML.
+//! All values of these types were checked when they were read. The rest of the program relies on that, and does not
+//! know YAML.
 
 mod bound;
 mod errors;

@@ -1,7 +1,14 @@
 //! Wildcards: `*` matches any run of characters, also an empty one.
 //!
-//! A value comes from a client, so matching must cost little whatever the value is. Regular expressions could not
-//! promise that and be as easy to read.
+//! A client chooses the values, so matching has to cost little for every value. A pattern is also meant to be read by
+//! people. Regular expressions have neither property.
+//!
+//! ```text
+//! pattern            api/*/v*.json
+//! before the first   api/            the prefix
+//! from first to last     */v*        the middle; only a pattern with text in it searches the value
+//! after the last             .json   the suffix
+//! ```
 
 /// A value with at least one `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +18,8 @@ pub(in super::super) struct Pattern {
     prefix: usize,
     /// The number of bytes after the last star.
     suffix: usize,
+    /// The number of characters that are not stars. If two patterns fit a value, the one with more of them is tried
+    /// first.
     literals: u32,
 }
 
@@ -57,14 +66,16 @@ impl Pattern {
         &self.text[self.prefix..self.text.len() - self.suffix]
     }
 
-    /// Whether there is text between two stars. Then the whole value has to be searched. Any other pattern reads no more
-    /// bytes of the value than it has itself.
+    /// Whether there is text between two stars. Such a pattern has to search the whole value. Any other pattern reads
+    /// at most as many bytes of the value as it has itself.
     pub(in super::super) fn is_searched(&self) -> bool {
         self.middle().len() > 1
     }
 
-    /// Whether `value` fits. Text between stars is searched from left to right, and the first place is taken, so the
-    /// value is read once.
+    /// Whether `value` fits.
+    ///
+    /// The text between two stars is searched from left to right. Its first occurrence is used, which leaves the most
+    /// of the value for the rest of the pattern. The search therefore never goes back, and reads the value once.
     pub(in super::super) fn fits(&self, value: &str) -> bool {
         let suffix = &self.text[self.text.len() - self.suffix..];
         let Some(mut rest) = value.strip_prefix(self.prefix()).and_then(|rest| rest.strip_suffix(suffix)) else {
@@ -77,7 +88,8 @@ impl Pattern {
         true
     }
 
-    /// Whether every value that fits `other` fits this too.
+    /// Whether every value that fits `other` fits this pattern too. The other pattern can then never match if this one
+    /// is tried first.
     pub(in super::super) fn covers(&self, other: &Pattern) -> bool {
         // The text of `other` is matched as a value. Only a star of this pattern can match a star in it, and a star
         // matches any run of characters.
@@ -86,34 +98,4 @@ impl Pattern {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fits(pattern: &str, value: &str) -> bool {
-        Pattern::new(pattern).is_some_and(|p| p.fits(value))
-    }
-
-    #[test]
-    fn stars_take_any_run_of_characters() {
-        assert!(fits("*", "") && fits("*", "x") && fits("vip*", "vip") && fits("vip*", "vip-7"));
-        assert!(fits("*.example.com", "a.example.com") && !fits("*.example.com", "example.com"));
-        assert!(fits("a*b*c", "abc") && fits("a*b*c", "a-b-b-c") && !fits("a*b*c", "acb"));
-        assert!(fits("a**b", "ab") && !fits("a*", "ba") && fits("*ä*", "xäy"));
-        assert!(!fits("a*a", "a") && !fits("ab*bc", "abc") && !fits("a*b*b", "ab") && fits("*ab*ab*", "abab"));
-    }
-
-    #[test]
-    fn a_value_without_a_star_is_not_a_pattern() {
-        assert_eq!(Pattern::new("vip"), None);
-        assert_eq!(Pattern::new("a**").map(|p| p.as_str().to_owned()).as_deref(), Some("a*"));
-    }
-
-    #[test]
-    fn covering_is_for_all_values() {
-        let pattern = |text| Pattern::new(text).expect("has a star");
-        assert!(pattern("vip*").covers(&pattern("vip1*")));
-        assert!(!pattern("vip1*").covers(&pattern("vip*")));
-        assert!(!pattern("a*b").covers(&pattern("a*")));
-        assert!(pattern("*").covers(&pattern("a*b")));
-    }
-}
+mod tests;

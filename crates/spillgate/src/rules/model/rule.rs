@@ -24,6 +24,15 @@ pub struct Domain {
 }
 
 /// Where a rule or a limit was written. It is shown as `file:line`.
+///
+/// ```
+/// use spillgate::rules::{Rules, RulesFile};
+/// let text = "domain: api\ndescriptors: [{key: user}]";
+/// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+/// let rule = rules.find("api", &[("user", "ann")]).expect("a rule");
+/// assert_eq!(rule.origin.to_string(), "api.yaml:2");
+/// # Ok::<(), spillgate::rules::RulesErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Origin {
@@ -54,7 +63,16 @@ pub struct RuleStep {
 }
 
 impl RuleStep {
-    /// Whether an entry with this key and `value` matches the step.
+    /// Whether an entry that has the key of this step and `value` matches it.
+    ///
+    /// ```
+    /// use spillgate::rules::{Rules, RulesFile};
+    /// let text = "domain: api\ndescriptors: [{key: user, value: vip*}]";
+    /// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+    /// let step = &rules.rules().next().expect("a rule").steps[0];
+    /// assert!(step.fits("vip7") && !step.fits("ann"));
+    /// # Ok::<(), spillgate::rules::RulesErrors>(())
+    /// ```
     #[must_use]
     pub fn fits(&self, value: &str) -> bool {
         self.value.as_deref().is_none_or(|own| Pattern::new(own).map_or(own == value, |pattern| pattern.fits(value)))
@@ -63,7 +81,8 @@ impl RuleStep {
 
 /// One descriptor of a rules file: which requests it matches, and what limits them.
 ///
-/// A rule may have no limits. It still matches, and limits nothing. [`Rules::find`](crate::rules::Rules::find) has an example.
+/// A rule may have no limits. It still matches, and limits nothing. [`Rules::find`](crate::rules::Rules::find) has an
+/// example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Rule {
@@ -98,14 +117,16 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The index of the rule in [`Rules::rules`](crate::rules::Rules::rules). It does not change within one load, so a table of
-    /// counters, for example, can be indexed by it.
+    /// The index of the rule in [`Rules::rules`](crate::rules::Rules::rules). It does not change within one load, so a
+    /// table of counters, for example, can be indexed by it.
     #[must_use]
     pub const fn index(&self) -> usize {
         self.index as usize
     }
 
     /// What a refusal by this rule means for the request.
+    ///
+    /// A rule with both `shadow_mode` and `quota_mode` never refuses, so it has the binding of a shadow.
     #[must_use]
     pub const fn binding(&self) -> Binding {
         match (self.shadow_mode, self.quota_mode) {
@@ -121,7 +142,7 @@ impl Rule {
         self.unlimited_replaces.iter().chain(limits).map(|name| &**name)
     }
 
-    /// The names of all its limits.
+    /// The names of all its limits, which the `replaces` of another rule may have.
     pub(in super::super) fn names(&self) -> impl Iterator<Item = &str> {
         let limits = self.limits.iter().filter_map(|limit| limit.name.as_deref());
         self.unlimited_name.as_deref().into_iter().chain(limits)

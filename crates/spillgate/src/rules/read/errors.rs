@@ -1,6 +1,6 @@
 //! Collects the errors and warnings of a load.
 //!
-//! Their number is bounded: a file of another kind can have an error on every line.
+//! A file of another kind can have an error on every line, so only a bounded number is kept.
 
 use crate::rules::model::{MAX_WARNINGS, RulesErrors};
 use crate::text::{At, Diagnostic, Severity, Source, Words};
@@ -8,8 +8,11 @@ use crate::text::{At, Diagnostic, Severity, Source, Words};
 /// The errors and warnings so far.
 #[derive(Debug, Default)]
 pub(in super::super) struct Errors {
+    /// The first errors, in the order in which they were found.
     errors: Vec<Diagnostic>,
+    /// The number of errors after these.
     dropped: usize,
+    /// The first warnings.
     warnings: Vec<Diagnostic>,
 }
 
@@ -28,9 +31,9 @@ impl Errors {
         self.errors.len() + self.dropped
     }
 
-    /// The warnings, or the errors if there are any.
+    /// The warnings if there are no errors, else the errors in the order of files and lines.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, RulesErrors> {
-        // Sorted by file, as given, and by line. The checks find them in another order.
+        // The checks do not find errors in the order of the text. The files have the order of the caller.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
             if !order.iter().any(|file| file == error.file()) {
@@ -39,7 +42,7 @@ impl Errors {
         }
         let file = |error: &Diagnostic| order.iter().position(|file| file == error.file());
         self.errors.sort_by_key(|error| (file(error), error.line(), error.column()));
-        // A value that several aliases use has its error only once.
+        // If several aliases stand for one wrong value, its error was found for each of them.
         self.errors.dedup_by(|a, b| {
             (a.file(), a.line(), a.column(), a.message()) == (b.file(), b.line(), b.column(), b.message())
         });
@@ -49,12 +52,14 @@ impl Errors {
 
 /// The errors, and the file that is being read.
 pub(super) struct Reporter<'e> {
+    /// The name and the text of the file. Every report shows the line itself.
     pub(super) source: &'e Source,
+    /// The errors and warnings of the whole load.
     pub(super) errors: &'e mut Errors,
 }
 
 impl Reporter<'_> {
-    /// Reports an error: what is wrong, a few words to print below the line, and how to fix it.
+    /// Reports an error at `at`: what is wrong, a few words to print below the line, and how to fix it.
     pub(super) fn error(
         &mut self,
         at: At,
@@ -65,7 +70,7 @@ impl Reporter<'_> {
         self.errors.push(Diagnostic::error_at(self.source, at, message, label, help));
     }
 
-    /// Reports a value that some readers understand in another way than this program does.
+    /// Reports a value that is accepted but probably not meant, or that other programs read in another way.
     pub(super) fn warning(&mut self, at: At, message: String, label: &str, help: String) {
         if self.errors.warnings.len() < MAX_WARNINGS {
             let words = Words::new(message, label, help);
@@ -73,7 +78,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// The number of all errors so far. A caller compares it to find out whether a part was right.
+    /// The number of all errors so far. If it does not change while a part is read, the part is correct.
     pub(super) fn count(&self) -> usize {
         self.errors.count()
     }

@@ -1,7 +1,7 @@
 //! From paths to the texts of rules files.
 //!
-//! A path comes from a command line or from settings. It may be a folder, a pipe or a huge file, and none of these may
-//! block or exhaust the program.
+//! A path comes from a command line or from settings. It may name a folder, a pipe or a huge file. None of these may
+//! block the program or use up its memory.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use crate::rules::model::{MAX_FILE_BYTES, RulesFile};
 use crate::text::{At, Diagnostic, Source};
 
-/// The most files and folders that are read in one folder, all levels together.
+/// The most files and folders that may be in one folder, all levels together. More are an error: it is probably the
+/// wrong folder.
 const MAX_ENTRIES: usize = 10_000;
 
-/// How many levels of folders are read.
+/// How many levels of folders are read. A link to a folder above it would otherwise be followed without end.
 const MAX_FOLDERS_DEEP: usize = 8;
 
 /// Reads the rules files that `paths` name.
@@ -35,8 +36,10 @@ const MAX_FOLDERS_DEEP: usize = 8;
 /// ```
 ///
 /// # Errors
-/// A path cannot be read, or is not a regular file. A folder has no rules files. A file is larger than
-/// [`MAX_FILE_BYTES`], or is not UTF-8.
+/// * There are no paths.
+/// * A path cannot be read, or names neither a folder nor a regular file.
+/// * A folder has no rules file. It has more than 10,000 entries, or more than 8 levels of folders.
+/// * A file is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
 pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     if paths.is_empty() {
         let help = "name a rules file, or a folder of them";
@@ -89,6 +92,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     Ok(files)
 }
 
+/// The error for a folder with too many files, or with folders that are too deep.
 fn too_many(path: &Path) -> Diagnostic {
     let message =
         format!("{} holds more than {MAX_ENTRIES} files, or folders {MAX_FOLDERS_DEEP} levels deep", path.display());
@@ -96,6 +100,7 @@ fn too_many(path: &Path) -> Diagnostic {
     Diagnostic::unreadable(&path.display().to_string(), message, help)
 }
 
+/// Reads one file, at most one byte more than it may have.
 fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     let name = path.display().to_string();
     // This is checked before the file is opened: opening a pipe would wait for its writer.
@@ -115,6 +120,7 @@ fn read_file(path: &Path) -> Result<RulesFile, Diagnostic> {
     }
 }
 
+/// The error for a file that is larger than [`MAX_FILE_BYTES`].
 pub(super) fn too_large(name: &str) -> Diagnostic {
     let message = format!("{name} is larger than {} MiB", MAX_FILE_BYTES >> 20);
     Diagnostic::unreadable(name, message, "spread the rules over several domains, one file each")
@@ -135,6 +141,7 @@ fn not_utf8(name: &str, valid: usize, bytes: &[u8]) -> Diagnostic {
     )
 }
 
+/// The error for a path that the system cannot read.
 fn unreadable(path: &Path, error: &std::io::Error) -> Diagnostic {
     let message = format!("{} cannot be read: {error}", path.display());
     Diagnostic::unreadable(&path.display().to_string(), message, "check the path and its permissions")

@@ -1,7 +1,7 @@
 //! One `rate_limit`: from its fields to a checked quota.
 //!
-//! The fields depend on each other: a `burst`, for example, needs an algorithm that has one. The core checks the numbers;
-//! this file puts each of its errors on the field that causes it.
+//! Some fields depend on others: a `burst`, for example, needs an algorithm that has one. The core checks the numbers.
+//! Its errors have no line, so this file puts each of them on the field that causes it.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::text::{At, nearest};
 pub(super) enum Parsed {
     /// A limit.
     Limit(Box<Limit>),
-    /// `unlimited: true`, with the two fields that may be given with it.
+    /// `unlimited: true`, with the two other fields that it may have.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },
 }
 
-/// The context of a `rate_limit`.
+/// What a `rate_limit` needs to know of the file around it.
 pub(super) struct Around<'a> {
     /// Where the limit was written.
     pub(super) origin: Origin,
@@ -40,6 +40,9 @@ pub(super) struct Around<'a> {
 const BESIDE_UNLIMITED: [&str; 3] = ["unlimited", "name", "replaces"];
 
 /// Reads one limit. `None` (and errors) if anything is wrong with it.
+///
+/// Most fields are read even after an error, so that one load shows every wrong field. A wrong `algorithm` ends the
+/// work, because the other fields depend on it.
 pub(super) fn read(node: &Node, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<Parsed> {
     let before = reporter.count();
     let fields = Fields::read(node, Section::Limit, reporter)?;
@@ -112,7 +115,10 @@ fn replaced_names(node: &Node, reporter: &mut Reporter<'_>) -> Box<[Box<str>]> {
     names.into()
 }
 
-/// Reads `requests_per_unit` or `limit`, which mean the same. With `compat: envoy` a missing number is 0.
+/// Reads `requests_per_unit` or `limit`, which mean the same.
+///
+/// With `compat: envoy` a missing number is 0, as in the reference server, and a warning says so. Such a limit refuses
+/// everything. In other files a missing number is an error.
 fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Reporter<'_>) -> Option<u64> {
     if let (Some(_), Some(at)) = (fields.get("requests_per_unit"), fields.key_at("limit")) {
         let help = "keep one of the two: they mean the same";
@@ -134,7 +140,7 @@ fn requests_per_unit(fields: &Fields<'_>, around: &Around<'_>, reporter: &mut Re
     None
 }
 
-/// Reads `unit` or `window`. A concurrency limit has neither.
+/// Reads `unit` or `window`: the unit if the window has a name, and its length. A concurrency limit has neither.
 fn window(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -171,7 +177,7 @@ fn window(
     }
 }
 
-/// The fields that are not part of the quota.
+/// The fields that are not part of the quota. [`Limit`] says what they mean.
 struct Policy {
     post_paid: bool,
     slot_by: Option<Box<str>>,
@@ -193,7 +199,7 @@ impl Policy {
     }
 }
 
-/// Reads `slot_by`: a key of an entry on the path of the rule.
+/// Reads `slot_by`, which has to be a key on the path of the rule. Any other key would be in no request that matches.
 fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Option<Box<str>> {
     let key = text(node, "slot_by", reporter)?;
     if steps.iter().any(|step| &*step.key == key) {
@@ -208,7 +214,10 @@ fn slot_by(node: &Node, steps: &[RuleStep], reporter: &mut Reporter<'_>) -> Opti
     None
 }
 
-/// Whether refusals are charged, if the limit says it or `compat: envoy` does.
+/// Whether refusals are charged. `None` leaves the choice to the builder of the quota.
+///
+/// The limit may have `denied`. Without it, refusals are charged in a file with `compat: envoy`, as in the reference
+/// server. Concurrency and post-paid limits are exceptions: their refusals are never charged by default.
 fn denied(
     fields: &Fields<'_>,
     algorithm: Algorithm,
@@ -230,7 +239,7 @@ fn denied(
     Some(denied)
 }
 
-/// The options of the quota that are given.
+/// Sets the options of the quota that the limit has. The builder checks later whether they suit the algorithm.
 fn options(mut builder: QuotaBuilder, fields: &Fields<'_>, reporter: &mut Reporter<'_>) -> QuotaBuilder {
     if let Some(burst) = fields.get("burst").and_then(|node| integer(node, "burst", reporter)) {
         builder = builder.burst(burst);

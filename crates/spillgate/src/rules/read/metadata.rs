@@ -1,13 +1,13 @@
 //! The data that a file attaches to a rule (`metadata`).
 //!
-//! It may have any form, but a key that is given twice is an error here too: one of the two would be lost.
+//! The data may have any form. A key that is given twice is an error, because one of its two values would be lost.
 
 use super::errors::Reporter;
 use super::section::{found, shown};
 use crate::rules::model::Metadata;
 use crate::text::yaml::{Node, Value};
 
-/// Reads a `metadata` map.
+/// Reads a `metadata` map. `None` (and an error) if the value is not a map.
 pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata> {
     if matches!(node.value, Value::Map(_)) {
         return Some(value(node, reporter));
@@ -17,7 +17,7 @@ pub(super) fn read(node: &Node, reporter: &mut Reporter<'_>) -> Option<Metadata>
     None
 }
 
-/// One value of any form.
+/// One value of any form. A mistake in it is reported, and the rest is read.
 fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     match &node.value {
         Value::Null => Metadata::Null,
@@ -27,7 +27,7 @@ fn value(node: &Node, reporter: &mut Reporter<'_>) -> Metadata {
     }
 }
 
-/// A scalar without quotes may be a number, `true` or `false`. Everything else is text.
+/// A scalar without quotes may be a number, `true` or `false`. Everything else is text, also `yes`, `inf` and `nan`.
 fn scalar(text: &str, quoted: bool) -> Metadata {
     match (text, text.parse::<f64>()) {
         (text, _) if quoted => Metadata::Text(text.into()),

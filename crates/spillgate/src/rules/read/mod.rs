@@ -1,6 +1,17 @@
 //! From files to rules: walks the nodes of the YAML text, checks everything, and fills the index.
 //!
 //! Everything is checked here, so that a wrong file is rejected when it is loaded and not when a request needs it.
+//!
+//! ```text
+//! paths --file.rs--> texts --text/yaml.rs--> nodes --mod.rs--> rules and index
+//!                                                    section.rs   which keys a part may have
+//!                                                    limit.rs     one rate_limit to one quota
+//!                                                    scalar.rs    single values
+//!                                                    metadata.rs  data of any form
+//!                                                    errors.rs    what is wrong, with its line
+//! ```
+//!
+//! A part that is wrong is reported and left out, and the walk continues. One load therefore shows all errors.
 
 mod errors;
 mod file;
@@ -30,7 +41,7 @@ pub use self::file::read_files;
 #[cfg(test)]
 pub(super) use self::section::Section;
 
-/// After this many errors the rest of a file is not read. It is probably not a rules file.
+/// After this many errors the rest of a file is not read. It is probably not a rules file, and its errors cost time.
 const MAX_COUNTED: usize = 10_000;
 
 /// How to fix a file that is YAML but cannot be a rules file.
@@ -83,8 +94,11 @@ struct FileReader<'f> {
     steps: Vec<RuleStep>,
     /// The bytes of the paths of all its rules so far.
     path_bytes: usize,
+    /// The name of the domain. It is empty until it is read.
     domain: Arc<str>,
+    /// Whether the file behaves as with `compat: envoy`.
     compat_envoy: bool,
+    /// The policy of limits without `on_store_failure`.
     on_store_failure: OnStoreFailure,
 }
 
@@ -199,7 +213,7 @@ impl FileReader<'_> {
         self.steps.pop();
     }
 
-    /// The key and the value of a descriptor.
+    /// The key and the value of a descriptor. `None` (and an error) if one of them is wrong.
     fn step(&mut self, fields: &Fields<'_>) -> Option<RuleStep> {
         let reporter = &mut self.reporter;
         let key = match fields.get("key") {
@@ -241,7 +255,7 @@ impl FileReader<'_> {
         Some(RuleStep { key: key?.into(), value: value.map(Into::into), shared, value_to_metric })
     }
 
-    /// A key that is true or false. It is false if it is missing.
+    /// The value of a key that is true or false. It is false if the key is missing.
     fn flag(&mut self, fields: &Fields<'_>, key: &str) -> bool {
         fields.get(key).and_then(|node| boolean(node, key, &mut self.reporter)).unwrap_or(false)
     }
@@ -261,6 +275,8 @@ impl FileReader<'_> {
     }
 
     /// The rule of the last descriptor in `steps`, if the index has a node for it.
+    ///
+    /// The fields are read even without a node, so that their errors are reported too.
     fn rule(&mut self, fields: &Fields<'_>, node: Option<u32>) -> Option<Rule> {
         let origin = Origin { file: self.reporter.source.name.clone(), line: fields.at.line };
         let shadow_mode = self.flag(fields, "shadow_mode");
@@ -329,7 +345,7 @@ impl FileReader<'_> {
         Limits::Some(limits.into_iter().map(|(_, limit)| limit).collect())
     }
 
-    /// Reads the list under `rate_limits`.
+    /// Reads the list under `rate_limits`, which has one to [`MAX_LIMITS`] limits.
     fn several(&mut self, node: &Node, limits: &mut Vec<(At, Limit)>) {
         let items = match &node.value {
             Value::List(items) if !items.is_empty() => items,
@@ -365,7 +381,10 @@ impl FileReader<'_> {
         limit::read(node, &around, &mut self.reporter)
     }
 
-    /// Checks that no two limits of a descriptor count in one state, and that none replaces another.
+    /// Checks that no two limits of a descriptor count in one state, and that none replaces another limit of the
+    /// descriptor.
+    ///
+    /// Two limits with the same algorithm and window would count in the same state.
     fn check_together(&mut self, limits: &[(At, Limit)]) {
         for (i, (at, limit)) in limits.iter().enumerate() {
             let same = limits[..i].iter().find(|(_, other)| other.quota.identity() == limit.quota.identity());
@@ -394,7 +413,7 @@ impl FileReader<'_> {
 
 /// The limits of one descriptor.
 enum Limits {
-    /// Limits, or none.
+    /// The limits. The list may be empty.
     Some(Vec<Limit>),
     /// `rate_limit: {unlimited: true}`.
     Unlimited { name: Option<Box<str>>, replaces: Box<[Box<str>]> },

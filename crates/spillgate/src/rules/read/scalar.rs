@@ -1,7 +1,9 @@
 //! Single values: words, numbers, durations, shares, and choices.
 //!
-//! YAML readers disagree about values such as `007` or `yes`. Here each has one meaning, and a value with two common
-//! meanings is an error or a warning.
+//! YAML readers disagree about values such as `007` or `yes`. Here each value has one meaning, and a value with two
+//! common meanings is an error or a warning.
+//!
+//! Each function reads the value of `key`. It returns `None` after it has reported an error.
 
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use crate::units::{UnitError, parse_count, parse_duration};
 /// The longest key, value or name, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// A text that is not empty.
+/// A text that is not empty and has at most 4,096 bytes.
 pub(super) fn text<'n>(node: &'n Node, key: &str, reporter: &mut Reporter<'_>) -> Option<&'n str> {
     match &node.value {
         Value::Text { text, .. } if text.len() > MAX_TEXT_BYTES => {
@@ -38,7 +40,9 @@ pub(super) fn text<'n>(node: &'n Node, key: &str, reporter: &mut Reporter<'_>) -
     None
 }
 
-/// A whole number from 0: `500`, `1_000`, `10k`, `1M`.
+/// A whole number below 2^64: `500`, `1_000`, `10k`, `1M`. The quota checks its own bounds later.
+///
+/// The number must not be in quotes. `010` is an error, because some readers take it for 8 and others for 10.
 pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Option<u64> {
     let Value::Text { text, quoted: false } = &node.value else {
         let help = match &node.value {
@@ -74,7 +78,7 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// The value of a number with a leading zero, read in base eight.
+/// The value of a number with a leading zero, read in base eight. `None` if the text is no such number.
 fn octal(text: &str) -> Option<u64> {
     u64::from_str_radix(&text.strip_prefix('0')?.replace('_', ""), 8).ok()
 }
@@ -101,7 +105,7 @@ pub(super) fn boolean(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// One of a few words, in upper or lower case.
+/// One of a few words, in upper or lower case. An error names the nearest word, or all of them.
 pub(super) fn choice<T: Copy>(
     node: &Node,
     key: &str,
@@ -151,7 +155,7 @@ pub(super) fn share_ppm(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> 
     None
 }
 
-/// A percentage with up to four decimals, in millionths.
+/// A percentage with up to four decimals, in millionths: `20` is 200,000. More decimals would be less than a millionth.
 fn parse_percent_ppm(text: &str) -> Option<u32> {
     let (whole, decimals) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

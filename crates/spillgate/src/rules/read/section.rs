@@ -1,6 +1,6 @@
 //! The keys of each part of a rules file. Unknown, misplaced and repeated keys are errors.
 //!
-//! A misspelt key that was ignored would leave a limit off, and the operator would not notice.
+//! If a misspelt key were ignored, a limit could be missing without anyone noticing.
 
 use super::errors::Reporter;
 use crate::rules::model::Unit;
@@ -68,7 +68,7 @@ impl Section {
         }
     }
 
-    /// What it is, for messages.
+    /// The name of the part with its article, for messages.
     const fn what(self) -> &'static str {
         match self {
             Section::File => "a rules file",
@@ -78,7 +78,7 @@ impl Section {
         }
     }
 
-    /// Where it is, for messages.
+    /// The words for a position inside the part, for messages.
     const fn place(self) -> &'static str {
         match self {
             Section::File => "at the top of the file",
@@ -112,8 +112,10 @@ const SETTINGS: &[&str] = &[
     "limits",
 ];
 
-/// The position of the first key of settings, if the file is a settings file. One error about the file is more useful
-/// than one for each key.
+/// The position of the first key of settings, if the file is a settings file.
+///
+/// A file with `domain` or `descriptors` is a rules file, whatever else it has. For a settings file, one error about
+/// the whole file is more useful than an error for each key.
 pub(super) fn settings_key(file: &Node) -> Option<At> {
     let Value::Map(map) = &file.value else { return None };
     let mut first = None;
@@ -133,8 +135,9 @@ pub(super) fn settings_key(file: &Node) -> Option<At> {
 pub(super) struct Fields<'n> {
     /// The start of the map.
     pub(super) at: At,
-    /// Whether a key is unknown. It may be a misspelt key that is then missing.
+    /// Whether the map has an unknown key. It may be a misspelt key, which then seems to be missing.
     has_unknown: bool,
+    /// The known name of each key, the key in the file, and its value.
     entries: Vec<(&'static str, &'n Node, &'n Node)>,
 }
 
@@ -197,7 +200,8 @@ impl<'n> Fields<'n> {
         self.entries.iter().find(|(name, ..)| *name == key).map(|(_, _, value)| *value)
     }
 
-    /// Reports that a key is missing. It does nothing if an unknown key was reported, which may be this one misspelt.
+    /// Reports that a key is missing. Does nothing if the map has an unknown key: that may be the missing key,
+    /// misspelt, and it was reported already.
     pub(super) fn missing(&self, at: At, message: &str, label: &str, help: &str, reporter: &mut Reporter<'_>) {
         if !self.has_unknown {
             reporter.error(at, message, label, help);
@@ -224,7 +228,7 @@ pub(super) fn is_empty(node: &Node) -> bool {
     }
 }
 
-/// What the value is instead, for a label.
+/// What the value of a wrong type is, for the label below its line.
 pub(super) fn found(node: &Node) -> &'static str {
     match &node.value {
         Value::Null => "nothing is here",
@@ -235,7 +239,10 @@ pub(super) fn found(node: &Node) -> &'static str {
     }
 }
 
-/// The message and the help text for an unknown key. The key may belong to another part, or be misspelt.
+/// The message and the help text for an unknown key.
+///
+/// If another part has this key, the help says where it belongs. Else the help names the nearest key, or all keys of
+/// the part. `requests_per_minute` and the like are common mistakes with a help text of their own.
 fn unknown(key: &str, section: Section) -> (String, String) {
     let elsewhere = Section::ALL.into_iter().find(|other| other.keys().contains(&key));
     if let Some(home) = elsewhere {
@@ -266,7 +273,8 @@ fn list(section: Section) -> String {
     section.keys().join(", ")
 }
 
-/// A key or a value of the file, for a message. It is cut if it is long.
+/// A key or a value of the file, for a message. It is cut after 40 characters. Control characters are escaped, so that
+/// a file cannot control the terminal of its reader.
 pub(super) fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();
     if short.len() < text.len() {
