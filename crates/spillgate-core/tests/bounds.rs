@@ -1,6 +1,7 @@
-//! The bound f(s) of each algorithm: the most that it admits in an interval of length s.
+//! The bound f(s) of each algorithm: the most units that the algorithm admits in an interval of length s.
 //!
-//! Random and adversarial events show that the bound holds. A worst case shows that a smaller bound would be wrong.
+//! Random and adversarial events show that no more than f(s) is admitted. A worst case shows that f(s) can be admitted,
+//! so a smaller bound would be wrong. `Algorithm` explains the letters in the names of the tests.
 
 mod support;
 
@@ -13,7 +14,7 @@ use support::{
     Cost, DAY_NS, Gap, ask, ask_copy, builder, cases, costs, gaps, starts_ns, take, walk, windows_ns, within_bound,
 };
 
-/// An admitted take, and the time at which its caller leaves the queue.
+/// An admitted take: its time, its units, and the time at which its caller leaves the queue.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: u64,
@@ -21,20 +22,21 @@ struct Event {
     leaves_at: u64,
 }
 
-/// Quotas of one algorithm, from 1 a year to 10 M/s, and shares of them.
+/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are shares.
 fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
     let nodes = prop_oneof![2 => Just(NonZeroU32::MIN), 1 => (1..=20u32).prop_filter_map("none", NonZeroU32::new)];
     let numbers = (limits, windows_ns(), prop_oneof![Just(0), 1..30u64], nodes);
     numbers.prop_filter_map("no such quota", move |(limit, window, depth, nodes)| {
         let quota = builder(algorithm, limit, window, depth).build().ok()?;
-        // Events last for dozens of windows, and the latest time is in 2262.
+        // The events of a trace last for dozens of windows. A longer window could pass the latest time, which is in
+        // 2262.
         Some(quota.share(nodes)).filter(|share| share.window_ns() <= 365 * DAY_NS)
     })
 }
 
-/// Random events, and those of an attacker. An attacker takes all that is left at the first instant, or waits until
-/// just before an edge.
+/// The steps are random, or those of an attacker. An attacker takes all that is left at the first possible instant, or
+/// waits until the edge of a window or just before it.
 fn steps() -> impl Strategy<Value = Vec<(Gap, Cost)>> {
     let attack = prop_oneof![
         2 => (0..=1i64).prop_map(Gap::Retry),
@@ -62,7 +64,8 @@ fn admitted(quota: &Quota, start: u64, steps: &[(Gap, Cost)]) -> Vec<Event> {
     events
 }
 
-/// For every pair of events, the units admitted from one to the other, both included, are at most f of their distance.
+/// Checks every pair of events. The units that were admitted from the first event to the second event, including both,
+/// are at most f of the time between them.
 fn assert_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let mut sum = 0u128;
@@ -103,7 +106,8 @@ admits_at_most_its_bound! {
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// Callers leave in their order, and at most the largest cost + s/T units leave in any interval of length s.
+    /// Callers leave the queue in the order in which they entered. In any interval of length s, at most s/T units and
+    /// the largest cost leave. T is the time between two units.
     #[test]
     fn queue_lets_out_one_every_t_in_order(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -121,7 +125,7 @@ proptest! {
         }
     }
 
-    /// A caller waits no longer than the queue is long, and no longer than it accepts.
+    /// A caller waits at most as long as a full queue needs, and at most as long as it accepts.
     #[test]
     fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -138,7 +142,8 @@ proptest! {
         })?;
     }
 
-    /// Counts as the holders do: leases that are neither released nor expired hold at most N permits.
+    /// Counts the permits as their holders do. The leases that are neither released nor expired hold at most N permits,
+    /// where N is the limit.
     #[test]
     fn at_most_n_permits_are_held(
         permits in 1..=20u64,
@@ -158,7 +163,7 @@ proptest! {
                     held.remove(which);
                 }
                 (1, Some((receipt, ..))) => {
-                    prop_assert!(ask(&mut state, &quota, Op::Renew { receipt }, now).allowed, "it is alive");
+                    prop_assert!(ask(&mut state, &quota, Op::Renew { receipt }, now).allowed, "the lease has not expired");
                     held[which].2 = now + lease_ns;
                 }
                 _ => {
@@ -168,21 +173,22 @@ proptest! {
             }
             let sum: u64 = held.iter().map(|(_, cost, _)| cost).sum();
             prop_assert!(sum <= permits);
-            prop_assert_eq!(ask_copy(&state, &quota, Op::Peek, now).remaining, permits - sum, "no permit is lost either");
+            prop_assert_eq!(ask_copy(&state, &quota, Op::Peek, now).remaining, permits - sum, "no permit is lost");
         }
     }
 }
 
 const WINDOW_NS: u64 = 120;
 const LIMIT: u64 = 12;
-/// An edge of every window and every segment in this file.
+/// At this time, a window starts and a segment starts, for every algorithm in this file.
 const EDGE_NS: u64 = 1_000 * WINDOW_NS;
 
 fn quota(algorithm: Algorithm) -> Quota {
     QuotaBuilder::new(algorithm, LIMIT, Duration::from_nanos(WINDOW_NS)).build().expect("a quota")
 }
 
-/// Takes all that is left at each instant of `times`. Returns the time from the first to the last take, and the units.
+/// Takes all that is left at each instant of `times`. Returns the time from the first take to the last take, and the
+/// number of units.
 fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u64>) -> (u64, u128) {
     let (mut first, mut last, mut sum) = (None, 0, 0);
     for at in times {
@@ -196,7 +202,7 @@ fn take_all(quota: &Quota, state: &mut State, times: impl IntoIterator<Item = u6
     (last - first.expect("something was admitted"), sum)
 }
 
-/// Exactly f(s) units were admitted, so one unit more would be above the bound.
+/// Checks that exactly f(s) units were admitted: `sum` is within the bound, and one unit more would not be.
 fn assert_reached(quota: &Quota, (s, sum): (u64, u128)) {
     assert!(within_bound(quota, s, sum) && !within_bound(quota, s, sum + 1), "{sum} units within {s} ns");
 }
@@ -256,7 +262,7 @@ fn a_worst_case_reaches_the_bound_of_leaky_bucket() {
     let all = take_all(&quota, &mut State::default(), EDGE_NS..=EDGE_NS + 2 * WINDOW_NS);
     assert_eq!(all, (2 * WINDOW_NS, 4 + 24));
     assert_reached(&quota, all);
-    // The largest cost leaves at once. As many units leave again after the time for them has passed.
+    // The largest cost leaves at once. A second take of the same cost leaves when the time for its units has passed.
     let mut state = State::default();
     let leaves_at = [4, 4, 4].map(|cost| {
         let at = EDGE_NS + state.expires_at(&quota).saturating_sub(EDGE_NS);

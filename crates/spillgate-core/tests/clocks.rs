@@ -1,6 +1,10 @@
-//! Times that arrive out of order, and clocks that step.
+//! Requests whose times are out of order, and clocks that step back or jump forward.
 //!
-//! Servers read the clock before they decide, and an operator can set it. Neither may break a bound.
+//! A server reads the clock before it decides, so a request can be late. An operator can set the clock. Neither may
+//! break a bound.
+//!
+//! The letters: f(s) is the most units that an algorithm admits in an interval of length s. B is the burst of a bucket,
+//! and T is the time between two units at the full rate. `Algorithm` has a table of all letters.
 
 mod support;
 
@@ -15,12 +19,13 @@ fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// The greatest debt of a bucket, and the second that a late request sees on top of it.
+/// The greatest debt of a bucket, and one second more. A late request is up to one second earlier, so it sees up to one
+/// second more debt.
 fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// The bound of all debt of a bucket, whatever the clock did.
+/// The upper bound of all debt of a bucket. It holds even if the clock was set back.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -33,7 +38,7 @@ fn steps() -> impl Strategy<Value = Vec<(Gap, Cost, u64)>> {
     prop::collection::vec((gaps(), costs(), Just(u64::MAX)), 1..30)
 }
 
-/// The state after these steps, and the time of the last one.
+/// Returns the state before the last of these steps, and the time of that step.
 fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
     let mut last = (State::default(), NOW);
     walk(quota, NOW, steps, |before, _, now| {
@@ -47,9 +52,11 @@ fn after(quota: &Quota, steps: &[(Gap, Cost, u64)]) -> (State, u64) {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Windows count a late request as of the newest time, so f holds for the distance of those times.
+    /// Windows, counters and logs count a late request as if it came at the newest time. So the test takes the newest
+    /// time as the time of a late request, and expects the bound f for those times.
     ///
-    /// A bucket only knows when its debt is paid. If requests are late by at most d, its bound is B + (s + 2d)/T.
+    /// A bucket only knows when its debt is paid. If requests are late by at most d, the bound of a bucket is B + (s +
+    /// 2d)/T.
     #[test]
     fn late_requests_keep_the_bound(
         quota in plain_quotas(),
@@ -106,10 +113,10 @@ proptest! {
         }
     }
 
-    /// The clock steps back by J: a refused caller is refused for at most J longer.
+    /// If the clock steps back by J, a refused caller is refused for at most J longer.
     ///
-    /// Windows never refuse for longer than two windows and a segment. A bucket refuses for less than twice its
-    /// greatest debt and a second.
+    /// Windows never refuse for longer than two windows and a segment. A bucket always refuses for less than 2 * (its
+    /// greatest debt + one second).
     #[test]
     fn a_clock_that_steps_back_refuses_for_no_longer_than_the_step(
         quota in plain_quotas(), steps in steps(), cost in 1..=1000u64, step_ns in 0..=3000u64,
@@ -127,7 +134,8 @@ proptest! {
         }
     }
 
-    /// The clock steps back far: a key is refused until its debt, which is reduced to a power of two, lets a take fit.
+    /// If the clock steps back far, the debt of a bucket is reduced to its bound, which is a power of two. Then the key
+    /// is refused until enough of this debt is paid for the take to fit.
     #[test]
     fn a_clock_that_steps_back_blocks_a_bucket_for_less_than_twice_its_greatest_debt_and_a_second(
         quota in plain_quotas().prop_filter("bucket", |q| is_bucket(q) && most_debt_ns(q) <= NOW), cost in 1..=1000u64,
@@ -142,7 +150,8 @@ proptest! {
         prop_assert!(most_debt_ns(&quota) < 2 * greatest_debt_and_a_second_ns(&quota));
     }
 
-    /// When the clock steps back, a bucket keeps its debt up to the bound of all debt.
+    /// After the clock has stepped back, the debt of a bucket is the old debt plus the length of the step, but at most
+    /// the bound of all debt.
     #[test]
     fn a_clock_that_steps_back_adds_nothing_to_a_bucket(
         quota in plain_quotas().prop_filter("bucket", is_bucket), steps in steps(), step_ns in 0..=3000u64,
@@ -154,8 +163,8 @@ proptest! {
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
 
-    /// A count that is more than a window in the future is from a clock that was wrong. To forget it admits one
-    /// capacity more.
+    /// If a count is more than a window in the future, the clock was wrong when it was made. Such a count is dropped,
+    /// which admits the capacity once more.
     #[test]
     fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_its_length(
         quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,
@@ -168,7 +177,8 @@ proptest! {
         }
     }
 
-    /// The clock jumps forward by J between takes. A bucket admits min(B, J/T) units more, a window what f adds for J.
+    /// The clock jumps forward by J between two takes. The jump gives a bucket at most min(B, J/T) units more. A window
+    /// admits at most f for the interval that is J longer.
     #[test]
     fn a_clock_that_jumps_forward_adds_what_would_refill_in_the_jump(
         quota in plain_quotas(),
@@ -204,8 +214,8 @@ proptest! {
         }
     }
 
-    /// The rest of a lease is never longer than the whole lease. The rest of a penalty is at most a second longer than
-    /// the whole penalty, because a request may be late by a second.
+    /// After the clock has stepped back, a lease lasts at most for its whole duration from then on. A penalty lasts at
+    /// most for its whole duration and one second, because a request may be late by one second.
     #[test]
     fn a_clock_that_steps_back_makes_no_lease_longer_and_a_penalty_by_a_second_at_most(
         span_ns in 1..1_000_000_000_000u64,

@@ -1,6 +1,8 @@
-//! States as words: they decide as before, and no words make the kernel panic.
+//! States as words (64-bit integers). A state that was written and read decides as before, and no words make the kernel
+//! panic.
 //!
-//! A snapshot may be old, damaged or forged, and a server has to start with it.
+//! The words come from a snapshot file. A snapshot may be old, damaged or forged, and the server has to start
+//! nevertheless.
 
 mod support;
 
@@ -20,12 +22,13 @@ fn all_quotas() -> impl Strategy<Value = Quota> {
     ]
 }
 
-/// A time in 2026, and the latest time, after which no time passes.
+/// The start of a trace: a time in 2026, or 20 ns before the latest time. No time is above the latest time, so time
+/// stands still in the end.
 fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![3 => Just(NOW), 1 => Just(Time::MAX.as_nanos() - 20)]
 }
 
-/// One hit: the time since the last one, the kind of operation, the units, and the number of a receipt.
+/// One hit: the time since the previous hit, the kind of operation, the units, and the number of a receipt.
 type Step = (u64, u8, u64, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -51,7 +54,7 @@ fn encoded(state: &State) -> Vec<u64> {
     words
 }
 
-/// Numbers at which arithmetic could go wrong.
+/// Numbers at which arithmetic could go wrong, and their neighbours.
 fn edges() -> impl Strategy<Value = u64> {
     let near = |n: u64| [n.saturating_sub(1), n, n.saturating_add(1)];
     let all: Vec<u64> = [0, 1, 5, 65_536, 1 << 53, 1 << 61, 1 << 62, 1 << 63, (1 << 63) + (1 << 62), NOW, u64::MAX]
@@ -61,7 +64,7 @@ fn edges() -> impl Strategy<Value = u64> {
     prop_oneof![4 => prop::sample::select(all), 2 => 0..20u64, 1 => NOW - 1000..NOW + 1000, 1 => any::<u64>()]
 }
 
-/// Asks for every operation at several times, also before and after all times that a state may hold.
+/// Asks for every operation at several times. Some times are before all times in the state, and some are after them.
 fn exercise(state: &State, quota: &Quota, times: &[u64]) {
     for kind in 0..14u8 {
         for cost in [0, 1, 3, u64::MAX] {
@@ -89,7 +92,7 @@ proptest! {
             now += step.0;
             if i == cut.min(steps.len() - 1) {
                 let words = encoded(&state);
-                let decoded = State::decode(&words).expect("it was a state");
+                let decoded = State::decode(&words).expect("the words of a state");
                 prop_assert_eq!(decoded.expires_at(&quota), state.expires_at(&quota));
                 prop_assert_eq!(encoded(&decoded), words);
                 twin = Some(decoded);

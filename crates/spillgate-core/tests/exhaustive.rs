@@ -1,6 +1,8 @@
-//! Every trace over every small quota, compared with a model and with the bounds.
+//! Tries every trace over every small quota, and compares it with a model and with the bounds.
 //!
-//! Random tests can miss a case. In a small domain there is no other case.
+//! Random tests can miss a case. A small domain can be tried completely.
+//!
+//! f(s) is the bound of an algorithm: the most units that it admits in an interval of length s.
 
 mod support;
 
@@ -10,22 +12,22 @@ use spillgate_core::{Algorithm, Anchor, Decision, Denied, Op, Quota, QuotaBuilde
 use support::model::Model;
 use support::{ask, within_bound};
 
-/// A node of the tree of traces, with what happened on the way to it.
+/// A node in the tree of all traces, with everything that happened on the way to the node.
 #[derive(Clone, Default)]
 struct Node {
     state: State,
     model: Model,
     now: u64,
     receipt: Option<Receipt>,
-    /// The time, the units admitted and the units given back.
+    /// For each event: the time, the units that were admitted, and the units that were given back.
     events: Vec<(u64, u64, u64)>,
 }
 
-/// One letter of a trace: an operation, without its time.
+/// One letter of a trace: an operation without its time.
 #[derive(Clone, Copy, Debug)]
 enum Letter {
     Take(u64),
-    /// A take by a caller that does not wait.
+    /// A take by a caller that does not wait in a queue.
     TakeNow(u64),
     Peek,
     Force(u64),
@@ -49,7 +51,7 @@ impl Letter {
 }
 
 impl Node {
-    /// Asks the kernel and the model, and expects the same answer.
+    /// Asks the kernel and the model, and checks that both give the same answer. Returns the next node.
     fn follow(&self, quota: &Quota, letter: Letter, gap_ns: i64) -> Node {
         let mut next = self.clone();
         next.now = self.now.saturating_add_signed(gap_ns);
@@ -67,7 +69,7 @@ impl Node {
         next
     }
 
-    /// A free refusal leaves the state as a peek does.
+    /// Checks that a free refusal leaves the state as a peek would leave it.
     fn assert_free(&self, next: &Node, quota: &Quota, answer: &Decision) {
         if !answer.allowed && quota.refusal_is_free() {
             let mut peeked = self.state.clone();
@@ -76,7 +78,7 @@ impl Node {
         }
     }
 
-    /// The units admitted from any event to the newest one are at most f of their distance.
+    /// Checks the bound from each earlier event to the newest event: at most f of the time between them was admitted.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {
@@ -104,7 +106,7 @@ fn explore(node: &Node, quota: &Quota, letters: &[Letter], gaps: &[i64], length:
     answers
 }
 
-/// All quotas of small numbers, with all extras or with none.
+/// Returns all quotas with small numbers. With `extras`, they also have penalties, soft limits and charged refusals.
 fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quota> {
     let mut quotas = Vec::new();
     let depths = match algorithm {
@@ -134,12 +136,13 @@ fn small_quotas(algorithm: Algorithm, windows: &[u64], extras: bool) -> Vec<Quot
     quotas
 }
 
-/// Visits two sets of traces. The first has all traces of three letters over all quotas with all extras, at times that
-/// may step back. The second has all traces of five takes over the plain quotas, at times that do not step back.
+/// Visits two sets of traces. The first set has all traces of three letters, over quotas with all extras, and its times
+/// may step back. The second set has all traces of five takes, over quotas without extras, and its times do not step
+/// back.
 fn explore_all(algorithm: Algorithm, windows: &[u64]) -> u64 {
     let mut answers = 0;
     let letters = [Letter::Take(1), Letter::Take(2), Letter::Force(2), Letter::RefundLast(1), Letter::RefundAny(1)];
-    // This start is at an edge of some windows and inside others.
+    // Some windows start exactly at this time, and others contain it.
     let start = Node { now: 121, ..Node::default() };
     for quota in small_quotas(algorithm, windows, true) {
         let window = quota.window_ns() as i64;

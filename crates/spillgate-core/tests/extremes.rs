@@ -1,6 +1,9 @@
-//! The arithmetic at every combination of its extremes, compared with the same in 128 bits.
+//! Tests the arithmetic with every combination of extreme numbers. The expected results are computed with 128 bits.
 //!
-//! Overflow and rounding go wrong at the ends of a range, which random numbers rarely reach.
+//! Overflow and wrong rounding happen at the ends of a range. Random numbers rarely come close to these ends.
+//!
+//! The letters: L is the limit, W is the window, T is the time between two units at the full rate, and w is the length
+//! of a segment.
 
 mod support;
 
@@ -12,7 +15,7 @@ use support::{ask, ask_copy, take};
 const MAX_SPAN_NS: u64 = 1 << 62;
 const MAX_TIME_NS: u64 = (1 << 63) - 1;
 
-/// Numbers at which arithmetic breaks, with their neighbours.
+/// Numbers at which arithmetic can break, and their neighbours.
 fn extremes() -> Vec<u64> {
     let pivots = [1, 1_000, 65_536, 1_000_000_000, 1 << 32, MAX_UNITS, 1 << 61, MAX_SPAN_NS, MAX_TIME_NS];
     let mut numbers: Vec<u64> = pivots.into_iter().flat_map(|n| [n - 1, n, n + 1]).collect();
@@ -58,7 +61,7 @@ fn t_is_the_least_that_admits_no_more_than_the_limit() {
         built += 1;
         let (t, l, w) = (u128::from(quota.interval_ns()), u128::from(limit), u128::from(window));
         assert!(limit == 0 || (t * l >= w && (t - 1) * l < w), "T = {t} for {limit} in {window} ns");
-        assert!((t * l).saturating_sub(w) * 1_000 <= w, "{limit} in {window} ns costs too much");
+        assert!((t * l).saturating_sub(w) * 1_000 <= w, "rounding costs too much: {limit} in {window} ns");
     }
     assert_eq!(built, 285);
 }
@@ -87,13 +90,15 @@ fn twice_the_depth_of_a_bucket_fits_the_longest_span() {
     }
 }
 
-/// A bucket whose debt is paid at `paid_at` and counted in T = `interval_ns`, with the highest bound of debt.
+/// Returns a bucket whose debt is paid at `paid_at` and is counted in T = `interval_ns`. It has the largest possible
+/// bound of debt.
 fn owing(paid_at: u64, interval_ns: u64) -> State {
     State::decode(&[1, 0, 0, paid_at, interval_ns, 63]).expect("a bucket")
 }
 
-/// Under another T, debt <= (B - cost) * T gives the same answer, to the nanosecond, as the debt converted to T' and
-/// rounded up.
+/// The debt of the state is counted in T, and a quota has another time T' between two units. There are two ways to
+/// decide a take: by debt <= (B - cost) * T, or by converting the debt to T' and rounding up. Both give the same answer
+/// at every nanosecond. B is the burst of the quota.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;
@@ -150,7 +155,8 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
     assert_eq!(allowed, 115_744);
 }
 
-/// `oldest * (w - e) + (rest + cost) * w <= L * w` at the instant `at`, for units taken at `first` and at `second`.
+/// Returns whether `oldest * (w - e) + (rest + cost) * w <= L * w` at the instant `at`, after two takes at `first` and
+/// `second`. e is the time since the start of the segment that contains `at`.
 fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64, at: u64) -> bool {
     let (w, segments) = (u128::from(quota.interval_ns()), quota.window_ns() / quota.interval_ns());
     let (segment, elapsed) = (at / quota.interval_ns(), u128::from(at) % w);

@@ -1,6 +1,6 @@
-//! The guarantees that the crate documents name tests that exist.
+//! Checks that the tests which are named in the guarantees of the crate exist.
 //!
-//! Without this test, a renamed test would leave a promise that nothing holds.
+//! Without this check, a test could be renamed, and a guarantee would name a test that does not exist.
 
 #[path = "support/page.rs"]
 mod page;

@@ -1,7 +1,7 @@
-//! Mistakes that rate limiters are known to make, with one test for each.
+//! Mistakes that rate limiters are known to make, with a test for each of them.
 //!
-//! A test is named after the correct behaviour. The first part is about arithmetic. The second part has mistakes that
-//! were seen in other limiters.
+//! A test is named after the correct behaviour. The tests in the first part are about arithmetic. The tests in the
+//! second part are about mistakes that were seen in other limiters.
 
 mod support;
 
@@ -47,16 +47,16 @@ fn decide_on(states: &mut [State], hits: &[Hit<'_>], now: u64) -> (Verdict, Vec<
 #[test]
 fn t_is_rounded_up_and_never_zero() {
     assert_eq!(per_second(3).build().expect("3/s").interval_ns(), 333_333_334);
-    let too_fast = per_second(2_000_000_000).build().expect_err("2e9/s would be unlimited");
+    let too_fast = per_second(2_000_000_000).build().expect_err("T would be less than a nanosecond");
     assert_eq!(too_fast, QuotaError::Inexact { limit: 2_000_000_000, below: 1_001_000_000, above: None });
-    assert_eq!(per_second(1_001_000_000).build().expect("one a nanosecond").interval_ns(), 1);
+    assert_eq!(per_second(1_001_000_000).build().expect("one unit each nanosecond").interval_ns(), 1);
 }
 
 #[test]
 fn rounding_costs_a_thousandth_at_most() {
     assert!(per_second(1_000_000).build().is_ok());
-    // T would be 334 ns, which admits 2,994,011 a second.
-    let error = per_second(3_000_000).build().expect_err("two thousandths");
+    // T, the time between two units, would be 334 ns. With this T, 2,994,011 units are admitted in a second.
+    let error = per_second(3_000_000).build().expect_err("rounding would cost two thousandths");
     assert_eq!(error, QuotaError::Inexact { limit: 3_000_000, below: 2_997_005, above: Some(3_003_004) });
     assert!(per_second(2_997_005).build().is_ok() && per_second(3_003_004).build().is_ok());
 }
@@ -66,7 +66,7 @@ fn extremes_are_refused_at_build_or_saturate() {
     for algorithm in every_algorithm() {
         let build = |limit, window| QuotaBuilder::new(algorithm, limit, Duration::from_nanos(window)).build();
         assert!(build(u64::MAX, SECOND_NS).is_err() && build(MAX_UNITS + 1, SECOND_NS).is_err());
-        assert_eq!(build(1, 0), Err(QuotaError::Span { field: "window" }), "a window of 0 is an error and no crash");
+        assert_eq!(build(1, 0), Err(QuotaError::Span { field: "window" }), "a window of 0 is an error");
         assert_eq!(build(1, u64::MAX), Err(QuotaError::Span { field: "window" }));
         let longest = build(1, (1 << 60) / 30 * 30).expect("1 in 36 years");
         let mut state = State::default();
@@ -77,13 +77,13 @@ fn extremes_are_refused_at_build_or_saturate() {
         assert_eq!(ask(&mut state, &longest, take(u64::MAX), u64::MAX).retry_after, Wait::Never);
         ask(&mut state, &longest, Op::Refund { cost: u64::MAX, receipt: None }, u64::MAX);
     }
-    let deep = per_second(1).burst(MAX_UNITS).build().expect_err("285 million years deep");
+    let deep = per_second(1).burst(MAX_UNITS).build().expect_err("the bucket would refill in 285 million years");
     assert!(matches!(deep, QuotaError::TooDeep { .. }), "{deep}");
 }
 
 #[test]
 fn counters_count_exactly_up_to_the_limit_of_doubles() {
-    // The limit is 2^53 - 1. A script whose numbers are doubles counts the same.
+    // The limit is 2^53 - 1. A Redis script counts with doubles, and up to this limit doubles count exactly.
     let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), MAX_UNITS, Duration::from_secs(1));
     let mut state = State::default();
     assert_eq!(ask(&mut state, &quota, take(MAX_UNITS - 1), 0).remaining, 1);
@@ -93,7 +93,8 @@ fn counters_count_exactly_up_to_the_limit_of_doubles() {
 
 #[test]
 fn a_bucket_that_is_polled_fast_does_not_starve() {
-    // A limit of 1 in 10 ms is polled every microsecond. floor(elapsed * rate) would be 0 for ever.
+    // A limit of 1 in 10 ms is polled every microsecond. A limiter that adds floor(elapsed * rate) at each poll would
+    // add 0 for ever.
     let quota = per_second(100).burst(1).build().expect("100/s");
     let mut state = State::default();
     let admitted = (0..50_000u64).filter(|us| ask(&mut state, &quota, take(1), us * 1_000).allowed).count();
@@ -109,7 +110,7 @@ fn waits_are_rounded_up_and_remaining_is_rounded_down() {
     assert_eq!(refused.retry_after, Wait::After(2));
     assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
     assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units are 1");
-    // The last nanosecond of a window is not in the next window.
+    // The last nanosecond of a window belongs to this window and not to the next window.
     let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
     let mut state = State::default();
     assert_eq!(ask(&mut state, &fixed, take(1), 899_999_999).reset_after_ns, 1);
@@ -118,7 +119,7 @@ fn waits_are_rounded_up_and_remaining_is_rounded_down() {
 
 #[test]
 fn a_state_counts_until_its_last_nanosecond() {
-    // A time to live that is rounded down, or that is in whole seconds, forgets units that still count.
+    // A limiter forgets units too early if it rounds the time to live of a state down, or stores it in whole seconds.
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 1, Duration::from_nanos(700_000_010));
         let (mut state, now) = (State::default(), 1_770_000_000 * SECOND_NS + 3);
@@ -132,7 +133,8 @@ fn a_state_counts_until_its_last_nanosecond() {
 
 #[test]
 fn months_are_thirty_days_and_years_365_from_the_epoch() {
-    // As in the reference service. 2026-11-21 is day 20,778: 18 days after a month began, 338 days after a year began.
+    // Envoy's reference service also uses 30 days for a month and 365 days for a year. Day 20,778 is 2026-11-21. A
+    // window of 30 days began 18 days before, and a window of 365 days began 338 days before.
     for (days, left) in [(30, 12), (365, 27)] {
         let quota = quota(Algorithm::FixedWindow(Anchor::Epoch), 1, Duration::from_nanos(days * DAY_NS));
         let decision = ask(&mut State::default(), &quota, take(1), 20_778 * DAY_NS);
@@ -172,15 +174,16 @@ fn the_first_of_two_limits_is_not_charged_when_the_second_refuses() {
 fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
     let quota = per_second(10).build().expect("10/s");
     let hit = |cost, binding| Hit::new(1, &quota, take(cost), binding);
-    let merged = hit(6, Binding::Enforce).merged(&hit(5, Binding::Enforce)).expect("the same question");
+    let merged = hit(6, Binding::Enforce).merged(&hit(5, Binding::Enforce)).expect("only their costs differ");
     assert_eq!(merged.op, take(11));
     assert_eq!(
-        hit(u64::MAX, Binding::Enforce).merged(&hit(5, Binding::Enforce)).expect("saturates").op,
+        hit(u64::MAX, Binding::Enforce).merged(&hit(5, Binding::Enforce)).expect("the sum saturates").op,
         take(u64::MAX)
     );
     assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
 
-    // They are not merged, because their bindings differ. The answer is the same with one state or two.
+    // These hits are not merged, because their bindings differ. Both count in the first state, so their sum does not
+    // fit. Other states make no difference.
     let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
     for states in 1..4 {
         let mut states = vec![State::default(); states];
@@ -195,9 +198,9 @@ fn a_quota_change_neither_forgives_nor_multiplies_debt() {
     let [slow, fast] = [10, 1_000].map(|limit| per_second(limit).build().expect("a quota"));
     let mut state = State::default();
     ask(&mut state, &slow, take(10), 0);
-    assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units, not what a second refills");
+    assert_eq!(ask(&mut state, &fast, Op::Peek, 0).remaining, 990, "ten units are used under this quota too");
     assert_eq!(ask(&mut state, &slow, take(1), 0).retry_after, Wait::After(100_000_000));
-    // The quota changes there and back a hundred times. The debt grows by rounding only, and never shrinks.
+    // The two quotas peek in turns, a hundred times. The debt must not shrink or grow.
     for _ in 0..100 {
         ask(&mut state, &fast, Op::Peek, 0);
         ask(&mut state, &slow, Op::Peek, 0);
@@ -265,7 +268,7 @@ fn quotas_of_different_windows_and_algorithms_share_no_counter() {
 
 #[test]
 fn one_per_minute_polled_every_119_microseconds_admits_one_per_minute() {
-    // A refill that dropped the fraction at each poll admitted half of the limit.
+    // Another limiter dropped the fraction of a unit at each poll. So it admitted only half of the limit.
     let quota = Quota::per_minute(1).build().expect("1/min");
     let mut state = State::default();
     let polls_a_minute = (60 * SECOND_NS).div_ceil(119_000);
@@ -297,7 +300,7 @@ fn a_refusal_ends_when_the_limit_is_raised_or_units_are_given_back() {
 
 #[test]
 fn refused_requests_charge_no_other_limit() {
-    // One limit of every algorithm, beside a limit that is used up and charges its refusals.
+    // Each request has two limits. The first has one of the algorithms. The second is used up, and it charges refusals.
     for algorithm in every_algorithm() {
         let sibling = quota(algorithm, 5, Duration::from_secs(1));
         let empty = per_second(1).denied(Denied::Charged).build().expect("1/s");
@@ -325,7 +328,8 @@ fn a_thousand_tokens_are_a_thousand_in_each_of_a_thousand_runs() {
 
 #[test]
 fn a_window_has_its_exact_length_and_is_not_rounded_to_seconds() {
-    // A log with times in whole seconds admitted ten in 44 ms at a limit of 5, across the edge of a second.
+    // Another limiter stored times in whole seconds. With a limit of 5, its log admitted ten units in 44 ms, across the
+    // edge of a second.
     let quota = Quota::sliding_window_log(5, Duration::from_millis(1_000)).build().expect("a log");
     let mut state = State::default();
     let start = 1_770_000_000 * SECOND_NS - 22_000_000;
@@ -344,7 +348,8 @@ fn two_requests_at_one_instant_count_twice() {
 
 #[test]
 fn a_mismatched_window_index_does_not_reset_the_count() {
-    // Two servers have clocks that differ by a nanosecond at an edge. A limit of 5 admitted 200 of 200.
+    // The clocks of two servers differ by a nanosecond, and the edge of a window lies between them. Another limiter
+    // admitted 200 of 200 requests at a limit of 5.
     for algorithm in every_algorithm() {
         let quota = quota(algorithm, 5, Duration::from_secs(1));
         let mut state = State::default();
@@ -374,7 +379,7 @@ fn a_lease_id_is_never_given_twice() {
     let quota = Quota::concurrency(3).lease(Duration::from_secs(5)).build().expect("permits");
     let (mut state, mut ids) = (State::default(), std::collections::BTreeSet::new());
     let mut holders = std::collections::VecDeque::new();
-    // The clock stops, steps back and continues. Holders release their permits in between.
+    // The clock stops, steps back and runs on. When no permit is free, the oldest holder releases its permit.
     for at in [10, 10, 10, 9, 9, 3, 3, 3, 11, 11, 30, 30] {
         if let Some(receipt) = ask(&mut state, &quota, take(1), at * SECOND_NS).receipt {
             assert!(ids.insert(receipt.mark), "{receipt:?}");

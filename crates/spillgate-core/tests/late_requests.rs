@@ -1,6 +1,9 @@
-//! Late requests: they are decided after requests that read the clock later.
+//! Late requests: they are decided after other requests that read the clock later.
 //!
-//! Threads and servers overtake each other, so every store sees such requests.
+//! Threads and servers overtake each other, so every store gets late requests.
+//!
+//! T is the time between two units of a token bucket at the full rate. The debt of a bucket is counted in T. If a quota
+//! with another T charges the bucket, the debt is converted.
 
 mod support;
 
@@ -14,8 +17,8 @@ use support::{Cost, ask, ask_copy, ask_late, bucket, cases, costs, quotas_with_e
 const NOW: u64 = 1_770_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Two quotas take in turns at one instant, and the faster one is always late. Without the newest time, each take under
-/// it would forgive what drains in between.
+/// Two quotas with different T take in turns at one instant. The requests of the faster quota are always late. If a
+/// take of the faster quota converted all debt at its own time, each conversion would forgive a part of the debt.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let slow = Quota::token_bucket(1, Duration::from_nanos(1_000_000)).burst(10).build().expect("a quota");
@@ -28,7 +31,8 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
         }
         assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late");
-        // Without the newest time the kernel forgives units. This is why a store has to pass it.
+        // This loop does not pass the newest time, and then the kernel does forgive units. So a store has to pass the
+        // newest time.
         let (mut state, mut admitted) = (State::default(), 0);
         for i in 0..2000 {
             let (quota, at) = if i % 2 == 0 { (&slow, NOW) } else { (&fast, NOW - late_ns) };
@@ -38,7 +42,8 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
     }
 }
 
-/// A late request takes under a fast quota and under a slow one, on one state. Each unit counts once.
+/// One late request takes a unit under a fast quota and a unit under a slow quota, on the same state. Each unit has to
+/// count once.
 #[test]
 fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
     let window = Duration::from_nanos(1 << 61);
@@ -58,7 +63,7 @@ fn a_late_request_under_two_quotas_of_one_state_counts_no_unit_twice() {
     }
 }
 
-/// The waits of a late request count from its own time.
+/// The wait of a late request counts from the time of this request, and not from the newest time.
 #[test]
 fn a_late_request_gets_a_wait_from_its_own_time() {
     let (slow, fast) = (bucket(1, 1, 5), bucket(10, 1, 5));
@@ -69,13 +74,14 @@ fn a_late_request_gets_a_wait_from_its_own_time() {
         (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
         (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
     );
-    // A request that is more than a second behind is not late. The clock was set back.
+    // A request that is more than a second behind is not late: the clock must have been set back. So the newest time is
+    // ignored.
     let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
     assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
 
-/// A request with two hits: a fast quota charges a bucket that a slow quota has charged before, and a caller enters a
-/// queue.
+/// Decides a request with two hits. With the first hit, a fast quota charges a bucket that a slow quota has charged
+/// before. With the second hit, a caller enters a queue.
 fn ask_bucket_and_queue(states: &mut [State; 2], late_ns: u64, max_wait_ns: u64) -> [Decision; 2] {
     let (fast, queue) = (bucket(10, 1, 5), queue());
     let wait = Op::Take { cost: 1, max_wait_ns };
@@ -90,7 +96,8 @@ fn queue() -> Quota {
     Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue")
 }
 
-/// The caller never leaves before its turn. It is refused if the turn comes later than it accepts.
+/// A late caller waits until its turn, counted from the time of its request. If it does not accept such a long wait, it
+/// is refused.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     for (turn_ns, late_ns) in [(0, 300), (100, 300), (SECOND_NS, 300), (0, SECOND_NS), (0, SECOND_NS - 1)] {
@@ -107,7 +114,8 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// A limit of 0 charges nothing, so nothing is forgiven. The window of the request is the window at its own time.
+/// A force on a limit of 0 changes no state. The other hit of the request counts in the window at the time of the
+/// request, although the request is late.
 #[test]
 fn a_late_force_on_a_limit_of_0_changes_no_time() {
     let nothing = bucket(0, 1, 0);
@@ -127,8 +135,8 @@ fn a_late_force_on_a_limit_of_0_changes_no_time() {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// One hit of the request charges a bucket that another T has charged. That charge is allowed or refused as of the
-    /// request's own time. All other hits are decided as of that time too, in every field.
+    /// The first hit charges a bucket that a quota with another T has charged. Whether this hit is allowed depends on
+    /// the time of the request only. All other hits have the same answers in every field as without a newest time.
     #[test]
     fn only_the_conversion_of_debt_uses_the_newest_time(
         (before, after, burst, used) in (1..1000u64, 1..1000u64, 1..20u64, 1..20u64), late_ns in 0..=SECOND_NS,
@@ -161,7 +169,8 @@ proptest! {
         prop_assert_eq!(&late[1..], &plain[1..]);
         prop_assert_eq!((late[0].allowed, late[0].retry_after), (plain[0].allowed, plain[0].retry_after));
         prop_assert_eq!(&states[1..], &plain_states[1..]);
-        // The debt at the newest time is converted to the T of the charge. The debt that drains until then is not.
+        // Only the debt that is left at the newest time is converted to the T of the charge. The debt that drains
+        // before is not converted.
         if verdict.allowed {
             prop_assert_eq!(states[0].expires_at(&after), NOW + (used + 1) * after.interval_ns());
         }

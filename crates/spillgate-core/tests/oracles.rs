@@ -1,8 +1,8 @@
-//! The kernel against a model that is simple enough to check by reading.
+//! Compares the kernel with a model that is simple enough to be checked by reading it.
 //!
-//! Windows are a few nanoseconds long, so that every instant can be tried. No field of an answer may differ. Times
-//! stand still, step back and arrive out of order. All operations occur, and limits change from one request to the
-//! next.
+//! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to be the
+//! same. Times stand still, step back and arrive out of order. All operations occur, and limits change from one request
+//! to the next.
 
 mod support;
 
@@ -13,7 +13,7 @@ use spillgate_core::{Algorithm, Anchor, Decision, Op, OpKind, Quota, Receipt, St
 use support::model::Model;
 use support::{algorithms, ask, ask_copy, cases, take, tiny_quotas};
 
-/// A request: the index of its quota, the time since the request before, and the operation.
+/// A request: the index of its quota, the time since the previous request, and the operation.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     quota: usize,
@@ -21,7 +21,7 @@ struct Step {
     kind: OpKind,
     cost: u64,
     max_wait_ns: u64,
-    /// Which receipt to use, counted from the newest.
+    /// Which receipt is used, counted back from the newest receipt.
     receipt: Option<usize>,
 }
 
@@ -93,7 +93,8 @@ decides_as_the_model! {
 }
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
-    // Not first_hit: a window that the take itself has opened stays open for the takes after it.
+    // Windows that start at the first hit are left out. If the take opens such a window, the window stays open after
+    // the take was given back.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());
@@ -103,10 +104,10 @@ fn one_plain_quota() -> impl Strategy<Value = Quota> {
 proptest! {
     #![proptest_config(cases(2000))]
 
-    /// A take that is given back with its receipt leaves the state as if it had never happened.
+    /// If a take is given back with its receipt, the state is as if the take had never happened.
     ///
-    /// For a `token_bucket` this holds as long as the bucket was not full in between. For a queue it holds as long as
-    /// the take is the last one.
+    /// This is true for a token bucket only if the bucket was never full between the take and the refund. For a queue,
+    /// it is true only if no take came after it.
     #[test]
     fn a_take_that_is_given_back_leaves_no_trace(
         quota in one_plain_quota(),
@@ -148,7 +149,7 @@ proptest! {
     }
 }
 
-/// The largest log: every answer at the edges of its entries, and a refund from its middle.
+/// Tests the largest log: the waits for several costs, and a refund of an entry in the middle.
 #[test]
 fn a_full_log_frees_its_entries_one_by_one() {
     const LIMIT: u64 = 65_536;
@@ -169,7 +170,7 @@ fn a_full_log_frees_its_entries_one_by_one() {
     assert!(state.heap_bytes() <= 2 * 16 * LIMIT as usize);
 }
 
-/// The largest number of leases: held, expired, renewed and released.
+/// Tests the largest number of leases: they are granted, renewed, released and expired.
 #[test]
 fn a_full_set_of_leases_is_counted_right() {
     const PERMITS: u64 = 65_536;
@@ -183,7 +184,8 @@ fn a_full_set_of_leases_is_counted_right() {
     assert!(ask(&mut state, &quota, Op::Renew { receipt: receipts[0] }, now).allowed);
     let refund = Op::Refund { cost: 1, receipt: Some(receipts[9]) };
     assert_eq!(ask(&mut state, &quota, refund, now).remaining, 1);
-    // One of the first hundred was renewed, and one was released.
+    // Among the first 100 leases, one was renewed and one was released. The other 98 have expired, so 99 permits are
+    // free.
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + 990).remaining, 99);
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now - 1).remaining, PERMITS - 1);
     assert_eq!(ask(&mut state, &quota, Op::Peek, quota.lease_ns() + now), Decision::allow(PERMITS, PERMITS));

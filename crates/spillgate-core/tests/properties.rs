@@ -1,6 +1,6 @@
 //! What each operation does, over random and adversarial events.
 //!
-//! Each property is a sentence of the documentation, tested for all algorithms.
+//! Each property is a sentence of the documentation, and it is tested for all algorithms that it is about.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{
     Cost, Gap, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, walk, within_bound,
 };
 
-/// A state equals an empty one from `expires_at` on, and not before.
+/// Checks that a state equals an empty state from `expires_at` on, and not before.
 fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseError> {
     let expires_at = state.expires_at(quota);
     let left = ask_copy(state, quota, Op::Peek, now).reset_after_ns;
@@ -28,15 +28,22 @@ fn assert_expiry(state: &State, quota: &Quota, now: u64) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// `remaining` fits, and one more does not.
+/// Checks that a take of `remaining` units fits. Without a soft limit, a take of one unit more does not fit. Returns
+/// `remaining`.
 fn assert_truthful(state: &State, quota: &Quota, now: u64) -> Result<u64, TestCaseError> {
     let peek = ask_copy(state, quota, Op::Peek, now);
     prop_assert!(peek.remaining <= peek.limit && peek.limit == quota.capacity());
     if peek.remaining > 0 {
-        prop_assert!(ask_copy(state, quota, take(peek.remaining), now).allowed, "remaining fits: {peek:?}");
+        prop_assert!(
+            ask_copy(state, quota, take(peek.remaining), now).allowed,
+            "a take of remaining units fits: {peek:?}"
+        );
     }
     if quota.hard_capacity() == quota.capacity() {
-        prop_assert!(!ask_copy(state, quota, take(peek.remaining + 1), now).allowed, "one more does not: {peek:?}");
+        prop_assert!(
+            !ask_copy(state, quota, take(peek.remaining + 1), now).allowed,
+            "one unit more does not fit: {peek:?}"
+        );
     }
     Ok(peek.remaining)
 }
@@ -46,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<(Gap, Cost, u64)>> {
     prop::collection::vec((gaps(), costs(), max_wait), 1..40)
 }
 
-/// What happens to a key: mostly takes, some forces and some refunds.
+/// What happens to a key in one step. The steps are mostly takes.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Take,
@@ -59,12 +66,12 @@ fn steps_of(other: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<(Ga
     prop::collection::vec((gaps(), costs(), prop_oneof![2 => Just(Kind::Take), 1 => other]), 1..50)
 }
 
-/// Asks for all steps. For any two events, the units that were admitted from one to the other, both included, and not
-/// given back have to be at most f of their distance.
+/// Asks for all steps, and checks the bound f(s): the most units that the algorithm admits in an interval of length s.
+/// For any two events, s is the time from the first to the second. Units that were given back in between do not count.
 fn assert_bound(quota: &Quota, start: u64, steps: &[(Gap, Cost, Kind)]) -> Result<(), TestCaseError> {
     let (mut state, mut now, mut wait_ns) = (State::default(), start, 0);
     let mut receipt: Option<Receipt> = None;
-    // The time, the units admitted and the units given back.
+    // For each event: the time, the units that were admitted, and the units that were given back.
     let mut events: Vec<(u64, u64, u64)> = Vec::new();
     for (gap, cost, kind) in steps {
         now = gap.after(quota, now, wait_ns);
@@ -144,7 +151,8 @@ proptest! {
         })?;
     }
 
-    /// All units count, whatever is left. The debt has to be paid before the next take.
+    /// A force counts all its units, even if they do not fit. If more than the capacity is used then, a peek is
+    /// refused.
     #[test]
     fn a_force_counts_whatever_is_left(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
@@ -157,7 +165,7 @@ proptest! {
             prop_assert!(decision.allowed && decision.receipt.is_none());
             prop_assert_eq!(decision.remaining, left.saturating_sub(cost));
             prop_assert_eq!(ask_copy(&forced, quota, Op::Peek, now).allowed, cost <= left);
-            // The debt of many forces is bounded, and it ends.
+            // Many forces follow each other. Their debt is bounded, so that the key is not refused for ever.
             for _ in 0..5 {
                 ask(&mut forced, quota, Op::Force { cost: quota.capacity() }, now);
             }
@@ -185,7 +193,8 @@ proptest! {
         assert_bound(&quota, start, &steps)?;
     }
 
-    /// Also without a receipt. A counter then gives back what its current segment has, and a queue nothing.
+    /// Tests refunds without a receipt and with a receipt. Without a receipt, a counter gives back at most the units in
+    /// its current segment, and a queue gives back nothing.
     #[test]
     fn a_refund_gives_back_its_cost_and_never_more(
         quota in plain_quotas(), start in starts_ns(), steps in steps(), cost in costs(), more in 0..3u64,
@@ -200,7 +209,7 @@ proptest! {
                 Algorithm::LeakyBucket => prop_assert_eq!(after, left),
                 _ => prop_assert_eq!(after, full),
             }
-            // With the receipt of the newest take, the state is as if the take had not happened.
+            // A refund with the receipt of the newest take leaves the state as if the take had not happened.
             let mut given_back = state.clone();
             if let Some(receipt) = ask(&mut given_back, quota, take(1), now).receipt {
                 ask(&mut given_back, quota, Op::Refund { cost: 1, receipt: Some(receipt) }, now);
@@ -226,7 +235,8 @@ proptest! {
         prop_assert_eq!((before, after), (quota.capacity() - 1, quota.capacity() - 1));
     }
 
-    /// Takes are flagged above the soft limit and refused above the hard one. `remaining` counts below the soft one.
+    /// A take above the soft limit is flagged, and a take above the hard limit is refused. `remaining` counts the units
+    /// below the soft limit.
     #[test]
     fn a_soft_limit_flags_and_the_hard_one_refuses(
         quota in quotas_with_extras().prop_filter("soft", |q| {
@@ -253,7 +263,7 @@ proptest! {
         assert_bound(&quota, start, &plain_steps)?;
     }
 
-    /// A charged refusal counts like a force of its cost, but at most of the capacity.
+    /// A charged refusal counts like a force with the same cost, but at most with the capacity as its cost.
     #[test]
     fn a_charged_refusal_costs_its_units_up_to_the_capacity(
         quota in quotas_with_extras()
@@ -278,7 +288,8 @@ proptest! {
         assert_bound(&quota, start, &plain_steps)?;
     }
 
-    /// A key is refused for the penalty from its first refusal on, and no longer unless refusals are charged.
+    /// A penalty begins at the first refusal and lasts for its duration. If refusals are charged, each refusal starts
+    /// it again.
     #[test]
     fn a_penalty_lasts_as_long_as_it_says(
         quota in quotas_with_extras().prop_filter("penalty", |q| q.penalty_ns() > 0),
@@ -307,7 +318,8 @@ proptest! {
         }
     }
 
-    /// A bucket that is polled at any pace admits exactly one unit every T, without drift and without starvation.
+    /// A bucket admits exactly one unit every T (the time between two units), however often it is polled. It neither
+    /// drifts nor starves.
     #[test]
     fn refill_does_not_drift_however_often_it_is_polled(
         (limit, window_ns) in prop_oneof![

@@ -1,6 +1,6 @@
-//! Whole requests: several hits, several quotas on one state, and extreme numbers in every field.
+//! Tests whole requests: several hits, several quotas on one state, and extreme numbers in every field.
 //!
-//! A request with several limits must never charge one limit for what another one refuses.
+//! If one limit of a request refuses, the other limits of the request must not be charged.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn any_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => plain_quotas(), 3 => quotas_with_extras(), 1 => concurrency]
 }
 
-/// Quotas without a soft limit whose refusals are free, from small to large.
+/// Quotas without a soft limit and with free refusals, from small to large.
 fn free_quotas() -> impl Strategy<Value = Quota> {
     let concurrency = (1..5u64).prop_map(|n| Quota::concurrency(n).build().expect("permits"));
     let small = (support::algorithms(), 1..=5u64, 1..=4u64)
@@ -34,7 +34,8 @@ fn free_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
 
-/// Hits with a state of their own: the quota, what was taken before, the cost, the kind of operation and the binding.
+/// Hits that have a state each: the quota, the costs that were taken before, the cost, the kind of operation and the
+/// binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
     prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
@@ -50,7 +51,7 @@ fn op_of(kind: u8, cost: u64) -> Op {
     }
 }
 
-/// The verdict over `decisions` as DESIGN.md defines it: whether it is allowed, and the wait.
+/// Returns the verdict over `decisions` as DESIGN.md defines it: whether the request is allowed, and the wait.
 fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     let refusing = |binding| {
         let both = decisions.iter().zip(bindings);
@@ -64,7 +65,7 @@ fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
 }
 
-/// Two quotas that count in the same state, with different limits.
+/// Two quotas that count in the same state and have different limits.
 fn quota_pairs() -> impl Strategy<Value = (Quota, Quota)> {
     let numbers = (1..=60u64, 1..=60u64, 1..=30u64, 1..=30u64);
     (support::algorithms(), windows_ns(), numbers).prop_filter_map("no such pair", |(a, w, (l1, l2, d1, d2))| {
@@ -102,7 +103,7 @@ fn extreme_quotas() -> impl Strategy<Value = Quota> {
     (algorithm, numbers, any::<u32>(), any::<bool>(), 0..4u8).prop_filter_map(
         "no such quota",
         |(algorithm, (limit, window, depth, lease, penalty), soft, charged, plain)| {
-            // Three of four quotas have no options that most often make them invalid.
+            // Some options often make a quota invalid. Three of four quotas do not have these options.
             let (soft, penalty) = if plain > 0 { (0, 0) } else { (soft, penalty) };
             let window = if limit == MAX_UNITS { 1 << 62 } else { window };
             let duration = Duration::from_nanos;
@@ -139,7 +140,8 @@ fn extreme_ops() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// Hits with states of their own are decided as if each was alone. They are charged as the documentation says.
+    /// Hits with different states are decided as if each hit was alone. They are charged as the documentation of
+    /// `decide` says.
     #[test]
     fn hits_are_judged_alone_and_charged_together(hits in hits_alone()) {
         let mut states = vec![State::default(); hits.len()];
@@ -179,7 +181,8 @@ proptest! {
         }
     }
 
-    /// Takes of one request on one state keep the bound together, whatever their bindings are. Their waits are exact.
+    /// Several takes of one request count in one state. Their sum keeps the bound, whatever their bindings are. Their
+    /// waits are exact.
     #[test]
     fn hits_on_one_state_keep_the_bound(
         quota in plain_quotas(),
@@ -215,8 +218,8 @@ proptest! {
         }
     }
 
-    /// A refused request leaves every state as a peek does. An allowed request takes from all its limits. The limits
-    /// are of every algorithm.
+    /// A refused request leaves every state as a peek would leave it. An allowed request takes from all its limits. The
+    /// limits have different algorithms.
     #[test]
     fn a_request_takes_from_all_its_limits_or_from_none(
         quotas in prop::collection::vec(free_quotas(), 2..5),
@@ -251,7 +254,8 @@ proptest! {
         }
     }
 
-    /// A changed limit or burst keeps what was used, and so does the change back.
+    /// If the limit or the burst changes, the units that were used still count. They also count when the change is
+    /// undone.
     #[test]
     fn a_quota_change_neither_forgives_nor_multiplies(
         (old, new) in quota_pairs(),
@@ -270,11 +274,12 @@ proptest! {
         let left = left - more;
         let used = old.capacity() - left;
 
-        // A peek converts nothing, so exactly the same units are used under both quotas.
+        // A peek converts no debt, so exactly the same number of units is used under both quotas.
         let peek = ask(&mut state, &new, Op::Peek, now);
         prop_assert_eq!(peek.remaining, new.capacity().saturating_sub(used));
         prop_assert_eq!(ask(&mut state, &old, Op::Peek, now).remaining, old.capacity() - used);
-        // A take converts a bucket's debt to whole nanoseconds of the new T, rounded up.
+        // A take converts the debt of a bucket to the new T (the time between two units). The result is rounded up to
+        // whole nanoseconds.
         let rounding = u64::from(matches!(old.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket));
         let took = u64::from(ask(&mut state, &new, take(1), now).allowed);
         let expected = old.capacity().saturating_sub(used + took);
@@ -282,7 +287,8 @@ proptest! {
         prop_assert!((expected.saturating_sub(rounding)..=expected).contains(&back), "{back} of {expected}");
     }
 
-    /// Another window counts from zero, and the state of the old one stays. This admits at most one capacity more.
+    /// A quota with another window counts from zero, and the state of the old quota stays. So a change of the window
+    /// admits at most the capacity once more.
     #[test]
     fn a_changed_window_counts_from_zero((old, new) in quota_pairs(), longer in 1..4u64) {
         let segments = if let Algorithm::SlidingWindowCounter { segments } = new.algorithm() { segments.into() } else { 1 };
@@ -300,7 +306,8 @@ proptest! {
         prop_assert_eq!((ask(&old, Op::Peek).remaining, ask(&new, Op::Peek).remaining), (0, 0));
     }
 
-    /// Any integer in any field of any operation on any quota at any time gets an answer and causes no panic.
+    /// Any integers are allowed: in any field, in any operation, on any quota, at any time. Each request gets an
+    /// answer, and nothing panics.
     #[test]
     fn extremes_are_answered(
         quotas in prop::collection::vec(extreme_quotas(), 1..4),
@@ -331,7 +338,8 @@ proptest! {
         }
     }
 
-    /// The error of an inexact limit names the nearest exact limits below and above, and none is nearer.
+    /// The error for an inexact limit names the nearest exact limit below and the nearest exact limit above. No exact
+    /// limit is nearer.
     #[test]
     fn an_inexact_limit_names_its_exact_neighbours(limit in 1..100_000_000u64, window in windows_ns()) {
         let quota = |limit| Quota::token_bucket(limit, Duration::from_nanos(window)).burst(1).build();
@@ -350,8 +358,8 @@ proptest! {
     }
 }
 
-/// Each anchor and each number of segments has states of its own, and so has a queue with another T. Another limit or
-/// burst has not.
+/// Each anchor and each number of segments has an identity of its own. A queue with another T (the time between two
+/// units) has one too. A quota with another limit or another burst keeps its identity.
 #[test]
 fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     let window = Duration::from_secs(3600);
@@ -377,8 +385,8 @@ fn identity_is_the_algorithm_and_the_window_and_t_of_a_queue() {
     }
 }
 
-/// The keys of a store contain identities. If they changed, an upgrade would forget all counts, and two versions would
-/// count separately.
+/// Identities are a part of the keys in a store. If an upgrade changed them, all counts would be forgotten, and two
+/// versions that run together would count separately.
 #[test]
 fn identities_are_those_of_all_earlier_versions() {
     let minute = Duration::from_secs(60);

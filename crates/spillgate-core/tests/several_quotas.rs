@@ -1,7 +1,10 @@
 //! Several quotas on one state.
 //!
-//! They occur with a canary beside other servers, with a reload that reaches one server after the other, and with
-//! limits that come with a call. No hit under one of them may lower what was counted under another.
+//! This happens when the same limit has different values in different places. A canary may run with new limits beside
+//! other servers, a reload reaches one server after the other, and some limits come with a call. A hit under one quota
+//! must never lower what was counted under another quota.
+//!
+//! T is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
 
 mod support;
 
@@ -39,7 +42,8 @@ impl Kind {
     }
 }
 
-/// A hit: the time since the one before, the quota, the cost, and how late it is in thousandths of the longest delay.
+/// A hit: the time since the previous hit, the index of the quota, the cost, the kind, and how late the hit is, in
+/// thousandths of the longest delay.
 type Step = (Gap, usize, Cost, Kind, u64);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -56,7 +60,8 @@ fn steps_of(kinds: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<Ste
     prop::collection::vec((gaps(), 0..3usize, costs(), kinds, late), 1..60)
 }
 
-/// An attacker takes all that is left under one quota and then under another, at once or when units are there again.
+/// The steps of an attacker. It takes all that is left under one quota and then all that is left under another quota.
+/// Between the takes it does not wait, or it waits until units are free again.
 fn greedy_steps() -> impl Strategy<Value = Vec<Step>> {
     let gaps =
         prop_oneof![3 => Just(Gap::Ns(0)), 2 => (0..=1i64).prop_map(Gap::Retry), 1 => (-1..=0i64).prop_map(Gap::Edge)];
@@ -70,7 +75,8 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
         .prop_filter("queues of another T are other queues", |algorithm| *algorithm != Algorithm::LeakyBucket)
 }
 
-/// Two or three quotas on one state, with small limits and with very different ones. Some charge refusals.
+/// Two or three quotas on one state. Some limits are small, and some are very different from each other. Some quotas
+/// charge refusals.
 fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     let limit = || prop_oneof![1..=5u64, 1..=1000u64, Just(100_000)];
     let sizes = prop::collection::vec((limit(), prop_oneof![Just(0), 1..30u64], any::<bool>()), 2..=3);
@@ -83,7 +89,7 @@ fn quotas() -> impl Strategy<Value = Vec<Quota>> {
     })
 }
 
-/// Units that were charged or given back: when, how many, and under which quota.
+/// Units that were charged or given back: the time, the number of units, and the index of the quota.
 struct Event {
     at: u64,
     units: Units,
@@ -98,10 +104,11 @@ enum Units {
     Refunded(u64),
 }
 
-/// Checks the bound in every interval, over the quotas that charged in it.
+/// Checks the bound in every interval.
 ///
-/// For buckets it is the largest depth, plus the length times the largest rate, plus what was given back. For windows,
-/// counters and logs it is the bound of the largest limit, plus what was given back.
+/// For buckets, the bound is the largest depth, plus the length of the interval times the largest rate, plus the units
+/// that were given back. For windows, counters and logs, it is the bound of the largest limit, plus the units that were
+/// given back. Only quotas that charged in the interval are considered.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);
@@ -125,7 +132,7 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
                 Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                     sum.saturating_sub(depth.into()) * u128::from(interval_ns) <= u128::from(s + 2 * late_most_ns)
                 }
-                // Leases that begin less than a lease apart are alive together.
+                // Two leases are alive together if less than a lease duration lies between their starts.
                 Algorithm::Concurrency => s >= quota.lease_ns() || sum <= depth.into(),
                 _ => within_bound(largest, s, sum),
             };
@@ -135,7 +142,8 @@ fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns:
     Ok(())
 }
 
-/// Asks for all steps. Only buckets get late requests, because windows count a late request as of their newest time.
+/// Asks for all steps, and returns what was charged or given back. Only buckets get late requests. All other algorithms
+/// count a late request as if it came at the newest time.
 fn charged(quotas: &[Quota], steps: &[Step], late_most_ns: u64) -> Vec<Event> {
     let (mut state, mut now, mut newest, mut wait_ns) = (State::default(), NOW, NOW, 0);
     let (mut events, mut receipt) = (Vec::new(), None);
@@ -176,8 +184,8 @@ proptest! {
         assert_bound_of_the_largest(&quotas, &events, late_most_ns)?;
     }
 
-    /// After any hit, at least as many units are used under each quota as before, also after late hits on buckets. For
-    /// windows, counters and logs this holds at every later time too.
+    /// After any hit, at least as many units are used under each quota as before the hit. For windows, counters and
+    /// logs, this is also checked at a later time. For buckets, it is also checked after late hits.
     #[test]
     fn no_hit_lowers_what_was_counted_under_another_quota(quotas in quotas(), steps in steps(), later in 0..2000u64) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
@@ -200,7 +208,7 @@ proptest! {
         }
     }
 
-    /// A peek and a free refusal leave the state as it was. A wait is exact under every quota.
+    /// A peek and a free refusal do not change the state. The waits are exact under every quota.
     #[test]
     fn what_another_quota_refuses_changes_nothing_and_its_wait_is_exact(quotas in quotas(), steps in steps()) {
         let (mut state, mut now, mut wait_ns) = (State::default(), NOW, 0);
@@ -227,8 +235,8 @@ proptest! {
         }
     }
 
-    /// The kernel never takes debt of real requests for debt that a clock left which was set back. Requests may be
-    /// late.
+    /// The kernel reduces a debt that is larger than its bound, because only a clock that was set back leaves such a
+    /// debt. It must never reduce a debt that comes from requests, even if requests are late.
     #[test]
     fn no_debt_of_requests_is_reduced(
         quotas in quotas().prop_filter("buckets", |quotas| quotas[0].algorithm() == Algorithm::TokenBucket),
@@ -251,7 +259,8 @@ proptest! {
         }
     }
 
-    /// If the debt is that great already, or greater, the state does not change.
+    /// A force adds debt only up to the greatest debt of its quota. If the debt is already that large, the state does
+    /// not change.
     #[test]
     fn a_force_counts_up_to_the_greatest_debt_of_its_own_quota(
         first in (1..1000u64, 1..30u64), second in (1..1000u64, 1..30u64), used in 0..=30u64, costs in prop::array::uniform2(0..50u64),
@@ -275,8 +284,7 @@ proptest! {
         }
     }
 
-    /// A limit that is lowered and restored any number of times admits nothing extra. Hits under the lower limit only
-    /// count.
+    /// A limit is lowered and restored several times. This admits no unit more than the larger limit.
     #[test]
     fn a_limit_cut_and_restored_admits_nothing_extra(
         algorithm in algorithms(), limit in 2..500u64, window_ns in support::windows_ns(), cycles in 1..6usize, cost in 1..5u64,
@@ -296,7 +304,7 @@ proptest! {
     }
 }
 
-/// One server has a limit of 1000 an hour. One in forty requests goes to a server that already has 10 an hour.
+/// One server has a limit of 1000 an hour. Another server still has a limit of 10 an hour, and gets one in 41 requests.
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
@@ -319,8 +327,8 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
     assert!(admitted[0] >= 1990, "the larger limit is served in full: {admitted:?}");
 }
 
-/// The worst case takes all of the largest depth at once, and then each unit of the largest rate as it comes. Takes
-/// under the smaller quota in between are refused, and they change nothing.
+/// In the worst case, exactly the bound is admitted: the whole largest depth is taken at once, and then each new unit
+/// at the largest rate. Takes under the smaller quota in between are refused, and they change nothing.
 #[test]
 fn several_quotas_reach_the_bound_of_the_largest() {
     let (large, small) = (bucket(10, 1, 7), bucket(3, 1, 2));
@@ -337,8 +345,8 @@ fn several_quotas_reach_the_bound_of_the_largest() {
     }
 }
 
-/// One quota has the larger depth, and the other has the larger rate. The second admits at its rate for s seconds. Then
-/// the first admits all of its depth at once.
+/// The quota `deep` has the larger depth, and the quota `fast` has the larger rate. First `fast` admits at its rate for
+/// some seconds. Then `deep` admits its whole depth at once.
 #[test]
 fn the_largest_depth_and_the_largest_rate_may_come_from_two_quotas() {
     let (deep, fast) = (bucket(1, 1, 10), bucket(10, 1, 1));
@@ -355,7 +363,8 @@ fn the_largest_depth_and_the_largest_rate_may_come_from_two_quotas() {
     }
 }
 
-/// Every sequence of three or four hits under two small quotas keeps the bound, lowers nothing, and gets exact waits.
+/// Tries every sequence of three or four hits under two small quotas. The bound is kept, no hit lowers a count, and
+/// waits are exact.
 #[test]
 fn every_small_trace_of_two_quotas() {
     let algorithms = [
@@ -423,7 +432,8 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                 events.push(Event { at: now, units, quota: i });
                 assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
             }
-            // A hit that changed nothing needs no further exploration at this time, and neither does a peek.
+            // The next level is explored only if this hit changed the state, or if time has passed and the hit is not a
+            // peek. Otherwise it would add no new case.
             let differs = wrote || (gap_ns > 0 && op != Op::Peek);
             questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {
@@ -434,7 +444,8 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
     questions
 }
 
-/// A penalty ends at the time that the quota which started it has set.
+/// A penalty lasts for the duration of the quota that started it, even if other quotas on the state have shorter
+/// penalties.
 #[test]
 fn a_shorter_penalty_does_not_end_a_longer_one() {
     let quota = |penalty| {
@@ -449,7 +460,7 @@ fn a_shorter_penalty_does_not_end_a_longer_one() {
     }
     assert_eq!(ask_copy(&state, &long, take(1), NOW + 299 * SECOND_NS).retry_after.nanos(), Some(SECOND_NS));
     assert!(ask(&mut state, &long, take(1), NOW + 300 * SECOND_NS).allowed);
-    // A clock that is set back does not make a penalty longer either, whichever quota asks.
+    // If the clock is set back, a penalty does not get longer, whichever quota asks.
     let mut state = State::default();
     ask(&mut state, &long, take(3), NOW);
     assert_eq!(ask(&mut state, &short, Op::Peek, NOW - 3600 * SECOND_NS).reset_after_ns, 300 * SECOND_NS);

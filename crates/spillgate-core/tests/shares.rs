@@ -1,6 +1,7 @@
-//! The shares of a quota: what each of several nodes admits by itself.
+//! The shares of a quota: how much each of several nodes (servers) may admit if each counts by itself.
 //!
-//! The tests check the table of shares, the sum of all shares, and extreme quotas.
+//! The tests check the table of shares, the sum of all shares, and extreme quotas. m is the number of nodes, and T is
+//! the time between two units.
 
 mod support;
 
@@ -33,10 +34,10 @@ fn shares_are_those_of_the_table() {
     };
     assert_eq!(share_of(&bucket(3, 10), 3), (3, 1_000_000_002), "T is multiplied by m");
     assert_eq!(share_of(&bucket(3, 10), 10), (1, 3_333_333_340));
-    assert_eq!(share_of(&bucket(3, 10), 11), (1, 3_666_666_674), "one unit at least");
+    assert_eq!(share_of(&bucket(3, 10), 11), (1, 3_666_666_674), "at least one unit at once");
     let queue = |length| built(Quota::leaky_bucket(10, SECOND).queue(length));
-    assert_eq!(share_of(&queue(7), 2), (4, 200_000_000), "three that wait and the one that is served");
-    assert_eq!(share_of(&queue(7), 8), (1, 800_000_000), "none can wait");
+    assert_eq!(share_of(&queue(7), 2), (4, 200_000_000), "three units that wait and the unit that is served");
+    assert_eq!(share_of(&queue(7), 8), (1, 800_000_000), "no unit can wait");
     assert_eq!(share_of(&queue(0), 2), (1, 200_000_000));
     let windows = [
         Algorithm::FixedWindow(Anchor::Epoch),
@@ -86,7 +87,7 @@ fn a_longer_window_has_an_identity_of_its_own() {
     let two_minutes = built(Quota::fixed_window(100, Duration::from_secs(120)));
     let (longer, same) = (share(&minute, 4), share(&minute, 2));
     assert_eq!((longer.window_ns(), share(&two_minutes, 4).window_ns()), (120_000_000_000, 120_000_000_000));
-    assert_ne!(longer.identity(), share(&two_minutes, 4).identity(), "both count on one key of one descriptor");
+    assert_ne!(longer.identity(), share(&two_minutes, 4).identity(), "both shares count for the same key");
     assert_ne!(longer.identity(), minute.identity());
     assert_eq!(same.identity(), minute.identity());
     assert_eq!(share(&two_minutes, 4).identity(), two_minutes.identity());
@@ -104,7 +105,7 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
         let refused = ask(&mut State::default(), &share(&quota, most), take(1), 5);
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never));
     }
-    // At the bound, and above it.
+    // A share at the bound admits one unit. A share just above the bound has a limit of 0.
     let at_most = |ns: u64, nodes| share(&built(Quota::token_bucket(1, Duration::from_nanos(ns))), nodes).capacity();
     assert_eq!([at_most(MAX_SPAN_NS / 4, 2), at_most(MAX_SPAN_NS / 4 + 1, 2)], [1, 0]);
     let soft = built(Quota::token_bucket(1, Duration::from_nanos(MAX_SPAN_NS / 8)).soft_ppm(1_000_000));
@@ -120,7 +121,9 @@ fn shares_beyond_the_bounds_of_a_quota_are_0() {
 proptest! {
     #![proptest_config(cases(500))]
 
-    /// This holds in the long run. At once, each node may admit one unit more, and a queue also the one that is served.
+    /// In the long run, all shares together admit no more than the quota. In a single instant, they admit at most the
+    /// capacity of the quota, or one unit for each node if that is more. In a queue, each node also admits the unit
+    /// that is being served.
     #[test]
     fn shares_sum_to_no_more_than_the_quota(quota in quotas_with_extras(), nodes in prop_oneof![1..=9u32, 1..=5_000u32]) {
         let share = share(&quota, nodes);
@@ -128,12 +131,12 @@ proptest! {
         let served = if quota.algorithm() == Algorithm::LeakyBucket { nodes } else { 0 };
         prop_assert!(nodes * wide(share.capacity()) <= wide(quota.capacity()).max(nodes) + served);
         if share.limit() == 0 {
-            // A limit of 0, because it would be less than one unit in 73 years.
+            // The limit is 0, because the share would be less than one unit in 73 years.
             prop_assert!(nodes * wide(quota.window_ns()) > wide(MAX_SPAN_NS / 2));
         } else if matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket) {
             prop_assert_eq!(wide(share.interval_ns()), nodes * wide(quota.interval_ns()));
         } else {
-            // The rates of m shares sum to at most the rate of the quota, for the soft and for the hard limit.
+            // The rates of all shares sum to at most the rate of the quota, for the soft limit and for the hard limit.
             for (of_share, of_quota) in
                 [(share.capacity(), quota.capacity()), (share.hard_capacity(), quota.hard_capacity())]
             {
@@ -143,7 +146,7 @@ proptest! {
         }
     }
 
-    /// For any integers, a share is a quota that the builder would accept, and it answers like any other quota.
+    /// Whatever the numbers are, a share keeps the bounds of the builder, and it answers like any other quota.
     #[test]
     fn any_share_of_any_quota_answers(
         algorithm in prop_oneof![4 => algorithms(), 1 => Just(Algorithm::Concurrency)],

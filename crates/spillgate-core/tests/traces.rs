@@ -1,6 +1,6 @@
-//! The kernel against every trace in `tests/traces/`.
+//! Checks that the kernel answers every trace in `tests/traces/` as the trace says.
 //!
-//! Other stores run the same traces, so the traces have to be right about the kernel first.
+//! Every other store has to answer the same traces. So the traces have to be right about the kernel first.
 
 use std::collections::BTreeSet;
 use std::path::Path;

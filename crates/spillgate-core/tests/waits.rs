@@ -1,6 +1,6 @@
-//! `retry_after` is exact: a caller is refused at every instant before it, and allowed at it.
+//! `retry_after` is exact: a caller is refused at every instant before the wait is over, and allowed when it is over.
 //!
-//! Clients sleep for as long as it says. A wait that is too short costs them a second refusal.
+//! Clients sleep for `retry_after`. If the wait was too short, they would be refused again.
 
 mod support;
 
@@ -10,7 +10,8 @@ use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
 
-/// The refused caller asks again, at `instants` before the end of the wait and at its end. No other caller asks.
+/// Asks again for the refused caller, at the `instants` before the end of the wait and at its end. No other caller asks
+/// meanwhile.
 fn assert_exact(
     state: &State,
     quota: &Quota,
@@ -30,14 +31,17 @@ fn assert_exact(
             for ns in instants(wait_ns) {
                 let before = ask_copy(state, quota, op, now + ns);
                 prop_assert!(!before.allowed, "refused {ns} of {wait_ns} ns later");
-                prop_assert!(!changes_nothing || before.retry_after == Wait::After(wait_ns - ns), "it counts down");
+                prop_assert!(
+                    !changes_nothing || before.retry_after == Wait::After(wait_ns - ns),
+                    "the wait counts down"
+                );
             }
         }
     }
     Ok(())
 }
 
-/// A request of a small trace: the time since the one before, and one of the operations.
+/// The requests of a small trace: for each, the time since the previous request, and the operation.
 fn small_ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
     let max_wait = prop_oneof![2 => Just(u64::MAX), 1 => 0..40u64];
     let op = prop_oneof![
@@ -52,7 +56,8 @@ fn small_ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
 proptest! {
     #![proptest_config(cases(400))]
 
-    /// With all extras: soft limits, charged refusals, penalties, forces, refunds.
+    /// The quotas have all extras: soft limits, charged refusals and penalties. The operations include forces and
+    /// refunds.
     #[test]
     fn a_wait_is_exact_at_every_instant(
         quotas in prop_oneof![6 => algorithms().boxed(), 1 => Just(Algorithm::Concurrency).boxed()]
@@ -94,8 +99,8 @@ proptest! {
         }
     }
 
-    /// Because of this, a cache of refusals may answer. Whatever other callers do, a take with the same or a larger
-    /// cost is refused until the wait is over.
+    /// A take with the same or a larger cost is refused until the wait is over, even if other callers take or force
+    /// units meanwhile. A cache of refusals relies on this.
     #[test]
     fn a_refusal_holds_for_all_that_cost_as_much(
         quota in plain_quotas(),

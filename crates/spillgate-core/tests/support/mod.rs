@@ -1,6 +1,7 @@
 //! What the property tests share: quotas, adversarial events, and the bounds of the algorithms.
 //!
-//! The events aim at the edges of each quota, where random numbers rarely fall.
+//! The events aim at the edges of each quota, because random numbers rarely fall there. W is the window of a quota, T
+//! is the time between two units of a bucket, and w is the length of a segment.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub(crate) mod model;
@@ -14,7 +15,7 @@ use spillgate_core::{
 
 pub(crate) const DAY_NS: u64 = 86_400_000_000_000;
 
-/// One request with one hit.
+/// Decides one request with one hit.
 pub(crate) fn ask(state: &mut State, quota: &Quota, op: Op, now: u64) -> Decision {
     let hits = [Hit::new(1, quota, op, Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -24,12 +25,12 @@ pub(crate) fn ask(state: &mut State, quota: &Quota, op: Op, now: u64) -> Decisio
     decisions[0]
 }
 
-/// The same request on a copy of the state.
+/// Decides the same request on a copy of the state.
 pub(crate) fn ask_copy(state: &State, quota: &Quota, op: Op, now: u64) -> Decision {
     ask(&mut state.clone(), quota, op, now)
 }
 
-/// One request with one hit, in a store that has already decided at `newest`.
+/// Decides one request with one hit, in a store that has already decided at the time `newest`.
 pub(crate) fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newest: u64) -> Decision {
     let hits = [Hit::new(1, quota, op, Binding::Enforce)];
     let mut decisions = [Decision::default()];
@@ -38,12 +39,13 @@ pub(crate) fn ask_late(state: &mut State, quota: &Quota, op: Op, now: u64, newes
     decisions[0]
 }
 
-/// A take by a caller that accepts any wait.
+/// Returns a take by a caller that accepts any wait in a queue.
 pub(crate) fn take(cost: u64) -> Op {
     Op::Take { cost, max_wait_ns: u64::MAX }
 }
 
-/// Whether `sum` units admitted within a closed interval of `s` ns keep the algorithm's bound f(s).
+/// Returns whether `sum` units may be admitted in an interval of `s` ns that includes both its ends. This is true up to
+/// f(s), the bound of the algorithm.
 pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     let (l, w, t) = (quota.hard_capacity().into(), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
     let s = u128::from(s);
@@ -57,7 +59,7 @@ pub(crate) fn within_bound(quota: &Quota, s: u64, sum: u128) -> bool {
     }
 }
 
-/// A token bucket. `window` is in seconds.
+/// Returns a token bucket. `window` is in seconds.
 pub(crate) fn bucket(limit: u64, window: u64, burst: u64) -> Quota {
     Quota::token_bucket(limit, Duration::from_secs(window)).burst(burst).build().expect("a quota")
 }
@@ -74,7 +76,7 @@ pub(crate) fn algorithms() -> impl Strategy<Value = Algorithm> {
     ]
 }
 
-/// Windows from a nanosecond to a year, whole seconds or not.
+/// Windows from a nanosecond to a year. Some are whole seconds, and others are not.
 pub(crate) fn windows_ns() -> impl Strategy<Value = u64> {
     prop_oneof![
         1..100u64,
@@ -87,7 +89,8 @@ pub(crate) fn windows_ns() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// A quota builder for `algorithm`, with the window made divisible and a small burst or queue.
+/// Returns a quota builder for `algorithm`. The window is made divisible by the number of segments. `depth` is the
+/// burst or the length of the queue.
 pub(crate) fn builder(algorithm: Algorithm, limit: u64, window_ns: u64, depth: u64) -> QuotaBuilder {
     let segments = if let Algorithm::SlidingWindowCounter { segments } = algorithm { segments.into() } else { 1 };
     let window_ns = (window_ns / segments).max(1) * segments;
@@ -100,14 +103,15 @@ pub(crate) fn builder(algorithm: Algorithm, limit: u64, window_ns: u64, depth: u
     }
 }
 
-/// Quotas of every algorithm except concurrency, from 1 a year to 10 M/s, without extras.
+/// Quotas of every algorithm except concurrency, from 1 unit a year to 10 million units a second. They have no soft
+/// limit, no charged refusals and no penalty.
 pub(crate) fn plain_quotas() -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
     (algorithms(), limits, windows_ns(), prop_oneof![Just(0), 1..30u64])
         .prop_filter_map("no such quota", |(a, limit, w, depth)| builder(a, limit, w, depth).build().ok())
 }
 
-/// The same with soft limits, charged refusals and penalties.
+/// Quotas of every algorithm except concurrency. Some have soft limits, charged refusals or penalties.
 pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
     let extras = (prop_oneof![Just(0), Just(200_000), Just(1_500_000u32)], any::<bool>(), 0..3u64);
     (algorithms(), 1..=50u64, windows_ns(), 0..30u64, extras).prop_filter_map(
@@ -121,7 +125,7 @@ pub(crate) fn quotas_with_extras() -> impl Strategy<Value = Quota> {
     )
 }
 
-/// One to three quotas that count in one state. They differ in limit, depth, lease and soft share.
+/// One to three quotas that count in the same state. Their limit, depth, lease and soft share may differ.
 pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quota>> {
     let sizes = (1..=7u64, 1..=6u64, prop_oneof![2 => Just(0u32), 1 => Just(500_000), 1 => Just(1_000_000)]);
     let penalty = prop_oneof![2 => Just(0), 1 => 1..=30u64];
@@ -145,15 +149,15 @@ pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quo
     })
 }
 
-/// The time since the event before. It aims at the edges of the quota.
+/// The time since the previous event. It aims at the edges of the quota.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Ns(u64),
-    /// T of a bucket, w of a counter, or W, and this many nanoseconds more.
+    /// T of a bucket, w of a counter, or else W, and this many nanoseconds more.
     Interval(i64),
     /// W, and this many nanoseconds more.
     Window(i64),
-    /// Up to the next multiple of the interval since the epoch, and this many nanoseconds more.
+    /// The time until the next multiple of T, w or W since the epoch, and this many nanoseconds more.
     Edge(i64),
     /// This many thousandths of W.
     Share(u64),
@@ -189,7 +193,7 @@ pub(crate) fn gaps() -> impl Strategy<Value = Gap> {
     ]
 }
 
-/// The cost of a take, as a function of what is left.
+/// How the cost of a take is chosen. It often depends on what is left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
     One,
@@ -219,7 +223,7 @@ pub(crate) fn costs() -> impl Strategy<Value = Cost> {
     ]
 }
 
-/// Takes at each step, and calls `check` with the state before the take.
+/// Takes at each step. Before each take, it calls `check` with the state.
 pub(crate) fn walk(
     quota: &Quota,
     start: u64,

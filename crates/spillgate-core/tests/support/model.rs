@@ -1,8 +1,10 @@
-//! A model of every algorithm without any of the kernel's shortcuts.
+//! A model of every algorithm that has none of the kernel's shortcuts.
 //!
-//! It is slow but simple, so that a reader can check it. It sums up what was used each time. It finds waits by trying
-//! every instant, and what is left by trying every cost. It is only for small numbers, for requests with one hit, and
-//! for quotas of one identity.
+//! The model is slow but simple, so that a reader can check it. It adds up what was used for each answer. It finds a
+//! wait by trying every instant, and it finds what is left by trying every cost. It is only for small numbers, for
+//! requests with one hit, and for quotas that count in the same state.
+//!
+//! W is the window, w is the length of a segment, and T is the time between two units of a bucket.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +24,13 @@ pub(crate) struct Model {
 enum Used {
     #[default]
     Nothing,
-    /// When all debt is paid, the T that the debt is counted in, and the bound above which a clock that was set back
-    /// has left it.
+    /// The debt of a bucket. `paid_at` is when all debt is paid, `interval_ns` is the T in which it is counted, and
+    /// `most_ns` is its bound. Only a clock that was set back leaves a larger debt.
     Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
     /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
-    /// The units by number of the segment since the epoch, and the newest segment that counts something.
+    /// The units in each segment, by the number of the segment since the epoch. `newest` is the newest segment that
+    /// counts something.
     Segments { counts: BTreeMap<u64, u64>, newest: u64 },
     /// The time of each unit, oldest first.
     Log(Vec<u64>),
@@ -44,7 +47,7 @@ struct Lease {
 }
 
 impl Used {
-    /// Makes the state fit the quota and the clock. Returns false if nothing in it counts.
+    /// Prepares the state for a decision at `now`. Returns false if nothing in the state counts.
     fn adopt(&mut self, quota: &Quota, now: u64) -> bool {
         let horizon = now + quota.window_ns();
         match self {
@@ -67,7 +70,7 @@ impl Used {
         }
     }
 
-    /// Whether `cost` more units stay within `capacity` at `now`.
+    /// Returns whether `cost` more units stay within `capacity` at `now`.
     fn fits(&self, quota: &Quota, cost: u64, capacity: u64, now: u64) -> bool {
         let t = quota.interval_ns();
         match self {
@@ -79,7 +82,8 @@ impl Used {
             Used::Window { start, count } if now < start + quota.window_ns() => count + cost <= capacity,
             Used::Window { .. } => cost <= capacity,
             Used::Segments { counts, newest } => {
-                // n segments, and the share of the one before them that is still in W.
+                // The n newest segments count in full. The segment before them counts by the part of it that is still
+                // in W.
                 let now = now.max(newest * t);
                 let oldest = (now / t).checked_sub(quota.window_ns() / t);
                 let rest: u64 = counts.iter().filter(|(i, _)| Some(**i) > oldest).map(|(_, units)| units).sum();
@@ -94,14 +98,14 @@ impl Used {
         }
     }
 
-    /// The units of a log that count at `now`.
+    /// Returns the time of each unit of a log that counts at `now`.
     fn log_at(&self, quota: &Quota, now: u64) -> Vec<u64> {
         let Used::Log(units) = self else { return Vec::new() };
         let now = units.last().map_or(now, |newest| now.max(*newest));
         units.iter().copied().filter(|at| now - at < quota.window_ns()).collect()
     }
 
-    /// Opens the window or the segment at `now`. Older ones stay as they are.
+    /// Opens the window or the segment at `now`. If it is already open, it stays as it is.
     fn open(&mut self, quota: &Quota, now: u64) {
         let t = quota.interval_ns();
         match (&mut *self, quota.algorithm()) {
@@ -124,7 +128,7 @@ impl Used {
         }
     }
 
-    /// Counts `cost` units. They may be more than fit if they are `forced`.
+    /// Counts `cost` units. If they are `forced`, they count even if they do not fit.
     fn add(&mut self, quota: &Quota, cost: u64, now: u64, forced: bool) -> Receipt {
         self.open(quota, now);
         let (t, mut receipt) = (quota.interval_ns(), Receipt::new(Time::from_nanos(now), 0));
@@ -215,7 +219,7 @@ impl Used {
         }
     }
 
-    /// Restarts a lease. Returns false if it had expired.
+    /// Restarts a lease. Returns false if the lease has expired or is unknown.
     fn renew(&mut self, quota: &Quota, receipt: Receipt, now: u64) -> bool {
         let Used::Leases { leases, .. } = self else { return false };
         let alive = |lease: &&mut Lease| lease.id == receipt.mark && lease.expires_at > now;
@@ -225,7 +229,7 @@ impl Used {
         true
     }
 
-    /// Whether the state makes no difference any more, at any time.
+    /// Returns whether the state makes no difference to any later decision.
     fn is_forgotten(&self, now: u64) -> bool {
         match self {
             Used::Nothing => true,
@@ -239,7 +243,7 @@ impl Used {
 }
 
 impl Model {
-    /// The answer that the kernel has to give.
+    /// Returns the answer that the kernel has to give.
     pub(crate) fn ask(&mut self, quota: &Quota, op: Op, now: u64) -> Decision {
         if self.penalty_until > now + self.penalty_ns + MAX_LATE_NS {
             self.penalty_until = now + self.penalty_ns;
@@ -293,7 +297,8 @@ impl Model {
         if quota.penalty_ns() > 0 && (charged || self.penalty_until <= now) && until > self.penalty_until {
             (self.penalty_until, self.penalty_ns) = (until, quota.penalty_ns());
         }
-        // The wait is the one after the charge. The reason is the one before the charge, unless it holds no more.
+        // The wait and the reason are computed again after the charge. If this refusal has just started a penalty, the
+        // reason stays the one from before the charge.
         let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
         self.refuse(quota, cost, max_wait_ns, now, answer);
         if answer.reason == Reason::Penalty && !shut_out {
@@ -301,7 +306,7 @@ impl Model {
         }
     }
 
-    /// Whether `cost` units fit, with the penalty and the accepted wait.
+    /// Returns whether `cost` units fit now, and whether the turn in a queue comes within the accepted wait.
     fn fits(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: u64) -> bool {
         let in_time = cost == 0 || self.delay_ns(quota, now) <= max_wait_ns;
         in_time && self.used.fits(quota, cost, quota.hard_capacity(), now)
@@ -327,7 +332,7 @@ impl Model {
         }
     }
 
-    /// How long the penalty still lasts. A quota without a penalty ignores one.
+    /// Returns how long the penalty still lasts. A quota without a penalty ignores the penalties of other quotas.
     fn penalty_left_ns(&self, quota: &Quota, now: u64) -> u64 {
         if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now) }
     }
@@ -348,7 +353,7 @@ impl Model {
         }
     }
 
-    /// The time until everything fits and no penalty lasts.
+    /// Returns the time until all used units are free again and no penalty lasts.
     fn reset_after_ns(&self, quota: &Quota, now: u64) -> u64 {
         let empty = |ns: &u64| self.used.fits(quota, 0, 0, now + ns) && self.penalty_left_ns(quota, now + ns) == 0;
         (0..).find(empty).expect("an end")

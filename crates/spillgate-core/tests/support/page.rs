@@ -9,7 +9,7 @@ pub(crate) fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every text between backquotes in the comments of a page.
+/// Returns every text between backquotes in the comments of a page.
 pub(crate) fn quoted(page: &str) -> Vec<String> {
     let comments: Vec<&str> = page.lines().filter(|line| line.trim_start().starts_with("//")).collect();
     comments.join("\n").split('`').skip(1).step_by(2).map(str::to_owned).collect()
@@ -20,7 +20,8 @@ pub(crate) fn has_test(file: &str, name: &str) -> bool {
     text.contains(&format!("fn {name}(")) || text.contains(&format!("    {name}: "))
 }
 
-/// Each guarantee of the list in `page` names tests that exist. There are at least `least` guarantees.
+/// Checks that each guarantee of the list in `page` names at least one test, and that these tests exist. The list has
+/// at least `least` guarantees.
 pub(crate) fn assert_guarantees(page: &str, least: usize) {
     let page = read(page);
     let (_, list) = page.split_once("# Guarantees").expect("a list of guarantees");
