@@ -25,29 +25,29 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 /// A timer may be late by this much: its deadline is rounded up to a tick, and so is the sleep until then.
 const TIMER_LATE: Duration = Duration::from_millis(2);
 /// This part of a request's time is for waking the caller; less for a short timeout.
-const FOR_THE_ANSWER: Duration = Duration::from_micros(250);
+const FOR_WAKING: Duration = Duration::from_micros(250);
 /// A timeout below 4 ms reserves this part of itself instead: a sixteenth.
-const PART_FOR_THE_ANSWER: u32 = 16;
+const PART_FOR_WAKING: u32 = 16;
 
 /// The deadline of a request that must be answered within `timeout`. It is a little earlier than the timeout, because
 /// the caller has to be woken before its timeout is over.
 pub(crate) fn after(timeout: Duration) -> Instant {
-    Instant::now() + (timeout - FOR_THE_ANSWER.min(timeout / PART_FOR_THE_ANSWER))
+    Instant::now() + (timeout - FOR_WAKING.min(timeout / PART_FOR_WAKING))
 }
 
 /// The output of the future, or `None` once the deadline has come.
 ///
 /// A future that is ready is polled before the deadline is checked, so its output is never lost to a deadline that has
 /// passed.
-pub(crate) async fn wait_until<T>(deadline: Instant, asked: impl Future<Output = T>) -> Option<T> {
-    tokio::pin!(asked);
+pub(crate) async fn wait_until<T>(deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
+    tokio::pin!(future);
     let early = deadline.checked_sub(TIMER_LATE).unwrap_or(deadline);
-    if let Ok(answer) = timeout_at(early, &mut asked).await {
-        return Some(answer);
+    if let Ok(output) = timeout_at(early, &mut future).await {
+        return Some(output);
     }
     tokio::select! {
         biased;
-        answer = asked => Some(answer),
+        output = future => Some(output),
         () = instant(deadline) => None,
     }
 }

@@ -31,9 +31,11 @@ pub use spillgate_core::StoreErrorKind as ErrorKind;
 /// The kind of an error that a server returned.
 fn kind_of(error: &ServerError) -> ErrorKind {
     // Some versions have no code for a command that the user of a script may not run.
-    let refusals = ["The user executing the script can't", "ACL failure in script"];
+    let beginnings = ["The user executing the script can't", "ACL failure in script"];
     match kind_of_code(error.code()) {
-        ErrorKind::Other if error.details().is_some_and(|said| refusals.iter().any(|no| said.starts_with(no))) => {
+        ErrorKind::Other
+            if error.details().is_some_and(|text| beginnings.iter().any(|start| text.starts_with(start))) =>
+        {
             ErrorKind::NoPermission
         }
         kind => kind,

@@ -283,8 +283,8 @@ impl RedisStore {
                 if !refunds.is_empty() {
                     // The refunds go on when the caller no longer waits, and the request counts as in flight until they
                     // end.
-                    let given_back = tokio::spawn(in_flight.refunds(Arc::clone(cluster), refunds, deadline + timeout));
-                    let _ = deadline::wait_until(deadline, given_back).await;
+                    let refunded = tokio::spawn(in_flight.refunds(Arc::clone(cluster), refunds, deadline + timeout));
+                    let _ = deadline::wait_until(deadline, refunded).await;
                 }
                 Ok((verdict?, observed))
             }
@@ -293,8 +293,8 @@ impl RedisStore {
                 // The loop ends: the general script never asks for a second call.
                 loop {
                     let reply = topology.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
-                    let answer = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
-                    if let Decoded::Verdict(verdict) = answer {
+                    let decoded = call.decode(&reply, decisions).map_err(|error| call.name_keys(error.into()))?;
+                    if let Decoded::Verdict(verdict) = decoded {
                         let is_refused = !verdict.allowed && self.inner.deny_cache.is_on();
                         let observed = if is_refused { call.observed(&reply, Instant::now()) } else { None };
                         return Ok((verdict, observed.into_iter().collect()));
@@ -450,8 +450,8 @@ struct InFlight(Arc<Inner>);
 impl InFlight {
     fn enter(inner: &Arc<Inner>) -> Option<InFlight> {
         let in_flight = InFlight(Arc::clone(inner));
-        let taken = inner.in_flight.fetch_add(1, Ordering::Relaxed);
-        (taken < inner.max_in_flight).then_some(in_flight)
+        let before = inner.in_flight.fetch_add(1, Ordering::Relaxed);
+        (before < inner.max_in_flight).then_some(in_flight)
     }
 
     async fn refunds(self, cluster: Arc<Cluster>, refunds: Refunds, deadline: Instant) {

@@ -58,14 +58,14 @@ fn split<'q>(hits: &[Hit<'q>]) -> Vec<Part<'q>> {
     for (i, hit) in hits.iter().enumerate() {
         let slot = RedisKey::of(hit).slot();
         let known = parts.iter().position(|part| part.slot == slot);
-        let place = known.unwrap_or(parts.len());
+        let position = known.unwrap_or(parts.len());
         if known.is_none() {
             parts.push(Part { slot, positions: Vec::new(), hits: Vec::new() });
         }
         // A quota-mode hit that refuses here may pass through a hit in another slot, so it must not refuse its part.
         let binding = if hit.binding == Binding::Quota { Binding::Shadow } else { hit.binding };
-        parts[place].positions.push(i);
-        parts[place].hits.push(hit.with_binding(binding));
+        parts[position].positions.push(i);
+        parts[position].hits.push(hit.with_binding(binding));
     }
     parts
 }
@@ -75,13 +75,13 @@ struct PartReply<'f, 'r, 'q> {
     /// The command that was sent. It decodes the reply again if another slot refuses.
     call: Command<'f, 'r, 'q>,
     /// The bytes of the reply.
-    reply: Vec<u8>,
+    bytes: Vec<u8>,
     /// The verdict on this part alone.
     verdict: Verdict,
     /// The decisions about the hits of this part.
     decisions: Vec<Decision>,
     /// When the reply came, by the local clock.
-    answered_at: Instant,
+    replied_at: Instant,
 }
 
 /// Counts units that a slot may keep for a request whose outcome is not known yet. They are counted when this is
@@ -108,10 +108,10 @@ impl Drop for UnsettledTake<'_> {
     }
 }
 
-/// A part with its reply.
-struct AnsweredPart<'p, 'f, 'q, 's> {
+/// A part with its reply, and the guard of the units that it may have taken.
+struct DecidedPart<'p, 'f, 'q, 's> {
     part: &'p Part<'q>,
-    answer: PartReply<'f, 'p, 'q>,
+    reply: PartReply<'f, 'p, 'q>,
     unsettled: UnsettledTake<'s>,
 }
 
@@ -125,10 +125,10 @@ async fn send_part<'f, 'r, 'q>(
     let mut decisions = vec![Decision::default(); hits];
     // The loop ends: the general script never asks for a second call.
     loop {
-        let reply = cluster.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
-        let answer = call.decode(&reply, &mut decisions).map_err(|error| call.name_keys(error.into()))?;
-        if let Decoded::Verdict(verdict) = answer {
-            return Ok(PartReply { call, reply, verdict, decisions, answered_at: Instant::now() });
+        let bytes = cluster.send(&call, deadline).await.map_err(|error| call.name_keys(error))?;
+        let decoded = call.decode(&bytes, &mut decisions).map_err(|error| call.name_keys(error.into()))?;
+        if let Decoded::Verdict(verdict) = decoded {
+            return Ok(PartReply { call, bytes, verdict, decisions, replied_at: Instant::now() });
         }
     }
 }
@@ -164,62 +164,64 @@ pub(crate) async fn decide(
     let calls: Result<Vec<_>, StoreError> = parts.iter().map(|part| encoder.encode(now, &part.hits)).collect();
     let calls = parts.iter().zip(calls?).map(|(part, call)| (cluster.serves(part.slot), part, call));
     let (sound, doubtful): (Vec<_>, Vec<_>) = calls.partition(|(serves, ..)| *serves);
-    let (mut answers, mut failed) = (Vec::with_capacity(parts.len()), None);
+    let (mut decided_parts, mut first_error) = (Vec::with_capacity(parts.len()), None);
     for round in [doubtful, sound] {
-        if failed.is_some() {
+        if first_error.is_some() {
             break;
         }
-        let asked = round.into_iter().map(async |(_, part, call)| {
+        let sent = round.into_iter().map(async |(_, part, call)| {
             let mut unsettled = UnsettledTake::of(part, &cluster.refunds_lost);
-            let asked = send_part(cluster, call, part.hits.len(), deadline).await;
-            let may_have_taken =
-                asked.as_ref().map_or_else(|failed| failed.kind.may_have_been_applied(), |it| it.verdict.allowed);
+            let reply = send_part(cluster, call, part.hits.len(), deadline).await;
+            let may_have_taken = match &reply {
+                Ok(reply) => reply.verdict.allowed,
+                Err(error) => error.kind.may_have_been_applied(),
+            };
             if !may_have_taken {
                 unsettled.settle();
             }
-            asked.map(|answer| AnsweredPart { part, answer, unsettled })
+            reply.map(|reply| DecidedPart { part, reply, unsettled })
         });
         // If one part fails, the replies to the others are awaited nevertheless: what they took can only be refunded
         // then.
-        for answered in join_all(asked).await {
-            match answered {
-                Ok(answer) => answers.push(answer),
-                Err(error) => failed = failed.or(Some(error)),
+        for outcome in join_all(sent).await {
+            match outcome {
+                Ok(decided_part) => decided_parts.push(decided_part),
+                Err(error) => first_error = first_error.or(Some(error)),
             }
         }
     }
-    let is_admitted = failed.is_none() && {
-        copy_decisions(&answers, decisions);
+    let is_admitted = first_error.is_none() && {
+        copy_decisions(&decided_parts, decisions);
         Verdict::of(hits, decisions, Time::EPOCH).allowed
     };
     let (mut refunds, mut observed) = (Refunds { now, parts: Vec::new() }, Vec::new());
     if !is_admitted {
-        for AnsweredPart { part, answer, .. } in &mut answers {
-            if answer.verdict.allowed {
-                refunds.parts.extend(ChargedPart::of(part, answer));
-                answer.call.decode_refused(&answer.reply, &mut answer.decisions)?;
+        for DecidedPart { part, reply, .. } in &mut decided_parts {
+            if reply.verdict.allowed {
+                refunds.parts.extend(ChargedPart::of(part, reply));
+                reply.call.decode_refused(&reply.bytes, &mut reply.decisions)?;
             } else if deny_cache.is_on() {
-                observed.extend(answer.call.observed(&answer.reply, answer.answered_at));
+                observed.extend(reply.call.observed(&reply.bytes, reply.replied_at));
             }
         }
     }
-    for AnsweredPart { answer, unsettled, .. } in &mut answers {
+    for DecidedPart { reply, unsettled, .. } in &mut decided_parts {
         // Without scripts nothing is refunded.
-        if failed.is_none() || answer.call.is_refundable() {
+        if first_error.is_none() || reply.call.is_refundable() {
             unsettled.settle();
         }
     }
-    copy_decisions(&answers, decisions);
-    let latest = answers.iter().map(|asked| asked.answer.verdict.now).max().unwrap_or_default();
-    let verdict = failed.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
+    copy_decisions(&decided_parts, decisions);
+    let latest = decided_parts.iter().map(|decided_part| decided_part.reply.verdict.now).max().unwrap_or_default();
+    let verdict = first_error.map_or_else(|| Ok(Verdict::of(hits, decisions, latest)), Err);
     Ok(Decided { verdict, refunds, observed })
 }
 
 /// Copies the decisions of each part to the positions of its hits in the request.
-fn copy_decisions(answers: &[AnsweredPart<'_, '_, '_, '_>], decisions: &mut [Decision]) {
-    for AnsweredPart { part, answer, .. } in answers {
-        for (&place, decision) in part.positions.iter().zip(&answer.decisions) {
-            decisions[place] = *decision;
+fn copy_decisions(decided_parts: &[DecidedPart<'_, '_, '_, '_>], decisions: &mut [Decision]) {
+    for DecidedPart { part, reply, .. } in decided_parts {
+        for (&position, decision) in part.positions.iter().zip(&reply.decisions) {
+            decisions[position] = *decision;
         }
     }
 }
@@ -243,14 +245,14 @@ struct ChargedPart {
     taken: Vec<ChargedTake>,
     /// The time of the decision, by the slot's clock, and when the reply came here.
     now: Time,
-    answered_at: Instant,
+    replied_at: Instant,
 }
 
 impl ChargedPart {
-    fn of(part: &Part<'_>, answer: &PartReply<'_, '_, '_>) -> Option<ChargedPart> {
-        let hits = part.hits.iter().zip(&answer.decisions);
+    fn of(part: &Part<'_>, reply: &PartReply<'_, '_, '_>) -> Option<ChargedPart> {
+        let hits = part.hits.iter().zip(&reply.decisions);
         let taken: Vec<ChargedTake> = hits.filter_map(|(hit, decision)| taken_by(hit, decision)).collect();
-        (!taken.is_empty()).then_some(ChargedPart { taken, now: answer.verdict.now, answered_at: answer.answered_at })
+        (!taken.is_empty()).then_some(ChargedPart { taken, now: reply.verdict.now, replied_at: reply.replied_at })
     }
 }
 
@@ -276,16 +278,16 @@ impl Refunds {
         deny_cache: &DenyCache,
         deadline: Instant,
     ) -> u64 {
-        let given_back = join_all(self.parts.iter().map(async |part| {
+        let results = join_all(self.parts.iter().map(async |part| {
             let hits = part.taken.iter().map(|it| Hit::new(it.key, &it.quota, it.refund, Binding::Enforce));
             let hits: Vec<Hit<'_>> = hits.collect();
             // A refusal due to these units is no longer valid, so the states leave the deny cache.
             let _guard = deny_cache.guard(&hits, Instant::now());
             let mut call = encoder.encode(self.now, &hits)?;
             // The slot's clock had already reached `part.now` when the reply came.
-            call.not_after(part.now.after(deadline.saturating_duration_since(part.answered_at)));
+            call.not_after(part.now.after(deadline.saturating_duration_since(part.replied_at)));
             send_part(cluster, call, hits.len(), deadline).await.map(drop)
         }));
-        given_back.await.iter().map(|given_back| u64::from(given_back.is_err())).sum()
+        results.await.iter().map(|result| u64::from(result.is_err())).sum()
     }
 }

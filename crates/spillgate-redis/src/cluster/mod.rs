@@ -104,20 +104,20 @@ impl Cluster {
     ) -> Result<Vec<u8>, Error> {
         let slot = call.key().map_or(0, |key| key.slot());
         let mut pause = FIRST_PAUSE;
-        let asked = loop {
+        let result = loop {
             match self.send_to_owner(slot, call, deadline).await {
                 Ok(Some(reply)) => break Ok(reply),
                 Ok(None) if Instant::now() + pause < deadline => {}
                 Ok(None) => break Err(Error::new(ErrorKind::Moved, "the slot is moving to another node")),
-                Err(failed) => break Err(failed),
+                Err(error) => break Err(error),
             }
             let _ = deadline::wait_until(deadline, sleep(self.jitter.of(pause))).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
-        if asked.as_ref().is_err_and(|failed| error::another_node_may_serve(failed.kind)) {
+        if result.as_ref().is_err_and(|error| error::another_node_may_serve(error.kind)) {
             self.refresh_slot_map();
         }
-        asked
+        result
     }
 
     /// Whether the slot has an owner whose circuit is closed.
@@ -215,7 +215,7 @@ impl Cluster {
                     cluster.nodes.store(Arc::new(nodes));
                     cluster.read_error.store(None);
                 }
-                Err(failed) => cluster.read_error.store(Some(Arc::new(failed))),
+                Err(error) => cluster.read_error.store(Some(Arc::new(error))),
             }
             *next_read = Instant::now() + cluster.jitter.of(cluster.settings.probe_every);
             drop(next_read);
@@ -252,14 +252,14 @@ impl Cluster {
         let nodes = loop {
             match self.known_nodes(deadline).await {
                 Ok(nodes) => break nodes,
-                Err(failed) if Instant::now() + LONGEST_PAUSE >= deadline => {
-                    return Err(self.last_error().unwrap_or(failed));
+                Err(error) if Instant::now() + LONGEST_PAUSE >= deadline => {
+                    return Err(self.last_error().unwrap_or(error));
                 }
                 Err(_) => sleep(LONGEST_PAUSE).await,
             }
         };
         let connected = try_join_all(nodes.owners().iter().map(|member| member.node.wait_connected(deadline))).await;
-        connected.map(drop).map_err(|failed| self.last_error().unwrap_or(failed))
+        connected.map(drop).map_err(|error| self.last_error().unwrap_or(error))
     }
 
     /// Closed if the circuits of all nodes that own slots are closed, open if none is, otherwise half open: some
@@ -284,8 +284,8 @@ impl Cluster {
             return self.read_error.load().as_deref().cloned();
         }
         nodes.all().iter().find_map(|member| {
-            let failed = member.node.last_error()?;
-            Some(Error::new(failed.kind, format!("{}: {}", address_text(&member.address), failed.detail)))
+            let error = member.node.last_error()?;
+            Some(Error::new(error.kind, format!("{}: {}", address_text(&member.address), error.detail)))
         })
     }
 

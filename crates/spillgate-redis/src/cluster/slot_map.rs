@@ -53,13 +53,13 @@ impl SlotMap {
         &self.addresses
     }
 
-    /// The map in the reply of the node at `asked` to CLUSTER SLOTS. `None` if the reply is invalid or names no owner.
-    pub(crate) fn read(reply: &Value, asked: &ConnectionAddr) -> Option<SlotMap> {
+    /// The map in the reply of the node at `sender` to CLUSTER SLOTS. `None` if the reply is invalid or names no owner.
+    pub(crate) fn read(reply: &Value, sender: &ConnectionAddr) -> Option<SlotMap> {
         let (mut addresses, mut slots): (Vec<ConnectionAddr>, _) = (Vec::new(), [NO_NODE; SLOTS]);
         for range in array(reply)? {
             let [Value::Int(first), Value::Int(last), primary, ..] = array(range)? else { return None };
             // A node that is about to leave may have no port.
-            let Some(address) = address(primary, asked) else { continue };
+            let Some(address) = address(primary, sender) else { continue };
             let known = addresses.iter().position(|known| *known == address);
             let position = known.unwrap_or(addresses.len());
             if known.is_none() {
@@ -80,13 +80,13 @@ fn array(value: &Value) -> Option<&[Value]> {
 
 /// Host and port of a node in CLUSTER SLOTS. The host is `?` if the node should have a host name and has none. Then its
 /// IP address is in the list of further details.
-pub(crate) fn address(node: &Value, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+pub(crate) fn address(node: &Value, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let [host, Value::Int(port), besides @ ..] = array(node)? else { return None };
     let host = match text(host)? {
         "?" => ip(besides.get(1)?)?,
         host => host,
     };
-    at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, asked)
+    at(host, u16::try_from(*port).ok().filter(|port| *port > 0)?, sender)
 }
 
 /// The value after the name `ip`.

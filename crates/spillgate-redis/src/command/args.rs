@@ -1,6 +1,6 @@
 //! The arguments of one hit, in the form that the general script reads.
 //!
-//! Each field here must match an `ask` function of the Lua in `scripts/general`, in the same order and width.
+//! Each field here must match a `read_quota` function of the Lua in `scripts/general`, in the same order and width.
 //!
 //! The fields that every hit has, 16 bytes:
 //!

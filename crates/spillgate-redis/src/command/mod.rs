@@ -68,7 +68,7 @@ pub(crate) struct ObservedStates {
     /// The server's time of the decision.
     pub(crate) now: Time,
     /// When the reply came, by the local clock.
-    pub(crate) answered: Instant,
+    pub(crate) replied_at: Instant,
     pub(crate) states: KeyedStates,
 }
 
@@ -166,13 +166,13 @@ impl Command<'_, '_, '_> {
         }
     }
 
-    /// The states after the refused request, as far as the reply shows them. `answered` is when the reply came.
-    pub(crate) fn observed(&self, reply: &[u8], answered: Instant) -> Option<ObservedStates> {
+    /// The states after the refused request, as far as the reply shows them. `replied_at` is when the reply came.
+    pub(crate) fn observed(&self, reply: &[u8], replied_at: Instant) -> Option<ObservedStates> {
         let (now, states) = match self {
             Command::Script(call) => call.states_after(reply),
             Command::Transaction(transaction) => transaction.states_after(reply),
         }?;
-        Some(ObservedStates { now, answered, states })
+        Some(ObservedStates { now, replied_at, states })
     }
 
     /// The decisions of a request that this slot allowed and another slot refused, as

@@ -146,16 +146,16 @@ fn body(reader: &mut Reader<'_>, quota: &Quota, hits: &[Hit<'_>], words: &mut Sm
 
 /// Reads the leases of a reply. Leases that no hit names come as one sum, which becomes a lease with an unused id.
 fn leases(reader: &mut Reader<'_>, hits: &[Hit<'_>], words: &mut SmallVec<[u64; 8]>) -> Option<()> {
-    let (last_id, places, end) = (reader.time()?, reader.integer(3)?, reader.time()?);
+    let (last_id, permits, end) = (reader.time()?, reader.integer(3)?, reader.time()?);
     words.push(last_id);
     while reader.0.len() >= LEASE {
         words.extend([reader.time()?, reader.time()?, reader.time()?, reader.integer(3)?]);
     }
-    if places > 0 {
+    if permits > 0 {
         // All other leases become one. No hit names its id, and its life is so long that no clock cuts it.
         let is_named = |id: u64| hits.iter().filter_map(receipt).any(|receipt| receipt.mark == id);
         let id = (0..=last_id).find(|id| !is_named(*id))?;
-        words.extend([id, LONGEST_LIFE_NS, end, places]);
+        words.extend([id, LONGEST_LIFE_NS, end, permits]);
     }
     Some(())
 }

@@ -147,9 +147,9 @@ impl OpenConnection {
             reply => drop(reply?),
         }
         if let Some(password) = user.password() {
-            self.query(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|failed| match failed.kind {
-                ErrorKind::Other => Error { kind: ErrorKind::NoPermission, ..failed },
-                _ => failed,
+            self.query(cmd("AUTH").arg(user.username()).arg(password)).await.map_err(|error| match error.kind {
+                ErrorKind::Other => Error { kind: ErrorKind::NoPermission, ..error },
+                _ => error,
             })?;
         }
         if user.db() != 0 {

@@ -34,8 +34,8 @@ where
     loop {
         begun.extend(attempts.by_ref().take(at_once));
         match timeout(head_start, begun.next()).await {
-            Ok(Some(Ok(answer))) => return Ok(answer),
-            Ok(Some(Err(failed))) => last = failed,
+            Ok(Some(Ok(output))) => return Ok(output),
+            Ok(Some(Err(error))) => last = error,
             Ok(None) => return Err(last),
             Err(_) => {}
         }

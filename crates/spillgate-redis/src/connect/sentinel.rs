@@ -71,20 +71,20 @@ impl Sentinels {
     /// [`ReadOnly`](ErrorKind::ReadOnly) if all that replied missed a failover that is known.
     pub(crate) async fn address(&self, connector: &Connector) -> Result<ConnectionAddr, Error> {
         let most = self.addresses.len() / 2 + 1;
-        let mut asked: FuturesUnordered<_> = self
+        let mut replies: FuturesUnordered<_> = self
             .addresses
             .iter()
             .enumerate()
             .map(async |(i, sentinel)| (i, self.query_sentinel(sentinel, connector).await))
             .collect();
         let mut until = Instant::now() + connector.sentinels_within;
-        let (mut newest, mut answers, mut was_refused) = (None, 0, false);
-        let mut failed = (0, Error::new(ErrorKind::Timeout, "no sentinel answered in time"));
-        while let Ok(Some((i, reply))) = timeout_at(until, asked.next()).await {
+        let (mut newest, mut replied, mut was_refused) = (None, 0, false);
+        let mut last_error = (0, Error::new(ErrorKind::Timeout, "no sentinel answered in time"));
+        while let Ok(Some((i, reply))) = timeout_at(until, replies.next()).await {
             match reply {
                 Ok((epoch, address)) => {
-                    answers += 1;
-                    if answers == most {
+                    replied += 1;
+                    if replied == most {
                         until = until.min(Instant::now() + LAG);
                     }
                     if newest.as_ref().is_none_or(|(newest, _)| epoch > *newest) {
@@ -93,20 +93,20 @@ impl Sentinels {
                 }
                 Err(error) => {
                     was_refused |= !matches!(error.kind, ErrorKind::Disconnected | ErrorKind::Timeout);
-                    if i >= failed.0 {
+                    if i >= last_error.0 {
                         let detail = format!("the sentinel {}: {}", address_text(&self.addresses[i]), error.detail);
-                        failed = (i, Error::new(error.kind, detail));
+                        last_error = (i, Error::new(error.kind, detail));
                     }
                 }
             }
         }
         let Some((epoch, address)) = newest else {
-            return self.last.load().as_deref().filter(|_| !was_refused).cloned().ok_or(failed.1);
+            return self.last.load().as_deref().filter(|_| !was_refused).cloned().ok_or(last_error.1);
         };
         let known = self.epoch.fetch_max(epoch, Ordering::Relaxed);
         if epoch < known {
-            if answers < self.addresses.len() {
-                let detail = format!("{answers} of {} sentinels answer, and missed a failover", self.addresses.len());
+            if replied < self.addresses.len() {
+                let detail = format!("{replied} of {} sentinels answer, and missed a failover", self.addresses.len());
                 return Err(Error::new(ErrorKind::ReadOnly, detail));
             }
             // All sentinels report an earlier epoch: they were set up again.
@@ -122,11 +122,11 @@ impl Sentinels {
         within: Duration,
     ) -> Vec<(ConnectionAddr, Result<ConnectionAddr, Error>)> {
         let late = || Error::new(ErrorKind::Timeout, format!("no answer within {within:?}"));
-        let asked = self.addresses.iter().map(async |sentinel| {
+        let replies = self.addresses.iter().map(async |sentinel| {
             let reply = timeout(within, self.query_sentinel(sentinel, connector)).await.unwrap_or_else(|_| Err(late()));
             (sentinel.clone(), reply.map(|(_, address)| address))
         });
-        join_all(asked).await
+        join_all(replies).await
     }
 
     /// The epoch of the latest failover, and the address of the primary since then. An epoch that is missing counts as 0.

@@ -39,7 +39,7 @@ impl Awaited {
     pub(crate) fn len(&self) -> usize {
         match self {
             Awaited::One(_) => 1,
-            Awaited::Each(takers) => takers.len(),
+            Awaited::Each(callers) => callers.len(),
         }
     }
 }
@@ -61,17 +61,17 @@ impl Batches {
 
     /// Adds a take to a batch that it fits in, or to a new batch. Only the last [`BATCHES_KEPT`] batches are searched, so
     /// the cost of a push has a bound.
-    pub(crate) fn push(&mut self, take: &EncodedTake<'_>, taker: oneshot::Sender<Value>) {
+    pub(crate) fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
         let mut last = self.batches[..self.used].iter_mut().rev().take(BATCHES_KEPT);
-        if let Some(batch) = last.find(|batch| batch.has_room_for(take)) {
-            return batch.push(take, taker);
+        if let Some(batch) = last.find(|batch| batch.fits(take)) {
+            return batch.push(take, caller);
         }
         if self.used == self.batches.len() {
             self.batches.push(Batch::of(take));
         }
         let batch = &mut self.batches[self.used];
         (batch.script, batch.time) = (take.script, SmallVec::from_slice(take.time));
-        batch.push(take, taker);
+        batch.push(take, caller);
         self.used += 1;
     }
 
@@ -80,9 +80,9 @@ impl Batches {
     pub(crate) fn write(&mut self, out: &mut Vec<u8>, awaited: &mut VecDeque<Awaited>) -> usize {
         let mut left_out = 0;
         for batch in &mut self.batches[..self.used] {
-            if batch.takers.iter().all(oneshot::Sender::is_closed) {
-                left_out += batch.takers.len();
-                batch.takers.clear();
+            if batch.callers.iter().all(oneshot::Sender::is_closed) {
+                left_out += batch.callers.len();
+                batch.callers.clear();
             } else {
                 awaited.push_back(batch.write(out));
             }
@@ -106,31 +106,31 @@ struct Batch {
     /// `ARGV[2]` of the script: the arguments of all takes, one after the other.
     arguments: Vec<u8>,
     /// The callers, in the order of their takes.
-    takers: Vec<oneshot::Sender<Value>>,
+    callers: Vec<oneshot::Sender<Value>>,
 }
 
 impl Batch {
     /// An empty batch for takes like this one.
     fn of(take: &EncodedTake<'_>) -> Batch {
         let time = SmallVec::new();
-        Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), takers: Vec::new() }
+        Batch { script: take.script, time, keys: Vec::new(), arguments: Vec::new(), callers: Vec::new() }
     }
 
     /// Whether the take can share the call of this batch, and the call is not full.
-    fn has_room_for(&self, take: &EncodedTake<'_>) -> bool {
-        self.takers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
+    fn fits(&self, take: &EncodedTake<'_>) -> bool {
+        self.callers.len() < TAKES_MAX && self.script == take.script && self.time[..] == *take.time
     }
 
     /// Adds one take.
-    fn push(&mut self, take: &EncodedTake<'_>, taker: oneshot::Sender<Value>) {
+    fn push(&mut self, take: &EncodedTake<'_>, caller: oneshot::Sender<Value>) {
         write_bytes(take.key, &mut self.keys);
         self.arguments.extend_from_slice(take.argument);
-        self.takers.push(taker);
+        self.callers.push(caller);
     }
 
     /// Appends the call, and returns the callers. A single take is a call whose reply is not an array.
     fn write(&mut self, out: &mut Vec<u8>) -> Awaited {
-        let takes = self.takers.len();
+        let takes = self.callers.len();
         write_length(b'*', 5 + takes, out);
         write_bytes(b"EVALSHA", out);
         write_bytes(self.script.sha().as_bytes(), out);
@@ -138,11 +138,11 @@ impl Batch {
         out.extend_from_slice(&self.keys);
         write_bytes(&self.time, out);
         write_bytes(&self.arguments, out);
-        match self.takers.pop() {
-            Some(taker) if takes == 1 => Awaited::One(taker),
+        match self.callers.pop() {
+            Some(caller) if takes == 1 => Awaited::One(caller),
             last => {
-                self.takers.extend(last);
-                Awaited::Each(std::mem::take(&mut self.takers))
+                self.callers.extend(last);
+                Awaited::Each(std::mem::take(&mut self.callers))
             }
         }
     }
@@ -163,14 +163,14 @@ fn write_length(kind: u8, length: usize, out: &mut Vec<u8>) {
 }
 
 /// The digits of the number. It is faster than `write!`.
-fn decimal(mut number: usize, room: &mut [u8; 20]) -> &[u8] {
-    let mut at = room.len();
+fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
     loop {
         at -= 1;
-        room[at] = b'0' + (number % 10) as u8;
+        digits[at] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            return &room[at..];
+            return &digits[at..];
         }
     }
 }

@@ -113,10 +113,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Ready when the server has closed the connection.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            self.make_room();
-            let mut room = ReadBuf::new(&mut self.read[self.end..]);
-            ready!(Pin::new(&mut self.stream).poll_read(context, &mut room))?;
-            match room.filled().len() {
+            self.make_space();
+            let mut free = ReadBuf::new(&mut self.read[self.end..]);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut free))?;
+            match free.filled().len() {
                 0 => return Poll::Ready(Ok(())),
                 more => self.end += more,
             }
@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
 
     /// Makes capacity for the next read: by moving a partial reply to the front of the buffer, or else by doubling the
     /// buffer. The scanner bounds the length of a reply, and so the buffer.
-    fn make_room(&mut self) {
+    fn make_space(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.read.len() && self.start > 0 {

@@ -51,8 +51,8 @@ impl Connection {
     /// The server's error; an error of kind `Client` if the connection waits for too many replies, so that nothing was
     /// sent; or the reason why the connection ended.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let asked = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;
-        let mut values = self.0.answers(asked).await?;
+        let receivers = self.0.put(1, |state| state.push_commands(|out| command.write_packed_command(out), 1))?;
+        let mut values = self.0.replies(receivers).await?;
         values.pop().unwrap_or(Value::Nil).extract_error()
     }
 
@@ -62,8 +62,8 @@ impl Connection {
     /// # Errors
     /// The same errors as [`send`](Connection::send) returns.
     pub(crate) async fn send_take(&self, take: &EncodedTake<'_>) -> RedisResult<Value> {
-        let asked = self.0.put(1, |state| state.push_take(take))?;
-        self.0.answer(asked).await?.extract_error()
+        let receiver = self.0.put(1, |state| state.push_take(take))?;
+        self.0.reply(receiver).await?.extract_error()
     }
 }
 
@@ -80,10 +80,10 @@ impl ConnectionLike for Connection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         Box::pin(async move {
-            let answers = offset + count;
+            let replies = offset + count;
             let write = |out: &mut Vec<u8>| out.extend(commands.get_packed_pipeline());
-            let asked = self.0.put(answers, |state| state.push_commands(write, answers))?;
-            let mut values = self.0.answers(asked).await?;
+            let receivers = self.0.put(replies, |state| state.push_commands(write, replies))?;
+            let mut values = self.0.replies(receivers).await?;
             Ok(values.drain(offset..).collect())
         })
     }

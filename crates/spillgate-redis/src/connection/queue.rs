@@ -49,10 +49,10 @@ impl QueueState {
     pub(crate) fn push_commands(
         &mut self,
         write: impl FnOnce(&mut Vec<u8>),
-        answers: usize,
+        replies: usize,
     ) -> SmallVec<[oneshot::Receiver<Value>; 1]> {
         write(&mut self.commands);
-        let receivers = (0..answers).map(|_| {
+        let receivers = (0..replies).map(|_| {
             let (sender, receiver) = oneshot::channel();
             self.awaited.push_back(Awaited::One(sender));
             receiver
@@ -95,44 +95,44 @@ impl Queue {
     ///
     /// # Errors
     /// The connection has ended, or too many callers wait. Nothing was added.
-    pub(crate) fn put<T>(&self, answers: usize, put: impl FnOnce(&mut QueueState) -> T) -> RedisResult<T> {
+    pub(crate) fn put<T>(&self, replies: usize, put: impl FnOnce(&mut QueueState) -> T) -> RedisResult<T> {
         let mut queue = self.queue();
         if let Some(why) = &queue.ended {
             return Err(why.clone());
         }
-        if queue.waiting + answers > queue.waiting_max {
+        if queue.waiting + replies > queue.waiting_max {
             return Err((RedisErrorKind::Client, "the connection waits for too many replies").into());
         }
         let is_first = queue.is_empty();
-        queue.waiting += answers;
-        let asked = put(&mut queue);
+        queue.waiting += replies;
+        let added = put(&mut queue);
         drop(queue);
         // If the queue was not empty, the driver has already been woken.
         if is_first {
             self.driver.wake();
         }
-        Ok(asked)
+        Ok(added)
     }
 
     /// Waits for one reply.
     ///
     /// # Errors
     /// Why the connection ended before the reply came. An error that the server sent is a value here.
-    pub(crate) async fn answer(&self, asked: oneshot::Receiver<Value>) -> RedisResult<Value> {
-        asked.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
+    pub(crate) async fn reply(&self, receiver: oneshot::Receiver<Value>) -> RedisResult<Value> {
+        receiver.await.map_err(|_| self.queue().ended.clone().unwrap_or_else(|| hung_up().into()))
     }
 
     /// Waits for several replies, in the order of their commands.
     ///
     /// # Errors
-    /// The same errors as [`answer`](Queue::answer) returns.
-    pub(crate) async fn answers(
+    /// The same errors as [`reply`](Queue::reply) returns.
+    pub(crate) async fn replies(
         &self,
-        asked: SmallVec<[oneshot::Receiver<Value>; 1]>,
+        receivers: SmallVec<[oneshot::Receiver<Value>; 1]>,
     ) -> RedisResult<SmallVec<[Value; 1]>> {
-        let mut values = SmallVec::with_capacity(asked.len());
-        for asked in asked {
-            values.push(self.answer(asked).await?);
+        let mut values = SmallVec::with_capacity(receivers.len());
+        for receiver in receivers {
+            values.push(self.reply(receiver).await?);
         }
         Ok(values)
     }
@@ -155,16 +155,16 @@ impl Queue {
             queue.awaited.pop_front().ok_or_else(|| io::Error::other("the server sent a reply to no command"))?;
         queue.waiting -= awaited.len();
         drop(queue);
-        let takers = match awaited {
+        let callers = match awaited {
             Awaited::One(sender) => {
                 let _ = sender.send(value);
                 return Ok(());
             }
-            Awaited::Each(takers) => takers,
+            Awaited::Each(callers) => callers,
         };
         let values = match value {
-            Value::Array(values) if values.len() == takers.len() => values,
-            error @ Value::ServerError(_) => vec![error; takers.len()],
+            Value::Array(values) if values.len() == callers.len() => values,
+            error @ Value::ServerError(_) => vec![error; callers.len()],
             _ => {
                 let why = || io::Error::other("the reply does not fit the command");
                 // The reason must be set before the callers are woken.
@@ -172,8 +172,8 @@ impl Queue {
                 return Err(why());
             }
         };
-        for (taker, value) in takers.into_iter().zip(values) {
-            let _ = taker.send(value);
+        for (caller, value) in callers.into_iter().zip(values) {
+            let _ = caller.send(value);
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ fn call(script: &Script, keys: &[&str], arguments: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn takes_of_one_turn_are_one_call_and_each_has_its_answer() {
+async fn takes_of_one_turn_are_one_call_and_each_has_its_reply() {
     let (connection, mut server) = connected(100);
     for count in [1, 2, 9, 10, 31, 32] {
         let keys: Vec<String> = (0..count).map(|i| format!("key-{i}")).collect();
@@ -68,8 +68,8 @@ async fn takes_of_one_turn_are_one_call_and_each_has_its_answer() {
             .zip(&arguments)
             .map(|(key, argument)| take(Script::TAKE_BUCKET, key.as_bytes(), argument.as_bytes()))
             .collect();
-        let asked = join_all(takes.iter().map(|take| connection.send_take(take)));
-        let answered = async {
+        let requests = join_all(takes.iter().map(|take| connection.send_take(take)));
+        let server_side = async {
             let names: Vec<&str> = keys.iter().map(String::as_str).collect();
             let expected = call(Script::TAKE_BUCKET, &names, &arguments.concat());
             assert_eq!(read(&mut server, expected.len()).await, expected, "{count} takes");
@@ -78,9 +78,9 @@ async fn takes_of_one_turn_are_one_call_and_each_has_its_answer() {
             let list = if count == 1 { all } else { format!("*{count}\r\n{all}") };
             server.write_all(list.as_bytes()).await.expect("it reads");
         };
-        let (answers, ()) = join(asked, answered).await;
-        for (i, answer) in answers.into_iter().enumerate() {
-            assert_eq!(answer.expect("an answer"), text(&format!("{i:02}")));
+        let (replies, ()) = join(requests, server_side).await;
+        for (i, reply) in replies.into_iter().enumerate() {
+            assert_eq!(reply.expect("a reply"), text(&format!("{i:02}")));
         }
     }
 }
@@ -92,8 +92,8 @@ async fn takes_beyond_a_call_and_those_of_other_scripts_or_times_are_calls_of_th
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
     let timed = EncodedTake { time: b"000000009", ..bucket };
     let takes: Vec<_> = [window, timed].into_iter().chain([bucket; 33]).collect();
-    let asked = join_all(takes.iter().map(|take| connection.send_take(take)));
-    let answered = async {
+    let requests = join_all(takes.iter().map(|take| connection.send_take(take)));
+    let server_side = async {
         let mut at_a_time = cmd("EVALSHA");
         at_a_time.arg(Script::TAKE_BUCKET.sha()).arg(1).arg("b").arg("000000009").arg("1");
         let calls = [
@@ -107,45 +107,44 @@ async fn takes_beyond_a_call_and_those_of_other_scripts_or_times_are_calls_of_th
         let list = format!("+w\r\n+t\r\n*32\r\n{}+last\r\n", "+b\r\n".repeat(32));
         server.write_all(list.as_bytes()).await.expect("it reads");
     };
-    let (answers, ()) = join(asked, answered).await;
+    let (replies, ()) = join(requests, server_side).await;
     let simple = |text: &str| Value::SimpleString(text.to_owned());
     let expected = ["w", "t"].into_iter().chain(["b"; 32]).chain(["last"]).map(simple);
-    assert!(answers.into_iter().map(|answer| answer.expect("an answer")).eq(expected));
+    assert!(replies.into_iter().map(|reply| reply.expect("a reply")).eq(expected));
 }
 
 #[tokio::test]
 async fn an_error_is_that_of_one_take_or_of_all() {
     let (connection, mut server) = connected(100);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-    for (answer, errors) in [("*3\r\n+a\r\n-NOPERM no\r\n+c\r\n", [false, true, false]), ("-NOPERM no\r\n", [true; 3])]
-    {
-        let asked = join_all([(); 3].map(|()| connection.send_take(&bucket)));
-        let answered = async {
+    for (reply, errors) in [("*3\r\n+a\r\n-NOPERM no\r\n+c\r\n", [false, true, false]), ("-NOPERM no\r\n", [true; 3])] {
+        let requests = join_all([(); 3].map(|()| connection.send_take(&bucket)));
+        let server_side = async {
             read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
-            server.write_all(answer.as_bytes()).await.expect("it reads");
+            server.write_all(reply.as_bytes()).await.expect("it reads");
         };
-        let (answers, ()) = join(asked, answered).await;
-        let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().and_then(code)).collect();
+        let (replies, ()) = join(requests, server_side).await;
+        let kinds: Vec<_> = replies.iter().map(|reply| reply.as_ref().err().and_then(code)).collect();
         assert_eq!(kinds, errors.map(|is_error| is_error.then_some(ServerErrorKind::NoPerm)));
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_byte_by_byte_is_one() {
+async fn a_reply_that_comes_byte_by_byte_is_one_reply() {
     let (connection, mut server) = connected(100);
     let long = "x".repeat(100_000);
-    let answers = format!("$3\r\nabc\r\n*1\r\n:5\r\n${}\r\n{long}\r\n", long.len());
-    let asked = join_all([(); 3].map(|()| async { connection.send(&ping()).await.expect("an answer") }));
-    let answered = async {
-        let (slow, fast) = answers.split_at(30);
+    let replies = format!("$3\r\nabc\r\n*1\r\n:5\r\n${}\r\n{long}\r\n", long.len());
+    let requests = join_all([(); 3].map(|()| async { connection.send(&ping()).await.expect("a reply") }));
+    let server_side = async {
+        let (slow, fast) = replies.split_at(30);
         for byte in slow.as_bytes() {
             server.write_all(&[*byte]).await.expect("it reads");
             tokio::task::yield_now().await;
         }
         server.write_all(fast.as_bytes()).await.expect("it reads");
     };
-    let (answers, ()) = join(asked, answered).await;
-    assert_eq!(answers, [text("abc"), Value::Array(vec![Value::Int(5)]), text(&long)]);
+    let (replies, ()) = join(requests, server_side).await;
+    assert_eq!(replies, [text("abc"), Value::Array(vec![Value::Int(5)]), text(&long)]);
 }
 
 #[tokio::test]
@@ -155,14 +154,14 @@ async fn commands_that_belong_together_stay_together() {
     commands.cmd("ASKING").ignore().cmd("GET").arg("a");
     let other = connection.clone();
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-    let asked = join(commands.query_async::<(i64,)>(&mut connection), other.send_take(&bucket));
-    let answered = async {
+    let requests = join(commands.query_async::<(i64,)>(&mut connection), other.send_take(&bucket));
+    let server_side = async {
         let expected = [commands.get_packed_pipeline(), call(Script::TAKE_BUCKET, &["b"], "1")].concat();
         assert_eq!(read(&mut server, expected.len()).await, expected);
         server.write_all(b"+OK\r\n:7\r\n+b\r\n").await.expect("it reads");
     };
-    let ((got, took), ()) = join(asked, answered).await;
-    assert_eq!((got.expect("an answer"), took.expect("an answer")), ((7,), Value::SimpleString("b".to_owned())));
+    let ((got, took), ()) = join(requests, server_side).await;
+    assert_eq!((got.expect("a reply"), took.expect("a reply")), ((7,), Value::SimpleString("b".to_owned())));
 }
 
 #[tokio::test]
@@ -171,19 +170,19 @@ async fn a_reply_that_no_caller_waits_for_is_skipped() {
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     for late in [true, false] {
         let wait = Duration::from_millis(1);
-        let asked = async {
+        let requests = async {
             if late {
                 assert!(timeout(wait, connection.send_take(&bucket)).await.is_err(), "no reply has come yet");
             }
             connection.send(&ping()).await
         };
-        let answered = async {
+        let server_side = async {
             let takes = if late { call(Script::TAKE_BUCKET, &["b"], "1").len() } else { 0 };
             read(&mut server, takes + ping().get_packed_command().len()).await;
             server.write_all(if late { b"+late\r\n+PONG\r\n" } else { b"+PONG\r\n" }).await.expect("it reads");
         };
-        let (answer, ()) = join(asked, answered).await;
-        assert_eq!(answer.expect("an answer"), Value::SimpleString("PONG".to_owned()));
+        let (reply, ()) = join(requests, server_side).await;
+        assert_eq!(reply.expect("a reply"), Value::SimpleString("PONG".to_owned()));
     }
 }
 
@@ -191,18 +190,18 @@ async fn a_reply_that_no_caller_waits_for_is_skipped() {
 async fn a_connection_waits_for_a_bounded_number_of_replies() {
     let (connection, mut server) = connected(2);
     let ping = ping();
-    let asked = join_all([(); 3].map(|()| connection.send(&ping)));
-    let answered = async {
+    let requests = join_all([(); 3].map(|()| connection.send(&ping)));
+    let server_side = async {
         read(&mut server, 2 * ping.get_packed_command().len()).await;
         server.write_all(b":1\r\n:2\r\n").await.expect("it reads");
     };
-    let (answers, ()) = join(asked, answered).await;
-    let kinds: Vec<_> = answers.iter().map(|answer| answer.as_ref().err().map(RedisError::kind)).collect();
+    let (replies, ()) = join(requests, server_side).await;
+    let kinds: Vec<_> = replies.iter().map(|reply| reply.as_ref().err().map(RedisError::kind)).collect();
     assert_eq!(kinds, [None, None, Some(redis::ErrorKind::Client)]);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-    let answered = async { server.write_all(b":3\r\n").await.expect("it reads") };
-    let (answer, ()) = join(connection.send_take(&bucket), answered).await;
-    assert_eq!(answer.expect("there is room again"), Value::Int(3));
+    let server_side = async { server.write_all(b":3\r\n").await.expect("it reads") };
+    let (reply, ()) = join(connection.send_take(&bucket), server_side).await;
+    assert_eq!(reply.expect("the queue has capacity again"), Value::Int(3));
 }
 
 #[tokio::test]
@@ -216,27 +215,28 @@ async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
         (b"+a\r\n$-1\r\n", "does not fit the command"),
         (b"$99999999999\r\n", "too long"),
     ];
-    for (answer, why) in hostile {
+    for (reply, why) in hostile {
         let (connection, mut server) = connected(100);
         let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
-        let asked = async {
+        let requests = async {
             let pinged = async { connection.send(&ping()).await.map(drop) };
             let took = async { connection.send_take(&bucket).await.map(drop) };
             let took_too = async { connection.send_take(&bucket).await.map(drop) };
             (join(pinged, join(took, took_too)).await, connection.send(&ping()).await.map(drop))
         };
-        let answered = async {
+        let server_side = async {
             read(&mut server, 20).await;
-            server.write_all(answer).await.expect("it reads");
+            server.write_all(reply).await.expect("it reads");
             drop(server);
         };
-        let ((asked, after), ()) = timeout(PATIENCE, join(asked, answered)).await.expect("no caller waits forever");
-        let (_, (took, _)) = asked;
+        let ((requests, after), ()) =
+            timeout(PATIENCE, join(requests, server_side)).await.expect("no caller waits forever");
+        let (_, (took, _)) = requests;
         let has_reason = |error: &RedisError| error.kind() == redis::ErrorKind::Io && error.to_string().contains(why);
-        assert!(after.as_ref().is_err_and(has_reason), "{answer:?}: {after:?}");
+        assert!(after.as_ref().is_err_and(has_reason), "{reply:?}: {after:?}");
         assert!(
             took.is_ok() && why == "reply to no command" || took.as_ref().is_err_and(has_reason),
-            "{answer:?}: {took:?}"
+            "{reply:?}: {took:?}"
         );
     }
 }
@@ -245,12 +245,12 @@ async fn a_caller_that_waits_when_the_connection_ends_gets_the_reason() {
 #[tokio::test]
 async fn a_server_that_has_hung_up_is_heard_all_the_same() {
     let (ours, mut theirs) = duplex(1 << 16);
-    theirs.write_all(b"-ERR max number of clients reached\r\n").await.expect("there is room");
+    theirs.write_all(b"-ERR max number of clients reached\r\n").await.expect("the socket accepts it");
     drop(theirs);
     let (connection, driver) = Connection::new(ours, 100);
     let ping = ping();
-    let (answer, ()) = join(connection.send(&ping), driver).await;
-    let error = answer.expect_err("an error");
+    let (reply, ()) = join(connection.send(&ping), driver).await;
+    let error = reply.expect_err("an error");
     assert!(error.to_string().contains("max number of clients"), "{error}");
 }
 
@@ -259,19 +259,19 @@ async fn without_a_driver_no_caller_waits() {
     let (ours, _theirs) = duplex(1 << 16);
     let (connection, driver) = Connection::new(ours, 100);
     let ping = ping();
-    let asked = join(connection.send(&ping), async { drop(driver) });
-    let (answer, ()) = timeout(PATIENCE, asked).await.expect("no caller waits forever");
-    assert!(answer.is_err() && connection.send(&ping).await.is_err());
+    let requests = join(connection.send(&ping), async { drop(driver) });
+    let (reply, ()) = timeout(PATIENCE, requests).await.expect("no caller waits forever");
+    assert!(reply.is_err() && connection.send(&ping).await.is_err());
 }
 
 #[tokio::test]
-async fn an_end_that_comes_with_an_answer_is_an_end() {
+async fn an_end_that_comes_with_a_reply_is_an_end() {
     let (ours, mut server) = duplex(1 << 16);
     let (connection, mut driver) = Connection::new(ours, 100);
-    server.write_all(b"+PONG\r\n+more\r\n").await.expect("there is room");
+    server.write_all(b"+PONG\r\n+more\r\n").await.expect("the socket accepts it");
     let ping = ping();
-    let (answer, ()) = join(connection.send(&ping), &mut driver).await;
-    assert!(answer.is_ok(), "{answer:?}");
+    let (reply, ()) = join(connection.send(&ping), &mut driver).await;
+    assert!(reply.is_ok(), "{reply:?}");
     timeout(PATIENCE, &mut driver).await.expect("it does not wait for more");
     assert!(connection.send(&ping).await.is_err());
 }
@@ -282,23 +282,23 @@ async fn takes_that_no_caller_waits_for_are_not_written() {
     let (connection, driver) = Connection::new(ours, 3);
     let bucket = take(Script::TAKE_BUCKET, b"b", b"1");
     let window = take(Script::TAKE_WINDOW, b"w", b"2");
-    let gone = join(connection.send_take(&bucket), connection.send_take(&bucket));
-    assert!(timeout(Duration::from_millis(1), gone).await.is_err(), "the driver is not polled");
-    let asked = join(connection.send_take(&window), async {
+    let dropped = join(connection.send_take(&bucket), connection.send_take(&bucket));
+    assert!(timeout(Duration::from_millis(1), dropped).await.is_err(), "the driver is not polled");
+    let requests = join(connection.send_take(&window), async {
         tokio::spawn(driver);
         let expected = call(Script::TAKE_WINDOW, &["w"], "2");
         assert_eq!(read(&mut server, expected.len()).await, expected);
         server.write_all(b":1\r\n").await.expect("it reads");
     });
-    let (answer, ()) = asked.await;
-    assert_eq!(answer.expect("an answer"), Value::Int(1));
+    let (reply, ()) = requests.await;
+    assert_eq!(reply.expect("a reply"), Value::Int(1));
     let all = join_all([(); 4].map(|()| connection.send_take(&bucket)));
-    let answered = async {
+    let server_side = async {
         read(&mut server, call(Script::TAKE_BUCKET, &["b"; 3], "111").len()).await;
         server.write_all(b"*3\r\n:1\r\n:2\r\n:3\r\n").await.expect("it reads");
     };
-    let (answers, ()) = join(all, answered).await;
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 3, "they have no place any more");
+    let (replies, ()) = join(all, server_side).await;
+    assert_eq!(replies.iter().filter(|reply| reply.is_ok()).count(), 3, "the dropped takes no longer count");
 }
 
 /// The other end no longer reads, and has said why.
@@ -330,12 +330,12 @@ async fn a_connection_that_cannot_be_written_is_still_read() {
     let (connection, driver) = Connection::new(Deaf(ours), 100);
     let driver = tokio::spawn(driver);
     let ping = ping();
-    let answered = async {
+    let server_side = async {
         tokio::time::sleep(Duration::from_millis(1)).await;
         server.write_all(b"-ERR too many\r\n").await.expect("it reads");
     };
-    let (answer, ()) = join(connection.send(&ping), answered).await;
-    assert!(answer.is_err_and(|error| error.to_string().contains("too many")));
+    let (reply, ()) = join(connection.send(&ping), server_side).await;
+    assert!(reply.is_err_and(|error| error.to_string().contains("too many")));
     drop(server);
     timeout(PATIENCE, driver).await.expect("it ends").expect("no panic");
     assert!(connection.send(&ping).await.is_err());

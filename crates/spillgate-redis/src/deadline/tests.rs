@@ -19,7 +19,7 @@ async fn a_future_without_an_output_ends_at_its_deadline_and_not_at_the_next_tic
 }
 
 #[tokio::test]
-async fn until_then_an_answer_is_waited_for() {
+async fn until_the_deadline_the_output_is_awaited() {
     let begun = Instant::now();
     let deadline = begun + Duration::from_millis(7);
     assert_eq!(wait_until(deadline, pending::<()>()).await, None);
@@ -44,7 +44,7 @@ async fn each_of_many_is_woken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn some_of_the_time_is_for_the_answer() {
+async fn some_of_the_time_is_for_waking_the_caller() {
     let given = |timeout| after(timeout) - Instant::now();
     assert_eq!(given(Duration::from_millis(10)), Duration::from_micros(9750));
     assert_eq!(given(Duration::from_micros(1600)), Duration::from_micros(1500));

@@ -84,7 +84,7 @@ struct Entry {
     now: Time,
     /// When the request was sent and when the reply came, by the local clock.
     sent_ns: u64,
-    answered_ns: u64,
+    replied_ns: u64,
     /// When the entry refuses nothing any more. This is `sent_ns` if the state did not refuse.
     refuses_until_ns: u64,
 }
@@ -179,15 +179,15 @@ impl DenyCache {
         let entries = set.entries();
         let entry = entries.iter().find(|entry| entry.state_key == state_key)?;
         let age_ns = at_ns.saturating_sub(entry.sent_ns);
-        let tells = entry.max_used.is_none_or(|max_used| max_used_alone(hit, hits) == Some(max_used));
-        if age_ns >= self.max_age_ns || !tells {
+        let is_usable = entry.max_used.is_none_or(|max_used| max_used_alone(hit, hits) == Some(max_used));
+        if age_ns >= self.max_age_ns || !is_usable {
             return None;
         }
         let after = |ns| entry.now.after(Duration::from_nanos(ns));
         // The server may have read the state as soon as the request was sent, and the clocks may differ by a
         // thousandth.
         let latest = after(age_ns.saturating_add(age_ns.div_ceil(1000)));
-        let now = after(at_ns.saturating_sub(entry.answered_ns));
+        let now = after(at_ns.saturating_sub(entry.replied_ns));
         Some(KnownState { state_key, state: entry.state.clone(), now, latest })
     }
 
@@ -235,10 +235,10 @@ impl DenyCache {
         // Replaces the entry of the same state, or the entry that ends first. An entry that still refuses is not
         // replaced by one that does not.
         let refuses = |entry: &Entry, at_ns| entry.refuses_until_ns > at_ns;
-        let gives_way = |at: &usize| refuses(&entry, entry.answered_ns) || !refuses(&entries[*at], entry.answered_ns);
-        let first = (0..entries.len()).min_by_key(|place| entries[*place].refuses_until_ns);
-        if let Some(place) = own.or(first.filter(gives_way)) {
-            entries[place] = entry;
+        let gives_way = |at: &usize| refuses(&entry, entry.replied_ns) || !refuses(&entries[*at], entry.replied_ns);
+        let first = (0..entries.len()).min_by_key(|position| entries[*position].refuses_until_ns);
+        if let Some(position) = own.or(first.filter(gives_way)) {
+            entries[position] = entry;
         }
         true
     }
@@ -247,8 +247,8 @@ impl DenyCache {
     fn set(&self, state_key: u128) -> Option<&Set> {
         // The keys of a program may not be hashes.
         let hash = ((state_key >> 64) as u64 ^ state_key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = (u128::from(hash) * self.sets.len() as u128) >> 64;
-        self.sets.get(place as usize)
+        let position = (u128::from(hash) * self.sets.len() as u128) >> 64;
+        self.sets.get(position as usize)
     }
 
     /// The time on the cache's clock, in nanoseconds.
@@ -268,15 +268,16 @@ impl KnownState {
     /// Decides the hits on this state, in a request that is refused. Returns whether they refuse it, also at the latest
     /// time that it may be.
     fn decide(self, hits: &[Hit<'_>], now: Time, decisions: &mut [Decision]) -> bool {
-        let places: SmallVec<[usize; 4]> = (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
-        let own: SmallVec<[Hit<'_>; 4]> = places.iter().map(|i| hits[*i]).collect();
+        let positions: SmallVec<[usize; 4]> =
+            (0..hits.len()).filter(|i| hits[*i].state_key() == self.state_key).collect();
+        let own: SmallVec<[Hit<'_>; 4]> = positions.iter().map(|i| hits[*i]).collect();
         let mut states: SmallVec<[State; 4]> = SmallVec::new();
         states.push(self.state);
         let state_of: SmallVec<[usize; 4]> = smallvec![0; own.len()];
         let decided = decide_refused(&mut states, &state_of, &own, now);
         let late = Wait::After(self.latest.as_nanos().saturating_sub(now.as_nanos()));
         let mut refuses = false;
-        for (i, decision) in places.into_iter().zip(decided) {
+        for (i, decision) in positions.into_iter().zip(decided) {
             refuses |= hits[i].binding == Binding::Enforce && decision.retry_after > late;
             decisions[i] = decision;
         }
@@ -287,10 +288,10 @@ impl KnownState {
 impl RequestGuard<'_, '_, '_> {
     /// Keeps the states that the server showed when it refused the request.
     pub(crate) fn learn(&mut self, decisions: &[Decision], seen: Vec<ObservedStates>) {
-        for ObservedStates { now, answered, states } in seen {
+        for ObservedStates { now, replied_at, states } in seen {
             for (state_key, state) in states {
-                let answered_ns = self.cache.ns(answered);
-                let Some(entry) = self.entry(state_key, state, decisions, now, answered_ns) else { continue };
+                let replied_ns = self.cache.ns(replied_at);
+                let Some(entry) = self.entry(state_key, state, decisions, now, replied_ns) else { continue };
                 if self.generation(state_key).is_some_and(|generation| self.cache.insert(entry, generation)) {
                     self.learnt.push(state_key);
                 }
@@ -311,7 +312,7 @@ impl RequestGuard<'_, '_, '_> {
         state: State,
         decisions: &[Decision],
         now: Time,
-        answered_ns: u64,
+        replied_ns: u64,
     ) -> Option<Entry> {
         let own = on_state(self.hits, state_key);
         let (_, hit) = own.clone().next()?;
@@ -332,7 +333,7 @@ impl RequestGuard<'_, '_, '_> {
         let lasts_ns = if refuses { state.expires_at(hit.quota).saturating_sub(now.as_nanos()) } else { 0 };
         let refuses_until_ns = self.sent_ns.saturating_add(lasts_ns.min(self.cache.max_age_ns));
         let fits = state.heap_bytes() <= STATE_BYTES_MAX;
-        let entry = Entry { state_key, state, max_used, now, sent_ns: self.sent_ns, answered_ns, refuses_until_ns };
+        let entry = Entry { state_key, state, max_used, now, sent_ns: self.sent_ns, replied_ns, refuses_until_ns };
         (is_free && fits).then_some(entry)
     }
 }

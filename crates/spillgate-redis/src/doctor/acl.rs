@@ -103,8 +103,8 @@ async fn in_transaction(
 /// missing right in the text of an aborted transaction.
 async fn is_forbidden(server: &mut Probe, call: &Cmd) -> Result<bool, Error> {
     match server.query(call).await {
-        Err(failed) if matches!(failed.kind, ErrorKind::Timeout | ErrorKind::Disconnected) => Err(failed),
-        Err(failed) => Ok(failed.kind == ErrorKind::NoPermission || failed.detail.contains("no permissions to run")),
+        Err(error) if matches!(error.kind, ErrorKind::Timeout | ErrorKind::Disconnected) => Err(error),
+        Err(error) => Ok(error.kind == ErrorKind::NoPermission || error.detail.contains("no permissions to run")),
         Ok(_) => Ok(false),
     }
 }
@@ -118,7 +118,7 @@ async fn in_scripts(server: &mut Probe, samples: &Samples) -> Result<Vec<&'stati
     let unknown = "0".repeat(40);
     let called = cmd("EVALSHA").arg(sha.as_ref().unwrap_or(&unknown)).arg(1).arg(key.as_bytes()).arg("TIME").clone();
     let called = server.query(&called).await;
-    if called.is_err_and(|failed| failed.kind == ErrorKind::NoPermission && !failed.detail.contains("script")) {
+    if called.is_err_and(|error| error.kind == ErrorKind::NoPermission && !error.detail.contains("script")) {
         forbidden.push("EVALSHA");
     }
     let Some(sha) = sha.filter(|_| forbidden.is_empty()) else {

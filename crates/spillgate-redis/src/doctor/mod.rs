@@ -67,7 +67,7 @@ pub struct ServerReport {
     /// What INFO reports.
     pub info: Option<Info>,
     /// Why there are no further findings.
-    pub failed: Option<Error>,
+    pub error: Option<Error>,
     /// The commands that the user may not use on `sg:*`.
     ///
     /// With scripts these are [`SCRIPT_COMMANDS`](crate::SCRIPT_COMMANDS) and the commands that run scripts, otherwise
@@ -201,7 +201,7 @@ async fn cluster(
                 let probe = Probe::new(connected, settings.timeout);
                 server(probe, settings, Some(shard), now).await
             }
-            Err(failed) => ServerReport { failed: Some(failed), ..ServerReport::of(&shard.primary) },
+            Err(error) => ServerReport { error: Some(error), ..ServerReport::of(&shard.primary) },
         });
     }
     Ok(Report { servers, cluster: Some(report), sentinels: Vec::new() })
@@ -215,14 +215,14 @@ async fn server(
     now: &(dyn Fn() -> Time + Sync),
 ) -> ServerReport {
     let mut report = ServerReport::of(server.address());
-    let looked = look(&mut server, settings, shard, now, &mut report).await;
+    let result = collect(&mut server, settings, shard, now, &mut report).await;
     server.clean_up().await;
-    report.failed = looked.err();
+    report.error = result.err();
     report
 }
 
 /// The steps in the table at the top of this file, after the login. What was found before an error stays in the report.
-async fn look(
+async fn collect(
     server: &mut Probe,
     settings: &Settings,
     shard: Option<&Shard>,
@@ -245,7 +245,7 @@ async fn look(
     if settings.scripts {
         report.scripts = server.scripts(&samples).await;
     }
-    if report.scripts.iter().all(|(_, failed)| failed.is_none()) {
+    if report.scripts.iter().all(|(_, error)| error.is_none()) {
         report.calls = server.calls(&samples, settings.scripts).await?;
     }
     Ok(())
@@ -257,7 +257,7 @@ impl ServerReport {
         ServerReport {
             address: address_text(address),
             info: None,
-            failed: None,
+            error: None,
             forbidden: Vec::new(),
             scripts: Vec::new(),
             ahead_ns: None,

@@ -55,18 +55,18 @@ impl Probe {
     /// # Errors
     /// The server's error, [`Timeout`](ErrorKind::Timeout), or why the connection ended.
     pub(super) async fn query(&mut self, command: &Cmd) -> Result<Value, Error> {
-        if let Some(failed) = &self.lost {
-            return Err(failed.clone());
+        if let Some(error) = &self.lost {
+            return Err(error.clone());
         }
-        let samples = within(self.timeout, self.connected.query(command)).await;
-        self.lost = samples.as_ref().err().filter(|failed| failed.kind == ErrorKind::Disconnected).cloned();
-        samples
+        let reply = within(self.timeout, self.connected.query(command)).await;
+        self.lost = reply.as_ref().err().filter(|error| error.kind == ErrorKind::Disconnected).cloned();
+        reply
     }
 
     /// Whether a login is needed and missing.
     pub(super) async fn check_login(&mut self) -> Result<(), Error> {
         match self.query(&cmd("PING")).await {
-            Err(failed) if failed.kind != ErrorKind::NoPermission || failed.detail.contains("NOAUTH") => Err(failed),
+            Err(error) if error.kind != ErrorKind::NoPermission || error.detail.contains("NOAUTH") => Err(error),
             _ => Ok(()),
         }
     }
@@ -107,8 +107,8 @@ impl Probe {
         let mut run = Vec::new();
         for (hits, log) in samples.requests(self.key) {
             let Ok(request) = ScriptCall::with(None, &hits, log) else { continue };
-            let failed = self.run(&request).await.err();
-            run.push((request.script().name, failed));
+            let error = self.run(&request).await.err();
+            run.push((request.script().name, error));
         }
         run
     }
@@ -146,17 +146,17 @@ impl Probe {
 }
 
 /// The reply; `None` if the user may not use the command.
-pub(super) fn permitted<T>(samples: Result<T, Error>) -> Result<Option<T>, Error> {
-    match samples {
-        Err(failed) if failed.kind == ErrorKind::NoPermission => Ok(None),
-        samples => samples.map(Some),
+pub(super) fn permitted<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> {
+    match reply {
+        Err(error) if error.kind == ErrorKind::NoPermission => Ok(None),
+        reply => reply.map(Some),
     }
 }
 
 /// The reply, or an error after this time.
-pub(super) async fn within<T>(time: Duration, samples: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub(super) async fn within<T>(time: Duration, reply: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let late = || Error::new(ErrorKind::Timeout, format!("no answer within {time:?}"));
-    timeout(time, samples).await.unwrap_or_else(|_| Err(late()))
+    timeout(time, reply).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Quotas of one minute, one for each of the short scripts.
@@ -189,9 +189,9 @@ impl Samples {
     fn requests(&self, key: u128) -> Vec<(Vec<Hit<'_>>, LogForm)> {
         let hits = self.hits(key);
         let alone = hits.iter().map(|hit| (vec![*hit], LogForm::Packed));
-        let look = hits[0].with_op(Op::Peek);
+        let peek = hits[0].with_op(Op::Peek);
         let others =
-            [(vec![hits[3]], LogForm::Zset), (hits[..2].to_vec(), LogForm::Packed), (vec![look], LogForm::Packed)];
+            [(vec![hits[3]], LogForm::Zset), (hits[..2].to_vec(), LogForm::Packed), (vec![peek], LogForm::Packed)];
         alone.chain(others).collect()
     }
 

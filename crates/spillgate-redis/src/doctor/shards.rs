@@ -28,15 +28,15 @@ impl Shard {
     }
 }
 
-/// The shards in the reply of the node at `samples` to CLUSTER SLOTS. Invalid parts are skipped.
-pub(super) fn read(reply: &Value, samples: &ConnectionAddr) -> Vec<Shard> {
+/// The shards in the reply of the node at `sender` to CLUSTER SLOTS. Invalid parts are skipped.
+pub(super) fn read(reply: &Value, sender: &ConnectionAddr) -> Vec<Shard> {
     let mut shards: Vec<Shard> = Vec::new();
     let Value::Array(ranges) = reply else { return shards };
     for range in ranges {
         let Value::Array(range) = range else { continue };
         let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &range[..] else { continue };
         let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last)) else { continue };
-        let Some(primary) = address(primary, samples) else { continue };
+        let Some(primary) = address(primary, sender) else { continue };
         match shards.iter_mut().find(|shard| shard.primary == primary) {
             Some(shard) => shard.ranges.push((first, last)),
             None => shards.push(Shard { primary, replicas: replicas.len(), ranges: vec![(first, last)] }),

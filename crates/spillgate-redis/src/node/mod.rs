@@ -64,29 +64,29 @@ impl Node {
             return Err(Error::new(ErrorKind::CircuitOpen, "the circuit is open, so the request was not sent"));
         }
         let live = self.pool.live(deadline).await?;
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         // A command that is written is executed even if no caller waits for the reply. So it is not written without
         // time left.
-        if asked >= deadline {
+        if sent_at >= deadline {
             self.pool.breaker.inconclusive();
             return Err(Error::new(ErrorKind::NotSent, "no time was left to send the request"));
         }
         let Some(reply) = deadline::wait_until(deadline, reply(&live, call, asking)).await else {
             live.suspect();
-            self.pool.no_reply(asked);
+            self.pool.no_reply(sent_at);
             return Err(Error::new(ErrorKind::Timeout, "no answer before the deadline"));
         };
         match &reply {
-            Err(failed) if error::means_node_is_down(failed.kind) => {
-                self.pool.is_down(failed);
-                if failed.kind == ErrorKind::ReadOnly {
+            Err(error) if error::means_node_is_down(error.kind) => {
+                self.pool.is_down(error);
+                if error.kind == ErrorKind::ReadOnly {
                     live.abandon();
                 }
             }
             // The pool notices this by itself.
-            Err(failed) if failed.kind == ErrorKind::Disconnected => {}
+            Err(error) if error.kind == ErrorKind::Disconnected => {}
             // The connection has too many commands without a reply.
-            Err(failed) if failed.kind == ErrorKind::Overloaded => {
+            Err(error) if error.kind == ErrorKind::Overloaded => {
                 live.suspect();
                 self.pool.breaker.inconclusive();
             }
@@ -106,7 +106,7 @@ impl Node {
     /// # Errors
     /// Why there is no connection: the error of the last attempt if there was one.
     pub(crate) async fn wait_connected(&self, deadline: Instant) -> Result<(), Error> {
-        self.pool.wait_connected(deadline).await.map_err(|failed| self.last_error().unwrap_or(failed))
+        self.pool.wait_connected(deadline).await.map_err(|error| self.last_error().unwrap_or(error))
     }
 
     /// Why the server is down, if it is: the error of the last attempt to connect, or the error that opened the circuit.

@@ -104,7 +104,7 @@ struct PoolEntry {
     /// The connection, while there is one. Requests read it without a lock.
     live: ArcSwapOption<LiveConnection>,
     /// Requests of the threads that use this connection first. An odd number selects the thread's second connection.
-    asked: AtomicUsize,
+    turns: AtomicUsize,
     /// Whether a task makes the connection and keeps it.
     has_task: AtomicBool,
     /// Ends that task when the pool ends.
@@ -200,7 +200,7 @@ impl Pool {
     /// entry all threads share it.
     fn turn(&self) -> usize {
         let first = 2 * thread() % self.entries.len();
-        (first + self.entries[first].asked.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
+        (first + self.entries[first].turns.fetch_add(1, Ordering::Relaxed) % 2) % self.entries.len()
     }
 
     /// The first entry that has a connection, for a thread whose own connection is missing.

@@ -22,11 +22,11 @@ pub(crate) enum Redirection {
     TryAgain,
 }
 
-/// The redirection in the error, if it is one. `asked` is the address of the node that sent it.
-pub(crate) fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<Redirection> {
+/// The redirection in the error, if it is one. `sender` is the address of the node that sent it.
+pub(crate) fn redirection(error: &RedisError, sender: &ConnectionAddr) -> Option<Redirection> {
     let errors = error.clone().into_server_errors()?;
     let (_, error) = errors.first()?;
-    let there = || address(error.details()?.split_ascii_whitespace().nth(1)?, asked);
+    let there = || address(error.details()?.split_ascii_whitespace().nth(1)?, sender);
     match error.kind()? {
         ServerErrorKind::Moved => Some(Redirection::Moved(there())),
         ServerErrorKind::Ask => Some(there().map_or(Redirection::TryAgain, Redirection::Ask)),
@@ -36,14 +36,14 @@ pub(crate) fn redirection(error: &RedisError, asked: &ConnectionAddr) -> Option<
 }
 
 /// Parses `host:port`, with a host as described at [`at`].
-fn address(text: &str, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
+fn address(text: &str, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
     let (host, port) = text.rsplit_once(':')?;
-    at(host, port.parse().ok()?, asked)
+    at(host, port.parse().ok()?, sender)
 }
 
 /// The address of that host and port. An empty host means the node that was asked. The host `?` is unknown.
-pub(crate) fn at(host: &str, port: u16, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
-    let host = match (host, asked) {
+pub(crate) fn at(host: &str, port: u16, sender: &ConnectionAddr) -> Option<ConnectionAddr> {
+    let host = match (host, sender) {
         ("", ConnectionAddr::Tcp(host, _)) => host,
         ("", _) | ("?", _) => return None,
         (host, _) => host,
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn addresses_that_servers_send_us_to() {
-        let asked = ConnectionAddr::Tcp("asked".to_owned(), 1);
-        let parsed = |text| address(text, &asked).map(|address| address.to_string());
+        let sender = ConnectionAddr::Tcp("asked".to_owned(), 1);
+        let parsed = |text| address(text, &sender).map(|address| address.to_string());
         for (text, there) in [("a:7", "a:7"), (":7", "asked:7"), ("::1:7", "::1:7")] {
             assert_eq!(parsed(text).as_deref(), Some(there));
         }

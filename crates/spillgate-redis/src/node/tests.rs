@@ -41,14 +41,14 @@ async fn silent() -> Node {
 
 /// Not one byte came, so the request says nothing about the server.
 #[tokio::test]
-async fn a_connection_that_awaits_too_much_is_no_answer() {
+async fn a_connection_with_too_many_pending_replies_says_nothing_about_the_server() {
     let server = silent().await;
     let minute = || Instant::now() + Duration::from_secs(60);
     server.wait_connected(minute()).await.expect("it lets in");
     let quota = Quota::per_minute(5).build().expect("valid");
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let call = Command::Script(ScriptCall::new(None, &hits).expect("well formed"));
-    let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|failed| failed.kind);
+    let kind = async |deadline| server.send(&call, false, deadline).await.err().map(|error| error.kind);
     assert_eq!(kind(Instant::now() + Duration::from_millis(1)).await, Some(ErrorKind::Timeout));
     assert_eq!(server.circuit(), Circuit::Closed, "the caller had little time");
     // By now the connection waits for the reply to a PING.

@@ -98,7 +98,7 @@ impl Process {
     fn hears(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map_while(Result::ok);
         let mut reported = lines.filter_map(|line| line.split_once(word).map(|(_, rest)| rest.to_owned()));
-        reported.next().unwrap_or_else(|| panic!("a process ended before it said {word:?}"))
+        reported.next().unwrap_or_else(|| panic!("a process ended before it printed {word:?}"))
     }
 }
 

@@ -22,8 +22,8 @@ const WINDOW: Duration = Duration::from_millis(400);
 const TASKS: u64 = 4;
 
 /// How often each task takes. `make show-quota-changes` sets more.
-fn asked() -> u64 {
-    std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|asked| asked.parse().ok()).unwrap_or(200)
+fn requests() -> u64 {
+    std::env::var("SEVERAL_QUOTAS_ASKED").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }
 
 /// A quota by its limit.
@@ -83,7 +83,7 @@ struct Report {
 /// The requests of a task.
 async fn ask(node: Node, key: u128, quotas: Arc<[Quota]>, seed: u64) -> Report {
     let (mut random, mut reported) = (seed, Report::default());
-    for _ in 0..asked() {
+    for _ in 0..requests() {
         let mut below = |bound: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % bound

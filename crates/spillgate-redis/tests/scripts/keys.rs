@@ -101,11 +101,11 @@ fn a_log_takes_600_bytes_and_12_a_further_hit() {
     let times = (0..HITS as u64).map(|i| Time::from_nanos(1_790_000_000_000_000_000 + i * 30_000_001));
     let requests: Vec<ScriptCall<'_, '_>> =
         times.clone().map(|now| ScriptCall::new(Some(now), &hits).expect("fine")).collect();
-    let asked = requests.iter().flat_map(|request| {
+    let commands = requests.iter().flat_map(|request| {
         let usage = about(&["MEMORY", "USAGE"], &hits[0]).arg("SAMPLES").arg(0).clone();
         [call(request), about(&["LLEN"], &hits[0]), usage]
     });
-    let replies = client.ask(asked);
+    let replies = client.ask(commands);
     for reported in replies.chunks(3) {
         let (units, used) = (integer(&reported[1]), integer(&reported[2]));
         assert!(used <= 600 + 12 * (units - 1), "{used} bytes for {units} hits");
@@ -243,9 +243,9 @@ fn the_server_tells_the_time() {
         other => panic!("not a time: {other:?}"),
     };
     let hits = [0, 1].map(|i| Hit::new(5, &quotas[i], Op::take(1), Binding::Enforce));
-    for asked in [&hits[..1], &hits[1..], &hits] {
+    for hits in [&hits[..1], &hits[1..], &hits] {
         let before = reported(&client.ask_one(redis::cmd("TIME")));
-        let now = ask(&mut client, None, asked).now.as_nanos();
+        let now = ask(&mut client, None, hits).now.as_nanos();
         let after = reported(&client.ask_one(redis::cmd("TIME")));
         assert!((before..=after).contains(&now), "{before} {now} {after}");
         assert_eq!(now % 1000, 0, "whole microseconds");
@@ -253,7 +253,7 @@ fn the_server_tells_the_time() {
 }
 
 #[test]
-fn names_tell_states_apart_and_share_their_slot() {
+fn names_distinguish_states_and_share_their_slot() {
     let quotas = lives();
     let hit = |key, quota| Hit::new(key, quota, Op::take(1), Binding::Enforce);
     let of = |key: u128, quota| RedisKey::of(&hit(key, quota)).to_string();

@@ -51,8 +51,8 @@ fn go_on(client: &mut Client, quota: &Quota, written: &[u8]) {
     let mut kernel = decode_state(written, quota).expect("a state");
     let mut set = redis::cmd("SET");
     client.ask_one(set.arg(RedisKey::with(&hit(Op::Peek), LogForm::Packed).as_bytes()).arg(written).clone());
-    let asked = [Op::Peek, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Peek];
-    for (i, op) in (0..).zip(asked.into_iter().cycle().take(24)) {
+    let ops = [Op::Peek, Op::take(1), Op::take(2), Op::Force { cost: 1 }, Op::take(5), Op::Peek];
+    for (i, op) in (0..).zip(ops.into_iter().cycle().take(24)) {
         let now = at(i * 70);
         let mut decisions = [Decision::default()];
         decide(std::slice::from_mut(&mut kernel), &[0], &[hit(op)], now, &mut decisions);
@@ -111,18 +111,18 @@ fn penalties_of_older_servers_beside_logs_and_leases_are_read_too() {
     let mut client = server.connect();
     let shut = time(NOW_S * 1000 + 300);
     let log = build(Quota::sliding_window_log(5, SECOND).penalty(SECOND));
-    let places = build(Quota::concurrency(5).penalty(SECOND));
+    let permits = build(Quota::concurrency(5).penalty(SECOND));
     let hit = |quota| Hit::new(7, quota, Op::take(1), Binding::Enforce);
     let name = |quota, log| RedisKey::with(&hit(quota), log);
     let (packed, sorted, hash) =
-        (name(&log, LogForm::Packed), name(&log, LogForm::Zset), name(&places, LogForm::Packed));
+        (name(&log, LogForm::Packed), name(&log, LogForm::Zset), name(&permits, LogForm::Packed));
     let until = format!("until {NOW_S:010}.300000000");
     client.ask([
         redis::cmd("RPUSH").arg(packed.as_bytes()).arg(&shut).clone(),
         redis::cmd("ZADD").arg(sorted.as_bytes()).arg("-inf").arg(until).clone(),
         redis::cmd("HSET").arg(hash.as_bytes()).arg("until").arg(&shut).clone(),
     ]);
-    for (quota, form) in [(&log, LogForm::Packed), (&log, LogForm::Zset), (&places, LogForm::Packed)] {
+    for (quota, form) in [(&log, LogForm::Packed), (&log, LogForm::Zset), (&permits, LogForm::Packed)] {
         let refused = ask(&mut client, at(100), hit(quota), form);
         assert_eq!((refused.allowed, refused.retry_after.nanos()), (false, Some(200_000_000)), "{quota:?} {form:?}");
         let allowed = ask(&mut client, at(300), hit(quota), form);
@@ -181,12 +181,12 @@ fn a_counter_of_any_number_of_segments_is_read_back_under_a_penalty() {
             let hit = |op| Hit::new(segments.into(), &quota, op, Binding::Enforce);
             let mut kernel = State::default();
             // The first request is refused and starts a penalty. The next ones come during it and after it.
-            let asked = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Peek), (3, Op::take(1)), (1002, Op::take(1))];
-            for (ms, op) in asked {
+            let ops = [(0, Op::take(limit)), (1, Op::take(1)), (2, Op::Peek), (3, Op::take(1)), (1002, Op::take(1))];
+            for (ms, op) in ops {
                 let mut decisions = [Decision::default()];
                 decide(std::slice::from_mut(&mut kernel), &[0], &[hit(op)], at(ms), &mut decisions);
-                let answer = ask(&mut client, at(ms), hit(op), LogForm::Packed);
-                assert_eq!(answer, decisions[0], "{segments} segments, limit {limit}, at {ms} ms: {op:?}");
+                let decision = ask(&mut client, at(ms), hit(op), LogForm::Packed);
+                assert_eq!(decision, decisions[0], "{segments} segments, limit {limit}, at {ms} ms: {op:?}");
                 let value = stored(&mut client, &hit(op));
                 assert_eq!(
                     words(&decode_state(&value, &quota).expect("a state")),

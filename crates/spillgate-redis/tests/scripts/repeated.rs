@@ -24,8 +24,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 const READ_WITHIN: Duration = Duration::from_millis(2);
 
 fn requests() -> usize {
-    let asked = std::env::var("DENY_CACHE_REQUESTS").ok();
-    asked.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
+    let number = std::env::var("DENY_CACHE_REQUESTS").ok();
+    number.map_or(12_000, |text| text.parse().expect("DENY_CACHE_REQUESTS is a whole number"))
 }
 
 /// The first ones refuse for free, and until a known time.
@@ -163,32 +163,32 @@ impl<'q> Node<'q> {
             states.insert(hit.state_key(), stored_state(stored, hit.quota, self.log).expect("a state"));
         }
         let (kernels, exact) = kernel(&states, verdict.now, hits);
-        let said = format!("{hits:?}: {verdict:?} {decisions:?}, by the kernel {kernels:?} {exact:?}");
-        assert!(!verdict.allowed && !kernels.allowed, "{said}");
+        let context = format!("{hits:?}: {verdict:?} {decisions:?}, by the kernel {kernels:?} {exact:?}");
+        assert!(!verdict.allowed && !kernels.allowed, "{context}");
         let mut is_whole = true;
         for ((hit, decision), exact) in hits.iter().zip(decisions).zip(&exact) {
             // A log and permits are shown only as far as one take needs them.
             let is_part = matches!(hit.quota.algorithm(), Algorithm::SlidingWindowLog | Algorithm::Concurrency);
             if decision.reason == Reason::NotAsked {
                 assert_eq!(*decision, Decision::default().with_reason(Reason::NotAsked));
-                assert!(is_part || !self.known.contains(&hit.state_key()), "{said}");
+                assert!(is_part || !self.known.contains(&hit.state_key()), "{context}");
                 self.tally.not_asked += 1;
                 is_whole = false;
                 continue;
             }
             let remaining = if is_part { decision.remaining.min(exact.remaining) } else { exact.remaining };
-            assert_eq!(*decision, exact.with_remaining(remaining), "{said}");
+            assert_eq!(*decision, exact.with_remaining(remaining), "{context}");
             self.tally.siblings += 1;
         }
         self.tally.siblings -= 1;
-        assert!(!is_whole || *verdict == kernels.with_source(Source::DenyCache), "{said}");
+        assert!(!is_whole || *verdict == kernels.with_source(Source::DenyCache), "{context}");
     }
 }
 
 /// The kernel's decision on these states.
 fn kernel(states: &BTreeMap<u128, State>, now: Time, hits: &[Hit<'_>]) -> (Verdict, Vec<Decision>) {
-    let place = |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("read");
-    let state_of: Vec<usize> = hits.iter().map(place).collect();
+    let position = |hit: &Hit<'_>| states.keys().position(|key| *key == hit.state_key()).expect("read");
+    let state_of: Vec<usize> = hits.iter().map(position).collect();
     let mut states: Vec<State> = states.values().cloned().collect();
     let mut decisions = vec![Decision::default(); hits.len()];
     let verdict = decide(&mut states, &state_of, hits, now, &mut decisions);

@@ -134,8 +134,8 @@ async fn a_key_of_another_type_is_an_error() {
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     let name = spillgate_redis::RedisKey::of(&hits[0]);
     server.connect().ask_one(redis::cmd("SADD").arg(name.as_bytes()).arg("foreign").clone());
-    let answer = store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()]).await;
-    assert!(answer.as_ref().is_err_and(|error| error.detail().contains("WRONGTYPE")), "{answer:?}");
+    let verdict = store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()]).await;
+    assert!(verdict.as_ref().is_err_and(|error| error.detail().contains("WRONGTYPE")), "{verdict:?}");
 }
 
 /// The outcome of these hits: the number of calls, whether they are allowed, and the longest wait.

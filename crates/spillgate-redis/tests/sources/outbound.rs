@@ -41,8 +41,8 @@ async fn seconds_are_summed(store: &impl Store) {
     let mut calls = [0; 60];
     for second in 0..60u64 {
         // The number of calls in a second rises, then falls.
-        let asked = 30 - second.abs_diff(30);
-        for i in 0..asked {
+        let requests = 30 - second.abs_diff(30);
+        for i in 0..requests {
             let now = at(second * 1000 + i * 30);
             calls[second as usize] += u64::from(take(store, now, 1, &quota, 1).await.1.allowed);
         }

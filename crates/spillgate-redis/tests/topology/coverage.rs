@@ -56,8 +56,8 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
 /// Returns how often the store failed before it decided.
 async fn until_decided_on(store: &RedisStore, key: u128) -> u64 {
     let (deadline, mut failures) = (Instant::now() + PATIENCE, 0);
-    while let Err(failed) = take(store, key, &a_day(1000), WITHIN).await {
-        assert!(Instant::now() < deadline, "never decided: {failed}");
+    while let Err(error) = take(store, key, &a_day(1000), WITHIN).await {
+        assert!(Instant::now() < deadline, "never decided: {error}");
         failures += 1;
         sleep(Duration::from_millis(1)).await;
     }
@@ -133,19 +133,19 @@ async fn nodes_without_their_host_names_are_found_by_their_addresses() {
 async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
     let (server, mut cluster) = (Server::start(), Cluster::start(false, &[]).await);
     let settings = Settings::new(format!("redis-cluster://127.0.0.1:{}", server.port()));
-    let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it is no cluster");
-    assert!(failed.detail.contains("cluster support disabled"), "{failed}");
+    let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it is no cluster");
+    assert!(error.detail.contains("cluster support disabled"), "{error}");
 
     let quota = a_day(1000);
     let store = RedisStore::new(&with_long_timeouts(&cluster.nodes[0].url())).expect("valid");
     let here = key_on(&cluster.nodes[0], 0, &quota, 1);
     take(&store, here, &quota, PATIENCE).await.expect("the slot is here");
     let elsewhere = key_on(&cluster.nodes[0], 1, &quota, 1);
-    let failed = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("the slot is elsewhere");
-    assert_eq!(failed.kind, ErrorKind::Moved, "{failed}");
+    let error = take(&store, elsewhere, &quota, PATIENCE).await.expect_err("the slot is elsewhere");
+    assert_eq!(error.kind, ErrorKind::Moved, "{error}");
     assert_eq!(store.circuit(), Circuit::Closed);
-    let failed = store.wait_connected().await.expect_err("most requests would fail");
-    assert!(failed.detail.contains("redis-cluster://"), "{failed}");
+    let error = store.wait_connected().await.expect_err("most requests would fail");
+    assert!(error.detail.contains("redis-cluster://"), "{error}");
 
     // This node owns all slots now.
     cluster.nodes.truncate(1);
@@ -153,8 +153,8 @@ async fn a_server_in_the_url_of_a_cluster_is_an_error_and_the_reverse_too() {
         cluster.nodes[0].run(words);
     }
     let deadline = Instant::now() + PATIENCE;
-    while let Err(failed) = store.wait_connected().await {
-        assert!(Instant::now() < deadline, "it never forgets: {failed}");
+    while let Err(error) = store.wait_connected().await {
+        assert!(Instant::now() < deadline, "it never forgets: {error}");
         sleep(Duration::from_millis(10)).await;
     }
     until_decided_on(&store, elsewhere).await;

@@ -91,7 +91,7 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
         |hit: &Hit<'_>| from.run(&["MIGRATE", "127.0.0.1", &port, &RedisKey::of(hit).to_string(), "0", "5000"]);
     begin_move(&slot, from, to);
     migrate(&hits[0]);
-    let asked = tokio::spawn({
+    let task = tokio::spawn({
         let (store, quotas) = (store.clone(), quotas.clone());
         async move {
             let hits = [0, 1].map(|i| Hit::new(key, &quotas[i], Op::take(1), Binding::Enforce));
@@ -101,13 +101,13 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     });
     let tried = || from.info("errorstat_TRYAGAIN:count=");
     until("it is tried again", || tried() > 1).await;
-    assert!(!asked.is_finished());
+    assert!(!task.is_finished());
     // No caller waits longer than its timeout: a further pause, or a further attempt, would end too late.
     let within = Duration::from_millis(20);
     let late = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
     assert!(matches!(late.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
     migrate(&hits[1]);
-    let decisions = asked.await.expect("no task panics").expect("both are there");
+    let decisions = task.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
     // ASK is not MOVED.
     assert_eq!(from.info("errorstat_MOVED:count="), 0);
@@ -128,8 +128,8 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let mut decisions = [Decision::default(); 2];
     // However often the request is tried.
     let within = Duration::from_millis(500);
-    let failed = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
-    assert!(matches!(failed.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
+    let error = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
+    assert!(matches!(error.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
     // Only one state is new at a time.
     store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
@@ -151,11 +151,11 @@ async fn a_request_is_not_sent_on_for_ever() {
     let slot = slot(one, key, &quota).to_string();
     one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(other)]);
     other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
-    for asked in 1..=10 {
-        let failed = take(&store, key, &quota, PATIENCE).await.expect_err("no node owns the slot");
-        assert_eq!(failed.kind, ErrorKind::Moved, "{failed}");
+    for requests in 1..=10 {
+        let error = take(&store, key, &quota, PATIENCE).await.expect_err("no node owns the slot");
+        assert_eq!(error.kind, ErrorKind::Moved, "{error}");
         let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
-        assert!((5 * asked..=6 * asked).contains(&sent_on), "{sent_on} times in {asked} requests");
+        assert!((5 * requests..=6 * requests).contains(&sent_on), "{sent_on} times in {requests} requests");
     }
     one.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
     let (_, decision) = take(&store, key, &quota, PATIENCE).await.expect("it has it again");

@@ -82,19 +82,19 @@ async fn all_permits_come_back_after_a_node_was_down() {
     let store = store(&cluster, Duration::from_secs(2)).await;
     let permits = Quota::concurrency(PERMITS).lease(Duration::from_secs(86_400)).build().expect("valid");
     let (key, beside) = (key_on(&cluster.nodes[0], 0, &permits, 3), key_on(&cluster.nodes[0], 1, &a_day(1), 3));
-    let (is_over, admitted, failed) =
+    let (is_over, admitted, failures) =
         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
         let (store, permits) = (store.clone(), permits.clone());
-        let (is_over, admitted, failed) = (Arc::clone(&is_over), Arc::clone(&admitted), Arc::clone(&failed));
+        let (is_over, admitted, failures) = (Arc::clone(&is_over), Arc::clone(&admitted), Arc::clone(&failures));
         tasks.spawn(async move {
             let wide = a_day(1 << 40);
             while !is_over.load(Ordering::Relaxed) {
                 let (hits, mut decisions) = ([take(key, &permits), take(beside, &wide)], [Decision::default(); 2]);
                 let timeout = Duration::from_secs(2);
                 let Ok(verdict) = store.decide_within(timeout, None, &hits, &mut decisions).await else {
-                    failed.fetch_add(1, Ordering::Relaxed);
+                    failures.fetch_add(1, Ordering::Relaxed);
                     continue;
                 };
                 assert!(verdict.allowed, "{TASKS} tasks have a permit each at most, and one that is given back");
@@ -107,13 +107,13 @@ async fn all_permits_come_back_after_a_node_was_down() {
     for is_killed in [false, true] {
         let before = admitted.load(Ordering::Relaxed);
         until("requests are admitted", || admitted.load(Ordering::Relaxed) > before + 100).await;
-        let before = failed.load(Ordering::Relaxed);
+        let before = failures.load(Ordering::Relaxed);
         if is_killed {
             cluster.nodes[1].kill()
         } else {
             cluster.nodes[1].freeze()
         }
-        until("requests fail", || failed.load(Ordering::Relaxed) > before + 500).await;
+        until("requests fail", || failures.load(Ordering::Relaxed) > before + 500).await;
         if is_killed {
             cluster.nodes[1].start_again(&[], "ready to accept connections")
         } else {

@@ -290,13 +290,13 @@ async fn units_of_a_request_that_no_caller_waits_for_are_counted() {
     let limited = [0, 1].map(|i| (key_on(&cluster.nodes[0], i, &a_day(500), 7), a_day(500)));
     cluster.nodes[1].freeze();
     let ran = scripts_run(&cluster.nodes[0]);
-    let asked = tokio::spawn({
+    let task = tokio::spawn({
         let (store, limited) = (store.clone(), limited.clone());
         async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
     });
     until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
-    asked.abort();
-    assert!(asked.await.expect_err("it was given up").is_cancelled());
+    task.abort();
+    assert!(task.await.expect_err("it was given up").is_cancelled());
     assert_eq!((store.in_flight(), store.refunds_lost()), (0, 2));
     cluster.nodes[1].thaw();
     let kept = [left(&store, &limited[0]).await, left(&store, &limited[1]).await].map(|left| 500 - left);
@@ -341,14 +341,14 @@ async fn a_give_back_that_is_read_too_late_does_nothing() {
         assert!(turn < 8, "the second slot never answered in time");
         let (before, ran) = (left(&store, &limited[0]).await, scripts_run(&cluster.nodes[0]));
         cluster.nodes[1].freeze();
-        let asked = tokio::spawn({
+        let task = tokio::spawn({
             let (store, limited) = (store.clone(), limited.clone());
             async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
         });
         until("the first slot has taken", || scripts_run(&cluster.nodes[0]) > ran).await;
         cluster.nodes[0].freeze();
         cluster.nodes[1].thaw();
-        let verdict = asked.await.expect("no task panics");
+        let verdict = task.await.expect("no task panics");
         until("the give-back is dropped", || store.in_flight() == 0).await;
         cluster.nodes[0].thaw();
         if let Ok(verdict) = verdict {
@@ -380,16 +380,16 @@ async fn a_give_back_is_dropped_when_it_is_late() {
     let deadline = Instant::now() + PATIENCE;
     while store.refunds_lost() == 0 {
         assert!(Instant::now() < deadline, "no give-back was ever late");
-        let asked = tokio::spawn({
+        let task = tokio::spawn({
             let (store, limited) = (store.clone(), limited.clone());
             async move { store.decide(Timing::BY_STORE, &takes(&limited, 0..2), &mut [Decision::default(); 2]).await }
         });
         sleep(Duration::from_micros(500)).await;
         cluster.nodes[0].freeze();
-        if let Ok(verdict) = asked.await.expect("no task panics") {
+        if let Ok(verdict) = task.await.expect("no task panics") {
             assert!(!verdict.allowed);
         }
-        until("its place is free", || store.in_flight() == 0).await;
+        until("no request is in flight", || store.in_flight() == 0).await;
         cluster.nodes[0].thaw();
         store
             .decide(with_long_timeouts, &takes(&limited, [0]), &mut [Decision::default()])

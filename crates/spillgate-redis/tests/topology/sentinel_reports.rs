@@ -35,7 +35,7 @@ impl Fake {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let reported = *reports.lock().expect("no thread panics");
-                tokio::spawn(answer(client, reported));
+                tokio::spawn(reply_to(client, reported));
             }
         });
         Fake { port, reported }
@@ -46,19 +46,19 @@ impl Fake {
     }
 }
 
-async fn answer(mut client: TcpStream, reported: Report) {
-    let mut asked = [0; 1024];
-    while let Ok(size @ 1..) = client.read(&mut asked).await {
-        let answer = match reported {
+async fn reply_to(mut client: TcpStream, reported: Report) {
+    let mut request = [0; 1024];
+    while let Ok(size @ 1..) = client.read(&mut request).await {
+        let reply = match reported {
             Report::Gone => return,
             Report::Nothing => continue,
-            Report::Primary(..) if asked[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
+            Report::Primary(..) if request[..size].ends_with(b"PING\r\n") => "+PONG\r\n".to_owned(),
             Report::Primary(epoch, port) => format!(
                 "*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{epoch}\r\n*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n",
                 port.to_string().len()
             ),
         };
-        if client.write_all(answer.as_bytes()).await.is_err() {
+        if client.write_all(reply.as_bytes()).await.is_err() {
             return;
         }
     }
@@ -89,8 +89,8 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     fakes[1].tell(Report::Gone);
     fakes[2].tell(Report::Primary(1, old.port()));
     new.kill();
-    let is_refused = |failed: spillgate_redis::Error| {
-        failed.kind == ErrorKind::ReadOnly && failed.detail.contains("1 of 3 sentinels answer, and missed a failover")
+    let is_refused = |error: spillgate_redis::Error| {
+        error.kind == ErrorKind::ReadOnly && error.detail.contains("1 of 3 sentinels answer, and missed a failover")
     };
     until("it is not believed", || store.last_error().is_some_and(is_refused)).await;
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");
@@ -127,7 +127,7 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     // The server was demoted, and no sentinel reports what replaced it.
     primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let is_left = |failed: spillgate_redis::Error| failed.detail.contains("is no primary");
+    let is_left = |error: spillgate_redis::Error| error.detail.contains("is no primary");
     until("a replica is not asked", || store.last_error().is_some_and(is_left)).await;
 
     // A new report of a sentinel replaces its earlier one.

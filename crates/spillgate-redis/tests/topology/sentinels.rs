@@ -43,9 +43,9 @@ async fn a_primary_is_handed_over() {
     run(sentinel_setup.sentinels[0].port, &["SENTINEL", "FAILOVER", "main"]).expect("it begins");
     until("the store has found the new one", || is_at(&store, new)).await;
     until("the old one follows", || role(old) == "slave").await;
-    let asked = old.info("cmdstat_evalsha:calls=");
+    let calls = old.info("cmdstat_evalsha:calls=");
     until_more_are_decided(&load).await;
-    assert_eq!(old.info("cmdstat_evalsha:calls="), asked, "a replica was asked");
+    assert_eq!(old.info("cmdstat_evalsha:calls="), calls, "a replica was asked");
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
@@ -96,10 +96,10 @@ async fn a_primary_freezes_and_goes_on_too_late() {
     sentinel_setup.servers[0].thaw();
     let clients = || text(sentinel_setup.servers[0].run(&["CLIENT", "LIST"]));
     until("the old primary gets no requests", || !clients().contains("cmd=evalsha")).await;
-    let asked = sentinel_setup.servers[0].info("cmdstat_evalsha:calls=");
+    let calls = sentinel_setup.servers[0].info("cmdstat_evalsha:calls=");
     until("the old one follows", || role(&sentinel_setup.servers[0]) == "slave").await;
     until_more_are_decided(&load).await;
-    assert_eq!(sentinel_setup.servers[0].info("cmdstat_evalsha:calls="), asked, "it was asked");
+    assert_eq!(sentinel_setup.servers[0].info("cmdstat_evalsha:calls="), calls, "it was asked");
     assert_all_are_accounted_for(&store, load, 0).await;
 }
 
@@ -125,8 +125,8 @@ async fn one_sentinel_that_knows_is_enough() {
     sentinel_setup.servers[0].run(&["REPLICAOF", "127.0.0.1", &stranger.port().to_string()]);
     let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));
     let demoted = RedisStore::new(&settings).expect("valid").wait_connected().await;
-    let failed = demoted.expect_err("it is a replica");
-    assert!(failed.kind == ErrorKind::ReadOnly && failed.detail.contains("is no primary"), "{failed}");
+    let error = demoted.expect_err("it is a replica");
+    assert!(error.kind == ErrorKind::ReadOnly && error.detail.contains("is no primary"), "{error}");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn sentinels_that_want_a_password_get_their_own() {
         for password in [None, Some("hash")] {
             let store = store(password);
             take(&store, 1, &a_day(1000), WITHIN).await.expect_err("no sentinel reports the primary");
-            let is_refused = |failed: Error| failed.kind == ErrorKind::NoPermission;
+            let is_refused = |error: Error| error.kind == ErrorKind::NoPermission;
             until("it is not let in", || store.last_error().is_some_and(is_refused)).await;
         }
     }

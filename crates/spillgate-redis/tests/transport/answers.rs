@@ -33,9 +33,9 @@ async fn a_key_of_another_type_affects_no_other_key() {
     let name = name(7, &quota);
     server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
-        let failed = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
-        assert_eq!(failed.kind, ErrorKind::WrongType, "{failed}");
-        assert!(failed.detail.ends_with(&format!("DEL {name}")) && !failed.detail.contains("script"), "{failed}");
+        let error = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
+        assert_eq!(error.kind, ErrorKind::WrongType, "{error}");
+        assert!(error.detail.ends_with(&format!("DEL {name}")) && !error.detail.contains("script"), "{error}");
         let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("another key");
         assert_eq!(decision.remaining, 1000 - taken);
     }
@@ -54,14 +54,14 @@ async fn a_value_of_another_program_is_reported_with_all_keys_that_may_hold_it()
     let server = Server::start();
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     server.run(&["SET", &name(1, &quota), "foreign"]);
-    let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("the key holds a text");
-    assert!(failed.detail.ends_with(&format!("DEL {}", name(1, &quota))), "{failed}");
+    let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the key holds a text");
+    assert!(error.detail.ends_with(&format!("DEL {}", name(1, &quota))), "{error}");
     for (keys, more) in [(3, ""), (4, ", or 1 more")] {
         let hits: Vec<_> = (1..=keys).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let failed = store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect_err("one is a text");
+        let error = store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect_err("one is a text");
         let names: Vec<_> = (1..=3).map(|key| name(key, &quota)).collect();
-        assert!(failed.detail.ends_with(&format!(": {}{more}", names.join(", "))), "{failed}");
+        assert!(error.detail.ends_with(&format!(": {}{more}", names.join(", "))), "{error}");
     }
 }
 
@@ -73,9 +73,9 @@ async fn an_error_of_many_commands_is_reported_once() {
     for (user, word) in [("", "NOAUTH"), ("limiter:secret@", "script|load")] {
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
-        let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it may not load");
-        assert_eq!((failed.kind, failed.detail.matches(word).count()), (ErrorKind::NoPermission, 1), "{failed}");
-        assert!(!failed.detail.contains("Pipeline"), "{failed}");
+        let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it may not load");
+        assert_eq!((error.kind, error.detail.matches(word).count()), (ErrorKind::NoPermission, 1), "{error}");
+        assert!(!error.detail.contains("Pipeline"), "{error}");
     }
 }
 
@@ -85,8 +85,8 @@ async fn a_user_who_may_not() {
     server.run(&["ACL", "SETUSER", "limiter", "on", ">secret", "~sg:*", "-@all", "+evalsha", "+script|load"]);
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&url)).expect("valid"), a_day(1000));
-    let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
-    assert_eq!(failed.kind, ErrorKind::NoPermission, "{failed}");
+    let error = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
+    assert_eq!(error.kind, ErrorKind::NoPermission, "{error}");
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("it may, on the same connection");
     assert_eq!(decision.remaining, 999);
@@ -117,9 +117,9 @@ async fn a_script_that_may_not_do_all_does_nothing() {
     let each =
         |first: u128, op| (first..).zip(&quotas).map(move |(key, quota)| Hit::new(key, quota, op, Binding::Enforce));
     // Single takes, requests for the general script, and takes on several states.
-    let mut asked: Vec<Vec<_>> =
+    let mut requests: Vec<Vec<_>> =
         each(1, Op::take(3)).chain(each(11, Op::Force { cost: 11 })).map(|hit| vec![hit]).collect();
-    asked.push(each(21, Op::take(3)).collect());
+    requests.push(each(21, Op::take(3)).collect());
     let mut missed = BTreeSet::new();
     for log in [LogForm::Packed, LogForm::Zset] {
         let store =
@@ -127,17 +127,17 @@ async fn a_script_that_may_not_do_all_does_nothing() {
         for command in SCRIPT_COMMANDS.map(str::to_lowercase) {
             server.run(&["FLUSHALL"]);
             server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
-            for hits in asked.iter().chain(&asked) {
+            for hits in requests.iter().chain(&requests) {
                 let before = held(&server);
                 let mut decisions = vec![Decision::default(); hits.len()];
                 let decided = store.decide_within(PATIENCE, None, hits, &mut decisions).await;
                 let after = held(&server);
                 assert!(after.values().all(|(_, ends)| *ends), "without {command} a state never ends: {hits:?}");
-                if let Err(failed) = decided {
+                if let Err(error) = decided {
                     assert_eq!(
-                        (failed.kind, failed.kind.may_have_been_applied()),
+                        (error.kind, error.kind.may_have_been_applied()),
                         (ErrorKind::NoPermission, false),
-                        "{failed}"
+                        "{error}"
                     );
                     assert!(after == before, "without {command} this was charged in part: {hits:?}");
                     missed.insert(command.clone());
@@ -155,23 +155,23 @@ async fn a_script_that_may_not_do_all_does_nothing() {
 async fn a_full_memory_refuses_what_would_be_written() {
     let server = Server::start();
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
-    take(&store, 1, &quota, PATIENCE).await.expect("there is room");
+    take(&store, 1, &quota, PATIENCE).await.expect("the server has memory");
     server.run(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..100 {
-        let failed = take(&store, 1, &quota, PATIENCE).await.expect_err("no room");
-        assert_eq!(failed.kind, ErrorKind::OutOfMemory, "{failed}");
+        let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the server has no memory");
+        assert_eq!(error.kind, ErrorKind::OutOfMemory, "{error}");
     }
     assert_eq!(store.circuit(), Circuit::Closed);
     server.run(&["CONFIG", "SET", "maxmemory", "0"]);
-    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("there is room");
+    let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("the server has memory");
     assert_eq!(decision.remaining, 998, "what failed was not charged");
 }
 
 /// The connections that have sent scripts.
 fn ours(server: &Server) -> Vec<String> {
     let list: String = redis::from_redis_value(server.run(&["CLIENT", "LIST"])).expect("text");
-    let asked = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
-    asked.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
+    let clients = list.lines().filter(|line| line.contains("cmd=evalsha") || line.contains("cmd=script"));
+    clients.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
 }
 
 #[tokio::test]
@@ -215,15 +215,15 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
         let before = ours(&server);
         refuses(word, true);
         let deadline = Instant::now() + PATIENCE;
-        let failed = loop {
+        let error = loop {
             assert!(Instant::now() < deadline, "it never refused");
             match take(&store, 1, &quota, PATIENCE).await {
                 Ok(_) => sleep(Duration::from_millis(1)).await,
-                Err(failed) => break failed,
+                Err(error) => break error,
             }
         };
-        assert!(failed.kind == ErrorKind::ReadOnly && failed.detail.contains(word), "{failed}");
-        assert!(!failed.detail.contains("DEL"), "{failed}");
+        assert!(error.kind == ErrorKind::ReadOnly && error.detail.contains(word), "{error}");
+        assert!(!error.detail.contains("DEL"), "{error}");
         assert_ne!(store.circuit(), Circuit::Closed);
         until("the connection is dropped", || ours(&server).iter().all(|it| !before.contains(it))).await;
         refuses(word, false);
@@ -262,10 +262,8 @@ async fn a_server_that_loads_its_data() {
     // Loading takes ten milliseconds for each key. The server looks at its connections in between.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again(&slowly, "server initialized");
-    until("the server says that it loads", || {
-        store.last_error().is_some_and(|failed| failed.kind == ErrorKind::Loading)
-    })
-    .await;
+    until("the server says that it loads", || store.last_error().is_some_and(|error| error.kind == ErrorKind::Loading))
+        .await;
     assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
     let (_, decision) = until_decided(&store, &quota).await;
     assert!(decision.remaining >= 998, "{decision:?}");
@@ -288,6 +286,6 @@ async fn a_wrong_password_is_reported() {
     let url = format!("redis://:wrong@127.0.0.1:{}/", server.port());
     let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
     let store = RedisStore::new(&settings).expect("valid");
-    let failed = store.wait_connected().await.expect_err("no such user");
-    assert_eq!(failed.kind, ErrorKind::NoPermission, "{failed}");
+    let error = store.wait_connected().await.expect_err("no such user");
+    assert_eq!(error.kind, ErrorKind::NoPermission, "{error}");
 }

@@ -19,7 +19,7 @@ fn one_connection(url: &str) -> RedisStore {
 
 async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, ErrorKind> {
     let mut decisions = [Decision::default()];
-    let verdict = store.decide_within(PATIENCE, now, &[hit], &mut decisions).await.map_err(|failed| failed.kind)?;
+    let verdict = store.decide_within(PATIENCE, now, &[hit], &mut decisions).await.map_err(|error| error.kind)?;
     assert_eq!(verdict.allowed, decisions[0].allowed);
     Ok(decisions[0])
 }
@@ -59,7 +59,7 @@ async fn each_is_decided_as_by_the_kernel_after_those_before_it() {
         let decided = join_all(hits.iter().map(|hit| decide(&store, Some(now), *hit))).await;
         for (hit, decided) in hits.iter().zip(decided) {
             let mut expected = [Decision::default()];
-            memory.decide_now(now, &[*hit], &mut expected).expect("room");
+            memory.decide_now(now, &[*hit], &mut expected).expect("the store has capacity");
             assert_eq!(decided, Ok(expected[0]), "{hit:?}");
             refused += u64::from(!expected[0].allowed);
         }
@@ -119,7 +119,7 @@ async fn where_the_script_is_gone_each_is_decided_and_charged_once() {
 /// A proxy before a cluster, or a node with all slots whose URL is that of a single server: it accepts no call with
 /// keys of several slots.
 #[tokio::test]
-async fn what_stands_for_a_cluster_is_asked_about_each_by_itself() {
+async fn an_address_of_several_nodes_gets_each_take_by_itself() {
     let bus = free_port().to_string();
     let server = Server::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]);
     server.run(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);

@@ -48,7 +48,7 @@ pub(crate) async fn until_decided(store: &RedisStore, quota: &Quota) -> (Verdict
     loop {
         match take(store, 1, quota, Duration::from_secs(1)).await {
             Ok(decided) => return decided,
-            Err(failed) => assert!(Instant::now() < deadline, "never decided: {failed}"),
+            Err(error) => assert!(Instant::now() < deadline, "never decided: {error}"),
         }
         sleep(Duration::from_millis(1)).await;
     }

@@ -31,7 +31,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         }
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
         // Three of four connections do not exist, and cannot be made.
-        let is_said = || store.last_error().is_some_and(|failed| failed.detail.contains("max number of clients"));
+        let is_said = || store.last_error().is_some_and(|error| error.detail.contains("max number of clients"));
         until("the server says why it hangs up", is_said).await;
         let takes = (0..64).map(|i| {
             let store = store.clone();
@@ -51,13 +51,13 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
 async fn a_thread_asks_by_two_connections_in_turn() {
     let server = Server::start();
     let store = RedisStore::new(&Settings { connections: 8, ..with_long_timeouts(&server.url()) }).expect("valid");
-    let asked = || {
+    let calls = || {
         let Value::BulkString(list) = server.run(&["CLIENT", "LIST"]) else { panic!("no list") };
         let list = String::from_utf8(list).expect("text");
         list.lines().filter(|line| line.contains("cmd=evalsha")).count()
     };
     let two = async {
-        while asked() < 2 {
+        while calls() < 2 {
             take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
         }
     };
@@ -66,7 +66,7 @@ async fn a_thread_asks_by_two_connections_in_turn() {
     for _ in 0..100 {
         take(&store, 1, &a_day(1_000_000), PATIENCE).await.expect("the server is there");
     }
-    assert_eq!(asked(), 2);
+    assert_eq!(calls(), 2);
 }
 
 /// A caller's time may be shorter than the round trip. That says nothing about the server.
@@ -84,8 +84,8 @@ async fn callers_without_time_affect_no_other_caller() {
         tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 // On a busy machine the reply may come first, or the deadline may pass before the request is sent.
-                if let Err(failed) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
-                    assert!(matches!(failed.kind, ErrorKind::Timeout | ErrorKind::NotSent), "{failed}");
+                if let Err(error) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
+                    assert!(matches!(error.kind, ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
                 }
             }
         })

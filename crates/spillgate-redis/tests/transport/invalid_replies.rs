@@ -14,26 +14,26 @@ async fn answering(reply: &'static [u8]) -> String {
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tokio::spawn(answer(client, reply));
+            tokio::spawn(reply_to(client, reply));
         }
     });
     format!("redis://127.0.0.1:{port}/")
 }
 
-async fn answer(mut client: TcpStream, reply: &'static [u8]) {
+async fn reply_to(mut client: TcpStream, reply: &'static [u8]) {
     let known: [(&[u8], &[u8]); 4] =
         [(b"PING", b"+PONG\r\n"), (b"SETINFO", b"+OK\r\n"), (b"SCRIPT\r\n", b"+OK\r\n"), (b"EVALSHA", reply)];
-    let (mut asked, mut at) = (Vec::new(), 0);
-    while let Ok(1..) = client.read_buf(&mut asked).await {
-        while at < asked.len() {
-            let found = known.iter().find(|(command, _)| asked[at..].starts_with(command));
+    let (mut received, mut at) = (Vec::new(), 0);
+    while let Ok(1..) = client.read_buf(&mut received).await {
+        while at < received.len() {
+            let found = known.iter().find(|(command, _)| received[at..].starts_with(command));
             // The rest of a command may come later.
-            if found.is_none() && known.iter().any(|(command, _)| command.starts_with(&asked[at..])) {
+            if found.is_none() && known.iter().any(|(command, _)| command.starts_with(&received[at..])) {
                 break;
             }
             at += 1;
-            if let Some((_, answer)) = found
-                && client.write_all(answer).await.is_err()
+            if let Some((_, reply)) = found
+                && client.write_all(reply).await.is_err()
             {
                 return;
             }
@@ -50,12 +50,12 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
         let store = RedisStore::new(&with_long_timeouts(&answering(reply).await)).expect("valid");
         let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
-        let failed =
-            store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("no answer");
+        let error =
+            store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("an invalid reply");
         assert_eq!(
-            (failed.kind, failed.kind.may_have_been_applied()),
+            (error.kind, error.kind.may_have_been_applied()),
             (ErrorKind::Garbled, true),
-            "{failed}, {:?}",
+            "{error}, {:?}",
             store.last_error()
         );
         assert_eq!(store.failures(ErrorKind::Garbled), 1);
@@ -66,13 +66,13 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
 async fn half(server: &Server, url: &str) -> (Error, u64) {
     let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("valid");
     let quota = a_day(1000);
-    let failed = {
+    let error = {
         let hits = [1, 2].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
         store.decide_within(PATIENCE, None, &hits, &mut [Decision::default(); 2]).await.expect_err("one is a set")
     };
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("a counter");
-    (failed, 999 - decision.remaining)
+    (error, 999 - decision.remaining)
 }
 
 #[tokio::test]
@@ -86,16 +86,16 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     server.run(&["DEL", &names[0]]);
     server.run(&["SADD", &names[0], "foreign"]);
 
-    let (failed, charged) = half(&server, &url).await;
-    assert_eq!((failed.kind, failed.kind.may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{failed}");
-    assert!(failed.detail.contains("WRONGTYPE"), "{failed}");
+    let (error, charged) = half(&server, &url).await;
+    assert_eq!((error.kind, error.kind.may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{error}");
+    assert!(error.detail.contains("WRONGTYPE"), "{error}");
 
     // Without MULTI each command is executed by itself. Without another command none is executed.
     for (command, class, charges) in [("multi", ErrorKind::Garbled, 1), ("incrby", ErrorKind::NoPermission, 0)] {
         server.run(&["FLUSHALL"]);
         server.run(&["SADD", &names[0], "foreign"]);
         server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
-        let (failed, charged) = half(&server, &url).await;
-        assert_eq!((failed.kind, charged), (class, charges), "without {command}: {failed}");
+        let (error, charged) = half(&server, &url).await;
+        assert_eq!((error.kind, charged), (class, charges), "without {command}: {error}");
     }
 }

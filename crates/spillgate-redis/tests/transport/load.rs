@@ -13,7 +13,7 @@ use crate::{PATIENCE, a_day, take};
 /// The outcomes of the requests of one task, or of all tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) asked: u64,
+    pub(crate) sent: u64,
     pub(crate) admitted: u64,
     /// Failures after which the server may have charged.
     pub(crate) may_have_been_applied: u64,
@@ -61,7 +61,7 @@ impl Load {
         let mut sum = Tally::default();
         for task in self.tasks {
             let tally = timeout(PATIENCE, task).await.expect("every request is answered").expect("no answer is wrong");
-            sum.asked += tally.asked;
+            sum.sent += tally.sent;
             sum.admitted += tally.admitted;
             sum.may_have_been_applied += tally.may_have_been_applied;
             sum.failed += tally.failed;
@@ -70,7 +70,7 @@ impl Load {
         let stalled = timeout(PATIENCE, self.stalled).await.expect("it ends").expect("it does not panic");
         // The machine may stop a request more than once on its way.
         sum.longest = sum.longest.saturating_sub(4 * stalled);
-        assert_eq!(sum.asked, sum.admitted + sum.failed);
+        assert_eq!(sum.sent, sum.admitted + sum.failed);
         sum
     }
 }
@@ -100,11 +100,11 @@ async fn ask(
     let (limit, mut tally) = (i * 1_000_000, Tally::default());
     let quota = a_day(limit);
     while !stop.load(Ordering::Relaxed) {
-        tally.asked += 1;
+        tally.sent += 1;
         let start = Instant::now();
-        let answer = take(store, u128::from(i) << 96 | u128::from(i), &quota, within).await;
+        let outcome = take(store, u128::from(i) << 96 | u128::from(i), &quota, within).await;
         tally.longest = tally.longest.max(start.elapsed());
-        match answer {
+        match outcome {
             Ok((verdict, decision)) => {
                 tally.admitted += 1;
                 decided.fetch_add(1, Ordering::Relaxed);
@@ -115,9 +115,9 @@ async fn ask(
                 assert!((least..=most).contains(&used), "task {i}: {used} used, {tally:?}");
                 tokio::task::yield_now().await;
             }
-            Err(failed) => {
+            Err(error) => {
                 tally.failed += 1;
-                tally.may_have_been_applied += u64::from(failed.kind.may_have_been_applied());
+                tally.may_have_been_applied += u64::from(error.kind.may_have_been_applied());
                 sleep(Duration::from_millis(1)).await;
             }
         }

@@ -60,15 +60,15 @@ async fn pass_late(client: TcpStream, to: u16, wait: Duration) {
         (client.into_split(), server.into_split());
     let (late, mut due) = unbounded_channel();
     let read = async move {
-        let mut answer = vec![0; 65536];
-        while let Ok(size @ 1..) = from_server.read(&mut answer).await {
-            let _ = late.send((Instant::now() + wait, answer[..size].to_vec()));
+        let mut reply = vec![0; 65536];
+        while let Ok(size @ 1..) = from_server.read(&mut reply).await {
+            let _ = late.send((Instant::now() + wait, reply[..size].to_vec()));
         }
     };
     let write = async move {
-        while let Some((at, answer)) = due.recv().await {
+        while let Some((at, reply)) = due.recv().await {
             sleep_until(at).await;
-            if to_client.write_all(&answer).await.is_err() {
+            if to_client.write_all(&reply).await.is_err() {
                 break;
             }
         }
@@ -91,10 +91,10 @@ async fn pass(mut client: TcpStream, to: u16, bytes: u64, resets: Arc<AtomicU64>
         stream.set_zero_linger().expect("a socket");
     }
     let ((mut from_client, mut to_client), (from_server, mut to_server)) = (client.split(), server.split());
-    let mut answers = from_server.take(bytes);
+    let mut replies = from_server.take(bytes);
     tokio::select! {
         _ = copy(&mut from_client, &mut to_server) => {}
-        _ = copy(&mut answers, &mut to_client) => {
+        _ = copy(&mut replies, &mut to_client) => {
             resets.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -49,11 +49,11 @@ impl Server {
         self.process.wait().expect("it ends");
     }
 
-    /// After [`kill`](Server::kill): starts the same server again, and returns once its log says `said`.
-    pub(crate) fn start_again(&mut self, more: &[&str], said: &str) {
+    /// After [`kill`](Server::kill): starts the same server again, and returns once its log says `logged`.
+    pub(crate) fn start_again(&mut self, more: &[&str], logged: &str) {
         let more = more.iter().map(|&argument| argument.to_owned());
         let arguments: Vec<String> = self.arguments.iter().cloned().chain(more).collect();
-        self.process = spawn(self.port, &arguments, self.folder.path(), said);
+        self.process = spawn(self.port, &arguments, self.folder.path(), logged);
     }
 
     /// Sends SIGSTOP: the server keeps its connections and does not reply.
@@ -85,25 +85,25 @@ pub(crate) fn run(port: u16, words: &[impl AsRef<str>]) -> redis::RedisResult<Va
     redis::cmd(words[0]).arg(&words[1..]).query(&mut connection)
 }
 
-fn spawn(port: u16, arguments: &[String], folder: &Path, said: &str) -> Child {
+fn spawn(port: u16, arguments: &[String], folder: &Path, logged: &str) -> Child {
     let mut command = Command::new(program());
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(["--enable-debug-command", "yes"]).args(arguments).current_dir(folder);
-    started(&mut command, said)
+    started(&mut command, logged)
 }
 
-/// Starts the process, and returns once its log says `said`.
-pub(crate) fn started(command: &mut Command, said: &str) -> Child {
+/// Starts the process, and returns once its log says `logged`.
+pub(crate) fn started(command: &mut Command, logged: &str) -> Child {
     let process = command.stdout(Stdio::piped()).spawn();
     let mut process = process.unwrap_or_else(|error| panic!("{}: {error} (`make test` installs it)", program()));
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let mut last = String::new();
     let mut lines = log.lines().map_while(Result::ok);
-    let is_said = lines.any(|line| {
+    let is_logged = lines.any(|line| {
         last = line;
-        last.to_lowercase().contains(said)
+        last.to_lowercase().contains(logged)
     });
-    assert!(is_said, "redis-server ended and never said {said:?}; its last words: {last}");
+    assert!(is_logged, "redis-server ended and never said {logged:?}; its last words: {last}");
     process
 }
 

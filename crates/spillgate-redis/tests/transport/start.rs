@@ -20,8 +20,8 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!(store.circuit(), Circuit::Closed);
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
     for _ in 0..100 {
-        let answer = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await;
-        assert!(answer.as_ref().is_err_and(StoreError::is_transient), "{answer:?}");
+        let verdict = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await;
+        assert!(verdict.as_ref().is_err_and(StoreError::is_transient), "{verdict:?}");
     }
     assert_ne!(store.circuit(), Circuit::Closed);
     assert_eq!(store.failures(ErrorKind::CircuitOpen) + store.failures(ErrorKind::NotSent), 100);
@@ -31,25 +31,25 @@ async fn a_store_is_there_before_its_server() {
 
     let _server = Server::start_with(port, &[]);
     let (_, decision) = until_decided(&store, &quota).await;
-    assert_eq!(decision.remaining, 999, "what failed was never asked");
+    assert_eq!(decision.remaining, 999, "a request that failed was never sent");
     assert_eq!((store.circuit(), store.last_error(), store.in_flight()), (Circuit::Closed, None, 0));
 }
 
 /// Without a connection, and without time. No request may have been applied then.
 #[tokio::test]
-async fn a_request_that_comes_too_late_is_not_asked() {
+async fn a_request_that_comes_too_late_is_not_sent() {
     let (server, quota) = (Server::start(), a_day(1000));
     let store = RedisStore::new(&Settings { connections: 1, ..with_long_timeouts(&server.url()) }).expect("valid");
     server.freeze();
     for within in [Duration::ZERO, Duration::from_millis(20)] {
-        let failed = take(&store, 1, &quota, within).await.expect_err("the server does not reply");
-        assert_eq!((failed.kind, failed.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{failed}");
+        let error = take(&store, 1, &quota, within).await.expect_err("the server does not reply");
+        assert_eq!((error.kind, error.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
     }
     server.thaw();
     store.wait_connected().await.expect("it serves");
     for taken in 1..10 {
-        let failed = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
-        assert_eq!((failed.kind, failed.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{failed}");
+        let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
+        assert_eq!((error.kind, error.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
         // What was written earlier on the same connection was executed earlier.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
         assert_eq!(decision.remaining, 1000 - taken);
@@ -63,8 +63,8 @@ async fn to_connect_in_vain_says_why() {
         connect_timeout: Duration::from_millis(50),
         ..Settings::new(format!("redis://127.0.0.1:{}/", free_port()))
     };
-    let failed = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("no server listens");
-    assert!(failed.detail.contains("refused"), "{failed}");
+    let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("no server listens");
+    assert!(error.detail.contains("refused"), "{error}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ async fn settings_at_their_extremes() {
             let store = RedisStore::new(&settings).expect("valid");
             let (key, quota) = (i as u128, a_day(1));
             for passes in [true, false] {
-                let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("an answer, and no panic");
+                let taken = timeout(PATIENCE, take(&store, key, &quota, max)).await.expect("a reply, and no panic");
                 assert_eq!(taken.map(|(verdict, _)| verdict.allowed), Ok(passes), "setting {i} at {url}");
             }
             // A thousand connections are more than some systems allow for a process.
@@ -120,7 +120,7 @@ async fn settings_at_their_extremes() {
         // Without time to connect a request may fail, and does so at once.
         for (connect_timeout, time) in [(zero, Duration::from_millis(100)), (PATIENCE, zero)] {
             let store = RedisStore::new(&Settings { connect_timeout, ..with_long_timeouts(url) }).expect("valid");
-            let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("an answer, and no panic");
+            let _ = timeout(PATIENCE, take(&store, 99, &a_day(1000), time)).await.expect("a reply, and no panic");
         }
         let store = RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("valid");
         let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
@@ -162,16 +162,15 @@ async fn one_request_of_many_parts_has_one_place() {
 async fn what_is_malformed_is_counted() {
     let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("valid"), a_day(1));
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
-    let failed = store.decide_within(PATIENCE, None, &hits, &mut []).await.expect_err("one hit, no decision");
-    assert_eq!((failed.kind, store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
+    let error = store.decide_within(PATIENCE, None, &hits, &mut []).await.expect_err("one hit, no decision");
+    assert_eq!((error.kind, store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
 }
 
 type Takes = Vec<JoinHandle<Option<ErrorKind>>>;
 
 fn spawn_takes(store: &RedisStore, count: usize) -> Takes {
-    let one = |store: RedisStore| async move {
-        take(&store, 1, &a_day(1000), PATIENCE).await.err().map(|failed| failed.kind)
-    };
+    let one =
+        |store: RedisStore| async move { take(&store, 1, &a_day(1000), PATIENCE).await.err().map(|error| error.kind) };
     (0..count).map(|_| tokio::spawn(one(store.clone()))).collect()
 }
 
@@ -185,11 +184,11 @@ async fn beyond_the_bound_requests_fail_at_once() {
     until("the others fail", || store.failures(ErrorKind::Overloaded) == 6).await;
     assert_eq!((store.in_flight(), store.circuit()), (4, Circuit::Closed));
     server.thaw();
-    let mut failed = Vec::new();
+    let mut errors = Vec::new();
     for take in takes {
-        failed.extend(take.await.expect("no task panics"));
+        errors.extend(take.await.expect("no task panics"));
     }
-    assert_eq!(failed, [ErrorKind::Overloaded; 6]);
+    assert_eq!(errors, [ErrorKind::Overloaded; 6]);
     assert_eq!(store.in_flight(), 0);
     // They were not charged.
     let (_, decision) = take(&store, 1, &a_day(1000), PATIENCE).await.expect("not overloaded");
@@ -206,10 +205,10 @@ async fn requests_that_no_caller_waits_for_are_no_longer_in_flight_and_their_rep
         let takes = spawn_takes(&store, 4);
         until("all are in flight", || store.in_flight() == 4).await;
         takes.iter().for_each(JoinHandle::abort);
-        until("their places are free", || store.in_flight() == 0).await;
+        until("no request is in flight", || store.in_flight() == 0).await;
         server.thaw();
         // The replies to the others show 1000 minus a few. These replies come after them on the same connection.
-        let (_, decision) = take(&store, 2, &a_day(1_000_000), PATIENCE).await.expect("there is a place");
+        let (_, decision) = take(&store, 2, &a_day(1_000_000), PATIENCE).await.expect("a request is admitted again");
         assert_eq!(decision.remaining, 1_000_000 - turn);
     }
 }

@@ -130,7 +130,7 @@ fn own_authority(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Pem
 async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_named() {
     let served = async |own: &Pem, ca: &str| {
         let (_server, port, _folder) = start_with_certificate(own, &own.0, 0, &["--tls-auth-clients", "no"]);
-        connected(port, ca, None).await.map_err(|failed| failed.detail)
+        connected(port, ca, None).await.map_err(|error| error.detail)
     };
     let own = own_authority("127.0.0.1", |_| ());
     assert_eq!(served(&own, &own.0).await, Ok(()));

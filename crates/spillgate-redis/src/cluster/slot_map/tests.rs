@@ -26,7 +26,7 @@ fn owner(map: &SlotMap, slot: u16) -> Option<String> {
 }
 
 #[test]
-fn a_node_without_a_name_is_the_one_that_was_asked() {
+fn a_node_without_a_name_is_the_sender_of_the_slot_map() {
     let hosts = [Value::Nil, text(""), text("other"), Value::SimpleString("other".to_owned())];
     let ranges = (0..).zip(hosts).map(|(i, host)| range(i * 10, i * 10 + 4, host, 7000));
     let map = read(ranges.collect()).expect("a map");

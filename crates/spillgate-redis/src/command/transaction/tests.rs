@@ -39,7 +39,7 @@ fn report(encoder: &Encoder, ns: u64) {
     encoder.clock.report(Time::from_nanos(NOW_S * SECOND_NS + ns));
 }
 
-fn answer(transaction: &mut Transaction<'_, '_, '_>, reply: &[u8]) -> Decision {
+fn decide(transaction: &mut Transaction<'_, '_, '_>, reply: &[u8]) -> Decision {
     let mut decisions = [Decision::default()];
     match transaction.decode(reply, &mut decisions) {
         Ok(Decoded::Verdict(verdict)) => assert_eq!(verdict.allowed, decisions[0].allowed),
@@ -65,8 +65,8 @@ fn a_take_is_one_transaction() {
     let hits = take(&quota, 3);
     let name = RedisKey::of_counter(&hits[0], 0);
     let transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
-    let asked = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
-    assert_eq!(commands(&transaction), asked);
+    let expected = format!("MULTI INCRBY {name} 3 PEXPIRE {name} 1000 NX PTTL {name} TIME EXEC ");
+    assert_eq!(commands(&transaction), expected);
     assert_eq!(transaction.key().map(|key| key.slot()), Some(name.slot()));
     for hits in [take(&quota, 0), take(&quota, 6), [hits[0].with_op(Op::Peek)]] {
         let transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
@@ -111,22 +111,22 @@ fn a_window_by_the_first_hit_ends_when_its_counter_does() {
     let (quota, encoder) = (first_hit(5), encoder());
     let hits = take(&quota, 2);
     let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
-    let fresh = answer(&mut transaction, &reply(&[2, 1, 1000], 500));
+    let fresh = decide(&mut transaction, &reply(&[2, 1, 1000], 500));
     assert_eq!((fresh.allowed, fresh.remaining, fresh.reset_after_ns), (true, 3, SECOND_NS));
-    let second = answer(&mut transaction, &reply(&[4, 0, 250], 500));
+    let second = decide(&mut transaction, &reply(&[4, 0, 250], 500));
     assert_eq!((second.allowed, second.remaining, second.reset_after_ns), (true, 1, 251_000_000));
-    let third = answer(&mut transaction, &reply(&[6, 0, 249], 500));
+    let third = decide(&mut transaction, &reply(&[6, 0, 249], 500));
     assert_eq!((third.allowed, third.remaining, third.reason), (false, 0, Reason::Exceeded));
     assert_eq!((third.retry_after, third.limit, third.receipt), (Wait::After(250_000_000), 5, None));
     // The counter is about to expire, or PTTL reports no expiry: its count is used nevertheless.
     for left in [0, -1, -2] {
-        let refused = answer(&mut transaction, &reply(&[8, 0, left], 500));
+        let refused = decide(&mut transaction, &reply(&[8, 0, left], 500));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(1_000_000)), "{left}");
     }
     // The counter is far over its limit, or at the limit.
-    let most = answer(&mut transaction, &reply(&[i64::MAX, 0, 9], 0));
+    let most = decide(&mut transaction, &reply(&[i64::MAX, 0, 9], 0));
     assert_eq!((most.allowed, most.remaining), (false, 0));
-    let full = answer(&mut transaction, &reply(&[5, 0, 9], 0));
+    let full = decide(&mut transaction, &reply(&[5, 0, 9], 0));
     assert_eq!((full.allowed, full.remaining), (true, 0));
 }
 
@@ -138,14 +138,14 @@ fn a_window_that_the_server_has_left_or_not_entered_keeps_its_limit() {
     let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
     assert_eq!(transaction.counters[0].start, Some(NOW_S * SECOND_NS));
     for (us, retry_ns) in [(0, SECOND_NS), (999_999, 1_000), (1_000_000, 1), (3_000_000, 1)] {
-        assert!(answer(&mut transaction, &reply(&[5, 0, 2000], us)).allowed);
-        let refused = answer(&mut transaction, &reply(&[6, 0, 2000], us));
+        assert!(decide(&mut transaction, &reply(&[5, 0, 2000], us)).allowed);
+        let refused = decide(&mut transaction, &reply(&[6, 0, 2000], us));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::After(retry_ns)), "at {us} us");
     }
     // The window that the server is in now keeps its limit too.
     report(&encoder, 5 * SECOND_NS);
     let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
-    assert_eq!(answer(&mut transaction, &reply(&[6, 0, 2000], 0)).retry_after, Wait::After(SECOND_NS));
+    assert_eq!(decide(&mut transaction, &reply(&[6, 0, 2000], 0)).retry_after, Wait::After(SECOND_NS));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_cost_that_never_fits_is_charged_nothing() {
     for (quota, cost, count) in [(first_hit(5), 6, 3), (first_hit(0), 1, 0), (first_hit(5), u64::MAX, 5)] {
         let hits = take(&quota, cost);
         let mut transaction = Transaction::new(None, &hits, &encoder.clock).expect("served");
-        let refused = answer(&mut transaction, &reply(&[count, 7], 0));
+        let refused = decide(&mut transaction, &reply(&[count, 7], 0));
         assert_eq!((refused.allowed, refused.retry_after), (false, Wait::Never), "{cost} of {quota:?}");
         assert_eq!(refused.remaining, quota.limit() - count.unsigned_abs());
     }
@@ -199,7 +199,7 @@ fn no_reply_makes_a_request_panic() {
     let encoder = encoder();
     let hits = [take(&quotas[0], 2)[0], take(&quotas[1], 1)[0], take(&quotas[0], 1)[0].with_op(Op::Peek)];
     let words = [0, 1, -1, -2, 5, 1000, i64::MAX, i64::MIN, 1 << 53, NOW_S.cast_signed()];
-    let (mut seed, mut decided, mut failed) = (7u64, 0, 0);
+    let (mut seed, mut decided, mut rejected) = (7u64, 0, 0);
     for _ in 0..200_000 {
         report(&encoder, 0);
         let mut next = |bound: usize| {
@@ -212,11 +212,11 @@ fn no_reply_makes_a_request_panic() {
         reply.truncate(length);
         match transaction.decode(&reply, &mut [Decision::default(); 3]) {
             Ok(Decoded::Verdict(_)) => decided += 1,
-            Err(error) if error.kind() == StoreErrorKind::Garbled => failed += 1,
+            Err(error) if error.kind() == StoreErrorKind::Garbled => rejected += 1,
             other => panic!("{other:?}"),
         }
     }
-    assert!(decided > 1000 && failed > 1000, "{decided} decided, {failed} failed");
+    assert!(decided > 1000 && rejected > 1000, "{decided} decided, {rejected} rejected");
 }
 
 #[test]

@@ -78,8 +78,8 @@ fn nothing_in_a_url_is_ignored() {
         ("redis://u:p@a/x", "database"),
     ];
     for (url, why) in wrong {
-        let failed = Url::parse(url).err().expect(url);
-        assert!(failed.detail.contains(why), "{url}: {failed}");
+        let error = Url::parse(url).err().expect(url);
+        assert!(error.detail.contains(why), "{url}: {error}");
     }
     for url in ["redis://:p@a", "redis://u:p@[::1]/3", "redis://a:1/", "unix:///s?user=u&pass=p&db=2", "valkey://a"] {
         assert!(parsed(url).is_some(), "{url}");

@@ -4,7 +4,7 @@ use redis::{Value, parse_redis_value};
 
 use super::{DEPTH_MAX, LENGTH_MAX, LINE_MAX, LengthScanner, PARTS_MAX, length, value};
 
-const ANSWERS: [&[u8]; 14] = [
+const REPLIES: [&[u8]; 14] = [
     b"+OK\r\n",
     b"-ERR no\r\n",
     b"-\r\n",
@@ -22,15 +22,15 @@ const ANSWERS: [&[u8]; 14] = [
 ];
 
 #[test]
-fn an_answer_ends_where_it_ends() {
-    for answer in ANSWERS {
-        let text = String::from_utf8_lossy(answer);
-        for cut in 0..answer.len() {
-            assert_eq!(length(&answer[..cut]).expect("a beginning"), None, "{text:?} up to {cut}");
+fn the_end_of_a_reply_is_found() {
+    for reply in REPLIES {
+        let text = String::from_utf8_lossy(reply);
+        for cut in 0..reply.len() {
+            assert_eq!(length(&reply[..cut]).expect("a beginning"), None, "{text:?} up to {cut}");
         }
-        let more = [answer, b"$-1\r\n"].concat();
-        assert_eq!(length(&more).expect("an answer"), Some(answer.len()), "{text:?}");
-        assert_eq!(value(answer).expect("an answer"), parse_redis_value(answer).expect("an answer"), "{text:?}");
+        let more = [reply, b"$-1\r\n"].concat();
+        assert_eq!(length(&more).expect("a reply"), Some(reply.len()), "{text:?}");
+        assert_eq!(value(reply).expect("a reply"), parse_redis_value(reply).expect("a reply"), "{text:?}");
     }
 }
 
@@ -75,16 +75,16 @@ fn bytes_that_are_not_a_reply_are_rejected_at_once() {
 
 #[test]
 fn a_scan_goes_on_where_it_has_stopped() {
-    let all = ANSWERS.concat();
+    let all = REPLIES.concat();
     for step in [1, 2, 3, 7, 50] {
         let (mut scanner, mut start, mut ends) = (LengthScanner::default(), 0, Vec::new());
         for end in (0..all.len()).step_by(step).chain([all.len()]) {
-            while let Some(length) = scanner.length(&all[start..end]).expect("answers") {
+            while let Some(length) = scanner.length(&all[start..end]).expect("replies") {
                 start += length;
                 ends.push(length);
             }
         }
-        assert!(ends.iter().copied().eq(ANSWERS.iter().map(|answer| answer.len())), "{step}");
+        assert!(ends.iter().copied().eq(REPLIES.iter().map(|reply| reply.len())), "{step}");
     }
 }
 
@@ -99,7 +99,7 @@ fn random_bytes_are_read_as_the_client_library_reads_them_or_not_at_all() {
     let alphabet = b"*$:+-0123456789\r\nab";
     let (mut whole, mut values, mut partial, mut not_resp) = (0, 0, 0, 0);
     for _ in 0..200_000 {
-        let mut bytes = [ANSWERS[below(ANSWERS.len())], ANSWERS[below(ANSWERS.len())]].concat();
+        let mut bytes = [REPLIES[below(REPLIES.len())], REPLIES[below(REPLIES.len())]].concat();
         for _ in 0..below(3) {
             let at = below(bytes.len());
             bytes[at] = alphabet[below(alphabet.len())];

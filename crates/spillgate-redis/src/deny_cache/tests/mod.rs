@@ -55,7 +55,7 @@ fn a_take_ends_the_entry_of_its_state() {
 }
 
 #[test]
-fn whatever_a_known_state_refuses_is_answered() {
+fn what_a_known_state_refuses_is_refused_by_the_cache() {
     let queue = |queue| build(Quota::leaky_bucket(5, SECOND).queue(queue));
     let (quota, longer) = (queue(5), queue(8));
     let mut fixture = Fixture::new(LONG);
@@ -81,7 +81,7 @@ fn whatever_a_known_state_refuses_is_answered() {
 }
 
 #[test]
-fn a_log_that_was_shown_in_part_answers_for_what_it_was_shown_for() {
+fn a_log_that_was_shown_in_part_decides_the_takes_that_it_was_shown_for() {
     let (log, larger) = (build(Quota::sliding_window_log(5, SECOND)), build(Quota::sliding_window_log(8, SECOND)));
     let mut fixture = Fixture::new(LONG);
     for _ in 0..5 {
@@ -89,11 +89,11 @@ fn a_log_that_was_shown_in_part_answers_for_what_it_was_shown_for() {
         fixture.at_ns += 1000;
     }
     assert!(!fixture.request(&[take(7, &log, 3)]).0.allowed);
-    for answered in [[take(7, &log, 3)], [take(7, &larger, 6)]] {
-        let (_, decisions) = fixture.known(&answered).expect("known");
-        assert_eq!(decisions, fixture.model.clone().decide(fixture.now(), &answered).1);
+    for hits in [[take(7, &log, 3)], [take(7, &larger, 6)]] {
+        let (_, decisions) = fixture.known(&hits).expect("known");
+        assert_eq!(decisions, fixture.model.clone().decide(fixture.now(), &hits).1);
     }
-    assert!(fixture.known(&[take(7, &log, 1)]).is_none(), "whose unit that makes room was not shown");
+    assert!(fixture.known(&[take(7, &log, 1)]).is_none(), "the unit that has to expire first was not shown");
     assert!(fixture.known(&[take(7, &log, 1), take(7, &log, 2)]).is_none());
     // If both are asked about together, the whole log is shown.
     assert!(!fixture.request(&[take(7, &log, 1), take(7, &log, 2)]).0.allowed);
@@ -145,7 +145,7 @@ fn a_sibling_is_reported_as_the_store_showed_it_until_this_node_takes_from_it() 
 }
 
 #[test]
-fn a_cost_that_never_fits_beside_a_known_refusal_is_the_stores_to_answer() {
+fn a_cost_that_never_fits_beside_a_known_refusal_is_decided_by_the_store() {
     let (narrow, wide) = (build(Quota::fixed_window(1, LONG)), build(Quota::fixed_window(5, LONG)));
     let mut fixture = Fixture::new(LONG);
     fixture.exhaust(7, &narrow);
@@ -189,8 +189,8 @@ fn an_entry_lasts_no_longer_than_it_may() {
         fixture.model.decide(fixture.now(), &hits);
         let (verdict, decisions) = fixture.model.decide(fixture.now(), &hits);
         let (sent, cache) = (fixture.at(), Rc::clone(&fixture.cache));
-        let learn = |answered| {
-            cache.guard(&hits, sent).learn(&decisions, fixture.seen(&hits, &verdict, answered).into_iter().collect())
+        let learn = |replied_at| {
+            cache.guard(&hits, sent).learn(&decisions, fixture.seen(&hits, &verdict, replied_at).into_iter().collect())
         };
         // The reply may come much later.
         learn(sent + lasts / 2);
@@ -200,7 +200,7 @@ fn an_entry_lasts_no_longer_than_it_may() {
         assert!(fixture.known(&hits).is_none(), "{max_age:?}");
         let seen = fixture.seen(&hits, &verdict, sent + lasts);
         cache.guard(&hits, sent).learn(&decisions, seen.into_iter().collect());
-        assert!(fixture.known(&hits).is_none(), "an answer that comes as late as that");
+        assert!(fixture.known(&hits).is_none(), "a reply that comes that late");
     }
 }
 
@@ -223,20 +223,20 @@ fn a_state_that_is_large_is_not_kept() {
 }
 
 #[test]
-fn there_are_no_more_entries_than_places() {
+fn there_are_no_more_entries_than_the_capacity() {
     let quota = build(Quota::fixed_window(1, LONG));
-    for places in [0, 1, 2, 3, 4, 5, 64, 1000] {
+    for capacity in [0, 1, 2, 3, 4, 5, 64, 1000] {
         let mut fixture = Fixture::new(LONG);
-        fixture.cache = Rc::new(DenyCache::new(places, LONG, true));
+        fixture.cache = Rc::new(DenyCache::new(capacity, LONG, true));
         // Keys that are not hashes must work too.
         for key in (0..4000).chain((0..4000).map(|key| key << 64)) {
             fixture.exhaust(key, &quota);
-            assert!(places < 2 || fixture.known(&[take(key, &quota, 1)]).is_some(), "the newest is kept");
+            assert!(capacity < 2 || fixture.known(&[take(key, &quota, 1)]).is_some(), "the newest is kept");
         }
         let kept = fixture.entries();
-        assert!(kept <= places && kept >= places / 4 * 4, "{kept} entries in {places} places");
-        let owned: usize = fixture.cache.sets.iter().map(|set| set.entries().capacity()).sum();
-        assert!(owned <= places, "room for {owned} entries in {places} places");
+        assert!(kept <= capacity && kept >= capacity / 4 * 4, "{kept} entries of {capacity}");
+        let allocated: usize = fixture.cache.sets.iter().map(|set| set.entries().capacity()).sum();
+        assert!(allocated <= capacity, "memory for {allocated} entries of {capacity}");
     }
     assert!(size_of::<Entry>() <= 128, "{} bytes an entry", size_of::<Entry>());
     let fixture = Fixture::new(LONG);
@@ -260,7 +260,7 @@ fn an_entry_that_is_too_old_is_removed_with_another_state_of_its_set() {
 }
 
 #[test]
-fn a_sibling_has_the_place_of_a_refusal_that_is_over_and_of_none_that_is_not() {
+fn a_sibling_replaces_a_refusal_that_is_over_and_no_other() {
     let (narrow, wide) = (build(Quota::fixed_window(1, SECOND)), build(Quota::fixed_window(10_000, LONG)));
     let mut fixture = Fixture::new(LONG);
     fixture.cache = Rc::new(DenyCache::new(4, LONG, true));
@@ -293,11 +293,11 @@ fn a_change_by_this_node_ends_the_entry_and_earlier_replies_are_not_learnt() {
         assert!(fixture.known(&hits).is_none(), "{op:?}");
         guard.learn(&refused, seen.into_iter().collect());
         drop(guard);
-        assert!(fixture.known(&hits).is_none(), "an answer from before the {op:?}");
+        assert!(fixture.known(&hits).is_none(), "a reply from before the {op:?}");
         // The caller dropped a request that fails.
         fixture.exhaust(7, &quota);
         assert!(fixture.known(&hits).is_some(), "a question from after it");
         drop(fixture.cache.guard(&change, fixture.at()));
-        assert!(fixture.known(&hits).is_none(), "{op:?} without an answer");
+        assert!(fixture.known(&hits).is_none(), "{op:?} without a reply");
     }
 }

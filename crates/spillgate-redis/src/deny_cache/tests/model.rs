@@ -139,7 +139,7 @@ impl Fixture {
     }
 
     /// What the server shows with that verdict.
-    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, answered: Instant) -> Option<ObservedStates> {
+    pub(super) fn seen(&self, hits: &[Hit<'_>], verdict: &Verdict, replied_at: Instant) -> Option<ObservedStates> {
         let state = |hit: &Hit<'_>| {
             let state = &self.model.0[&hit.state_key()];
             let max_used = max_used_alone(hit, hits).filter(|_| is_free(hit) && is_log(hit));
@@ -149,7 +149,7 @@ impl Fixture {
         };
         (!verdict.allowed).then(|| ObservedStates {
             now: verdict.now,
-            answered,
+            replied_at,
             states: hits.iter().map(state).collect(),
         })
     }

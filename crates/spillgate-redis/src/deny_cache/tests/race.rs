@@ -16,7 +16,7 @@ use crate::deny_cache::{DenyCache, HAS_ENTRIES};
 const TURNS: u64 = 300_000;
 
 #[test]
-fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
+fn a_reply_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
     let quota = build(Quota::fixed_window(1, LONG).anchor(Anchor::FirstHit));
     let cache = DenyCache::new(4, LONG, true);
     let at = cache.start + Duration::from_nanos(1);
@@ -34,7 +34,7 @@ fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
             let mut guard = cache.guard(&hits, at);
             let now = time(changes.load(Ordering::SeqCst));
             let states = smallvec![(hits[0].state_key(), model.0[&hits[0].state_key()].clone())];
-            guard.learn(&refused, vec![ObservedStates { now, answered: at, states }]);
+            guard.learn(&refused, vec![ObservedStates { now, replied_at: at, states }]);
             kept += guard.learnt.len();
         }
         kept
@@ -62,16 +62,16 @@ fn an_answer_from_before_a_change_is_not_kept_whatever_threads_do_meanwhile() {
 }
 
 #[test]
-fn a_question_of_which_nothing_is_kept_takes_no_lock() {
+fn a_request_without_a_kept_state_takes_no_lock() {
     let cache = Arc::new(DenyCache::new(4, LONG, true));
-    let (asked, is_asked) = mpsc::channel();
-    let (held, asker) = (cache.sets[0].entries(), Arc::clone(&cache));
+    let (done, is_done) = mpsc::channel();
+    let (lock, other) = (cache.sets[0].entries(), Arc::clone(&cache));
     // This thread falls behind when it waits for the lock.
     thread::spawn(move || {
         let quota = build(Quota::fixed_window(1, LONG));
-        drop(asker.guard(&[take(7, &quota, 1)], asker.start));
-        asked.send(()).expect("the other thread receives it");
+        drop(other.guard(&[take(7, &quota, 1)], other.start));
+        done.send(()).expect("the other thread receives it");
     });
-    is_asked.recv_timeout(SECOND * 60).expect("it waits for the lock");
-    drop(held);
+    is_done.recv_timeout(SECOND * 60).expect("it waits for the lock");
+    drop(lock);
 }

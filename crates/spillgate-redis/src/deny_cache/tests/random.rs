@@ -73,7 +73,7 @@ fn check(fixture: &Fixture, hits: &[Hit<'_>], verdict: &Verdict, decisions: &[De
 #[test]
 fn nothing_is_refused_that_the_kernel_would_allow() {
     let (quotas, mut random) = (siblings(), Random(3));
-    let (mut answered, mut asked, mut reported, mut not_asked) = (0, 0, 0, 0);
+    let (mut from_cache, mut sent, mut reported, mut not_asked) = (0, 0, 0, 0);
     for i in 0..400 {
         let is_short = i % 4 == 0;
         let mut fixture = Fixture::new(if is_short { SECOND / 4 } else { LONG });
@@ -94,7 +94,7 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
                 .collect();
             match fixture.known(&hits) {
                 Some((verdict, decisions)) => {
-                    answered += 1;
+                    from_cache += 1;
                     let is_reported = |decision: &&Decision| decision.reason != Reason::NotAsked;
                     reported += decisions.iter().filter(is_reported).count() - 1;
                     not_asked += decisions.iter().filter(|decision| !is_reported(decision)).count();
@@ -105,23 +105,23 @@ fn nothing_is_refused_that_the_kernel_would_allow() {
                     check(&fixture, &hits, &verdict, &decisions, true);
                 }
                 None => {
-                    asked += 1;
+                    sent += 1;
                     fixture.request(&hits);
                 }
             }
             fixture.at_ns += *random.pick(&[0, 1, 1_000, 1_000_000, 30_000_000, 200_000_000]);
         }
     }
-    assert!(answered > 10_000 && asked > 10_000, "{answered} answered, {asked} asked");
+    assert!(from_cache > 10_000 && sent > 10_000, "{from_cache} from the cache, {sent} sent");
     assert!(reported > 1_000 && not_asked > 1_000, "{reported} siblings reported, {not_asked} not");
 }
 
 /// Many requests at the same time, whose replies come in any order. A request in flight may still be refused by an old
 /// state, but no request after it.
 #[test]
-fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers() {
+fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_replies() {
     let (quotas, mut random) = (timed(4).map(build), Random(4));
-    let (mut answered, mut exactly, mut overtaken) = (0, 0, 0);
+    let (mut from_cache, mut exactly, mut overtaken) = (0, 0, 0);
     for i in 0..300 {
         let quota = &quotas[i % quotas.len()];
         let hits: Vec<[Hit<'_>; 1]> = (0..500).map(|_| [random_hit(&mut random, quota)]).collect();
@@ -137,7 +137,7 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                 } else {
                     // A request that the model has decided and not yet answered has changed the state.
                     let is_exact = beside().all(|other| other.decided.is_none());
-                    answered += 1;
+                    from_cache += 1;
                     exactly += usize::from(is_exact);
                     check(&fixture, hits, &verdict, &decisions, is_exact);
                 }
@@ -150,24 +150,27 @@ fn nothing_is_refused_that_the_kernel_would_allow_whatever_the_order_of_answers(
                 if under_way.is_empty() {
                     break;
                 }
-                let place = random.below(under_way.len() as u64) as usize;
+                let position = random.below(under_way.len() as u64) as usize;
                 fixture.at_ns += random.below(3_000_000);
-                let one = &mut under_way[place];
+                let one = &mut under_way[position];
                 if one.decided.is_none() {
                     let (verdict, decisions) = fixture.model.decide(fixture.now(), one.guard.hits);
                     let seen = fixture.seen(one.guard.hits, &verdict, fixture.at());
                     one.decided = Some((verdict, decisions, seen));
                     one.is_undone = matches!(one.guard.hits[0].op.kind(), OpKind::Refund | OpKind::Reset);
                 } else {
-                    let mut one = under_way.swap_remove(place);
+                    let mut one = under_way.swap_remove(position);
                     let (_, decisions, seen) = one.decided.expect("decided");
-                    let seen = seen.map(|seen| ObservedStates { answered: fixture.at(), ..seen });
+                    let seen = seen.map(|seen| ObservedStates { replied_at: fixture.at(), ..seen });
                     one.guard.learn(&decisions, seen.into_iter().collect());
                 }
             }
             fixture.at_ns += *random.pick(&[0, 1_000, 1_000_000, 20_000_000]);
         }
     }
-    assert!(answered > 5_000 && overtaken > 100, "{answered} answered, {overtaken} beside what was under way");
-    assert!(exactly > 2_000, "{exactly} of {answered} with nothing beside them");
+    assert!(
+        from_cache > 5_000 && overtaken > 100,
+        "{from_cache} from the cache, {overtaken} while another was under way"
+    );
+    assert!(exactly > 2_000, "{exactly} of {from_cache} with nothing beside them");
 }

@@ -29,7 +29,7 @@ fn as_many_failures_in_a_row_as_may_be_open_it() {
 }
 
 #[test]
-fn the_servers_own_word_opens_it_at_once() {
+fn a_server_that_says_it_is_down_opens_it_at_once() {
     let breaker = breaker();
     breaker.open(1);
     assert_eq!((breaker.circuit(), breaker.admits(2)), (Circuit::Open, false));
@@ -61,7 +61,7 @@ fn a_probe_without_an_end_is_followed_by_the_next() {
 }
 
 #[test]
-fn a_probe_that_tells_nothing_is_followed_at_once() {
+fn a_probe_without_a_result_is_followed_at_once() {
     let breaker = breaker();
     breaker.inconclusive();
     assert_eq!(breaker.circuit(), Circuit::Closed);

@@ -41,12 +41,13 @@ local function load_bucket()
     return least(s, ns, top_s, top_ns)
   end
 
-  local function ask(at)
-    local cost_s, cost_ns, room_s, room_ns, due_s, due_ns, top_s, top_ns, t_s, t_ns, bits, mark_s, mark_ns, queue, next =
+  local function read_quota(at)
+    local cost_s, cost_ns, max_debt_s, max_debt_ns, due_s, due_ns, top_s, top_ns, t_s, t_ns, bits, mark_s, mark_ns,
+      queue, next =
       struct.unpack('>I5I4I5I4I5I4I5I4I5I4BI5I4B', ARGV[2], at)
     return {
-      cost_s = cost_s, cost_ns = cost_ns, room_s = room_s, room_ns = room_ns, due_s = due_s, due_ns = due_ns,
-      top_s = top_s, top_ns = top_ns, t_s = t_s, t_ns = t_ns, bits = bits,
+      cost_s = cost_s, cost_ns = cost_ns, max_debt_s = max_debt_s, max_debt_ns = max_debt_ns,
+      due_s = due_s, due_ns = due_ns, top_s = top_s, top_ns = top_ns, t_s = t_s, t_ns = t_ns, bits = bits,
       mark_s = mark_s, mark_ns = mark_ns, queue = queue == 1,
     }, next
   end
@@ -101,7 +102,7 @@ local function load_bucket()
   -- allow <=> debt <= min(B*T - cost*T, longest wait)
   local function fits(b, quota)
     local s, ns = debt_under(b, quota)
-    return not less(quota.room_s, quota.room_ns, s, ns)
+    return not less(quota.max_debt_s, quota.max_debt_ns, s, ns)
   end
 
   local function charge(b, quota)
@@ -143,7 +144,7 @@ local function load_bucket()
   end
 
   return {
-    ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    read_quota = read_quota, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
     ends = ends, bytes = bytes, last = last, nothing = nothing, commands = {'SET', 'DEL'},
   }
 end

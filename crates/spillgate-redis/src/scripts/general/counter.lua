@@ -2,11 +2,11 @@
 -- n + 1 counts, newest first. A count takes five bytes. It takes seven if a count is 2^40 or more, or if a penalty with
 -- its span follows. So the length of a value determines its form.
 local function load_counter()
-  local function ask(at)
-    local cost, room, due, length, segments, at_s, at_us, marked, next =
+  local function read_quota(at)
+    local cost, max_used, due, length, segments, at_s, at_us, marked, next =
       struct.unpack('>I7I7I7I7BI5I3B', ARGV[2], at)
     return {
-      cost = cost, room = room, due = due, length = length, segments = segments,
+      cost = cost, max_used = max_used, due = due, length = length, segments = segments,
       at_s = at_s, at_us = at_us, marked = marked == 1,
     }, next
   end
@@ -56,8 +56,8 @@ local function load_counter()
     local oldest, rest = c.counts[quota.segments + 1 - shift] or 0, 0
     for i = 1, quota.segments - shift do rest = rest + c.counts[i] end
     local fraction = math.floor(oldest / 1000) * below + math.floor(oldest % 1000 * below / 1000)
-    return rest <= quota.room
-      and at_most(oldest, quota.length - into, fraction, quota.room - rest, quota.length)
+    return rest <= quota.max_used
+      and at_most(oldest, quota.length - into, fraction, quota.max_used - rest, quota.length)
   end
 
   local function advance(c, quota)
@@ -111,7 +111,7 @@ local function load_counter()
   end
 
   return {
-    ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    read_quota = read_quota, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
     ends = ends, bytes = bytes, nothing = nothing, commands = {'SET', 'DEL'},
   }
 end

@@ -2,7 +2,7 @@
 -- same order as `decide` in the kernel (crates/spillgate-core).
 --
 --     KEYS     each state once
---     ARGV[2]  hit after hit: the fields that all have, then the fields that `ask` of its algorithm reads
+--     ARGV[2]  hit after hit: the fields that all have, then the fields that `read_quota` of its algorithm reads
 --     ARGV[3]  optional: the latest time. After it nothing is done, and the reply is empty
 --     RETURNS  the time of the decision; 1 if the request is allowed, otherwise 0; each state before, with its length
 --     TIME     '' for the server's own
@@ -28,18 +28,18 @@ end
 local function read_state(key, algorithm, quota)
   local state = {
     key = key, algorithm = algorithm, hits = {}, body = false, raw = false, until_s = 0, until_ns = 0,
-    span_s = false, span_ns = false, shut_out_anew = false,
+    span_s = false, span_ns = false, penalty_changed = false,
   }
   if algorithm.open then algorithm.open(state) else open_string(state, algorithm, quota) end
   return state
 end
 
 -- What the kernel needs to know of the state before.
-local function told(state)
+local function show(state)
   if state.raw then return state.raw end
   local shut_out = state.until_s > 0 or state.until_ns > 0
   local penalty = shut_out and struct.pack('>I5I4', state.until_s, state.until_ns) or ''
-  return state.algorithm.told(state.body, state) .. penalty
+  return state.algorithm.show(state.body, state) .. penalty
 end
 
 local function read_hits()
@@ -50,7 +50,7 @@ local function read_hits()
     local algorithm = loaded[number] or loaders[number](forms[number] and forms[number]())
     loaded[number] = algorithm
     local quota
-    quota, at = algorithm.ask(next)
+    quota, at = algorithm.read_quota(next)
     local state = states[index + 1] or read_state(KEYS[index + 1], algorithm, quota)
     states[index + 1] = state
     local hit = {
@@ -76,7 +76,7 @@ local function adopt(hit)
   if not state.span_s then return end
   local s, ns = plus(now_s, now_ns, state.span_s, state.span_ns)
   if less(s + 1, ns, state.until_s, state.until_ns) then
-    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
+    state.until_s, state.until_ns, state.penalty_changed = s, ns, true
   end
 end
 
@@ -84,7 +84,7 @@ end
 local function punish(hit)
   local state, s, ns = hit.state, plus(now_s, now_ns, hit.penalty_s, hit.penalty_ns)
   if less(state.until_s, state.until_ns, s, ns) then
-    state.until_s, state.until_ns, state.shut_out_anew = s, ns, true
+    state.until_s, state.until_ns, state.penalty_changed = s, ns, true
     state.span_s, state.span_ns = hit.penalty_s, hit.penalty_ns
   end
 end
@@ -92,7 +92,7 @@ end
 local function refuses(hit)
   if hit.never then return true end
   if hit.op == RENEW then return not hit.algorithm.is_alive(hit.state.body, hit.quota) end
-  if hit.op ~= TAKE and hit.op ~= LOOK and hit.op ~= TAKE_NOTHING then return false end
+  if hit.op ~= TAKE and hit.op ~= PEEK and hit.op ~= TAKE_NOTHING then return false end
   return is_shut_out(hit) or not (hit.idle or hit.algorithm.fits(hit.state.body, hit.quota))
 end
 
@@ -119,7 +119,7 @@ local function take_or_punish(hit, allowed)
   if hit.punishes and (hit.charged or not is_shut_out(hit)) then punish(hit) end
 end
 
-local function give_back(hit, allowed)
+local function refund_renew_or_reset(hit, allowed)
   local state = hit.state
   if hit.op == REFUND and not hit.idle then
     hit.algorithm.refund(state.body, hit.quota)
@@ -161,15 +161,15 @@ if ARGV[3] then
   if less(s, ns, now_s, now_ns) then return '' end
 end
 local hits, states = read_hits()
-local answer = struct.pack('>I5I4', now_s, now_ns)
+local reply = struct.pack('>I5I4', now_s, now_ns)
 for _, state in ipairs(states) do may_use(state.key, state.algorithm.commands) end
 for _, hit in ipairs(hits) do adopt(hit) end
 for _, hit in ipairs(hits) do hit.refused = refuses(hit) end
 local allowed = verdict(hits)
-answer = answer .. (allowed and '\1' or '\0')
+reply = reply .. (allowed and '\1' or '\0')
 for _, state in ipairs(states) do
-  local before = told(state)
-  answer = answer .. struct.pack('>I4', #before) .. before
+  local before = show(state)
+  reply = reply .. struct.pack('>I4', #before) .. before
 end
 for _, hit in ipairs(hits) do
   if hit.op == TAKE or hit.op == TAKE_NOTHING then take_or_punish(hit, allowed) end
@@ -177,6 +177,6 @@ end
 for _, hit in ipairs(hits) do
   if hit.op == FORCE and not hit.never and not hit.idle then hit.algorithm.force(hit.state.body, hit.quota) end
 end
-for _, hit in ipairs(hits) do give_back(hit, allowed) end
+for _, hit in ipairs(hits) do refund_renew_or_reset(hit, allowed) end
 for _, state in ipairs(states) do (state.algorithm.write or write_string)(state) end
-return answer
+return reply

@@ -1,29 +1,29 @@
 -- Part of decide.lua: leases of a concurrency limit. The state is a hash. Under its id (nine bytes) each lease has its
--- life, its end and its permits (`places`). 'about' holds totals, so that not all leases must be read. 'until' holds
--- the end of the penalty and its length.
+-- life, its end and its permits. 'about' has totals, so that not all leases must be read. 'until' has the end of
+-- the penalty and its length.
 local function load_leases()
-  local function ask(at)
-    local cost, room, life_s, life_ns, mark_s, mark_ns, marked, next = struct.unpack('>I7I7I5I4I5I4B', ARGV[2], at)
+  local function read_quota(at)
+    local cost, max_used, life_s, life_ns, mark_s, mark_ns, marked, next = struct.unpack('>I7I7I5I4I5I4B', ARGV[2], at)
     return {
-      cost = cost, room = room, life_s = life_s, life_ns = life_ns,
+      cost = cost, max_used = max_used, life_s = life_s, life_ns = life_ns,
       id = marked == 1 and struct.pack('>I5I4', mark_s, mark_ns),
     }, next
   end
 
-  -- The totals of all leases. `last` is the newest id, and `places` is the number of permits. No lease ends before
+  -- The totals of all leases. `last` is the newest id, and `permits` is the number of permits. No lease ends before
   -- `first`. No lease ends later than one life after `base`. The last lease ends at `final`. `held` is the number of
   -- permits of live leases, once the state is adopted.
   local function open(state)
     local found = redis.call('HMGET', state.key, 'about', 'until')
     local b = {
-      key = state.key, none = true, changed = false, adopted = false, places = 0, held = 0, last_s = 0, last_ns = 0, first_s = 0,
-      first_ns = 0, base_s = 0, base_ns = 0, final_s = 0, final_ns = 0,
+      key = state.key, none = true, changed = false, adopted = false, permits = 0, held = 0, last_s = 0, last_ns = 0,
+      first_s = 0, first_ns = 0, base_s = 0, base_ns = 0, final_s = 0, final_ns = 0,
     }
     if found[1] then
       b.none = false
-      b.places, b.last_s, b.last_ns, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns =
+      b.permits, b.last_s, b.last_ns, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns =
         struct.unpack('>I3I5I4I5I4I5I4I5I4', found[1])
-      b.held = b.places
+      b.held = b.permits
     end
     if found[2] then state.until_s, state.until_ns = struct.unpack('>I5I4', found[2]) end
     if found[2] and #found[2] == 18 then state.span_s, state.span_ns = struct.unpack('>I5I4', found[2], 10) end
@@ -31,42 +31,42 @@ local function load_leases()
   end
 
   local function term(value)
-    local life_s, life_ns, end_s, end_ns, places = struct.unpack('>I5I4I5I4I3', value)
-    return life_s, life_ns, end_s, end_ns, places
+    local life_s, life_ns, end_s, end_ns, permits = struct.unpack('>I5I4I5I4I3', value)
+    return life_s, life_ns, end_s, end_ns, permits
   end
 
-  local function store(b, id, life_s, life_ns, end_s, end_ns, places)
-    redis.call('HSET', b.key, id, struct.pack('>I5I4I5I4I3', life_s, life_ns, end_s, end_ns, places))
+  local function store(b, id, life_s, life_ns, end_s, end_ns, permits)
+    redis.call('HSET', b.key, id, struct.pack('>I5I4I5I4I3', life_s, life_ns, end_s, end_ns, permits))
     b.changed = true
   end
 
   -- Adds a lease to the totals, whether it is alive or not.
-  local function count(b, life_s, life_ns, end_s, end_ns, places)
-    if b.places == 0 or less(end_s, end_ns, b.first_s, b.first_ns) then b.first_s, b.first_ns = end_s, end_ns end
+  local function count(b, life_s, life_ns, end_s, end_ns, permits)
+    if b.permits == 0 or less(end_s, end_ns, b.first_s, b.first_ns) then b.first_s, b.first_ns = end_s, end_ns end
     b.base_s, b.base_ns = most(b.base_s, b.base_ns, minus(end_s, end_ns, life_s, life_ns))
     b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
-    b.places = b.places + places
-    if less(now_s, now_ns, end_s, end_ns) then b.held = b.held + places end
+    b.permits = b.permits + permits
+    if less(now_s, now_ns, end_s, end_ns) then b.held = b.held + permits end
   end
 
   -- Reads all leases. The end of a lease that a clock set back has left is cut to one life from now. Leases that have
   -- ended are removed if `sweep` is set.
   local function recount(b, sweep)
-    b.places, b.held, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns = 0, 0, 0, 0, 0, 0, 0, 0
+    b.permits, b.held, b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns = 0, 0, 0, 0, 0, 0, 0, 0
     local all = redis.call('HGETALL', b.key)
     b.changed = true
     for i = 1, #all, 2 do
       if #all[i] == 9 then
-        local life_s, life_ns, end_s, end_ns, places = term(all[i + 1])
+        local life_s, life_ns, end_s, end_ns, permits = term(all[i + 1])
         local top_s, top_ns = plus(now_s, now_ns, life_s, life_ns)
         if sweep and not less(now_s, now_ns, end_s, end_ns) then
           redis.call('HDEL', b.key, all[i])
         else
           if less(top_s, top_ns, end_s, end_ns) then
             end_s, end_ns = top_s, top_ns
-            store(b, all[i], life_s, life_ns, end_s, end_ns, places)
+            store(b, all[i], life_s, life_ns, end_s, end_ns, permits)
           end
-          count(b, life_s, life_ns, end_s, end_ns, places)
+          count(b, life_s, life_ns, end_s, end_ns, permits)
         end
       end
     end
@@ -75,7 +75,7 @@ local function load_leases()
   local function adopt(b)
     if b.none then return end
     b.adopted = true
-    local ended = b.places > 0 and not less(now_s, now_ns, b.first_s, b.first_ns)
+    local ended = b.permits > 0 and not less(now_s, now_ns, b.first_s, b.first_ns)
     if ended or less(now_s, now_ns, b.base_s, b.base_ns) then
       recount(b, false)
     end
@@ -85,7 +85,7 @@ local function load_leases()
 
   -- allow <=> held <= N - cost
   local function fits(b, quota)
-    return b.held <= quota.room
+    return b.held <= quota.max_used
   end
 
   -- The id is the time in nanoseconds, or the next free number after it.
@@ -94,7 +94,7 @@ local function load_leases()
       redis.call('DEL', b.key)
       b.none, b.last_s, b.last_ns = false, 0, 0
       recount(b, false)
-    elseif b.places > b.held then
+    elseif b.permits > b.held then
       recount(b, true)
     end
     local next_s, next_ns = plus(b.last_s, b.last_ns, 0, 1)
@@ -108,19 +108,19 @@ local function load_leases()
     if b.none then return end
     local found = quota.id and redis.call('HGET', b.key, quota.id)
     if found then
-      local life_s, life_ns, end_s, end_ns, places = term(found)
-      local given = math.min(places, quota.cost)
-      b.places = b.places - given
-      if less(now_s, now_ns, end_s, end_ns) then b.held = b.held - given end
-      if given < places then
-        store(b, quota.id, life_s, life_ns, end_s, end_ns, places - given)
+      local life_s, life_ns, end_s, end_ns, permits = term(found)
+      local released = math.min(permits, quota.cost)
+      b.permits = b.permits - released
+      if less(now_s, now_ns, end_s, end_ns) then b.held = b.held - released end
+      if released < permits then
+        store(b, quota.id, life_s, life_ns, end_s, end_ns, permits - released)
       else
         redis.call('HDEL', b.key, quota.id)
         b.changed = true
         if end_s == b.final_s and end_ns == b.final_ns then recount(b, false) end
       end
     end
-    b.none = b.places == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
+    b.none = b.permits == 0 and less(b.last_s, b.last_ns, now_s, now_ns)
   end
 
   local function is_alive(b, quota)
@@ -133,27 +133,27 @@ local function load_leases()
   local function renew(b, quota)
     local found = not b.none and redis.call('HGET', b.key, quota.id)
     if not found then return end
-    local life_s, life_ns, end_s, end_ns, places = term(found)
+    local life_s, life_ns, end_s, end_ns, permits = term(found)
     life_s, life_ns = most(life_s, life_ns, quota.life_s, quota.life_ns)
     end_s, end_ns = most(end_s, end_ns, plus(now_s, now_ns, quota.life_s, quota.life_ns))
-    store(b, quota.id, life_s, life_ns, end_s, end_ns, places)
+    store(b, quota.id, life_s, life_ns, end_s, end_ns, permits)
     b.base_s, b.base_ns = most(b.base_s, b.base_ns, minus(end_s, end_ns, life_s, life_ns))
     b.final_s, b.final_ns = most(b.final_s, b.final_ns, end_s, end_ns)
   end
 
   -- The newest id; the permits and the end of the leases that no hit names, as one lease; then each lease that a hit
   -- names.
-  local function told(b, state)
+  local function show(b, state)
     if b.none then return '' end
     local names, known, held, last = {}, {}, b.held, false
     for _, hit in ipairs(state.hits) do
       local id = hit.quota.id
       local found = id and not known[id] and redis.call('HGET', b.key, id)
       if found then
-        local _, _, end_s, end_ns, places = term(found)
+        local _, _, end_s, end_ns, permits = term(found)
         known[id] = true
         names[#names + 1] = id .. found
-        if not b.adopted or less(now_s, now_ns, end_s, end_ns) then held = held - places end
+        if not b.adopted or less(now_s, now_ns, end_s, end_ns) then held = held - permits end
         last = last or (end_s == b.final_s and end_ns == b.final_ns)
       end
     end
@@ -177,7 +177,7 @@ local function load_leases()
     local shut_out = s > 0 or ns > 0
     if b.none then
       redis.call('DEL', b.key)
-    elseif not b.changed and not state.shut_out_anew then
+    elseif not b.changed and not state.penalty_changed then
       return
     end
     if shut_out then
@@ -186,7 +186,7 @@ local function load_leases()
     end
     if not b.none then
       if b.changed then
-        redis.call('HSET', b.key, 'about', struct.pack('>I3I5I4I5I4I5I4I5I4', b.places, b.last_s, b.last_ns,
+        redis.call('HSET', b.key, 'about', struct.pack('>I3I5I4I5I4I5I4I5I4', b.permits, b.last_s, b.last_ns,
           b.first_s, b.first_ns, b.base_s, b.base_ns, b.final_s, b.final_ns))
       end
       s, ns = most(s, ns, b.final_s, b.final_ns)
@@ -196,8 +196,8 @@ local function load_leases()
   end
 
   return {
-    ask = ask, open = open, adopt = adopt, fits = fits, charge = charge, refund = refund, is_alive = is_alive,
-    renew = renew, told = told, write = write,
+    read_quota = read_quota, open = open, adopt = adopt, fits = fits, charge = charge, refund = refund,
+    is_alive = is_alive, renew = renew, show = show, write = write,
     commands = {'HGET', 'HGETALL', 'HSET', 'HDEL', 'DEL', 'PEXPIREAT'},
   }
 end

@@ -1,10 +1,10 @@
 -- Part of decide.lua: sliding window logs, in either form (lib/logs.lua).
 local function load_log(form)
-  local function ask(at)
-    local cost, room, due, top, window_s, window_ns, at_s, at_ns, marked, next =
+  local function read_quota(at)
+    local cost, max_used, due, top, window_s, window_ns, at_s, at_ns, marked, next =
       struct.unpack('>I7I7I7I7I5I4I5I4B', ARGV[2], at)
     return {
-      cost = cost, room = room, due = due, top = top, window_s = window_s, window_ns = window_ns,
+      cost = cost, max_used = max_used, due = due, top = top, window_s = window_s, window_ns = window_ns,
       at_s = at_s, at_ns = at_ns, marked = marked == 1,
     }, next
   end
@@ -51,7 +51,7 @@ local function load_log(form)
 
   -- allow <=> count <= L - cost
   local function fits(log, quota)
-    return log.size - expired(log, quota) <= quota.room
+    return log.size - expired(log, quota) <= quota.max_used
   end
 
   local function add(log, quota, units)
@@ -76,34 +76,34 @@ local function load_log(form)
   local function refund(log, quota)
     if log.none then return end
     if not quota.marked then return drop(log, expired(log, quota) + quota.cost) end
-    local gone = form.remove(log.key, log.head, log.size, quota.at_s, quota.at_ns, quota.cost)
-    log.size = log.size - gone
-    log.none, log.changed = log.size == 0, log.changed or gone > 0
+    local removed = form.remove(log.key, log.head, log.size, quota.at_s, quota.at_ns, quota.cost)
+    log.size = log.size - removed
+    log.none, log.changed = log.size == 0, log.changed or removed > 0
   end
 
-  -- The ranks of the units that the hit asks for. Ranks count the `count` units that are in the window, after `gone`
-  -- units that are not. For a take: the unit that makes room for it, and the one that makes room after a charged
-  -- refusal. For a refund: the units of that time, and the unit before.
-  local function asked(log, hit, gone, count)
+  -- The ranks of the units that decide the hit. Ranks count the `count` units that are in the window, after
+  -- `expired_units` that are not. For a take: the unit that has to expire first, and the unit that has to expire after
+  -- a charged refusal. For a refund: the units of that time, and the unit before.
+  local function ranks_of(log, hit, expired_units, count)
     local quota = hit.quota
-    if hit.op == TAKE or hit.op == LOOK or hit.op == TAKE_NOTHING then
-      local rank = count - quota.room
+    if hit.op == TAKE or hit.op == PEEK or hit.op == TAKE_NOTHING then
+      local rank = count - quota.max_used
       return hit.charged and {rank, rank + quota.due} or {rank}
     end
     if hit.op ~= REFUND or not quota.marked then return {} end
     local first, last = form.span(log.key, log.head, log.size, quota.at_s, quota.at_ns)
     if not first then return {} end
-    return {first - log.head - gone, last - log.head - gone + 1}
+    return {first - log.head - expired_units, last - log.head - expired_units + 1}
   end
 
   -- One hit needs few units, and several hits may need any of them.
-  local function told(log, state)
+  local function show(log, state)
     if log.none then return '' end
     if #state.hits > 1 then return log_whole(form, log.key, log.head) end
     local hit = state.hits[1]
-    local gone = expired(log, hit.quota)
-    local count = log.size - gone
-    return log_digest(form, log.key, log.head + gone, count, asked(log, hit, gone, count))
+    local expired_units = expired(log, hit.quota)
+    local count = log.size - expired_units
+    return log_digest(form, log.key, log.head + expired_units, count, ranks_of(log, hit, expired_units, count))
   end
 
   local function write(state)
@@ -111,7 +111,7 @@ local function load_log(form)
     local s, ns = state.until_s, state.until_ns
     local shut_out = s > 0 or ns > 0
     if log.none and not shut_out then return redis.call('DEL', log.key) end
-    if not log.changed and not state.shut_out_anew then return end
+    if not log.changed and not state.penalty_changed then return end
     if shut_out then form.shut_out(log.key, log.head, s, ns, state.span_s, state.span_ns) end
     if not log.none then
       local newest_s, newest_ns = newest(log)
@@ -121,7 +121,7 @@ local function load_log(form)
   end
 
   return {
-    ask = ask, open = open, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
-    told = told, write = write, commands = form.commands,
+    read_quota = read_quota, open = open, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    show = show, write = write, commands = form.commands,
   }
 end

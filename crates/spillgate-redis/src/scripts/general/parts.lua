@@ -1,6 +1,6 @@
 -- Part of decide.lua: the numbers of operations, the most units that a counter holds, and arithmetic with times and
--- spans (seconds, nanoseconds). LOOK is a peek.
-local TAKE, LOOK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
+-- spans (seconds, nanoseconds).
+local TAKE, PEEK, FORCE, REFUND, RENEW, RESET, TAKE_NOTHING = 1, 2, 3, 4, 5, 6, 7
 local MAX_UNITS = 9007199254740991
 
 local function less(a_s, a_ns, b_s, b_ns)

@@ -1,10 +1,10 @@
 -- Part of decide.lua: fixed windows. A state is a start and a count.
 local function load_window()
-  local function ask(at)
-    local cost, room, due, window_s, window_ns, length, at_s, at_ns, marked, next =
+  local function read_quota(at)
+    local cost, max_used, due, window_s, window_ns, length, at_s, at_ns, marked, next =
       struct.unpack('>I7I7I7I5I4I7I5I4B', ARGV[2], at)
     return {
-      cost = cost, room = room, due = due, window_s = window_s, window_ns = window_ns, length = length,
+      cost = cost, max_used = max_used, due = due, window_s = window_s, window_ns = window_ns, length = length,
       at_s = at_s, at_ns = at_ns, marked = marked == 1,
     }, next
   end
@@ -41,7 +41,7 @@ local function load_window()
   -- allow <=> count <= L - cost
   local function fits(w, quota)
     local _, _, count = current(w, quota)
-    return count <= quota.room
+    return count <= quota.max_used
   end
 
   local function charge(w, quota)
@@ -73,7 +73,7 @@ local function load_window()
   end
 
   return {
-    ask = ask, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
+    read_quota = read_quota, read = read, adopt = adopt, fits = fits, charge = charge, force = force, refund = refund,
     ends = ends, bytes = bytes, nothing = nothing, commands = {'SET', 'DEL'},
   }
 end

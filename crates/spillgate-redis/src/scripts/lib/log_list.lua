@@ -13,8 +13,8 @@ local function list_form()
     return s, ns, struct.unpack('>I5I4', first, 10)
   end
 
-  local function time(key, place)
-    return log_time(redis.call('LINDEX', key, place))
+  local function time(key, position)
+    return log_time(redis.call('LINDEX', key, position))
   end
 
   local function all(key, from)

@@ -6,8 +6,8 @@ local function zset_form()
     return redis.call('ZCARD', key)
   end
 
-  local function member(key, place)
-    return redis.call('ZRANGE', key, place, place)[1]
+  local function member(key, position)
+    return redis.call('ZRANGE', key, position, position)[1]
   end
 
   local function parse(member, from)
@@ -22,8 +22,8 @@ local function zset_form()
     return s, ns, parse(first, 32)
   end
 
-  local function time(key, place)
-    return parse(member(key, place), 1)
+  local function time(key, position)
+    return parse(member(key, position), 1)
   end
 
   local function all(key, from)

@@ -4,14 +4,14 @@
 --     size(key)                         the number of elements
 --     until_when(key)                   for a key with elements: the end of the penalty and its length, if the first
 --                                       element is one. An older server wrote no length
---     time(key, place)                  the time of the unit at this position
+--     time(key, position)               the time of the unit at this position
 --     all(key, from)                    the times of all units from this position on, as elements
 --     push(key, s, ns, units)           adds units after all others
 --     trim(key, from)                   removes everything before this position
 --     remove(key, head, size, s, ns, units)  removes at most this many units of that time, and returns how many
 --     span(key, head, size, s, ns)      the first and the last position of that time
---     shut_out(key, head, s, ns, span_s, span_ns)  puts the end of a penalty first, and replaces the one before if
---                                       head is 1. The length may be missing
+--     shut_out(key, head, s, ns, span_s, span_ns)  writes the end of a penalty before all units, and replaces the
+--                                       one before if head is 1. The length may be missing
 --     commands                          the commands that may follow the first read
 
 -- A time in 64 bits: 34 of seconds, 30 of the nanoseconds below one.
@@ -52,31 +52,31 @@ end
 -- The `count` units from position `from` on. It shows only the times of the units at `ranks` and of the newest unit.
 -- Rank 1 is the oldest; ranks outside 1 to count are ignored.
 local function log_digest(form, key, from, count, ranks)
-  local told, known, last, units = {}, 0, nil, 0
+  local shown, known, last, units = {}, 0, nil, 0
   ranks[#ranks + 1] = count
   for _, rank in ipairs(ranks) do
     if rank > known and rank <= count then
       local element = log_element(form.time(key, from + rank - 1))
-      if element ~= last then units = 0 else told[#told] = nil end
+      if element ~= last then units = 0 else shown[#shown] = nil end
       units = units + rank - known
-      told[#told + 1] = element .. struct.pack('>I3', units)
+      shown[#shown + 1] = element .. struct.pack('>I3', units)
       known, last = rank, element
     end
   end
-  return table.concat(told)
+  return table.concat(shown)
 end
 
 -- All units from position `from` on.
 local function log_whole(form, key, from)
-  local told, last, units = {}, nil, 0
+  local shown, last, units = {}, nil, 0
   for _, element in ipairs(form.all(key, from)) do
     if element ~= last then
-      if last then told[#told + 1] = last .. struct.pack('>I3', units) end
+      if last then shown[#shown + 1] = last .. struct.pack('>I3', units) end
       last, units = element, 0
     end
     units = units + 1
   end
-  told[#told + 1] = last .. struct.pack('>I3', units)
-  return table.concat(told)
+  shown[#shown + 1] = last .. struct.pack('>I3', units)
+  return table.concat(shown)
 end
 

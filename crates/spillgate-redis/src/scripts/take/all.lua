@@ -5,16 +5,16 @@
 --     RETURNS  the time of the decision, and each state before, with its length
 --     TIME     '' for the server's own
 local takes, at, allowed = {take_bucket, take_window, take_counter}, 1, true
-local answer = struct.pack('>I5I4', now_s, now_ns)
+local reply = struct.pack('>I5I4', now_s, now_ns)
 local raws, after, stale = {}, {}, {}
 for i, key in ipairs(KEYS) do
   raws[i] = redis.call('GET', key) or ''
-  answer = answer .. struct.pack('>B', #raws[i]) .. raws[i]
+  reply = reply .. struct.pack('>B', #raws[i]) .. raws[i]
 end
 for i = 1, #KEYS do
   local algorithm, length = string.byte(ARGV[2], at, at + 1)
   local fits, value, s, ns, is_stale = takes[algorithm](raws[i], at + 2)
-  if fits == nil then return answer end
+  if fits == nil then return reply end
   allowed = allowed and fits
   after[i] = {value, s, ns}
   stale[i] = is_stale
@@ -28,4 +28,4 @@ for i, key in ipairs(KEYS) do
     redis.call('DEL', key)
   end
 end
-return answer
+return reply

@@ -4,9 +4,9 @@
 -- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
 -- (command/script.rs).
 --
---     ARGV[2]  cost * T; room: the most debt with which the take fits, min(B*T - cost*T, longest wait);
+--     ARGV[2]  cost * T; max_debt: the most debt with which the take fits, min(B*T - cost*T, longest wait);
 --              2^b, which only the debt from before a clock was set back exceeds; T and b as the bucket stores them
-local cost_s, cost_ns, room_s, room_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
+local cost_s, cost_ns, max_debt_s, max_debt_ns, top_s, top_ns, quota = struct.unpack('>I5I4I5I4I5I4c10', ARGV[2], at)
 local debt_s, debt_ns = 0, 0
 if raw ~= '' then
   if #raw ~= 19 then break end
@@ -20,8 +20,8 @@ if raw ~= '' then
     break
   end
 end
--- allow <=> debt <= room; then TAT = now + debt + cost*T
-fits = debt_s < room_s or (debt_s == room_s and debt_ns <= room_ns)
+-- allow <=> debt <= max_debt; then TAT = now + debt + cost*T
+fits = debt_s < max_debt_s or (debt_s == max_debt_s and debt_ns <= max_debt_ns)
 if not fits then break end
 s, ns = now_s + debt_s + cost_s, now_ns + debt_ns + cost_ns
 if ns >= 2000000000 then s, ns = s + 2, ns - 2000000000 end

@@ -4,8 +4,9 @@
 -- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
 -- (command/script.rs).
 --
---     ARGV[2]  cost; room: the most units in the newest window with which it may fit, L - cost; W in microseconds
-local cost, room, length = struct.unpack('>I7I7I7', ARGV[2], at)
+--     ARGV[2]  cost; max_used: the most units in the newest window with which it may fit, L - cost; W in
+--              microseconds
+local cost, max_used, length = struct.unpack('>I7I7I7', ARGV[2], at)
 local at_s, at_ns = now_s, now_ns
 local known_s, known_us, count, before = 0, 0, 0, 0
 if raw ~= '' then
@@ -29,7 +30,7 @@ end
 -- allow <=> before * (W - e) <= (L - count - cost) * W, with e in nanoseconds
 local below = at_ns % 1000
 local fraction = math.floor(before / 1000) * below + math.floor(before % 1000 * below / 1000)
-fits = count <= room and at_most(before, length - into, fraction, room - count, length)
+fits = count <= max_used and at_most(before, length - into, fraction, max_used - count, length)
 if not fits then break end
 local us = start_us + 2 * length
 s, ns = start_s + math.floor(us / 1000000), us % 1000000 * 1000

@@ -5,10 +5,10 @@
 --     RETURNS  the time of the decision and the state before. For several takes, a list of these; an element is an
 --              error if its take could not be executed
 --     TIME     '' for the server's own
-local now, length, answers = struct.pack('>I5I4', now_s, now_ns), #ARGV[2] / #KEYS, {}
+local now, length, replies = struct.pack('>I5I4', now_s, now_ns), #ARGV[2] / #KEYS, {}
 for i = 1, #KEYS do
   local key, at = KEYS[i], (i - 1) * length + 1
   local raw = redis.pcall('GET', key) or ''
-  local answer = raw
+  local reply = raw
   if type(raw) == 'string' then
-    answer = now .. raw
+    reply = now .. raw

@@ -5,9 +5,9 @@
     elseif fits then
       done = redis.pcall('SET', key, value, 'PX', 3600000)
     end
-    if done and done.err then answer = done end
+    if done and done.err then reply = done end
   end
-  answers[i] = answer
+  replies[i] = reply
 end
-if #KEYS == 1 then return answers[1] end
-return answers
+if #KEYS == 1 then return replies[1] end
+return replies

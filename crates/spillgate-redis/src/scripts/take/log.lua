@@ -1,16 +1,16 @@
 -- One take on a sliding window log, in the form of `form`.
 --
 --     KEYS     the log
---     ARGV[2]  cost; room: the most units with which it fits, L - cost; W as a time
+--     ARGV[2]  cost; max_used: the most units with which it fits, L - cost; W as a time
 --     RETURNS  the time of the decision; the part of the log before that this take needs
 --     TIME     '' for the server's own
 --
 -- It writes nothing and returns '?' if the log has a penalty: decide.lua handles that.
-local cost, room, window_s, window_ns = struct.unpack('>I7I7I5I4', ARGV[2])
-local answer = struct.pack('>I5I4', now_s, now_ns)
+local cost, max_used, window_s, window_ns = struct.unpack('>I7I7I5I4', ARGV[2])
+local reply = struct.pack('>I5I4', now_s, now_ns)
 local s, ns, size = now_s, now_ns, form.size(KEYS[1])
 if size > 0 then
-  if form.until_when(KEYS[1]) then return answer .. '?' end
+  if form.until_when(KEYS[1]) then return reply .. '?' end
   local newest_s, newest_ns = form.time(KEYS[1], -1)
   local ahead_s, ahead_ns = newest_s - now_s, newest_ns - now_ns
   if ahead_ns < 0 then ahead_s, ahead_ns = ahead_s - 1, ahead_ns + 1000000000 end
@@ -24,8 +24,8 @@ end
 local expired = log_expired(form, KEYS[1], 0, size, window_s, window_ns, s, ns)
 local count = size - expired
 -- allow <=> count <= L - cost. Otherwise the take waits for the unit that is (count + cost - L)th oldest.
-answer = answer .. log_digest(form, KEYS[1], expired, count, {count - room})
-if count <= room then
+reply = reply .. log_digest(form, KEYS[1], expired, count, {count - max_used})
+if count <= max_used then
   may_use(KEYS[1], {'PEXPIREAT'})
   if expired > 0 then form.trim(KEYS[1], expired) end
   form.push(KEYS[1], s, ns, cost)
@@ -33,4 +33,4 @@ if count <= room then
   s = s + window_s + math.floor(ns / 1000000000)
   end_key(KEYS[1], s, ns % 1000000000)
 end
-return answer
+return reply

@@ -3,9 +3,9 @@
 -- A step reads raw and at, and sets fits, value, s, ns and stale. It uses `break` to leave the take to decide.lua
 -- (command/script.rs).
 --
---     ARGV[2]  cost; room: the most units with which it fits, L - cost; W as a time; W in microseconds if windows
---              begin at multiples of W, 0 if they begin at the first hit
-local cost, room, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)
+--     ARGV[2]  cost; max_used: the most units with which it fits, L - cost; W as a time; W in microseconds if
+--              windows begin at multiples of W, 0 if they begin at the first hit
+local cost, max_used, window_s, window_ns, length = struct.unpack('>I7I7I5I4I7', ARGV[2], at)
 local start_s, start_ns, count, fresh = now_s, now_ns, 0, true
 if raw ~= '' then
   if #raw ~= 16 then break end
@@ -25,7 +25,7 @@ if fresh or stale then
   end
 end
 -- allow <=> count <= L - cost
-fits = count <= room
+fits = count <= max_used
 if not fits then break end
 s, ns = start_s + window_s, start_ns + window_ns
 if ns >= 1000000000 then s, ns = s + 1, ns - 1000000000 end

@@ -34,7 +34,7 @@ pub(crate) struct Fixture<'q> {
 }
 
 /// A request and the kernel's decision.
-struct Asked<'q> {
+struct Expected<'q> {
     now: Time,
     hits: Vec<Hit<'q>>,
     decisions: Vec<Decision>,
@@ -69,7 +69,7 @@ impl<'q> Fixture<'q> {
     }
 
     /// The next request, and the kernel's decision.
-    fn ask(&mut self) -> Asked<'q> {
+    fn ask(&mut self) -> Expected<'q> {
         let hits = self.hits();
         let quota = if self.random.one_in(8) { hits[0].quota } else { self.focus };
         self.pass_time(quota);
@@ -82,7 +82,7 @@ impl<'q> Fixture<'q> {
     }
 
     /// The kernel's decision, compared with the memory store's.
-    fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Asked<'q> {
+    fn decide(&mut self, now: Time, hits: Vec<Hit<'q>>) -> Expected<'q> {
         let mut keys: Vec<u128> = hits.iter().map(Hit::state_key).collect();
         keys.sort_unstable();
         keys.dedup();
@@ -101,7 +101,7 @@ impl<'q> Fixture<'q> {
         self.remaining = decisions[0].remaining;
         self.receipts.extend(decisions.iter().filter_map(|decision| decision.receipt));
         self.receipts.drain(..self.receipts.len().saturating_sub(6));
-        Asked { now, hits, decisions, verdict }
+        Expected { now, hits, decisions, verdict }
     }
 
     fn hit(&mut self) -> Hit<'q> {
@@ -160,11 +160,12 @@ impl<'q> Fixture<'q> {
         self.now = (now - now % self.grid_ns).clamp(least, Time::MAX.as_nanos());
     }
 
-    fn check(&self, asked: &Asked<'_>, verdict: Verdict, decisions: &[Decision], stored: &[Value]) {
-        let reported = |what: &str| format!("{what}: {:?} at {:?}, request {}", asked.hits, asked.now, self.requests);
-        assert_eq!(verdict, asked.verdict, "{}", reported("verdict"));
-        assert_eq!(decisions, asked.decisions, "{}", reported("decisions"));
-        for (hit, stored) in asked.hits.iter().zip(stored) {
+    fn check(&self, expected: &Expected<'_>, verdict: Verdict, decisions: &[Decision], stored: &[Value]) {
+        let reported =
+            |what: &str| format!("{what}: {:?} at {:?}, request {}", expected.hits, expected.now, self.requests);
+        assert_eq!(verdict, expected.verdict, "{}", reported("verdict"));
+        assert_eq!(decisions, expected.decisions, "{}", reported("decisions"));
+        for (hit, stored) in expected.hits.iter().zip(stored) {
             let stored = stored_state(stored, hit.quota, self.log).expect("a state");
             assert_eq!(words(&stored), words(&self.kernel[&hit.state_key()]), "{}", reported("state"));
         }
@@ -273,34 +274,35 @@ fn stored_leases(fields: &[(Value, Value)]) -> Option<State> {
 
 /// One request in each fixture, all at the same time.
 pub(crate) fn step(fixtures: &mut [Fixture<'_>], client: &mut Client) {
-    let asked: Vec<Asked<'_>> = fixtures.iter_mut().map(Fixture::ask).collect();
-    let requests = asked
-        .iter()
-        .zip(fixtures.iter())
-        .map(|(asked, fixture)| ScriptCall::with(Some(asked.now), &asked.hits, fixture.log).expect("well formed"));
+    let expected: Vec<Expected<'_>> = fixtures.iter_mut().map(Fixture::ask).collect();
+    let requests = expected.iter().zip(fixtures.iter()).map(|(expected, fixture)| {
+        ScriptCall::with(Some(expected.now), &expected.hits, fixture.log).expect("well formed")
+    });
     let mut requests: Vec<ScriptCall<'_, '_>> = requests.collect();
-    let commands = requests.iter().zip(&asked).zip(fixtures.iter()).flat_map(|((request, asked), fixture)| {
+    let commands = requests.iter().zip(&expected).zip(fixtures.iter()).flat_map(|((request, expected), fixture)| {
         let mut commands = vec![call(request)];
-        commands.extend(reads(&asked.hits, fixture.log));
+        commands.extend(reads(&expected.hits, fixture.log));
         commands
     });
     let replies = client.ask(commands.collect::<Vec<_>>());
     let mut replies = replies.as_slice();
-    for ((fixture, asked), request) in fixtures.iter_mut().zip(&asked).zip(&mut requests) {
-        let (mine, rest) = replies.split_at(1 + asked.hits.len());
+    for ((fixture, expected), request) in fixtures.iter_mut().zip(&expected).zip(&mut requests) {
+        let (mine, rest) = replies.split_at(1 + expected.hits.len());
         replies = rest;
         let mut mine = mine.to_vec();
-        let mut decisions = vec![Decision::default(); asked.hits.len()];
-        let mut answer = request.decode(bytes(&mine[0]), &mut decisions);
-        if matches!(answer, Ok(Decoded::CallAgain)) {
+        let mut decisions = vec![Decision::default(); expected.hits.len()];
+        let mut decoded = request.decode(bytes(&mine[0]), &mut decisions);
+        if matches!(decoded, Ok(Decoded::CallAgain)) {
             fixture.again += 1;
             let mut commands = vec![call(request)];
-            commands.extend(reads(&asked.hits, fixture.log));
+            commands.extend(reads(&expected.hits, fixture.log));
             mine = client.ask(commands);
-            answer = request.decode(bytes(&mine[0]), &mut decisions);
+            decoded = request.decode(bytes(&mine[0]), &mut decisions);
         }
-        let Ok(Decoded::Verdict(verdict)) = answer else { panic!("{answer:?} to {:?} at {:?}", asked.hits, asked.now) };
-        fixture.check(asked, verdict, &decisions, &mine[1..]);
+        let Ok(Decoded::Verdict(verdict)) = decoded else {
+            panic!("{decoded:?} to {:?} at {:?}", expected.hits, expected.now)
+        };
+        fixture.check(expected, verdict, &decisions, &mine[1..]);
     }
 }
 
@@ -315,13 +317,13 @@ pub(crate) fn step_by_the_server(fixtures: &mut [Fixture<'_>], client: &mut Clie
     let replies = client.ask(requests.iter().map(call));
     for (((fixture, hits), request), reply) in fixtures.iter_mut().zip(&hits).zip(&mut requests).zip(replies) {
         let mut decisions = vec![Decision::default(); hits.len()];
-        let mut answer = request.decode(bytes(&reply), &mut decisions);
-        if matches!(answer, Ok(Decoded::CallAgain)) {
+        let mut decoded = request.decode(bytes(&reply), &mut decisions);
+        if matches!(decoded, Ok(Decoded::CallAgain)) {
             fixture.again += 1;
-            answer = request.decode(bytes(&client.ask_one(call(request))), &mut decisions);
+            decoded = request.decode(bytes(&client.ask_one(call(request))), &mut decisions);
         }
-        let Ok(Decoded::Verdict(verdict)) = answer else { panic!("{answer:?} to {hits:?}") };
-        let asked = fixture.decide(verdict.now, hits.clone());
-        fixture.check(&asked, verdict, &decisions, &[]);
+        let Ok(Decoded::Verdict(verdict)) = decoded else { panic!("{decoded:?} to {hits:?}") };
+        let expected = fixture.decide(verdict.now, hits.clone());
+        fixture.check(&expected, verdict, &decisions, &[]);
     }
 }

@@ -20,8 +20,8 @@ const WORLDS: u64 = 500;
 const WORLDS_IN_MEMORY: u64 = 400;
 
 fn decisions() -> u64 {
-    let asked = std::env::var("DIFFERENTIAL_DECISIONS").ok();
-    asked.map_or(100_000, |text| text.parse().expect("DIFFERENTIAL_DECISIONS is a whole number"))
+    let number = std::env::var("DIFFERENTIAL_DECISIONS").ok();
+    number.map_or(100_000, |text| text.parse().expect("DIFFERENTIAL_DECISIONS is a whole number"))
 }
 
 fn no_difference(quotas: &[Quota]) {

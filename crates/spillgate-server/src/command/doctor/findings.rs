@@ -205,7 +205,7 @@ fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Ve
         return vec![Finding::new("role", Grade::Fix, "this is a sentinel", help)];
     }
     let from_info = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
-    if let Some(failed) = &server.failed {
+    if let Some(failed) = &server.error {
         let help = "check that it runs and that this machine reaches its address; then see its log";
         let answers = Finding::new("answers", Grade::Fix, masked(&failed.to_string()), help);
         return from_info.into_iter().flatten().chain([answers]).collect();
