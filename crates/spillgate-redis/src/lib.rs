@@ -18,12 +18,12 @@
 //! ```no_run
 //! # async fn example(secret: [u8; 16]) -> Result<(), Box<dyn std::error::Error>> {
 //! use std::num::NonZeroU32;
-//! use spillgate::{Fallback, FallbackStore, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
+//! use spillgate::{FallbackStore, KeyHasher, Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};
 //! use spillgate_redis::{RedisStore, Settings};
 //!
 //! let redis = RedisStore::new(&Settings::new("redis://10.0.0.7/"))?;
 //! let three = NonZeroU32::new(3).ok_or("no nodes")?; // each admits a third of a limit while Redis fails
-//! let store = FallbackStore::new(redis, Fallback::new(MemoryStore::new(MemoryOptions::default()), three));
+//! let store = FallbackStore::new(redis, MemoryStore::new(MemoryOptions::default()), three);
 //! let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
 //! let login = Quota::per_minute(5).build()?;
 //! let decision = limiter.hit("login", "user-7", &login, 1).await?;

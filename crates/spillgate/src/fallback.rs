@@ -14,117 +14,107 @@ use spillgate_core::{
 use crate::MemoryStore;
 
 /// The bit of a receipt's mark that says: taken from the local store. Marks are times in nanoseconds, at most 73 years
-/// ahead. So no store issues a mark with this bit before the year 2189. After that, a refund of such a take does nothing.
+/// ahead. So no store issues a mark with this bit before the year 2189. After that, a refund of such a take does
+/// nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of our placeholder limits. It is longer than any real window, so that no real limit shares their state. It
-/// is a whole number of the units that any store counts time in.
+/// The window of our placeholder limits. It is longer than any real window, so that no real limit shares their state.
+/// It is a whole number of the units that any store counts time in.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
-/// Answers by each limit's [policy](OnStoreFailure) while a shared store fails.
+/// A shared store, and the answers by each limit's [policy](OnStoreFailure) while it fails.
 ///
-/// * [`Allow`](OnStoreFailure::Allow) allows. One take is refused as by the store: a take that costs more than the limit's
-///   capacity. Every take from a limit of 0 does.
+/// * [`Allow`](OnStoreFailure::Allow) allows, with one exception: a take that costs more than the limit's capacity is
+///   refused, as the store would refuse it. Every take of a unit from a limit of 0 is such a take.
 /// * [`Deny`](OnStoreFailure::Deny) refuses everything.
 /// * [`Error`](OnStoreFailure::Error) returns the error of the store. A shadow hit, which refuses nothing, is allowed.
 /// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in a local memory store.
 ///
-/// The answer is one verdict over all hits, all or nothing like any other. Nothing is taken locally if a policy refuses.
+/// The answer is one verdict over all hits, all or nothing like any other. Nothing is taken locally if a policy
+/// refuses.
 ///
-/// A limit of bound f has shares of bound f'. If m nodes send requests while the store comes and goes, they admit at most
-/// f(s) + m * f'(s) in any time s. Local counts are kept while the store is back.
+/// # What a fleet admits
 ///
-/// No policy refunds, renews or resets: such a request gets the error. There is one exception. A take from the local store
-/// is refunded and renewed there, whether the shared store answers or not. Its receipt says where it was taken. Another
-/// node does not know such a receipt. A reset applies to the shared store and to the local one.
+/// A limit admits at most f(s) units in any time s, and a share of it at most f'(s). If m nodes send requests while the
+/// store fails and recovers, they admit at most f(s) + m * f'(s). Local counts are kept while the store answers.
+///
+/// # Refunds, renewals and resets
+///
+/// No policy refunds, renews or resets: such a request gets the error. There is one exception. A take from the local
+/// store is refunded and renewed there, whether the shared store answers or not. Its receipt says where it was taken.
+/// Another node does not know such a receipt. A reset applies to the shared store and to the local one.
+///
+/// # Time
+///
+/// A caller always passes the time. The local store counts by it. The shared store uses its own clock if it has one.
 ///
 /// ```
 /// use std::num::NonZeroU32;
-/// use spillgate::{Fallback, FallbackStore, Limiter, MemoryOptions, MemoryStore, Quota};
+/// use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, Quota};
 ///
 /// # let shared = MemoryStore::new(MemoryOptions::default());
+/// let local = MemoryStore::new(MemoryOptions::default());
 /// let nodes = NonZeroU32::new(3).unwrap();
-/// let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), nodes);
-/// let limiter = Limiter::new(FallbackStore::new(shared, fallback));
+/// let limiter = Limiter::new(FallbackStore::new(shared, local, nodes));
 /// # drop(limiter.hit("login", "user-7", &Quota::per_minute(5).build()?, 1));
 /// # Ok::<(), spillgate::QuotaError>(())
 /// ```
 #[derive(Debug)]
-pub struct Fallback {
+pub struct FallbackStore<S> {
+    shared: S,
     local: MemoryStore,
+    /// The number of nodes that share each limit.
     nodes: NonZeroU32,
-    /// The quotas of placeholders: hits in place of those that another store or a policy decides. Both are limits of 0,
-    /// which keep no state. A peek on the first passes, a take from the second is refused, in every store and by policy.
+    /// The quota of a placeholder that is allowed. A placeholder is a hit in place of one that is decided elsewhere.
+    /// This quota is a limit of 0, which has no state. Every store and the policy allow a peek on it.
     allowing: Quota,
+    /// The quota of a placeholder that is refused. Every store and the policy refuse a take from it.
     refusing: Quota,
 }
 
-impl Fallback {
-    /// A fallback that keeps local counts in `local`. `expected_nodes` is the number of nodes that share each limit.
+impl<S: Store> FallbackStore<S> {
+    /// A store that asks `shared`. While that fails, limits with the policy `local` count in `local`.
+    ///
+    /// `expected_nodes` is the number of nodes that share each limit. If it is too low, the fleet admits more than the
+    /// limit while the shared store fails. If it is too high, the fleet admits less.
     ///
     /// # Panics
     /// Never: its own placeholder limits are valid.
     #[must_use]
-    pub fn new(local: MemoryStore, expected_nodes: NonZeroU32) -> Fallback {
+    pub fn new(shared: S, local: MemoryStore, expected_nodes: NonZeroU32) -> FallbackStore<S> {
         let placeholder = |policy| {
             let quota = Quota::fixed_window(0, NEVER).anchor(Anchor::FirstHit).on_store_failure(policy);
             quota.build().expect("invariant: a limit of 0 is valid")
         };
         let (allowing, refusing) = (placeholder(OnStoreFailure::Allow), placeholder(OnStoreFailure::Deny));
-        Fallback { local, nodes: expected_nodes, allowing, refusing }
+        FallbackStore { shared, local, nodes: expected_nodes, allowing, refusing }
     }
 
-    /// The store of local counts.
+    /// The shared store.
+    #[must_use]
+    pub const fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    /// The store of local counts. It is empty if the shared store never failed.
     #[must_use]
     pub const fn local(&self) -> &MemoryStore {
         &self.local
     }
 
-    /// Asks `store`. If it fails, each hit is answered by its policy.
-    ///
-    /// `timing.now` is the time of the local store, and also that of `store` if it has no clock of its own.
-    ///
-    /// The verdict's source is that of `store`, or [`Local`](Source::Local) if a local limit took part, or
-    /// [`Policy`](Source::Policy).
-    ///
-    /// # Errors
-    /// * The request is [malformed](StoreErrorKind::Malformed), or `timing` has no time.
-    /// * The store failed, and a hit with the policy `error` is not a shadow.
-    /// * The store failed, and a hit refunds, renews or resets.
-    pub async fn decide<S: Store>(
-        &self,
-        store: &S,
-        timing: Timing,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, StoreError> {
-        if hits.len() != decisions.len() {
-            return Err(StoreError::malformed("hits and decisions differ in length"));
-        }
-        let Some(now) = timing.now else {
-            return Err(StoreError::malformed("the local store has no clock of its own: pass the time"));
-        };
-        if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_locally(hit)) {
-            // The box keeps this rare case out of the future of every other request.
-            return Box::pin(self.decide_in_both(store, now, timing, hits, decisions)).await;
-        }
-        self.decide_in_shared(store, now, timing, hits, decisions).await
-    }
-
     /// Asks the shared store. The policies answer if it fails.
-    async fn decide_in_shared<S: Store>(
+    async fn decide_in_shared(
         &self,
-        store: &S,
         now: Time,
         timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let mut timing = timing;
-        if store.has_clock() {
+        if self.shared.has_clock() {
             timing.now = None;
         }
-        match store.decide(timing, hits, decisions).await {
+        match self.shared.decide(timing, hits, decisions).await {
             Err(error) if error.kind() != StoreErrorKind::Malformed => {
                 self.decide_by_policies(now, hits, decisions, error)
             }
@@ -138,9 +128,8 @@ impl Fallback {
     ///
     /// Local refunds come last. So nothing is refunded if the shared store fails, and a caller that tries again refunds
     /// once.
-    async fn decide_in_both<S: Store>(
+    async fn decide_in_both(
         &self,
-        store: &S,
         now: Time,
         timing: Timing,
         hits: &[Hit<'_>],
@@ -156,7 +145,7 @@ impl Fallback {
         let verdict = if hits.iter().all(was_taken_locally) {
             before.with_source(Source::Local)
         } else {
-            self.decide_in_shared(store, now, timing, &shared, decisions).await?
+            self.decide_in_shared(now, timing, &shared, decisions).await?
         };
         if hits.iter().any(is_local_refund) {
             let mut refunded = vec![Decision::default(); hits.len()];
@@ -228,49 +217,39 @@ impl Fallback {
     }
 }
 
-/// A shared store with its [`Fallback`], as one store.
-///
-/// A caller always passes the time. The local store counts by it. The shared store uses its own clock if it has one.
-///
-/// See [`Fallback`] for an example.
-#[derive(Debug)]
-pub struct FallbackStore<S> {
-    store: S,
-    fallback: Fallback,
-}
-
-impl<S: Store> FallbackStore<S> {
-    /// A store that asks `store`, and `fallback` while that fails.
-    #[must_use]
-    pub const fn new(store: S, fallback: Fallback) -> FallbackStore<S> {
-        FallbackStore { store, fallback }
-    }
-
-    /// The shared store.
-    #[must_use]
-    pub const fn store(&self) -> &S {
-        &self.store
-    }
-
-    /// The fallback, with the local store.
-    #[must_use]
-    pub const fn fallback(&self) -> &Fallback {
-        &self.fallback
-    }
-}
-
 impl<S: Store> Store for FallbackStore<S> {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
-        self.store.supports(quota, op)
+        self.shared.supports(quota, op)
     }
 
-    fn decide(
+    /// Asks the shared store. If it fails, each hit is answered by its policy.
+    ///
+    /// `timing.now` is the time of the local store. It is also the time of the shared store, unless that has a clock.
+    ///
+    /// The verdict's source is that of the shared store. While the shared store fails, the source is
+    /// [`Local`](Source::Local) if a local limit took part, else [`Policy`](Source::Policy).
+    ///
+    /// # Errors
+    /// * The request is [malformed](StoreErrorKind::Malformed), or `timing` has no time.
+    /// * The shared store failed, and a hit with the policy `error` is not a shadow.
+    /// * The shared store failed, and a hit refunds, renews or resets a take that it has.
+    async fn decide(
         &self,
         timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
-    ) -> impl Future<Output = Result<Verdict, StoreError>> + Send {
-        self.fallback.decide(&self.store, timing, hits, decisions)
+    ) -> Result<Verdict, StoreError> {
+        if hits.len() != decisions.len() {
+            return Err(StoreError::malformed("hits and decisions differ in length"));
+        }
+        let Some(now) = timing.now else {
+            return Err(StoreError::malformed("the local store has no clock of its own: pass the time"));
+        };
+        if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_locally(hit)) {
+            // The box keeps this rare case out of the future of every other request.
+            return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
+        }
+        self.decide_in_shared(now, timing, hits, decisions).await
     }
 }
 
@@ -302,8 +281,8 @@ fn is_local(hit: &Hit<'_>) -> bool {
     hit.quota.on_store_failure() == OnStoreFailure::Local
 }
 
-/// Marks the receipt of a local decision. A take that exceeds only the share may fit once the store is back, so its wait
-/// becomes unknown.
+/// Marks the receipt of a local decision. A take that exceeds only the share may fit once the store is back, so its
+/// wait becomes unknown.
 fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     if let Some(receipt) = &mut decision.receipt {
         receipt.mark |= LOCAL;

@@ -2,7 +2,7 @@
 //!
 //! The decision itself is in [`spillgate_core`], and all items of that crate are here too. This crate adds what a
 //! program needs around the decision: a [`Limiter`] that reads the clock once and asks a store once, the in-process
-//! [`MemoryStore`], and a [`Fallback`] for the time while a shared store fails.
+//! [`MemoryStore`], and a [`FallbackStore`] for the time while a shared store fails.
 //!
 //! ```
 //! use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
@@ -119,7 +119,7 @@ pub mod text;
 pub mod units;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use fallback::{Fallback, FallbackStore};
+pub use fallback::FallbackStore;
 pub use key::{KeyBuilder, KeyHasher};
 pub use limiter::Limiter;
 pub use memory::{MemoryOptions, MemoryStore, OnFull};

@@ -10,18 +10,18 @@ use crate::{Clock, KeyHasher, SystemClock};
 
 /// A store, a clock and the secret that keys are hashed with.
 ///
-/// Share one limiter behind an `Arc`: two limiters over memory count separately. The limiters of a fleet count together if
-/// they share a store outside the process and hash keys with the same secret:
+/// Share one limiter behind an `Arc`: two limiters over memory count separately. The limiters of a fleet count together
+/// if they share a store outside the process and hash keys with the same secret:
 ///
 /// ```text
 /// let store = RedisStore::connect("redis://10.0.0.7/").await?; // from the crate spillgate-redis
-/// let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), expected_nodes);
-/// let store = FallbackStore::new(store, fallback);
+/// let local = MemoryStore::new(MemoryOptions::default());
+/// let store = FallbackStore::new(store, local, expected_nodes);
 /// let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
 /// ```
 ///
-/// A store with a clock of its own decides by that clock, so nodes need not agree on the time. The limiter's clock is for
-/// stores without one, and for the local store of a [`FallbackStore`](crate::FallbackStore).
+/// A store with a clock of its own decides by that clock, so nodes need not agree on the time. The limiter's clock is
+/// for stores without one, and for the local store of a [`FallbackStore`](crate::FallbackStore).
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock> {
     store: S,
@@ -98,7 +98,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
     /// Takes `cost` units for `key` in `bucket`, if they fit `quota`. A cost of 0 only peeks.
     ///
-    /// The quota may differ from call to call. The counts are kept as long as the algorithm and the window are the same.
+    /// The quota may differ from call to call. The counts are kept as long as the algorithm and the window are the
+    /// same.
     ///
     /// The time is that of the limiter's clock, or of the store's if it has one. Waits in the decision start then.
     ///

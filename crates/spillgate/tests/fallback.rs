@@ -5,12 +5,11 @@ mod shaky;
 
 use std::time::Duration;
 
-use shaky::{Link, Shaky, at_once, fallback, memory, nodes};
+use shaky::{Link, Shaky, at_once, memory, nodes, with_fallback};
 use spillgate::conformance::run_all;
 use spillgate::{
-    Binding, Decision, Denied, Fallback, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore,
-    OnStoreFailure, Op, Quota, QuotaBuilder, Reason, Receipt, Source, Store, StoreError, StoreErrorKind, Time, Timing,
-    Verdict, Wait,
+    Binding, Decision, Denied, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, OnStoreFailure,
+    Op, Quota, QuotaBuilder, Reason, Receipt, Source, Store, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,26 +36,23 @@ fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
     Hit::new(key, quota, Op::take(cost), Binding::Enforce)
 }
 
-/// One node of four: its link to the shared store, and its fallback.
-struct Node {
-    store: Shaky,
-    fallback: Fallback,
-}
+/// One node of four: its link to the shared store, and its local store.
+struct Node(FallbackStore<Shaky>);
 
 impl Node {
     fn new() -> Node {
-        Node { store: Shaky::new(), fallback: fallback(4) }
+        Node(with_fallback(Shaky::new(), 4))
     }
 
     fn cut_off() -> Node {
         let node = Node::new();
-        node.store.set(Link::Lost);
+        node.0.shared().set(Link::Lost);
         node
     }
 
     fn ask_at(&self, now: Time, hits: &[Hit<'_>]) -> Result<(Verdict, Vec<Decision>), StoreError> {
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = at_once(self.fallback.decide(&self.store, Timing::at(now), hits, &mut decisions))?;
+        let verdict = at_once(self.0.decide(Timing::at(now), hits, &mut decisions))?;
         Ok((verdict, decisions))
     }
 
@@ -71,12 +67,12 @@ impl Node {
     /// The units that are left of this node's share.
     fn left_locally(&self, key: u128, quota: &Quota) -> u64 {
         let share = quota.share(nodes(4));
-        self.fallback.local().hit_now(NOW, &Hit::new(key, &share, Op::Peek, Binding::Enforce)).remaining
+        self.0.local().hit_now(NOW, &Hit::new(key, &share, Op::Peek, Binding::Enforce)).remaining
     }
 
     /// The units that are left in the shared store.
     fn left_in_store(&self, key: u128, quota: &Quota) -> u64 {
-        self.store.shared.hit_now(NOW, &Hit::new(key, quota, Op::Peek, Binding::Enforce)).remaining
+        self.0.shared().shared.hit_now(NOW, &Hit::new(key, quota, Op::Peek, Binding::Enforce)).remaining
     }
 }
 
@@ -87,7 +83,7 @@ fn receipt(decision: &Decision) -> Receipt {
 #[test]
 fn a_store_that_answers_decides_alone() {
     let requests = run_all(|| {
-        let store = FallbackStore::new(memory(), fallback(3));
+        let store = with_fallback(memory(), 3);
         move |now, hits: &[Hit<'_>], decisions: &mut [Decision]| {
             at_once(store.decide(Timing::at(now), hits, decisions)).expect("traces are well formed")
         }
@@ -114,7 +110,7 @@ fn allow_allows_and_deny_refuses_every_request() {
         let expected = Decision::refuse(12, Reason::StoreFailed, Wait::Unknown);
         assert_eq!(decisions, [expected]);
     }
-    assert!(node.fallback.local().is_empty(), "neither policy counts");
+    assert!(node.0.local().is_empty(), "neither policy counts");
 }
 
 #[test]
@@ -245,7 +241,7 @@ fn the_store_keeps_its_counts_and_the_local_store_keeps_its_own() {
     let node = Node::new();
     let local = quota(OnStoreFailure::Local);
     let source = |link| {
-        node.store.set(link);
+        node.0.shared().set(link);
         let (verdict, _) = node.ask(&[take(1, &local, 1)]);
         (verdict.allowed, verdict.source)
     };
@@ -270,12 +266,12 @@ fn a_local_take_is_refunded_locally() {
         let before = node.left_locally(1, quota);
         let back = Op::Refund { cost: 1, receipt: Some(receipt(&decisions[0])) };
         for link in [Link::Works, Link::Lost] {
-            node.store.set(link);
+            node.0.shared().set(link);
             let (verdict, _) = node.ask(&[Hit::new(1, quota, back, Binding::Enforce)]);
             assert_eq!((verdict.allowed, verdict.source), (true, Source::Local), "{link:?}");
         }
         assert!(node.left_locally(1, quota) > before, "{quota:?}");
-        assert!(node.store.shared.is_empty(), "the shared store was not asked");
+        assert!(node.0.shared().shared.is_empty(), "the shared store was not asked");
     }
 }
 
@@ -302,7 +298,7 @@ fn local_leases_are_renewed_and_released_locally() {
     let (_, decisions) = node.ask(&[take(1, &permits, 1)]);
     let lease = receipt(&decisions[0]);
     assert!(!node.ask(&[take(1, &permits, 1)]).0.allowed, "the share is one permit");
-    node.store.set(Link::Works);
+    node.0.shared().set(Link::Works);
     let renew = Hit::new(1, &permits, Op::Renew { receipt: lease }, Binding::Enforce);
     let at = |seconds: u64| NOW.after(SECOND * u32::try_from(seconds).expect("a few"));
     assert!(node.ask_at(at(9), &[renew]).expect("decided").0.allowed);
@@ -313,7 +309,7 @@ fn local_leases_are_renewed_and_released_locally() {
     assert_eq!((verdict.source, decisions[0].allowed), (Source::Local, true), "the lease lasted until then");
     let (verdict, decisions) = node.ask_at(at(19), &[renew]).expect("decided");
     assert_eq!((verdict.allowed, decisions[0].reason), (false, Reason::LeaseExpired));
-    let other = Node { store: node.store.other_node(), fallback: fallback(4) };
+    let other = Node(with_fallback(node.0.shared().other_node(), 4));
     assert!(!other.ask(&[renew]).0.allowed, "another node does not know the lease");
     assert_eq!(node.left_in_store(1, &permits), 4);
 }
@@ -325,7 +321,7 @@ fn no_policy_refunds_renews_or_resets_takes_of_the_store() {
         let (quota, permits, local) = (quota(policy), permits(policy), quota(OnStoreFailure::Local));
         let (_, decisions) = node.ask(&[take(1, &quota, 3), take(1, &permits, 1)]);
         let (units, lease) = (receipt(&decisions[0]), receipt(&decisions[1]));
-        node.store.set(Link::Lost);
+        node.0.shared().set(Link::Lost);
         let ops = [
             (&quota, Op::Refund { cost: 1, receipt: None }),
             (&quota, Op::Refund { cost: 1, receipt: Some(units) }),
@@ -339,7 +335,7 @@ fn no_policy_refunds_renews_or_resets_takes_of_the_store() {
             }
         }
         assert_eq!(node.left_locally(7, &local), 3, "nothing was taken from the other limit");
-        node.store.set(Link::Works);
+        node.0.shared().set(Link::Works);
         assert!(ops.iter().all(|(quota, op)| node.ask(&[Hit::new(1, quota, *op, Binding::Enforce)]).0.allowed));
     }
 }
@@ -351,14 +347,14 @@ fn a_reset_applies_to_both_stores() {
     let reset = [Hit::new(1, &local, Op::Reset, Binding::Enforce)];
     let left = || (node.left_locally(1, &local), node.left_in_store(1, &local));
     node.ask(&[take(1, &local, 5)]);
-    node.store.set(Link::Lost);
+    node.0.shared().set(Link::Lost);
     node.ask(&[take(1, &local, 2)]);
     assert_eq!(left(), (1, 7));
-    node.store.set(Link::Works);
+    node.0.shared().set(Link::Works);
     let (verdict, decisions) = node.ask(&reset);
     assert_eq!((verdict.source, decisions[0].remaining), (Source::Store, 12));
     assert_eq!(left(), (3, 12));
-    node.store.set(Link::Lost);
+    node.0.shared().set(Link::Lost);
     node.ask(&[take(1, &local, 2)]);
     assert!(node.fails(&reset), "the caller learns that the store was not reset");
     assert_eq!(node.left_locally(1, &local), 3);
@@ -369,12 +365,12 @@ fn one_request_can_renew_local_and_shared_leases() {
     let node = Node::new();
     let (permits, local) = (permits(OnStoreFailure::Local), quota(OnStoreFailure::Local));
     let shared = receipt(&node.ask(&[take(1, &permits, 1)]).1[0]);
-    node.store.set(Link::Lost);
+    node.0.shared().set(Link::Lost);
     let here = receipt(&node.ask(&[take(2, &permits, 1)]).1[0]);
     let renew = |key, receipt| Hit::new(key, &permits, Op::Renew { receipt }, Binding::Enforce);
     let both = [renew(1, shared), renew(2, here), take(3, &local, 1)];
     assert!(node.fails(&both), "the store's lease cannot be renewed now");
-    node.store.set(Link::Works);
+    node.0.shared().set(Link::Works);
     let (verdict, decisions) = node.ask(&both);
     assert_eq!((verdict.allowed, verdict.source), (true, Source::Store));
     assert!(decisions.iter().all(|decision| decision.allowed));
@@ -385,7 +381,7 @@ fn one_request_can_renew_local_and_shared_leases() {
     assert_eq!((verdict.allowed, verdict.binding, verdict.retry_after), (false, Some(0), Wait::Never));
     assert_eq!((decisions[0].reason, decisions[1].allowed), (Reason::LeaseExpired, true));
     assert_eq!((decisions[1].receipt, node.left_in_store(3, &local)), (None, 11));
-    node.store.set(Link::Lost);
+    node.0.shared().set(Link::Lost);
     let (verdict, decisions) = node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("decided");
     assert_eq!((verdict.allowed, verdict.source, decisions[1].receipt), (false, Source::Local, None));
     assert_eq!(node.left_locally(3, &local), 3);
@@ -396,7 +392,7 @@ fn a_refund_to_both_stores_that_fails_is_refunded_once() {
     let node = Node::new();
     let local = quota(OnStoreFailure::Local);
     let shared = receipt(&node.ask(&[take(1, &local, 1)]).1[0]);
-    node.store.set(Link::Lost);
+    node.0.shared().set(Link::Lost);
     let here = [1, 1].map(|cost| receipt(&node.ask(&[take(2, &local, cost)]).1[0]));
     let refund = |key, receipt| Hit::new(key, &local, Op::Refund { cost: 1, receipt: Some(receipt) }, Binding::Enforce);
     let both = [refund(2, here[0]), refund(1, shared)];
@@ -405,7 +401,7 @@ fn a_refund_to_both_stores_that_fails_is_refunded_once() {
         assert!(node.fails(&both));
         assert_eq!(node.left_locally(2, &local), 1, "nothing is refunded yet");
     }
-    node.store.set(Link::Works);
+    node.0.shared().set(Link::Works);
     let (verdict, decisions) = node.ask(&both);
     assert!(verdict.allowed && decisions.iter().all(|decision| decision.allowed));
     assert_eq!(decisions[0].remaining, 2);
@@ -414,8 +410,8 @@ fn a_refund_to_both_stores_that_fails_is_refunded_once() {
 
 #[test]
 fn a_full_local_store_refuses_new_keys() {
-    let node = Node { store: Shaky::new(), fallback: Fallback::new(one_key(), nodes(4)) };
-    node.store.set(Link::Lost);
+    let node = Node(FallbackStore::new(Shaky::new(), one_key(), nodes(4)));
+    node.0.shared().set(Link::Lost);
     let local = quota(OnStoreFailure::Local);
     assert!(node.ask(&[take(1, &local, 1)]).0.allowed);
     let (verdict, decisions) = node.ask(&[take(2, &local, 1)]);
@@ -440,16 +436,16 @@ fn a_malformed_request_is_not_answered_by_policies() {
         |result: Result<Verdict, StoreError>| result.is_err_and(|error| error.kind() == StoreErrorKind::Malformed);
     for (asked, answered) in [(1, 0), (0, 1), (2, 3), (257, 257)] {
         let decisions = &mut decisions[..answered];
-        assert!(malformed(at_once(node.fallback.decide(&node.store, Timing::at(NOW), &hits[..asked], decisions))));
+        assert!(malformed(at_once(node.0.decide(Timing::at(NOW), &hits[..asked], decisions))));
     }
-    node.store.set(Link::Works);
-    assert!(malformed(at_once(node.fallback.decide(&node.store, Timing::at(NOW), &hits, &mut decisions))));
-    let store = FallbackStore::new(Shaky::new(), fallback(4));
+    node.0.shared().set(Link::Works);
+    assert!(malformed(at_once(node.0.decide(Timing::at(NOW), &hits, &mut decisions))));
+    let store = with_fallback(Shaky::new(), 4);
     assert!(
         malformed(at_once(store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]))),
         "the local store needs the time"
     );
-    assert!(node.fallback.local().is_empty());
+    assert!(node.0.local().is_empty());
     assert_eq!(node.ask(&[]).0.binding, None);
 }
 
@@ -457,7 +453,7 @@ fn a_malformed_request_is_not_answered_by_policies() {
 fn a_store_with_a_clock_uses_it_and_the_local_store_uses_the_callers() {
     let mut store = Shaky::new();
     store.clock = Some(Time::from_nanos(77));
-    let limiter = Limiter::with_clock(FallbackStore::new(store, fallback(4)), ManualClock::at(NOW));
+    let limiter = Limiter::with_clock(with_fallback(store, 4), ManualClock::at(NOW));
     let local = quota(OnStoreFailure::Local);
     let ask = || {
         let mut decisions = [Decision::default()];
@@ -465,7 +461,7 @@ fn a_store_with_a_clock_uses_it_and_the_local_store_uses_the_callers() {
         (verdict.now, verdict.source)
     };
     assert_eq!(ask(), (Time::from_nanos(77), Source::Store));
-    limiter.store().store().set(Link::Lost);
+    limiter.store().shared().set(Link::Lost);
     assert_eq!(ask(), (NOW, Source::Local));
-    assert_eq!(limiter.store().fallback().local().len(), 1);
+    assert_eq!(limiter.store().local().len(), 1);
 }

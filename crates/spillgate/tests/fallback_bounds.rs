@@ -4,16 +4,15 @@
 mod shaky;
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use shaky::{Link, Shaky, at_once, fallback, nodes};
+use shaky::{Link, Shaky, at_once, nodes, with_fallback};
 use spillgate::conformance::Reference;
 use spillgate::{
-    Algorithm, Anchor, Binding, Decision, Fallback, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, Reason,
-    Receipt, Source, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
+    Algorithm, Anchor, Binding, Decision, FallbackStore, Hit, OnStoreFailure, Op, OpKind, Quota, QuotaBuilder, Reason,
+    Receipt, Source, Store, StoreError, StoreErrorKind, Time, Timing, Verdict, Wait,
 };
 use spillgate_testkit::Random;
 use support::Requests as _;
@@ -23,18 +22,17 @@ const SECOND: Duration = Duration::from_secs(1);
 const LOCAL: u64 = 1 << 63;
 
 /// Some nodes that share a store. Each has its own link to it.
-struct Fleet(Vec<(Shaky, Fallback)>);
+struct Fleet(Vec<FallbackStore<Shaky>>);
 
 impl Fleet {
     fn new(size: u32) -> Fleet {
         let first = Shaky::new();
-        Fleet((0..size).map(|_| (first.other_node(), fallback(size))).collect())
+        Fleet((0..size).map(|_| with_fallback(first.other_node(), size)).collect())
     }
 
     fn ask(&self, node: usize, now: Time, hits: &[Hit<'_>]) -> Result<(Verdict, Vec<Decision>), StoreError> {
-        let (store, fallback) = &self.0[node];
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = at_once(fallback.decide(store, Timing::at(now), hits, &mut decisions))?;
+        let verdict = at_once(self.0[node].decide(Timing::at(now), hits, &mut decisions))?;
         Ok((verdict, decisions))
     }
 
@@ -114,7 +112,7 @@ proptest! {
         for Step { gap_ns, node, link, most } in steps {
             now_ns += gap_ns;
             let node = node % fleet.0.len();
-            fleet.0[node].0.set(link);
+            fleet.0[node].shared().set(link);
             events.push((now_ns, fleet.drain(node, Time::from_nanos(now_ns), &quota, most)));
         }
         for (i, (first_ns, _)) in events.iter().enumerate() {
@@ -140,7 +138,7 @@ proptest! {
         for (Step { gap_ns, node, link, most: takes }, release) in steps.into_iter().zip(releases) {
             now_ns += gap_ns;
             let (now, node) = (Time::from_nanos(now_ns), node % fleet.0.len());
-            fleet.0[node].0.set(link);
+            fleet.0[node].shared().set(link);
             let hit = |op| [Hit::new(1, &quota, op, Binding::Enforce)];
             for _ in 0..takes {
                 let (verdict, decisions) = fleet.ask(node, now, &hit(Op::take(1))).expect("there is a policy");
@@ -165,7 +163,7 @@ fn the_bound_at_once_is_reached_and_no_more() {
         let quota = built(QuotaBuilder::new(algorithm, limit, SECOND * 3600));
         let (fleet, now) = (Fleet::new(size), Time::from_nanos(START_NS));
         let drain = |link| {
-            fleet.0.iter().for_each(|(store, _)| store.set(link));
+            fleet.0.iter().for_each(|store| store.shared().set(link));
             (0..fleet.0.len()).map(|node| fleet.drain(node, now, &quota, 1000)).sum::<u32>()
         };
         let share = quota.share(nodes(size)).capacity();
@@ -192,14 +190,14 @@ fn local_quotas() -> Vec<Quota> {
 fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
     let quotas = local_quotas();
     let shares: Vec<Quota> = quotas.iter().map(|quota| quota.share(nodes(3))).collect();
-    let (store, fallback) = (Shaky::new(), fallback(3));
+    let store = with_fallback(Shaky::new(), 3);
     let (mut there, mut here) = (Reference::default(), Reference::default());
     let (mut random, mut now_ns, mut receipts) = (Random(11), START_NS, Vec::new());
     let (mut errors, mut local, mut back) = (0, 0, 0);
     for i in 0..50_000 {
         now_ns += random.step_ns();
         let (now, works) = (Time::from_nanos(now_ns), random.below(3) > 0);
-        store.set(if works { Link::Works } else { Link::Lost });
+        store.shared().set(if works { Link::Works } else { Link::Lost });
         let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
         let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & LOCAL > 0);
         // Requests to both stores, and resets, have tests of their own.
@@ -210,7 +208,7 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
             continue;
         }
         let mut answers = vec![Decision::default(); hits.len()];
-        let answer = at_once(fallback.decide(&store, Timing::at(now), &hits, &mut answers));
+        let answer = at_once(store.decide(Timing::at(now), &hits, &mut answers));
         let mut expected = vec![Decision::default(); hits.len()];
         let refunds = hits.iter().any(|hit| matches!(hit.op.kind(), OpKind::Refund | OpKind::Renew));
         let verdict = if all_local || !works && !refunds {
@@ -262,11 +260,11 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
             built(quota.on_store_failure(policies[i as usize % 4]))
         })
         .collect();
-    let (store, fallback) = (Shaky::new(), fallback(2));
-    store.set(Link::Lost);
+    let store = with_fallback(Shaky::new(), 2);
+    store.shared().set(Link::Lost);
     let peek = |now, hit: &Hit<'_>| {
         let share = hit.quota.share(nodes(2));
-        fallback.local().hit_now(now, &Hit::new(hit.key, &share, Op::Peek, Binding::Enforce)).remaining
+        store.local().hit_now(now, &Hit::new(hit.key, &share, Op::Peek, Binding::Enforce)).remaining
     };
     let (mut random, mut now_ns) = (Random(5), START_NS);
     let mut seen = [[0; 2]; 2];
@@ -283,8 +281,7 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
             .collect();
         let before: Vec<u64> = hits.iter().map(|hit| peek(now, hit)).collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict =
-            at_once(fallback.decide(&store, Timing::at(now), &hits, &mut decisions)).expect("there is a policy");
+        let verdict = at_once(store.decide(Timing::at(now), &hits, &mut decisions)).expect("there is a policy");
         let refuses = |binding| hits.iter().zip(&decisions).any(|(h, d)| h.binding == binding && !d.allowed);
         let passes = hits.iter().zip(&decisions).any(|(h, d)| h.binding == Binding::Quota && d.allowed);
         assert_eq!(verdict.allowed, !refuses(Binding::Enforce) && (passes || !refuses(Binding::Quota)));
@@ -306,7 +303,7 @@ fn a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies(
 fn no_decision_is_lost_while_the_store_comes_and_goes() {
     const TAKES: usize = 20_000;
     let quota = built(Quota::sliding_window_log(4000, SECOND * 3600));
-    let (store, fallback) = (Shaky::new(), Arc::new(fallback(2)));
+    let store = with_fallback(Shaky::new(), 2);
     let (by_store, by_share) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|threads| {
         let takers: Vec<_> = (0..4)
@@ -315,7 +312,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
                     for _ in 0..TAKES / 4 {
                         let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
                         let (now, mut decisions) = (Time::from_nanos(START_NS), [Decision::default()]);
-                        let asked = fallback.decide(&store, Timing::at(now), &hits, &mut decisions);
+                        let asked = store.decide(Timing::at(now), &hits, &mut decisions);
                         let verdict = at_once(asked).expect("decided");
                         let admitted = if verdict.source == Source::Store { &by_store } else { &by_share };
                         admitted.fetch_add(usize::from(verdict.allowed), Ordering::Relaxed);
@@ -325,7 +322,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
             .collect();
         while takers.iter().any(|taker| !taker.is_finished()) {
             for link in [Link::Lost, Link::Works] {
-                store.set(link);
+                store.shared().set(link);
                 std::thread::yield_now();
             }
         }
@@ -339,7 +336,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
         store.hit_now(Time::from_nanos(START_NS), &peek).remaining
     };
     let (by_store, by_share) = (by_store.into_inner() as u64, by_share.into_inner() as u64);
-    assert_eq!(by_store, 4000 - left(&store.shared, &quota));
-    assert_eq!(by_share, 2000 - left(fallback.local(), &quota.share(nodes(2))));
+    assert_eq!(by_store, 4000 - left(&store.shared().shared, &quota));
+    assert_eq!(by_share, 2000 - left(store.local(), &quota.share(nodes(2))));
     assert!(by_store <= 4000 && by_share <= 2000 && by_store + by_share > 0);
 }

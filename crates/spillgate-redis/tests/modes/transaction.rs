@@ -1,14 +1,14 @@
 //! A store without scripts.
 
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use spillgate::{Fallback, MemoryOptions, MemoryStore};
+use spillgate::{FallbackStore, MemoryOptions, MemoryStore, StoreError, StoreErrorKind, Verdict};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, OpKind, Quota, Reason, Store, Time, Timing, Wait};
 use spillgate_redis::{ErrorKind, RedisStore, Settings, TRANSACTION_COMMANDS};
 use tokio::time::{Instant, sleep};
 
-use crate::server::free_port;
 use crate::support::RedisServer;
 use crate::{ask, settings};
 
@@ -181,28 +181,52 @@ async fn windows_since_the_epoch_admit_the_limit_each() {
     assert!(admitted <= bound, "{admitted} of {bound} in {s} ns, where none took longer than {longest:?}");
 }
 
+/// A store whose first request fails.
+struct FailsAtFirst {
+    store: RedisStore,
+    failed: AtomicBool,
+}
+
+impl Store for FailsAtFirst {
+    fn supports(&self, quota: &Quota, op: OpKind) -> bool {
+        self.store.supports(quota, op)
+    }
+
+    fn has_clock(&self) -> bool {
+        self.store.has_clock()
+    }
+
+    async fn decide(
+        &self,
+        timing: Timing,
+        hits: &[Hit<'_>],
+        decisions: &mut [Decision],
+    ) -> Result<Verdict, StoreError> {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            return Err(StoreError::new(StoreErrorKind::Disconnected, "the first request"));
+        }
+        self.store.decide(timing, hits, decisions).await
+    }
+}
+
 /// What was taken on this node while the store failed is refunded here, also beside hits that the store decides.
 #[tokio::test]
 async fn a_local_receipt_may_stand_beside_what_the_store_decides() {
     let server = RedisServer::start();
-    let unreachable =
-        RedisStore::new(&Settings::new(format!("redis://127.0.0.1:{}", free_port()))).expect("an address");
-    let store = store(&server);
-    let local = MemoryStore::new(MemoryOptions::default());
-    let fallback = Fallback::new(local, NonZeroU32::MIN);
+    let shared = FailsAtFirst { store: store(&server), failed: AtomicBool::new(false) };
+    let store = FallbackStore::new(shared, MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
     let quotas = [first_hit(2, DAY), epoch(9, DAY * 365)];
     let now = Time::from_nanos(1_790_000_000_000_000_000);
     let taken = [Hit::new(1, &quotas[0], Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default(); 2];
-    fallback.decide(&unreachable, Timing::at(now), &taken, &mut decisions[..1]).await.expect("decided here");
+    store.decide(Timing::at(now), &taken, &mut decisions[..1]).await.expect("decided here");
     let receipt = decisions[0].receipt;
     let undo = taken[0].with_op(Op::Refund { cost: 1, receipt });
     let hits = [undo, Hit::new(2, &quotas[1], Op::take(1), Binding::Enforce)];
-    let verdict =
-        fallback.decide(&store, Timing::at(now), &hits, &mut decisions).await.expect("decided here and there");
+    let verdict = store.decide(Timing::at(now), &hits, &mut decisions).await.expect("decided here and there");
     assert!(verdict.allowed && decisions[1].remaining >= 7, "{verdict:?} {decisions:?}");
     let look = taken[0].with_op(Op::Peek);
-    assert_eq!(fallback.local().hit_now(now, &look).remaining, 2, "it is back");
+    assert_eq!(store.local().hit_now(now, &look).remaining, 2, "it is back");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::*;
-use spillgate::{Fallback, FallbackStore, OnStoreFailure, Reason};
+use spillgate::{FallbackStore, OnStoreFailure, Reason};
 use spillgate_redis::{LogForm, RedisKey};
 
 /// The write-up's example.
@@ -110,7 +110,7 @@ async fn when_the_store_fails_the_policy_allows_or_denies() {
     let nodes = NonZeroU32::new(2).expect("not zero");
     let impatient = Settings { timeout: Duration::from_millis(100), ..Settings::new(server.url()) };
     let shared = RedisStore::new(&impatient).expect("an address");
-    let store = FallbackStore::new(shared, Fallback::new(memory(), nodes));
+    let store = FallbackStore::new(shared, memory(), nodes);
     let policies = [OnStoreFailure::Allow, OnStoreFailure::Deny];
     let quotas = policies.map(|policy| build(Quota::sliding_window_log(2, SECOND * 3600).on_store_failure(policy)));
     let decided = async |quota: &Quota| take(&store, at(0), 7, quota, 1).await;

@@ -1,7 +1,7 @@
 //! The store that the settings chose: memory, or Redis with a fallback to memory.
 //!
-//! The service sees one store and its health. So another store needs one more variant here and no change elsewhere in the
-//! service.
+//! The service sees one store and its health. So another store needs one more variant here and no change elsewhere in
+//! the service.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ impl Backend {
     pub fn memory(&self) -> &MemoryStore {
         match self {
             Backend::Memory(store) => store,
-            Backend::Redis(store) => store.fallback().local(),
+            Backend::Redis(store) => store.local(),
         }
     }
 
@@ -44,7 +44,7 @@ impl Backend {
     pub fn redis(&self) -> Option<&RedisStore> {
         match self {
             Backend::Memory(_) => None,
-            Backend::Redis(store) => Some(store.store()),
+            Backend::Redis(store) => Some(store.shared()),
         }
     }
 
@@ -77,7 +77,7 @@ impl Backend {
     pub(super) fn unsupported(&self, hits: &[Hit<'_>]) -> Option<String> {
         match self {
             Backend::Memory(_) => None,
-            Backend::Redis(store) => unsupported(store.store(), hits),
+            Backend::Redis(store) => unsupported(store.shared(), hits),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use spillgate::{
-    Decision, Fallback, Hit, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind, Time,
+    Decision, FallbackStore, Hit, MemoryOptions, MemoryStore, OpKind, Quota, Store, StoreError, StoreErrorKind, Time,
     Timing, Verdict,
 };
 
@@ -84,8 +84,9 @@ pub(crate) fn nodes(nodes: u32) -> NonZeroU32 {
     NonZeroU32::new(nodes).expect("at least one node")
 }
 
-pub(crate) fn fallback(expected_nodes: u32) -> Fallback {
-    Fallback::new(memory(), nodes(expected_nodes))
+/// `store` with an empty local store beside it.
+pub(crate) fn with_fallback<S: Store>(store: S, expected_nodes: u32) -> FallbackStore<S> {
+    FallbackStore::new(store, memory(), nodes(expected_nodes))
 }
 
 /// The output of a future that never waits.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use spillgate::rules::{Action, Request};
 use spillgate::{
-    Algorithm, Clock, Decision, Fallback, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op,
-    SystemClock, Time, Verdict,
+    Algorithm, Clock, Decision, FallbackStore, Hit, Limiter, ManualClock, MemoryOptions, MemoryStore, Op, SystemClock,
+    Time, Verdict,
 };
 use spillgate_redis::{ErrorKind, RedisStore};
 
@@ -97,8 +97,8 @@ fn shared_limiter(settings: &Settings) -> Result<Limiter<Backend>, Problem> {
     let mut settings = settings.clone();
     settings.store.deny_cache = 0;
     settings.store.deadline = settings.store.deadline.max(store::ANSWER_TIMEOUT);
-    let fallback = Fallback::new(MemoryStore::new(MemoryOptions::default()), NonZeroU32::MIN);
-    let store = FallbackStore::new(store::redis_store(&settings, 1)?, fallback);
+    let local = MemoryStore::new(MemoryOptions::default());
+    let store = FallbackStore::new(store::redis_store(&settings, 1)?, local, NonZeroU32::MIN);
     Ok(Limiter::with_keys(Backend::Redis(Box::new(store)), SystemClock::start(), store::key_hasher(&settings)?))
 }
 

@@ -5,7 +5,7 @@
 use std::num::NonZeroU32;
 use std::thread;
 
-use spillgate::{Fallback, FallbackStore, Limiter, MemoryOptions, MemoryStore, OnStoreFailure};
+use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, OnStoreFailure};
 
 use super::snapshot_file::LockedFile;
 use super::{log, snapshot};
@@ -47,7 +47,7 @@ pub(super) fn open(settings: &Settings, snapshot: Option<&LockedFile>) -> Result
             "store.expected_nodes is not set: while the store fails, this server admits the whole of a limit that comes with a call"
         );
     }
-    let fallback = Fallback::new(MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
-    let store = Backend::Redis(Box::new(FallbackStore::new(store, fallback)));
+    let (local, nodes) = (MemoryStore::new(memory), nodes.unwrap_or(NonZeroU32::MIN));
+    let store = Backend::Redis(Box::new(FallbackStore::new(store, local, nodes)));
     Ok(Limiter::with_keys(store, log::clock(), keys))
 }
