@@ -49,10 +49,9 @@ fn a_wrong_key_shows_its_line_and_the_nearest_right_one() {
     let expected = "
   x unknown key `limits.boddy`
    ,-[s.yaml:3:3]
- 2 | limits:
- 3 |   boddy: 1KiB
-   :   ^^|^^
-   :     `-- no such key
+ 3 | boddy
+   : ^^|^^
+   :   `-- no such key
    `----
   help: did you mean `body`?
 ";
@@ -92,7 +91,7 @@ fn settings_files_that_cannot_be_read_are_named() {
     let folder = Folder::new(&[RULES, ("broken.yaml", "http: [\n"), ("large.yaml", &"#".repeat(2 << 20))]);
     for (file, expected) in [
         ("missing.yaml", "the settings file missing.yaml cannot be read: No such file or directory"),
-        ("broken.yaml", "this is not YAML"),
+        ("broken.yaml", "this is not valid YAML"),
         ("large.yaml", "larger than 1 MiB"),
         (".", "is not a regular file"),
     ] {

@@ -1,31 +1,64 @@
-//! Errors of settings, with their line but without secrets.
+//! Errors of settings, with their position but without secrets.
 //!
-//! An error shows the text around it, and a password may be in that text.
+//! A settings file can contain a password: in the URL of the store, or under a key that does not exist. An error shows
+//! only the wrong key or value itself, never what is around it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use spillgate::text::{self, At, Diagnostic};
+use spillgate::text::{At, Diagnostic, Source};
 
-use super::secret::{Shown, masked};
-use super::yaml::Wrong;
+use super::secret::{STARS, masked};
 
-/// The text that a setting was read from (a file, a flag or a variable), without its secrets.
-#[derive(Debug, Clone)]
-pub(super) struct Source(Arc<(text::Source, Shown)>);
+/// An error: what is wrong, where, and how to fix it. The caller adds the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) message: String,
+    pub(super) help: String,
+    pub(super) label: &'static str,
+    pub(super) span: Range<usize>,
+}
 
-impl Source {
-    /// `secrets` are the places of secrets, besides passwords in URLs.
-    pub(super) fn new(name: &str, text: &str, secrets: Vec<Range<usize>>) -> Source {
-        let shown = Shown::new(text, secrets);
-        Source(Arc::new((text::Source::new(name, &shown.text), shown)))
+impl Wrong {
+    pub(super) fn new(span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Wrong {
+        Wrong { message: message.into(), help: help.into(), label: "here", span: span.clone() }
+    }
+
+    pub(super) fn labelled(self, label: &'static str) -> Wrong {
+        Wrong { label, ..self }
     }
 }
 
-/// The error about one setting, at its place in the text.
-pub(super) fn error_at(source: &Source, wrong: Wrong) -> Diagnostic {
-    let Wrong { message, help, label, span } = wrong;
-    let (source, shown) = &*source.0;
-    let at = At::of(&source.text, shown.place(&span));
-    Diagnostic::error_at(source, at, masked(&message), label, help)
+/// Where a setting was written: a file, a flag or a variable.
+#[derive(Debug, Clone)]
+pub(super) struct Written {
+    source: Source,
+    /// What errors show in front of the value: `body: `, `--limits-body ` or `SPILLGATE_LIMITS_BODY=`.
+    before: String,
+    /// Whether the value may contain a password, so that errors do not show it.
+    is_secret: bool,
+}
+
+impl Written {
+    pub(super) fn new(source: &Source, before: &str) -> Written {
+        Written { source: source.clone(), before: before.to_owned(), is_secret: false }
+    }
+
+    pub(super) fn secret(self, is_secret: bool) -> Written {
+        Written { is_secret, ..self }
+    }
+
+    /// The error about this setting, at its position in the text.
+    pub(super) fn error(&self, wrong: Wrong) -> Diagnostic {
+        let Wrong { message, help, label, span } = wrong;
+        let at = At::of(&self.source.text, span);
+        let value = match self.source.text[at.bytes()].lines().next() {
+            None => String::new(),
+            Some(_) if self.is_secret => STARS.to_owned(),
+            // A value may be a URL that was meant for another key.
+            Some(value) => masked(value),
+        };
+        let line = format!("{}{value}", self.before);
+        let at = At { start: line.len() - value.len(), len: value.len(), ..at };
+        Diagnostic::error_at(&Source::new(&self.source.name, &line), at, masked(&message), label, help)
+    }
 }

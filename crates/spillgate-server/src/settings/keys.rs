@@ -8,8 +8,8 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 use spillgate_redis::LogForm;
 
+use super::error::Wrong;
 use super::values::Value;
-use super::yaml::Wrong;
 use super::{LogFormat, Settings, StoreUrl};
 
 /// How a value is written in a flag or a variable. In a file it is YAML.

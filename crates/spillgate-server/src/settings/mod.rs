@@ -26,7 +26,6 @@ use spillgate::headers::HeaderStyle;
 use spillgate::{OnFull, OnStoreFailure};
 
 pub use keys::{KEYS, Key, Shape};
-pub(crate) use resolve::shows_secret;
 pub use resolve::{Origin, Resolved, SettingsFile, Sources, resolve};
 pub(crate) use secret::masked;
 pub use store::{Store, StoreTls, StoreUrl};

@@ -4,22 +4,21 @@
 //! It finds all errors in one run, also between settings that are each right alone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use spillgate::text::Diagnostic;
+use spillgate::text::{Diagnostic, Source};
 
 use super::blank;
-use super::error::{Source, error_at};
+use super::error::{Written, Wrong};
 use super::keys::{KEYS, Key, Shape};
-use super::secret::{after_names, masked, sounds_secret};
+use super::secret::masked;
 use super::store;
 use super::unknown::{unknown_key, variable_help};
 use super::values::Value;
-use super::yaml::{self, Kind, Name, Node, Wrong};
-use super::{Listen, Settings, StoreUrl};
+use super::yaml::{self, Kind, Name, Node};
+use super::{Listen, Settings};
 
-/// The key whose value may hold a password. A wrong value of it is not shown.
+/// The key whose value may contain a password. Errors do not show it.
 const URL: &str = "store.url";
 
 /// The name and text of a settings file.
@@ -101,7 +100,7 @@ pub fn resolve(sources: &Sources) -> Result<Resolved, Vec<Diagnostic>> {
 struct Set {
     origin: Origin,
     text: String,
-    place: Option<(Source, Node)>,
+    place: Option<(Written, Node)>,
 }
 
 struct Resolver {
@@ -133,55 +132,47 @@ impl Resolver {
 
     fn file(&mut self, file: &SettingsFile) {
         let folder = Path::new(&file.name).parent().map(Path::to_path_buf).unwrap_or_default();
-        let parsed = yaml::parse(&file.text);
-        // Each error shows the lines around it: these must not show a secret.
-        let mut secrets = Vec::new();
-        match &parsed {
-            Ok(root) => root.iter().for_each(|root| add_secrets("", root, &mut secrets)),
-            Err(_) => secrets = after_names(&file.text, is_word),
-        }
-        let source = Source::new(&file.name, &file.text, secrets);
-        let wrong = match parsed {
-            Ok(None) => return,
-            Ok(Some(Node { kind: Kind::Map(members), .. })) => {
-                return self.group("", &members, &source, &file.text, &folder);
+        let source = Source::new(&file.name, &file.text);
+        match yaml::parse(&source) {
+            Ok(Node { kind: Kind::Map(members), .. }) => self.group("", &members, &source, &folder),
+            Ok(Node { kind: Kind::Scalar(text), .. }) if text.is_empty() => {}
+            Ok(node) => {
+                let message = "a settings file is a list of `key: value` lines";
+                let wrong = Wrong::new(&node.span, message, "begin with `http: 0.0.0.0:8080`");
+                self.errors.push(Written::new(&source, "").secret(true).error(wrong));
             }
-            Ok(Some(node)) => Wrong::new(
-                &node.span,
-                "a settings file is a list of `key: value` lines",
-                "begin with `http: 0.0.0.0:8080`",
-            ),
-            Err(wrong) => wrong,
-        };
-        self.errors.push(error_at(&source, wrong));
+            Err(error) => self.errors.push(error),
+        }
     }
 
-    fn group(&mut self, prefix: &str, members: &[(Name, Node)], source: &Source, text: &str, folder: &Path) {
+    fn group(&mut self, prefix: &str, members: &[(Name, Node)], source: &Source, folder: &Path) {
         for (name, node) in members {
             let path = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
             if let Some(key) = KEYS.iter().find(|key| key.path == path) {
-                let shown = text.get(node.span.clone()).unwrap_or_default().to_owned();
-                self.apply(key, node, Origin::File, shown, source, folder);
+                let written = Written::new(source, &format!("{}: ", name.text));
+                self.apply(key, node, Origin::File, node.on_one_line(), &written, folder);
                 continue;
             }
             let inner: Vec<_> = KEYS.iter().filter_map(|key| key.path.strip_prefix(&path)?.strip_prefix('.')).collect();
-            let wrong = match &node.kind {
+            let error = match &node.kind {
                 _ if inner.is_empty() => {
                     self.wrong_groups.insert(prefix.to_owned());
-                    unknown_key(prefix, name)
+                    Written::new(source, "").error(unknown_key(prefix, name))
                 }
                 // A group whose keys are all commented out.
                 Kind::Scalar(text) if text.is_empty() => continue,
                 Kind::Map(members) => {
-                    self.group(&path, members, source, text, folder);
+                    self.group(&path, members, source, folder);
                     continue;
                 }
                 _ => {
                     let help = format!("write `{}: {{{}: ...}}`; its keys: {}", name.text, inner[0], inner.join(", "));
-                    Wrong::new(&node.span, format!("`{path}` is a group of keys, not a value"), help)
+                    let wrong = Wrong::new(&node.span, format!("`{path}` is a group of keys, not a value"), help);
+                    // The value of `store` is probably the URL.
+                    Written::new(source, &format!("{}: ", name.text)).secret(true).error(wrong)
                 }
             };
-            self.errors.push(error_at(source, wrong));
+            self.errors.push(error);
         }
     }
 
@@ -199,9 +190,9 @@ impl Resolver {
             // looks like a mistyped setting is an error.
             if let Some(help) = variable_help(variable) {
                 // Its value may be a secret.
-                let source = Source::new("the environment", variable, Vec::new());
+                let written = Written::new(&Source::new("the environment", variable), "");
                 let wrong = Wrong::new(&(0..variable.len()), format!("unknown variable `{variable}`"), help);
-                self.errors.push(error_at(&source, wrong.labelled("no such variable")));
+                self.errors.push(written.error(wrong.labelled("no such variable")));
             }
         }
     }
@@ -220,37 +211,46 @@ impl Resolver {
     /// Applies a value of a flag, a variable or the table of defaults. The key's shape says how to read its text.
     fn apply_text(&mut self, key: &'static Key, values: &[String], origin: Origin, name: &str, place: &str) {
         let between = if origin == Origin::Flag { ' ' } else { '=' };
-        let text = format!("{name}{between}{}", values.join(","));
-        let start = name.len() + 1;
-        let node = match (key.shape, &text[start..]) {
-            (Shape::Yaml, yaml) => match yaml::parse(yaml) {
-                Ok(node) => shifted(node.unwrap_or(Node { kind: Kind::Scalar(String::new()), span: 0..0 }), start),
-                Err(mut wrong) => {
-                    wrong.span = wrong.span.start + start..wrong.span.end + start;
-                    self.errors.push(error_at(&Source::new(place, &text, Vec::new()), wrong));
-                    return;
+        let before = format!("{name}{between}");
+        let (start, value) = (before.len(), values.join(","));
+        let text = format!("{before}{value}");
+        let mut source = Source::new(place, &text);
+        let node = match key.shape {
+            Shape::Yaml => {
+                // It can have several lines, so positions count from its own start.
+                source = Source::new(name, &value);
+                match yaml::parse(&source) {
+                    Ok(node) => node,
+                    Err(error) => return self.errors.push(error),
                 }
-            },
-            (Shape::List, "[]") => Node { kind: Kind::List(Vec::new()), span: start..text.len() },
-            (Shape::List, list) => split_list(list, start),
-            (Shape::One | Shape::Switch, one) => Node { kind: Kind::Scalar(one.to_owned()), span: start..text.len() },
+            }
+            Shape::List if value == "[]" => Node { kind: Kind::List(Vec::new()), span: start..text.len() },
+            Shape::List => split_list(&value, start),
+            Shape::One | Shape::Switch => Node::scalar(&value, start..text.len()),
         };
-        let mut secrets = Vec::new();
-        add_secrets(key.path, &node, &mut secrets);
-        let source = Source::new(place, &text, secrets);
-        self.apply(key, &node, origin, text[start..].to_owned(), &source, Path::new(""));
+        let written = Written::new(&source, &before);
+        self.apply(key, &node, origin, value, &written, Path::new(""));
     }
 
-    fn apply(&mut self, key: &'static Key, node: &Node, origin: Origin, text: String, source: &Source, folder: &Path) {
+    fn apply(
+        &mut self,
+        key: &'static Key,
+        node: &Node,
+        origin: Origin,
+        text: String,
+        written: &Written,
+        folder: &Path,
+    ) {
+        let written = written.clone().secret(key.path == URL);
         match (key.apply)(&mut self.settings, &Value { node, path: key.path, folder }) {
             Ok(()) => {
-                let place = (origin != Origin::Default).then(|| (source.clone(), node.clone()));
+                let place = (origin != Origin::Default).then(|| (written, node.clone()));
                 self.set.insert(key.path, Set { origin, text, place });
             }
             Err(wrong) => {
                 self.is_url_wrong |= key.path == URL;
                 self.wrong_groups.extend(key.path.split_once('.').map(|(group, _)| group.to_owned()));
-                self.errors.push(error_at(source, wrong));
+                self.errors.push(written.error(wrong));
             }
         }
     }
@@ -292,7 +292,7 @@ impl Resolver {
     fn add_errors(&mut self, found: Vec<(&'static str, String, &'static str)>) {
         for (path, message, help) in found {
             self.errors.push(match self.set.get(path).and_then(|set| set.place.as_ref()) {
-                Some((source, node)) => error_at(source, Wrong::new(&node.span, message, help)),
+                Some((written, node)) => written.error(Wrong::new(&node.span, message, help)),
                 None => Diagnostic::error(message, help),
             });
         }
@@ -308,7 +308,7 @@ impl Resolver {
 
     /// Whether the default of the key would change the settings. For a key without a default this is true.
     fn is_changed(&self, key: &Key) -> bool {
-        let node = Node { kind: Kind::Scalar(key.default.to_owned()), span: 0..0 };
+        let node = Node::scalar(key.default, 0..0);
         let mut other = self.settings.clone();
         let applied = (key.apply)(&mut other, &Value { node: &node, path: key.path, folder: Path::new("") });
         applied.is_err() || other != self.settings
@@ -317,41 +317,6 @@ impl Resolver {
     fn is_written(&self, path: &str) -> bool {
         self.set.get(path).is_some_and(|set| set.origin != Origin::Default)
     }
-}
-
-/// Adds the places in `node`, the value of `path`, that may hold a secret.
-///
-/// These are values of unknown keys whose names sound like secrets. A URL of a store that is not understood is hidden as a
-/// whole, since any part of it may be a password.
-fn add_secrets(path: &str, node: &Node, secrets: &mut Vec<Range<usize>>) {
-    let is_known = KEYS.iter().any(|key| key.path == path);
-    let value = Value { node, path, folder: Path::new("") };
-    match &node.kind {
-        _ if path == URL && StoreUrl::read(&value).is_err() => secrets.push(node.span.clone()),
-        _ if is_known => {}
-        _ if sounds_secret(last(path)) => secrets.push(node.span.clone()),
-        Kind::Scalar(_) => {}
-        Kind::List(items) => items.iter().for_each(|item| add_secrets(path, item, secrets)),
-        Kind::Map(members) => {
-            let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
-            members.iter().for_each(|(name, node)| add_secrets(&format!("{prefix}{}", name.text), node, secrets));
-        }
-    }
-}
-
-/// Whether a text that is not a settings file may show a secret.
-pub(crate) fn shows_secret(text: &str) -> bool {
-    masked(text) != text || !after_names(text, is_word).is_empty()
-}
-
-/// Whether this word is the last part of a key.
-fn is_word(name: &str) -> bool {
-    KEYS.iter().any(|key| last(key.path) == name)
-}
-
-/// The last part of a path.
-fn last(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or_default()
 }
 
 /// Whether two listeners cannot both listen on their addresses.
@@ -371,22 +336,8 @@ fn split_list(text: &str, start: usize) -> Node {
     let mut at = start;
     let mut items = Vec::new();
     for part in text.split(',') {
-        items.push(Node { kind: Kind::Scalar(part.to_owned()), span: at..at + part.len() });
+        items.push(Node::scalar(part, at..at + part.len()));
         at += part.len() + 1;
     }
     Node { kind: Kind::List(items), span: start..start + text.len() }
-}
-
-fn shifted(node: Node, by: usize) -> Node {
-    let kind = match node.kind {
-        Kind::Scalar(text) => Kind::Scalar(text),
-        Kind::List(items) => Kind::List(items.into_iter().map(|item| shifted(item, by)).collect()),
-        Kind::Map(members) => {
-            let member = |(name, node): (Name, Node)| {
-                (Name { span: name.span.start + by..name.span.end + by, ..name }, shifted(node, by))
-            };
-            Kind::Map(members.into_iter().map(member).collect())
-        }
-    };
-    Node { kind, span: node.span.start + by..node.span.end + by }
 }

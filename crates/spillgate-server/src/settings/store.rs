@@ -10,9 +10,9 @@ use std::time::Duration;
 use spillgate_redis::LogForm;
 
 use super::Settings;
+use super::error::Wrong;
 use super::secret::masked;
 use super::values::Value;
-use super::yaml::Wrong;
 
 /// Where the counts are stored, and how a shared store is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -290,13 +290,20 @@ fn wrong_keys_are_reported_with_their_place_and_the_nearest_key() {
         ("memory: {on_full: sketch}", "1:19 `sketch` is not a value of `memory.on_full`; write one of: deny, allow"),
         ("allow: {everything: true}", "1:9 unknown key `allow.everything`; the keys here are: grpc, http"),
         ("http: off\nhttp: off", "2:1 `http` is here twice; keep one; the first is on line 1"),
+        ("[http]: off", "1:1 a key must be a word; write `key: value`"),
         (
             "limits: 5",
             "1:9 `limits` is a group of keys, not a value; write `limits: {connections: ...}`; its keys: connections, streams, unread, body, descriptors, entries, key, value, metric_values, idle, receive, drain",
         ),
         ("- http", "1:1 a settings file is a list of `key: value` lines; begin with `http: 0.0.0.0:8080`"),
-        ("http: &a off\ngrpc: *a", "2:7 aliases are not read here; write the value out in place of the alias"),
-        ("http: off\n---\ngrpc: off", "2:1 a second YAML document; keep one document a file: remove this `---`"),
+        (
+            "http: &a off\ngrpc: *a",
+            "2:7 an alias (`*name`) is not allowed here; write the value out in place of the alias",
+        ),
+        (
+            "http: off\n---\ngrpc: off",
+            "2:1 the file has more than one YAML document; keep one document a file: remove this `---`",
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(errors(text), [expected], "{text}");

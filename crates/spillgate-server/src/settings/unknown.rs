@@ -4,8 +4,9 @@
 
 use spillgate::text::nearest;
 
+use super::error::Wrong;
 use super::keys::{KEYS, Key};
-use super::yaml::{Name, Wrong};
+use super::yaml::Name;
 
 /// Keys that earlier versions had, and what to do about each.
 const REMOVED: [(&str, &str); 1] =

@@ -11,7 +11,8 @@ use ipnet::IpNet;
 use spillgate::text::nearest;
 use spillgate::units::{UnitError, format_duration, parse_count, parse_duration, parse_with_units};
 
-use super::yaml::{Kind, Node, Wrong};
+use super::error::Wrong;
+use super::yaml::{Kind, Node};
 use super::{EntrySource, Grants, Listen, ValueSource};
 
 /// The text of a value, before it is read.

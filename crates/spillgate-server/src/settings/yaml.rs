@@ -1,21 +1,35 @@
-//! Reads YAML into a tree of nodes that know their place in the text.
+//! The values of a settings file, each with its position in the text.
 //!
-//! Errors need that place. Scalars stay text: each key decides how to read values such as `10M` or `off`.
+//! The one YAML reader, `spillgate::text::yaml`, reads rules too, and rules allow more. In settings an alias, a repeated
+//! key or a key that is not a word is an error.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use serde_saphyr::granit_parser::{Event, Parser, Span};
+use spillgate::text::yaml::{self, Advice, Value};
+use spillgate::text::{self, Diagnostic};
 
-/// Deeper nesting is refused, so that no file can exhaust the stack. No key needs this many levels.
-const MAX_DEPTH: usize = 16;
+use super::error::{Written, Wrong};
 
+/// How to fix a file that is YAML but cannot be a settings file.
+const ADVICE: Advice = Advice {
+    // Every setting has a default.
+    empty: None,
+    alias: Some("write the value out in place of the alias"),
+    documents: "keep one document a file: remove this `---`",
+    depth: "no key needs more than a few levels",
+    size: "write fewer and shorter values",
+};
+
+/// One value of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) kind: Kind,
-    /// Bytes of the text.
+    /// Bytes of the text. The span of a list or a map is empty: it is their start alone.
     pub(super) span: Range<usize>,
 }
 
+/// What the value is. A scalar stays text: each key decides how to read values such as `10M` or `off`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One value. The text is empty if the value is missing.
@@ -31,123 +45,85 @@ pub(super) struct Name {
     pub(super) span: Range<usize>,
 }
 
-/// An error: what is wrong, where, and how to fix it. The caller adds the source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wrong {
-    pub(super) message: String,
-    pub(super) help: String,
-    pub(super) label: &'static str,
-    pub(super) span: Range<usize>,
+impl Node {
+    /// A single value.
+    pub(super) fn scalar(text: &str, span: Range<usize>) -> Node {
+        Node { kind: Kind::Scalar(text.to_owned()), span }
+    }
+
+    /// The value on one line, in the syntax of YAML but without quotes.
+    pub(super) fn on_one_line(&self) -> String {
+        match &self.kind {
+            Kind::Scalar(text) => text.trim().to_owned(),
+            Kind::List(items) => format!("[{}]", items.iter().map(Node::on_one_line).collect::<Vec<_>>().join(", ")),
+            Kind::Map(members) => {
+                let member = |(name, node): &(Name, Node)| format!("{}: {}", name.text, node.on_one_line());
+                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
 }
 
-impl Wrong {
-    pub(super) fn new(span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Wrong {
-        Wrong { message: message.into(), help: help.into(), label: "here", span: span.clone() }
-    }
-
-    pub(super) fn labelled(self, label: &'static str) -> Wrong {
-        Wrong { label, ..self }
-    }
+/// Reads the only document of a text. An empty text is a scalar without text.
+pub(super) fn parse(source: &text::Source) -> Result<Node, Diagnostic> {
+    // The lines around the error are not shown: they may contain a password.
+    let root = yaml::parse(source, &ADVICE).map_err(Diagnostic::without_lines)?;
+    node(root).map_err(|wrong| Written::new(source, "").error(wrong))
 }
 
-/// Reads the only document of `text`. Returns `None` if it is empty.
-pub(super) fn parse(text: &str) -> Result<Option<Node>, Wrong> {
-    let mut reader = Reader { text, parser: Parser::new_from_str(text) };
-    let mut root = None;
-    while let Some((event, span)) = reader.next()? {
-        match event {
-            Event::DocumentStart(..) if root.is_some() => {
-                return Err(Wrong::new(&span, "a second YAML document", "keep one document a file: remove this `---`"));
-            }
-            Event::StreamStart | Event::StreamEnd | Event::DocumentStart(..) | Event::DocumentEnd => {}
-            event => root = Some(reader.node(event, span, 0)?),
-        }
-    }
-    Ok(root.filter(|node| node.kind != Kind::Scalar(String::new())))
+fn node(node: yaml::Node) -> Result<Node, Wrong> {
+    let span = node.at.bytes();
+    let kind = match node.value {
+        Value::Null => Kind::Scalar(String::new()),
+        Value::Text { text, .. } => Kind::Scalar(text.into()),
+        Value::List(items) => Kind::List(items.into_iter().map(self::node).collect::<Result<_, _>>()?),
+        Value::Map(entries) => Kind::Map(members(entries)?),
+    };
+    Ok(Node { kind, span })
 }
 
-struct Reader<'t> {
-    text: &'t str,
-    parser: Parser<'t, serde_saphyr::granit_parser::StrInput<'t>>,
+fn members(entries: Vec<(yaml::Node, yaml::Node)>) -> Result<Vec<(Name, Node)>, Wrong> {
+    let mut lines: HashMap<Box<str>, u32> = HashMap::new();
+    let mut members = Vec::with_capacity(entries.len());
+    for (key, value) in entries {
+        let span = key.at.bytes();
+        let Value::Text { text, .. } = key.value else {
+            return Err(Wrong::new(&span, "a key must be a word", "write `key: value`"));
+        };
+        if let Some(line) = lines.insert(text.clone(), key.at.line) {
+            let message = format!("`{text}` is here twice");
+            return Err(Wrong::new(&span, message, format!("keep one; the first is on line {line}")));
+        }
+        members.push((Name { text: text.into(), span }, node(value)?));
+    }
+    Ok(members)
 }
 
-impl<'t> Reader<'t> {
-    /// The next event that is not a comment.
-    fn next(&mut self) -> Result<Option<(Event<'t>, Range<usize>)>, Wrong> {
-        loop {
-            match self.parser.next_event() {
-                None => return Ok(None),
-                Some(Ok((Event::Comment(..), _))) => {}
-                Some(Ok((event, span))) => return Ok(Some((event, self.range(&span)))),
-                Some(Err(error)) => {
-                    let at = error.marker().byte_offset().unwrap_or(self.text.len()).min(self.text.len());
-                    let help = "fix the YAML: indent with spaces, quote values that hold `: ` or ` #`, close every bracket and quote";
-                    return Err(Wrong::new(&(at..at), format!("this is not YAML: {}", error.info()), help));
-                }
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> String {
+        parse(&text::Source::new("s.yaml", text)).expect(text).on_one_line()
     }
 
-    fn range(&self, span: &Span) -> Range<usize> {
-        let whole = span.byte_range().unwrap_or(0..0);
-        let end = whole.end.min(self.text.len());
-        let start = whole.start.min(end);
-        // The span of a plain scalar or block can include the spaces after it.
-        let shown = self.text.get(start..end).map_or(0, |slice| slice.trim_end().len());
-        start..start + shown
-    }
-
-    fn some(&mut self) -> Result<(Event<'t>, Range<usize>), Wrong> {
-        let end = self.text.len();
-        self.next()?.ok_or_else(|| Wrong::new(&(end..end), "the file ends too early", "finish the last line"))
-    }
-
-    fn node(&mut self, event: Event<'t>, span: Range<usize>, depth: usize) -> Result<Node, Wrong> {
-        if depth > MAX_DEPTH {
-            return Err(Wrong::new(&span, "nested too deeply", "no key needs more than a few levels"));
+    #[test]
+    fn every_form_of_yaml_has_the_same_meaning() {
+        for text in [
+            "\u{feff}workers: 2\ndomain: a b\nlists: [[{key: k, from: 'value:007'}]]",
+            "%YAML 1.2\n---\nworkers: '2'\ndomain: &anchor a b\nlists:\n- - key: k\n    from: value:007\n...\n",
+            "# c\r\nworkers: \"\\x32\" # c\r\ndomain: a\r\n  b\r\nlists: [[{key: k,\r\n  from: value:007}]]\r\n",
+            "? workers\n: !!int 2\ndomain: |-\n  a b\nlists: [[{\"key\":\"k\",\"from\":\"value:007\"}]]",
+            "workers: !!str 2\ndomain: >\n  a\n  b\nlists: [[{key: k, from: 'value:007',},],]",
+        ] {
+            assert_eq!(read(text), "{workers: 2, domain: a b, lists: [[{key: k, from: value:007}]]}", "{text}");
         }
-        match event {
-            Event::Scalar(text, style, ..) => {
-                let null = style == serde_saphyr::granit_parser::ScalarStyle::Plain && matches!(&*text, "~" | "null");
-                let text = if null { String::new() } else { text.into_owned() };
-                Ok(Node { kind: Kind::Scalar(text), span })
-            }
-            Event::SequenceStart(..) => self.list(span, depth),
-            Event::MappingStart(..) => self.map(span, depth),
-            _ => Err(Wrong::new(&span, "aliases are not read here", "write the value out in place of the alias")),
+        for empty in ["", "\n", "# only a comment\n", "---\n", "~", "null", "--- # c\n...\n"] {
+            assert_eq!(read(empty), "", "{empty:?}");
         }
-    }
-
-    fn list(&mut self, start: Range<usize>, depth: usize) -> Result<Node, Wrong> {
-        let mut items = Vec::new();
-        loop {
-            match self.some()? {
-                (Event::SequenceEnd, end) => {
-                    return Ok(Node { kind: Kind::List(items), span: start.start..end.end.max(start.end) });
-                }
-                (event, span) => items.push(self.node(event, span, depth + 1)?),
-            }
-        }
-    }
-
-    fn map(&mut self, start: Range<usize>, depth: usize) -> Result<Node, Wrong> {
-        let mut members: Vec<(Name, Node)> = Vec::new();
-        loop {
-            let name = match self.some()? {
-                (Event::MappingEnd, end) => {
-                    return Ok(Node { kind: Kind::Map(members), span: start.start..end.end.max(start.end) });
-                }
-                (Event::Scalar(text, ..), span) => Name { text: text.into_owned(), span },
-                (_, span) => return Err(Wrong::new(&span, "a key must be a word", "write `key: value`")),
-            };
-            if let Some((first, _)) = members.iter().find(|(other, _)| other.text == name.text) {
-                let line = self.text[..first.span.start].matches('\n').count() + 1;
-                let message = format!("`{}` is here twice", name.text);
-                return Err(Wrong::new(&name.span, message, format!("keep one; the first is on line {line}")));
-            }
-            let (event, span) = self.some()?;
-            let value = self.node(event, span, depth + 1)?;
-            members.push((name, value));
-        }
+        assert_eq!(
+            read("a: ~\nb: null\nc:\nd: 'null'\ne: 1_000\nf: 0x10\ng: off"),
+            "{a: , b: , c: , d: null, e: 1_000, f: 0x10, g: off}"
+        );
     }
 }

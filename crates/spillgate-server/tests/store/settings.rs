@@ -91,14 +91,31 @@ fn validate_refuses_what_serve_refuses() {
 }
 
 #[test]
-fn in_a_file_the_line_is_shown_without_the_password() {
+fn an_error_in_a_file_shows_its_position_and_no_password() {
     let folder = rules(LIMIT);
-    folder.write("s.yaml", "store:\n  url: http://u:hush@h\n");
-    let output = refused(&folder, "-c s.yaml");
-    assert!(output.stderr.contains("s.yaml:2:8") && output.stderr.contains("url: ***"), "{}", output.stderr);
-    folder.write("s.yaml", "store:\n  url: redis://u:hush@h\n  user: u\n  password_file: f\n");
-    let output = refused(&folder, "-c s.yaml");
-    assert!(output.stderr.contains("redis://u:***@h"), "{}", output.stderr);
+    for (text, position) in [
+        ("store:\n  url: http://u:hush@h\n", "2 | url: ***\n"),
+        ("store:\n  url: redis://u:hush@h\n  user: u\n  password_file: f\n", "3 | user: u\n"),
+        ("http: redis://u:hush@h", "1 | http: redis://u:***@h\n"),
+        (
+            "forward_auth: {domain: d, descriptors: [[{key: k, from: 'redis://u:hush@h'}]]}",
+            "1 | descriptors: 'redis://u:***@h'\n",
+        ),
+        ("store: {url: redis://u:hush@h, [", "at s.yaml:1:"),
+    ] {
+        folder.write("s.yaml", text);
+        let output = refused(&folder, "-c s.yaml");
+        assert!(output.stderr.contains(position) && !output.stderr.contains("hush"), "{text}: {}", output.stderr);
+        assert!(!format!("{:?}", folder.run("serve rules.yaml -c s.yaml --json")).contains("hush"), "{text}");
+    }
+    for (variable, value) in [
+        ("SPILLGATE_STORE", "redis:hush"),
+        ("SPILLGATE_STORE", "http://u:hush@h"),
+        ("SPILLGATE_HTTP", "redis://:hush@h"),
+    ] {
+        let output = folder.run_with(&["serve", "rules.yaml"], &[(variable, value)]);
+        assert!(output.code == 2 && output.stderr.contains(variable) && !output.stderr.contains("hush"), "{output:?}");
+    }
 }
 
 #[test]
@@ -142,7 +159,7 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
 }
 
 #[test]
-fn the_value_of_an_unknown_key_that_sounds_like_a_secret_is_not_shown() {
+fn the_value_of_an_unknown_key_is_not_shown() {
     let folder = rules(LIMIT);
     for text in [
         "store: {password: hush}",
@@ -160,6 +177,9 @@ fn the_value_of_an_unknown_key_that_sounds_like_a_secret_is_not_shown() {
         "store:\n\tpassword: hush\n",
         "store:\n  password: >\n    hush\n    hush\n  password: x",
         "[{secret: hush}]",
+        "store: {passwrd: hush, credentials: hush}",
+        "store: redis:hush",
+        "stor: hush\nlimits: {body: x} # hush",
     ] {
         folder.write("s.yaml", &format!("{text}\n"));
         for command in ["serve rules.yaml", "validate rules.yaml --json", "doctor"] {
@@ -176,15 +196,6 @@ fn the_value_of_an_unknown_key_that_sounds_like_a_secret_is_not_shown() {
             assert!(format!("{output:?}").contains("--config"), "{text}: {output:?}");
         }
     }
-    // The stars do not show the length of the secret, and the error still points at the right place behind them.
-    let shown = ["hush", "hush-hush-hush"].map(|secret| {
-        folder.write("s.yaml", &format!("store: {{password: {secret}, usr: u}}\n"));
-        refused(&folder, "-c s.yaml").stderr
-    });
-    assert_eq!(shown[0], shown[1]);
-    assert!(shown[0].contains("store: {password: ***, usr: u}"), "{}", shown[0]);
-    let column = |part: &str| shown[0].lines().find_map(|line| line.find(part));
-    assert_eq!(column("usr: u}"), column(" ^|^").map(|blank| blank + 1), "{}", shown[0]);
     for variable in ["SPILLGATE_STORE_PASSWORD", "SPILLGATE_STORE_PASSWORD_FIL", "SPILLGATE_STORE_KEY_SECRET"] {
         let output = folder.run_with(&["serve", "rules.yaml"], &[(variable, "hush")]);
         assert!(output.code == 2 && output.stderr.contains("_FILE") && !output.stderr.contains("hush"), "{output:?}");

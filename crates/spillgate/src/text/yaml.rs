@@ -68,8 +68,10 @@ const STACK_BYTES: usize = 16 << 20;
 /// example.
 #[derive(Clone, Copy, Debug)]
 pub struct Advice {
-    /// What to do if the file is empty.
-    pub empty: &'static str,
+    /// What to do if the file is empty. With `None` an empty file is valid: it is a null value.
+    pub empty: Option<&'static str>,
+    /// What to do if the file has an alias (`*name`). With `None` aliases are valid.
+    pub alias: Option<&'static str>,
     /// What to do if the file has more than one document.
     pub documents: &'static str,
     /// What to do if the file is nested too deeply.
@@ -86,7 +88,13 @@ pub struct Advice {
 /// ```
 /// use spillgate::text::Source;
 /// use spillgate::text::yaml::{Advice, Value, parse};
-/// let advice = Advice { empty: "write a key", documents: "use two files", depth: "nest less", size: "use two files" };
+/// let advice = Advice {
+///     empty: Some("write a key"),
+///     alias: None,
+///     documents: "use two files",
+///     depth: "nest less",
+///     size: "use two files",
+/// };
 /// let node = parse(&Source::new("a.yaml", "id: 007"), &advice)?;
 /// let Value::Map(entries) = node.value else { panic!("not a map") };
 /// let (_, id) = &entries[0];
@@ -114,19 +122,21 @@ pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
 
 /// Parses on this thread, which needs a large stack.
 fn parse_here(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
-    let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options());
+    let parsed: Result<Spanned<Raw>, Error> = serde_saphyr::from_str_with_options(&source.text, options(advice));
     match parsed {
         Ok(raw) => Ok(node(&source.text, raw)),
+        Err(Error::Eof { .. }) if advice.empty.is_none() => Ok(Node { at: At::TOP, value: Value::Null }),
         Err(error) => Err(yaml_error(source, advice, &error)),
     }
 }
 
 /// The bounds of the parser, and how it reads what YAML leaves open.
-fn options() -> Options {
+fn options(advice: &Advice) -> Options {
+    let max_aliases = if advice.alias.is_none() { MAX_ALIASES } else { 0 };
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: usize::MAX,
-            max_aliases: MAX_ALIASES,
+            max_aliases: max_aliases,
             max_anchors: 1_000,
             max_depth: MAX_YAML_DEPTH,
             max_documents: 1,
@@ -311,7 +321,7 @@ fn yaml_error(source: &Source, advice: &Advice, error: &Error) -> Diagnostic {
         }
         Error::Budget { breach, .. } => budget_words(breach, advice),
         Error::MultipleDocuments { .. } => two_documents(advice),
-        Error::Eof { .. } => Words::new("the file is empty", "here", advice.empty),
+        Error::Eof { .. } => Words::new("the file is empty", "here", advice.empty.unwrap_or_default()),
         other => syntax_words(&source.text, at, &other.to_string()),
     };
     Diagnostic::new(source, at, Severity::Error, words)
@@ -355,13 +365,18 @@ fn two_documents(advice: &Advice) -> Words {
 
 /// Words for a file that exceeds a bound.
 fn budget_words(breach: &BudgetBreach, advice: &Advice) -> Words {
-    match breach {
-        BudgetBreach::Aliases { .. } => {
+    match (breach, advice.alias) {
+        (BudgetBreach::Aliases { .. }, Some(help)) => {
+            Words::new("an alias (`*name`) is not allowed here", "an alias", help)
+        }
+        (BudgetBreach::Aliases { .. }, None) => {
             let help = format!("use at most {MAX_ALIASES} in one file: write values out, or use fewer, larger anchors");
             Words::new("there are too many YAML aliases (`*name`)", "an alias", help)
         }
-        BudgetBreach::Depth { .. } => Words::new("the file is nested too deeply", "this is too deep", advice.depth),
-        BudgetBreach::Documents { .. } => two_documents(advice),
-        other => Words::new(format!("the file is too large: {other:?}"), "the bound is passed here", advice.size),
+        (BudgetBreach::Depth { .. }, _) => {
+            Words::new("the file is nested too deeply", "this is too deep", advice.depth)
+        }
+        (BudgetBreach::Documents { .. }, _) => two_documents(advice),
+        (other, _) => Words::new(format!("the file is too large: {other:?}"), "the bound is passed here", advice.size),
     }
 }

@@ -9,7 +9,7 @@ use spillgate_redis::doctor::{CLUSTER_COMMANDS, ClusterReport, Info, Report, Sen
 
 use crate::command::open::store;
 use crate::command::terminal::{Tone, count, duration};
-use crate::settings::{Settings, masked};
+use crate::settings::Settings;
 
 /// A larger difference between the clocks is reported: logs and the fallback store use the clock of this machine.
 const SKEW: Duration = Duration::from_millis(500);
@@ -171,7 +171,7 @@ fn sentinels(sentinels: &[SentinelReport], servers: &[ServerReport]) -> Finding 
     if let Some((address, why)) = silent.first() {
         let found = format!("{} say where the primary is; {address}: {why}", count(sentinels.len() - silent.len()));
         let help = "start it again, or change `store.url` to the sentinels that run. While most of them are down, no replica can take over";
-        return Finding::new("sentinels", Grade::Fix, masked(&found), help);
+        return Finding::new("sentinels", Grade::Fix, found, help);
     }
     let is_other = |sentinel: &&SentinelReport| !servers.iter().any(|it| sentinel.primary.as_ref() == Ok(&it.address));
     if let Some(SentinelReport { address, primary: Ok(primary) }) = sentinels.iter().find(is_other) {
@@ -207,7 +207,7 @@ fn of_server(settings: &Settings, server: &ServerReport, in_cluster: bool) -> Ve
     let from_info = server.info.as_ref().map(|info| vec![version(info), role(info, in_cluster), eviction(info)]);
     if let Some(failed) = &server.error {
         let help = "check that it runs and that this machine reaches its address; then see its log";
-        let answers = Finding::new("answers", Grade::Fix, masked(&failed.to_string()), help);
+        let answers = Finding::new("answers", Grade::Fix, failed.to_string(), help);
         return from_info.into_iter().flatten().chain([answers]).collect();
     }
     let mut found = from_info.unwrap_or_else(|| vec![Finding::unknown("version"), Finding::unknown("eviction")]);

@@ -8,7 +8,7 @@ use spillgate::rules::{Defaults, Diagnostic, Rules, RulesFile, read_files};
 
 use super::rule_checks;
 use crate::command::terminal::{Problem, Problems};
-use crate::settings::{Settings, masked, shows_secret};
+use crate::settings::{Settings, masked};
 
 /// All rules that the settings name, and the number of files they are in.
 pub(crate) fn load(settings: &Settings) -> Result<(Rules, usize), Problems> {
@@ -22,12 +22,7 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Problems> {
         let help = "name a rules file or a folder of them as an argument, or set `rules:` in the settings file";
         return Err(Problem::new("no rules were given", help).into());
     }
-    read_files(paths).map_err(|error| {
-        if masked(error.message()) == error.message() {
-            return Problems(vec![error]);
-        }
-        Problem::new(error.message(), error.help()).into()
-    })
+    read_files(paths).map_err(|error| Problem::new(error.message(), error.help()).into())
 }
 
 /// Reads rules from the texts of files.
@@ -36,19 +31,14 @@ pub(crate) fn parse(settings: &Settings, files: &[RulesFile]) -> Result<Rules, P
         files,
         Defaults { compat_envoy: settings.compat_envoy, on_store_failure: settings.on_store_failure },
     );
-    let mut rules =
-        parsed.map_err(|errors| Problems(errors.iter().map(|error| without_secrets(error.clone())).collect()))?;
+    let mut rules = parsed.map_err(|errors| Problems(errors.iter().map(without_secrets).collect()))?;
     rules.warn_of_long_values(files, settings.limits.value);
     rules.warn_of_unreleased(files, |rule| rule_checks::unreleased(settings, rule));
     Ok(rules)
 }
 
-/// The error without its excerpt if the excerpt may show a secret.
-///
-/// This happens when a settings file is given as a rules file.
-fn without_secrets(error: Diagnostic) -> Diagnostic {
-    if shows_secret(&error.lines()) {
-        return Problem::new(error.one_line(), "its lines are not shown: they may hold a secret").into();
-    }
-    error
+/// The error without its lines if they have a URL with a password: a settings file can be given as a rules file.
+fn without_secrets(error: &Diagnostic) -> Diagnostic {
+    let (error, lines) = (error.clone(), error.lines());
+    if masked(&lines) == lines { error } else { error.without_lines() }
 }

@@ -34,7 +34,7 @@ use super::model::{
     RuleStep, RulesErrors, RulesFile, never_binds,
 };
 use crate::text::yaml::{self, Node, Value};
-use crate::text::{At, Source};
+use crate::text::{At, Diagnostic, Source};
 
 pub use self::file::read_files;
 
@@ -46,7 +46,8 @@ const MAX_COUNTED: usize = 10_000;
 
 /// How to fix a file that is YAML but cannot be a rules file.
 const ADVICE: yaml::Advice = yaml::Advice {
-    empty: "start with `domain: NAME`",
+    empty: Some("start with `domain: NAME`"),
+    alias: None,
     documents: "one domain a file: move what follows `---` into a file of its own",
     depth: "descriptors nest at most 16 levels",
     size: "spread the rules over several domains, one file each",
@@ -111,7 +112,10 @@ impl FileReader<'_> {
         }
         if let Some(at) = settings_key(node) {
             let help = "pass it with --config, and the rules files as arguments or under its key `rules`";
-            self.reporter.error(at, "this looks like a settings file, not rules", "a key of settings", help);
+            let message = "this looks like a settings file, not rules";
+            let error = Diagnostic::error_at(self.reporter.source, at, message, "a key of settings", help);
+            // Settings can contain a password.
+            self.reporter.errors.push(error.without_lines());
             return;
         }
         let Some(fields) = Fields::read(node, section::Section::File, &mut self.reporter) else { return };
