@@ -98,7 +98,10 @@ fn properties(pointer: &str) -> String {
     properties.sort_by_key(|(name, _)| spillgate::rules::SCHEMA[begin..].find(&format!("  \"{name}\": {{")));
     let rows = properties.into_iter().map(|(name, property)| {
         let property = property.as_object().expect("a property");
-        let description = property.get("description").and_then(Value::as_str).unwrap_or("The rules below.");
+        let description = property
+            .get("description")
+            .and_then(Value::as_str)
+            .unwrap_or("A list of rules. The table of `descriptors` has the keys of a rule.");
         [code(name), values(property), description.to_owned()]
     });
     table(["key", "value", "meaning"], rows)
@@ -165,9 +168,9 @@ fn commands() -> String {
         }
         let names: Vec<_> = settings.iter().map(|argument| code(argument.get_id().as_str())).collect();
         match command.get_name() {
-            "serve" => text.push_str("Every [setting](settings.md) is a flag too.\n\n"),
+            "serve" => text.push_str("Each [setting](settings.md) is also a flag.\n\n"),
             _ if names.is_empty() => {}
-            _ => drop(writeln!(text, "These [settings](settings.md) are flags too: {}.\n", names.join(", "))),
+            _ => drop(writeln!(text, "These [settings](settings.md) are also flags: {}.\n", names.join(", "))),
         }
     }
     text.trim_end().to_owned() + "\n"
