@@ -1,4 +1,4 @@
-//! Generates the messages for the server of `limits`, which this program starts too.
+//! Generates the gRPC messages of the servers in the folder `limits`, because this program starts these servers too.
 
 fn main() {
     let folder = "../limits/proto";

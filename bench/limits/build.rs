@@ -1,4 +1,4 @@
-//! Generates the gRPC server's code without protoc.
+//! Generates the code of the gRPC server without protoc.
 
 fn main() {
     let files = protox::compile(["proto/rls.proto"], ["proto"]).expect("proto/rls.proto compiles");

@@ -1,25 +1,26 @@
 //! Clients that allocate nothing while they send requests and read answers.
 //!
-//! Client and server run in one process, so an allocation of the client would be counted as one of the server.
+//! The client and the server run in one process. If the client allocated memory, this would be counted as an allocation
+//! of the server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// Connects to a server, without delay of small writes.
+/// Connects to a server. Small writes are sent without delay.
 pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(server).expect("the server listens");
     stream.set_nodelay(true).expect("the option is supported");
     stream
 }
 
-/// The bytes of an HTTP/1.1 request.
+/// Returns the bytes of an HTTP/1.1 request.
 pub(crate) fn http_request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
         .into_bytes()
 }
 
-/// Sends `request` and reads the answer, whose status must be 200.
+/// Sends `request` and reads the answer. The status of the answer must be 200.
 pub(crate) fn send_http(stream: &mut TcpStream, request: &[u8]) {
     stream.write_all(request).expect("the server reads");
     let (mut answer, mut read) = ([0; 4096], 0);
@@ -54,10 +55,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// One gRPC call over HTTP/2, which can be sent many times. Each call has a stream of its own.
+/// A gRPC call over HTTP/2 that can be sent many times. Each time, it gets a new stream.
 pub(crate) struct Call {
     stream: TcpStream,
-    /// The frames HEADERS and DATA. The number of the stream is written into both before each call.
+    /// The frames HEADERS and DATA. Before each call, the number of the new stream is written into both frames.
     request: Vec<u8>,
     data_at: usize,
     number: u32,
@@ -71,7 +72,8 @@ impl Call {
         let greeting = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frame(SETTINGS, 0, 0, &initial_window)];
         stream.write_all(&greeting.concat()).expect("the server reads");
         stream.write_all(&frame(8, 0, 0, &window)).expect("the server reads");
-        // Names from the static table, and literals that are not added to the dynamic table.
+        // The names of the headers are in HPACK's static table, or they are literals. None of them is added to the
+        // dynamic table.
         let mut fields = vec![0x83, 0x86];
         let literals: [(&[u8], &str); 4] =
             [(&[4], path), (&[1], "localhost"), (&[0x0f, 16], "application/grpc"), (b"\0\x02te", "trailers")];
@@ -86,7 +88,7 @@ impl Call {
         Call { stream, data_at: headers.len(), request: [headers, data].concat(), number: 1 }
     }
 
-    /// Sends the call, and reads until it ends.
+    /// Sends the call, and reads until the call ends.
     pub(crate) fn send(&mut self) {
         let number = self.number.to_be_bytes();
         self.request[5..9].copy_from_slice(&number);

@@ -1,13 +1,13 @@
-//! An allocator that counts allocations and calls the allocator of the system.
+//! An allocator that counts allocations. It calls the allocator of the system for the memory itself.
 //!
-//! An allocation is hard to see in code, but costs more than a decision. The count shows every one.
+//! An allocation is hard to see in code, but it costs more than a decision. This allocator counts every allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts every allocation, and every growth of one.
+/// Counts every allocation, and every call that makes an allocation larger or smaller.
 pub(crate) struct Counting;
 
 // SAFETY: every call is forwarded unchanged to the allocator of the system.
@@ -30,12 +30,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The number of requests before the count starts. They make buffers grow and fill tables.
+/// The number of requests before the count starts. In this time, buffers grow and tables are filled.
 const WARMUP: u32 = 500;
 /// The number of requests that are counted.
 const COUNTED: u32 = 2000;
 
-/// The allocations of the whole process for each call of `request`, which must not allocate anything itself.
+/// Returns the allocations of the whole process for each call of `request`. The code of `request` itself must not
+/// allocate.
 pub(crate) fn each(mut request: impl FnMut()) -> f64 {
     (0..WARMUP).for_each(|_| request());
     let before = CALLS.load(Ordering::Relaxed);

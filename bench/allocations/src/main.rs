@@ -1,7 +1,7 @@
-//! Counts the allocations of a request on each path, over one connection that is kept open. Prints markdown.
+//! Counts the allocations of a request on each path, over one connection that is kept open. It prints markdown.
 //!
-//! The servers of `limits` answer the same message and do nothing else. Their allocations belong to the protocol stack; all
-//! others belong to spillgate.
+//! The servers of the folder `limits` answer the same message and do nothing else. Their allocations belong to the
+//! protocol stack. All other allocations of a request belong to spillgate.
 
 #[path = "../../limits/src/answer.rs"]
 #[allow(dead_code)]
@@ -53,7 +53,7 @@ struct Row {
     allocations: f64,
     /// The highest number that the test accepts.
     most: f64,
-    /// The name and the allocations of a server that does nothing but answer the same message.
+    /// The name of a server that only answers the same message, and its allocations per request.
     at_once: Option<(&'static str, f64)>,
 }
 
@@ -100,7 +100,7 @@ fn service() -> Result<Arc<Service>, Box<dyn Error>> {
     Ok(Arc::new(Service::new(rules, limiter, ServiceOptions::default(), Arc::new(Metrics::new()))))
 }
 
-/// Starts spillgate as `spillgate serve` does. Returns the addresses of gRPC and HTTP.
+/// Starts spillgate in the same way as `spillgate serve`. Returns the server, and its addresses for gRPC and for HTTP.
 fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Box<dyn Error>> {
     let file = SettingsFile { name: "settings.yaml".into(), text: SETTINGS.into() };
     let settings =
@@ -115,7 +115,8 @@ fn serve(service: &Arc<Service>) -> Result<(Running, SocketAddr, SocketAddr), Bo
     Ok((server.start()?, grpc, http))
 }
 
-/// Starts two servers of `limits`. They end with the process.
+/// Starts the servers `tonic` and `axum` of the folder `limits`, and returns their addresses. The servers end with this
+/// process.
 fn do_nothing() -> Result<(SocketAddr, SocketAddr), Box<dyn Error>> {
     let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
     let (tonic, axum) = (free()?, free()?);
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn no_path_allocates_more_than_its_bound() {
         for Row { path, allocations, most, .. } in count().expect("servers run") {
-            // A buffer grows now and then, so the average may be slightly above a whole number.
+            // A buffer grows now and then, so the average can be slightly above a whole number.
             assert!(allocations < most + 0.5, "{path}: {allocations} allocations per request, at most {most} expected");
         }
     }

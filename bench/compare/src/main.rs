@@ -1,8 +1,11 @@
-//! Measures spillgate against the limit of its protocol stack and against peers, and prints markdown for `RESULTS.md`.
+//! Measures spillgate against other servers, and prints markdown for `RESULTS.md`.
 //!
-//! All servers of a comparison are up at the same time on one core and are loaded in turn from another, so that
-//! whatever the machine does in the meantime hits all. One run of each is one repetition, in alternating order;
-//! ratios are taken within a repetition. Ratios, not speeds, carry over to other machines.
+//! Some of the other servers only answer, so they show the limit of their protocol stack. Others are rate limiters too.
+//!
+//! All servers of a comparison run at the same time on one core. A load generator on another core loads one server
+//! after the other. In each round, every server has one run, and the order is reversed after each round. So all servers
+//! suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. Ratios are
+//! valid on other machines, but speeds are not.
 
 mod measure;
 mod regression;
@@ -22,22 +25,23 @@ use scenario::Scenario;
 #[derive(Parser)]
 #[command(name = "bench", about, args_override_self = true)]
 struct Cli {
-    /// What to compare; grpc and http unless said
+    /// What to compare. The default is grpc and http
     #[arg(value_enum)]
     only: Vec<Scenario>,
     /// The spillgate binary
     #[arg(long, default_value = "../target/release/spillgate")]
     spillgate: PathBuf,
-    /// The spillgate binary of an earlier commit, to compare CPU time with; no other server then, and at least 31 rounds
+    /// The spillgate binary of an earlier commit. Only the CPU times of the two binaries are compared, in at least 31
+    /// rounds
     #[arg(long)]
     base: Option<PathBuf>,
-    /// A server to measure in spillgate's place, as a command in which {address} is replaced
+    /// A server to measure instead of spillgate, as a command. {address} is replaced in it
     #[arg(long)]
     contender: Option<String>,
-    /// The binary of throttlecrab-server, to measure its gRPC too
+    /// The binary of throttlecrab-server. If it is given, its gRPC server is measured too
     #[arg(long)]
     throttlecrab: Option<PathBuf>,
-    /// The folder of the binaries `limits` and `loadgen`
+    /// The folder that has the binaries `limits` and `loadgen`
     #[arg(long, default_value = "target/release")]
     tools: PathBuf,
     /// The rules that spillgate serves
@@ -46,16 +50,16 @@ struct Cli {
     /// The rules that spillgate serves with a shared store
     #[arg(long, default_value = "rules-shared.yaml")]
     shared_rules: PathBuf,
-    /// Measured rounds
+    /// The number of rounds that are measured
     #[arg(long, default_value_t = 7)]
     repetitions: usize,
-    /// Measured seconds of each run
+    /// The measured seconds of each run
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Seconds of load before each run is measured
+    /// The seconds of load before the measurement of each run
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
-    /// Requests in flight
+    /// The number of requests in flight
     #[arg(long, default_value_t = 64)]
     concurrency: u32,
     /// The core that the servers share

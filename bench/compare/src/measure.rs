@@ -1,4 +1,7 @@
-//! Rounds of runs, interleaved.
+//! Runs the load generator against all servers, round by round.
+//!
+//! In each round, every server has one run. So a change in the machine's speed affects all servers, and not only one of
+//! them.
 
 use serde_json::Value;
 
@@ -7,34 +10,34 @@ use crate::server::Server;
 use crate::{Cli, regression};
 use kit::{Counted, pinned};
 
-/// Fewer decisions say nothing about what one costs.
+/// The smallest number of decisions from which the cost of a decision can be computed.
 const DECISIONS_MIN: f64 = 100.0;
-/// How often a run with fewer is tried.
+/// How often a run is repeated if it had fewer decisions.
 const TRIES: u32 = 20;
 
-/// One run of the load generator, as it reported it.
+/// One run of the load generator, with the figures that it reported.
 pub(crate) struct Run {
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) server_cpu_us: f64,
-    /// The share of its core that the client used: near 1, it was the limit itself.
+    /// The share of its core that the client used. If it is close to 1, the client itself may have limited the speed.
     pub(crate) client_share: f64,
     decisions: f64,
 }
 
-/// What a server's store was asked for each decision.
+/// What Redis counted for each decision of a server.
 pub(crate) struct Asked {
     pub(crate) scripts: f64,
     pub(crate) bytes_in: f64,
     pub(crate) bytes_out: f64,
 }
 
-/// All runs of all servers; `runs[server][i]` of each are one round.
+/// All runs of all servers. `runs[server][i]` is the run of a server in round `i`.
 pub(crate) struct Comparison {
     pub(crate) names: Vec<String>,
     pub(crate) runs: Vec<Vec<Run>>,
-    /// What the Redis of each server counted, for the servers that have one.
+    /// What the Redis of each server counted. `None` for a server without a Redis.
     pub(crate) asked: Vec<Option<Asked>>,
 }
 
@@ -42,7 +45,7 @@ impl Comparison {
     pub(crate) fn run(cli: &Cli, scenario: Scenario) -> Result<Comparison, String> {
         let mut servers = scenario.servers(cli)?;
         let mut runs: Vec<Vec<Run>> = servers.iter().map(|_| Vec::new()).collect();
-        // All have their keys, connections and caches warm before anything counts.
+        // Each server gets some load first. So its keys, connections and caches exist before the measurement.
         for server in &servers {
             load(cli, scenario, server, cli.warmup)?;
         }
@@ -50,7 +53,7 @@ impl Comparison {
             if regression::enough(cli, repetition, &runs) {
                 break;
             }
-            // Forth and back, so that none always comes first.
+            // The order is reversed after each round, so that no server always comes first.
             let mut order: Vec<usize> = (0..servers.len()).collect();
             if repetition % 2 == 1 {
                 order.reverse();
@@ -65,13 +68,14 @@ impl Comparison {
         Ok(Comparison { asked, names: servers.iter().map(|server| server.process.name.clone()).collect(), runs })
     }
 
-    /// The runs of the first server, each with that of another in the same round.
+    /// Returns the runs of the first server, each with the run of the server `other` in the same round.
     pub(crate) fn pairs(&self, other: usize) -> impl Iterator<Item = (&Run, &Run)> {
         self.runs[0].iter().zip(&self.runs[other])
     }
 }
 
-/// In a run of its own, which the client counts from its beginning.
+/// Returns what the Redis of a server counts for each decision. This needs a run of its own, because the counts must
+/// begin with the run.
 fn asked(cli: &Cli, scenario: Scenario, server: &mut Server) -> Result<Option<Asked>, String> {
     let Some(redis) = &mut server.redis else { return Ok(None) };
     redis.reset_counts()?;
@@ -82,7 +86,8 @@ fn asked(cli: &Cli, scenario: Scenario, server: &mut Server) -> Result<Option<As
     Ok(Some(Asked { scripts: each(scripts), bytes_in: each(bytes_in), bytes_out: each(bytes_out) }))
 }
 
-/// A run that other programs left no time for says nothing; there is another in its place.
+/// Runs the load generator again until a run has enough decisions. If other programs use the core, a run can have too
+/// few.
 fn load_again(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, String> {
     for _ in 0..TRIES {
         let run = load(cli, scenario, server, cli.warmup)?;
@@ -90,7 +95,7 @@ fn load_again(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, Str
             return Ok(run);
         }
     }
-    Err(format!("{} hardly decided anything in {TRIES} runs: this machine is too busy", server.process.name))
+    Err(format!("{} made too few decisions in each of {TRIES} runs: this machine is too busy", server.process.name))
 }
 
 fn load(cli: &Cli, scenario: Scenario, server: &Server, warmup: f64) -> Result<Run, String> {
@@ -111,7 +116,8 @@ fn load(cli: &Cli, scenario: Scenario, server: &Server, warmup: f64) -> Result<R
     }
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("loadgen's report: {e}"))?;
     let figure = |name: &str| report[name].as_f64().ok_or_else(|| format!("loadgen reported no {name}"));
-    // The rule is too wide to refuse: anything but allowed means that something else was measured.
+    // The limit is so large that no request is refused. If the server did anything except allow, something else was
+    // measured.
     if figure("errors")? > 0.0 || figure("denied")? > 0.0 {
         return Err(format!("{} did not allow everything: {report}", server.process.name));
     }

@@ -1,25 +1,27 @@
-//! Whether a server takes more CPU time a decision than it did at an earlier commit.
+//! Checks whether a server needs more CPU time for a decision than at an earlier commit.
+//!
+//! A single ratio varies from run to run. So this check uses the interval of the median of many rounds.
 
 use kit::median_interval;
 
 use crate::Cli;
 use crate::measure::{Comparison, Run};
 
-/// CPU time at the base over that of now: below this it is a regression.
+/// The ratio is CPU time at the base commit divided by CPU time now. A ratio below this number is a regression.
 pub(crate) const LEAST: f64 = 0.97;
-/// Fewer rounds prove nothing.
+/// The smallest number of rounds. The interval of the median is too wide with fewer rounds.
 const ROUNDS_MIN: usize = 31;
-/// While the interval does not tell, rounds go on, up to this many times what was asked for.
+/// If the verdict is unclear, more rounds follow, up to this many times the number of rounds that was asked for.
 const ROUNDS_FACTOR_MAX: usize = 5;
 
-/// What the rounds say.
+/// The verdict of all rounds, by the interval that has the true median with a confidence of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The interval of the median is above the least ratio.
+    /// The whole interval is above the least ratio, so there is no regression.
     Held,
-    /// It is below.
+    /// The whole interval is below the least ratio.
     Regressed,
-    /// The least ratio lies in it.
+    /// The least ratio is inside the interval.
     Unclear,
 }
 
@@ -37,13 +39,13 @@ impl Verdict {
     }
 }
 
-/// CPU time a decision at the base over that of now, round by round.
+/// Returns, for each round, the CPU time of a decision at the base commit divided by the CPU time now.
 pub(crate) fn ratios(runs: &[Vec<Run>]) -> Vec<f64> {
     let [now, base] = runs else { return Vec::new() };
     now.iter().zip(base).map(|(now, base)| base.server_cpu_us / now.server_cpu_us).collect()
 }
 
-/// Whether this many rounds will do.
+/// Returns whether no further round is needed.
 pub(crate) fn enough(cli: &Cli, rounds: usize, runs: &[Vec<Run>]) -> bool {
     if cli.base.is_none() {
         return rounds >= cli.repetitions;

@@ -1,4 +1,4 @@
-//! What is compared: which servers, where they run, and what is asked of them.
+//! The scenarios: which servers are compared, on which cores they run, and which requests they get.
 
 use std::path::Path;
 
@@ -14,24 +14,24 @@ pub(crate) enum Scenario {
     Grpc,
     /// HTTP POST /v1/check, one request on each connection, against axum
     Http,
-    /// gRPC on one connection with a shared store, against servers that make one script call a request
+    /// gRPC on one connection with a shared store, against servers that make one script call for each request
     Shared,
-    /// gRPC on many connections with two cores: two workers against one
+    /// gRPC on many connections with two cores: two workers against one worker
     Scaling,
 }
 
-/// Connections of a server that has more than one, each with one call at a time.
+/// The connections to Redis of the server that has a pool. Each connection has one call at a time.
 const POOL: u32 = 8;
 
-/// The subcommands of loadgen.
+/// The arguments that select a protocol of loadgen.
 const RLS: &[&str] = &["rls"];
 const CHECK: &[&str] = &["check"];
-/// As wide as the rule that spillgate serves: a burst of 10^9, refilled in an hour.
+/// The same limit as in the rule that spillgate serves: a burst of 10^9, refilled in an hour.
 const THROTTLECRAB: &[&str] =
     &["rls", "--path", "/throttlecrab.RateLimiter/Throttle", "--throttlecrab", "1000000000", "1000000000", "3600"];
 
 impl Scenario {
-    /// The servers, the one that the ratios are of first.
+    /// Starts the servers. Ratios are computed for the first server.
     pub(crate) fn servers(self, cli: &Cli) -> Result<Vec<Server>, String> {
         if let Some(base) = &cli.base {
             return Ok(vec![self.release(cli, "now", &cli.spillgate)?, self.release(cli, "base", base)?]);
@@ -60,7 +60,7 @@ impl Scenario {
         }
     }
 
-    /// spillgate as some commit has it.
+    /// Starts spillgate from the binary of one commit.
     fn release(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         match self {
             Scenario::Grpc | Scenario::Scaling => self.spillgate(cli, name, program, &[], RLS),
@@ -69,10 +69,10 @@ impl Scenario {
         }
     }
 
-    /// spillgate with a Redis of its own.
+    /// Starts spillgate with a Redis of its own.
     fn shared(self, cli: &Cli, name: &str, program: &Path) -> Result<Server, String> {
         let redis = Redis::start(cli.client_core, free_address()?, &[])?;
-        // Speed is what is measured: a request may be late.
+        // The deadline is long, because this program measures speed. A late answer is still an answer.
         let store = ["--store", &redis.url(), "--store-expected-nodes", "1", "--store-deadline", "1s"];
         Ok(self.spillgate(cli, name, program, &store, RLS)?.with(redis))
     }
@@ -82,7 +82,7 @@ impl Scenario {
         self.spillgate(cli, &format!("spillgate --workers {count}"), &cli.spillgate, &["--workers", &count], RLS)
     }
 
-    /// One server of `limits`, which answers the same without deciding.
+    /// Starts one server of the folder `limits`, which answers the same message without a decision.
     fn limit(self, cli: &Cli, stack: &str, request: &'static [&'static str]) -> Result<Server, String> {
         let address = free_address()?;
         let mut command = pinned(&self.server_cores(cli));
@@ -90,7 +90,8 @@ impl Scenario {
         Server::start(&format!("{stack} (answers at once)"), command, address, request)
     }
 
-    /// A server of `limits` that makes one script call per request, with this many connections to a Redis of its own.
+    /// Starts the server of the folder `limits` that makes one script call for each request. It has this many
+    /// connections to a Redis of its own.
     fn script(self, cli: &Cli, connections: u32) -> Result<Server, String> {
         let redis = Redis::start(cli.client_core, free_address()?, &[])?;
         let address = free_address()?;
@@ -104,7 +105,7 @@ impl Scenario {
         Ok(Server::start(&name, command, address, RLS)?.with(redis))
     }
 
-    /// The least ratio to another server that is asked for.
+    /// Returns the smallest ratio to the server `other` that meets the target. `None` if there is no target.
     pub(crate) const fn target(self, other: usize) -> Option<f64> {
         match (self, other) {
             (Scenario::Shared, 1) => Some(4.0),
@@ -112,7 +113,7 @@ impl Scenario {
         }
     }
 
-    /// The rules that spillgate serves.
+    /// Returns the file of rules that spillgate serves.
     fn rules(self, cli: &Cli) -> &Path {
         if self == Scenario::Shared { &cli.shared_rules } else { &cli.rules }
     }
@@ -127,7 +128,7 @@ impl Scenario {
         Server::start(contender, command, address, request)
     }
 
-    /// One worker, unless the settings say otherwise.
+    /// Starts spillgate with one worker, unless `settings` has another number of workers.
     fn spillgate(
         self,
         cli: &Cli,
@@ -162,12 +163,12 @@ impl Scenario {
         }
     }
 
-    /// Connections of the client, and requests in flight on all of them.
+    /// Returns the number of connections of the client, and the number of requests in flight on all of them.
     pub(crate) const fn load(self, cli: &Cli) -> (u32, u32) {
         match self {
             Scenario::Grpc | Scenario::Shared => (1, cli.concurrency),
             Scenario::Http => (cli.concurrency, cli.concurrency),
-            // Four on each connection, as many proxies would have.
+            // Four requests are in flight on each connection, as if many proxies were connected.
             Scenario::Scaling => (cli.concurrency, cli.concurrency * 4),
         }
     }

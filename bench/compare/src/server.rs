@@ -1,4 +1,4 @@
-//! A server under measurement, and how it is asked.
+//! A server that is measured, and the requests that it gets.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -7,14 +7,14 @@ use kit::{Process, Redis};
 
 pub(crate) struct Server {
     pub(crate) process: Process,
-    /// The arguments with which loadgen asks this server.
+    /// The arguments of loadgen for requests to this server.
     pub(crate) request: &'static [&'static str],
-    /// Its store, which ends with it.
+    /// The Redis that the server uses as its store. It ends with the server.
     pub(crate) redis: Option<Redis>,
 }
 
 impl Server {
-    /// Starts a server that will listen on `address`, and waits until it does.
+    /// Starts a server, and waits until it listens on `address`.
     pub(crate) fn start(
         name: &str,
         command: Command,
@@ -24,7 +24,7 @@ impl Server {
         Ok(Server { process: Process::start(name, command, address)?, request, redis: None })
     }
 
-    /// The same server, with the store that it asks.
+    /// Returns the same server with the Redis that it uses.
     pub(crate) fn with(self, redis: Redis) -> Server {
         Server { redis: Some(redis), ..self }
     }

@@ -1,4 +1,4 @@
-//! Markdown, ready for `RESULTS.md`.
+//! Writes the results as markdown for `RESULTS.md`.
 
 use std::fmt::Write;
 
@@ -9,14 +9,14 @@ use crate::measure::{Comparison, Run};
 use crate::regression::{Verdict, ratios};
 use crate::scenario::Scenario;
 
-/// A client that uses more of its core than this may have been the limit itself.
+/// If the client uses more of its core than this share, the client itself may have limited the speed.
 const CLIENT_SHARE_MAX: f64 = 0.95;
 
 pub(crate) const REGRESSION_HEAD: &str = "\
 | server CPU us a decision | base | now | pairs | base / now, median | 95 % interval, above 0.97 | |
 |---|---|---|---|---|---|---|";
 
-/// A row below [`REGRESSION_HEAD`].
+/// Returns a row of the table that begins with [`REGRESSION_HEAD`].
 pub(crate) fn regression(title: String, comparison: &Comparison, verdict: Verdict) -> String {
     let cpu = |server: usize| spread(comparison.runs[server].iter().map(|run| run.server_cpu_us)).median;
     let ratios = ratios(&comparison.runs);

@@ -1,6 +1,7 @@
-//! An allocator that counts bytes and calls the allocator of the system.
+//! An allocator that counts bytes. It calls the allocator of the system for the memory itself.
 //!
-//! The memory of a key can only be measured by what is allocated for it: the size of a type does not include its heap.
+//! The memory of a key can only be measured by what is allocated for it, because the size of a type does not include
+//! its memory on the heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // The new size is added first, because both may exist while the bytes are copied.
+        // The new size is added first, because the old and the new memory may both exist while the bytes are copied.
         add(new_size);
         subtract(layout.size());
         // SAFETY: as above.

@@ -1,6 +1,7 @@
 //! Compares the batch call with the single call, on the same keys of the same store.
 //!
-//! A batch fetches the memory of several keys at once. This program shows how much faster that is.
+//! A batch call fetches the memory of several keys at the same time. This program shows how much faster a batch call
+//! is.
 
 use std::fmt::Write;
 
@@ -17,7 +18,7 @@ pub(crate) struct Options {
     /// Threads that share the limiter
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Different keys, drawn uniformly, all known before the measurement starts
+    /// Number of different keys. They are drawn uniformly, and all of them exist before the measurement starts
     #[arg(long, default_value_t = 10_000_000)]
     keys: u32,
     /// Keys in one batch
@@ -31,7 +32,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
-    // The bound is above the number of keys, so that no key is refused.
+    // The bound of the store is above the number of keys, so that no key is refused.
     let max_keys = options.keys as usize * 2;
     let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
     let quota = Case::TokenBucket.quota(Width::Wide)?;
@@ -74,7 +75,7 @@ fn decide_once_each(subject: &Spillgate, count: u32) {
     }
 }
 
-/// The cost of a batch includes the copy of its keys into a slice.
+/// Decides in batches. The measured cost of a batch includes the copy of its keys into a slice.
 fn count_allowed_in_batches(subject: &Spillgate, keys: &Keys, size: usize) -> usize {
     let mut keys = keys.iter();
     let mut batch: Vec<&str> = Vec::with_capacity(size);

@@ -34,11 +34,14 @@ pub(crate) enum Case {
     SlidingWindowCounter,
     /// governor with its keyed DashMap, its default clock and String keys
     Governor,
-    /// 256 mutexes, each around a HashMap with foldhash that owns its keys; no clock, no limit. It shows the cost of a plain map
+    /// 256 mutexes, each around a HashMap that uses foldhash and owns its keys. It has no clock and no limit, and shows
+    /// the cost of a plain map
     PlainMap,
-    /// An open-addressed table of 64-bit fingerprints with 16 bytes per slot: one atomic addition; no clock, no limit
+    /// A hash table with open addressing, 64-bit fingerprints and 16 bytes per slot. A decision is one atomic addition,
+    /// without a clock and without a limit
     BareTable,
-    /// The same table with spillgate's hash and clock. The difference to spillgate is the cost of the decision itself
+    /// The bare table with spillgate's hash and clock. The difference between this and spillgate is the cost of the
+    /// decision itself
     BareTableSameInputs,
 }
 
@@ -123,7 +126,7 @@ pub(crate) fn governor(width: Width) -> Result<DefaultKeyedRateLimiter<String>, 
 
 impl Subject for DefaultKeyedRateLimiter<String> {
     fn count_allowed(&self, keys: &Keys) -> usize {
-        // Its lookup needs a `&String`. One string is reused, which costs no allocation.
+        // governor's lookup needs a `&String`. One string is used again and again, so that nothing is allocated.
         let mut owned = String::with_capacity(16);
         let allows = |key: &&str| {
             owned.clear();
@@ -134,7 +137,7 @@ impl Subject for DefaultKeyedRateLimiter<String> {
     }
 }
 
-/// A map that owns its keys. It counts, and decides nothing.
+/// A map that owns its keys. It only counts and never refuses.
 struct PlainMap {
     shards: Box<[PlainShard]>,
     hasher: RandomState,
@@ -169,7 +172,7 @@ impl Subject for PlainMap {
     }
 }
 
-/// A table that shows the cost of memory alone: one slot, one addition.
+/// A table that shows the cost of memory alone. A decision accesses one slot and makes one addition.
 struct BareTable {
     slots: Box<[Slot]>,
     inputs: Inputs,
@@ -184,7 +187,7 @@ enum Inputs {
 }
 
 impl Inputs {
-    /// The fingerprint of `key`. Also reads the clock, if there is one.
+    /// Returns the fingerprint of `key`. It also reads the clock if there is one.
     fn read(&self, key: &str) -> u64 {
         match self {
             Inputs::Fast(hasher) => hasher.hash_one(key),
@@ -206,7 +209,7 @@ struct Slot {
 
 impl BareTable {
     fn new(max_keys: usize, inputs: Inputs) -> BareTable {
-        // At most half of the slots are used, and one slot is always free to end a search.
+        // At most half of the slots are used. At least one slot is always free, so that every search ends.
         let slots = (max_keys * 2 + 1).next_power_of_two();
         BareTable { slots: (0..slots).map(|_| Slot::default()).collect(), inputs }
     }

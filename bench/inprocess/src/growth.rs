@@ -1,6 +1,7 @@
 //! Measures the CPU time of each batch of decisions, while a store grows and while all its keys expire.
 //!
-//! A store that grows all at once has good averages and one very slow request. The slowest batch shows that.
+//! A store that grows all at once can have good averages and still make one request very slow. The slowest batch shows
+//! this.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::cases::{Case, Spillgate, Subject, Width, governor};
 use crate::keys::Keys;
 use crate::timing::thread_cpu_ns;
 
-/// The time until the state of a key expires after its only decision.
+/// The time after which the state of a key expires.
 const LIFE: Duration = Duration::from_secs(3600);
-/// The number of batches in which this time passes while keys expire. The keys that were decided before have then expired,
-/// so the store gets small again.
+/// The number of batches during which [`LIFE`] passes. After them, all keys that were decided before have expired, so
+/// the store can get small again.
 const LIFE_BATCHES: u32 = 50;
 /// The number of keys that have requests all the time.
 const HOT_KEYS: u32 = 10_000;
@@ -30,19 +31,19 @@ pub(crate) struct Options {
     /// Decisions in one batch
     #[arg(long, default_value_t = 10_000)]
     batch: u32,
-    /// Most batches to wait for the store to get small
+    /// The most batches until the store must be small again
     #[arg(long, default_value_t = 6000)]
     expiry_batches: u32,
     #[arg(long, value_enum, num_args = 1.., default_values_t = [Case::TokenBucket, Case::FixedWindow, Case::Governor])]
     cases: Vec<Case>,
 }
 
-/// The times of one phase.
+/// The measured times of one phase.
 struct Phase {
     name: &'static str,
     /// The CPU time of each batch, in order.
     batch_ns: Vec<f64>,
-    /// The number of keys and live bytes at its end.
+    /// The number of keys and the allocated bytes at the end of the phase.
     note: String,
 }
 
@@ -91,7 +92,7 @@ impl Phase {
     }
 }
 
-/// The CPU time of one batch. Its keys were made before.
+/// Returns the CPU time of one batch. The keys of the batch must exist already.
 fn timed(subject: &impl Subject, keys: &Keys) -> f64 {
     let start = thread_cpu_ns();
     subject.count_allowed(keys);
@@ -109,7 +110,7 @@ fn grow(subject: &impl Subject, options: &Options) -> Vec<f64> {
     batches.map(decide).collect()
 }
 
-/// Only the growth: governor removes expired keys all at once, and only when its user calls that.
+/// Measures only the growth. governor removes expired keys all at once, and only if its user calls a function for this.
 fn grow_governor(options: &Options) -> Result<Phase, String> {
     let before = live_bytes();
     let limiter = governor(Width::Wide)?;
@@ -128,10 +129,10 @@ struct Store<'o> {
 impl Store<'_> {
     fn new(case: Case, options: &Options) -> Result<Store<'_>, String> {
         let before_bytes = live_bytes();
-        // Capacity also for the new keys that come while the old ones expire.
+        // The store also has capacity for the new keys that come while the old keys expire.
         let max_keys = options.keys as usize * 2;
         let store = MemoryStore::new(MemoryOptions { max_keys, ..MemoryOptions::default() });
-        // The start of a window, so that every fixed window has its full length.
+        // This time is the start of a window, so that every fixed window has its full length.
         let clock = ManualClock::at(Time::EPOCH.after(LIFE * 1000));
         let quota = match case {
             Case::FixedWindow => Quota::fixed_window(1, LIFE),

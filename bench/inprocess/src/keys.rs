@@ -1,20 +1,20 @@
 //! Keys of 16 bytes, made before the measurement starts.
 //!
-//! To make a key costs as much as a decision, so it must not be part of the measurement.
+//! Making a key costs as much as a decision, so it must not be a part of the measurement.
 
 use std::io::Write;
 
 const KEY_BYTES: usize = 16;
 
-/// The key of a number, written into `text`.
+/// Writes the key with this number into `text`.
 fn key_of(index: u32, text: &mut [u8; KEY_BYTES]) -> &str {
-    // The text is long enough for every number, so this cannot fail.
+    // `text` is long enough for every number, so this cannot fail.
     let _ = write!(text.as_mut_slice(), "user:{index:011}");
     std::str::from_utf8(text).unwrap_or_default()
 }
 
-/// Keys in one flat buffer, in the order in which they are used. The next key is in the cache, like the key of a request
-/// that was just received.
+/// Keys in one buffer, in the order in which they are used. So the next key is usually in the processor's cache, like
+/// the key of a request that has just arrived.
 pub(crate) struct Keys(Vec<u8>);
 
 impl Keys {
@@ -28,7 +28,7 @@ impl Keys {
         Keys(Vec::with_capacity(keys * KEY_BYTES))
     }
 
-    /// Replaces all keys. Allocates nothing if there were as many keys before.
+    /// Replaces all keys. Allocates nothing if the new keys are not more than the old ones.
     pub(crate) fn fill(&mut self, sequence: impl IntoIterator<Item = u32>) {
         self.0.clear();
         let mut text = [0; KEY_BYTES];
@@ -38,7 +38,7 @@ impl Keys {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        // The check of 16 ASCII bytes costs one or two nanoseconds, and the same for every limiter.
+        // The check of 16 ASCII bytes costs one or two nanoseconds. The cost is the same for every limiter.
         self.0.chunks_exact(KEY_BYTES).map(|key| std::str::from_utf8(key).unwrap_or_default())
     }
 }

@@ -1,6 +1,6 @@
-//! Measures bytes per key: everything that grew while a limiter was made and got its keys.
+//! Measures bytes per key: everything that is allocated when a limiter is made and gets its keys.
 //!
-//! A store for many keys is limited by memory first. Each case runs in a process of its own.
+//! Memory is the first limit of a store with many keys. Each case runs in a process of its own.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -72,7 +72,7 @@ impl Footprint {
         Some(Footprint { live: next()?, peak: next()?, resident: next()? })
     }
 
-    /// Bytes per key, by the larger one of live and resident memory.
+    /// Returns the bytes per key, by live or by resident memory, whichever is larger.
     fn bytes_per_key(self, keys: u32) -> f64 {
         self.live.max(self.resident) as f64 / f64::from(keys)
     }
@@ -108,7 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(report)
 }
 
-/// Measures in a new process. In an old one, freed memory could be reused or counted again.
+/// Measures in a new process. In a process that has run before, freed memory could be used again and would be missing
+/// in the result.
 fn in_child(case: Case, keys: u32, max_keys: usize) -> Result<Footprint, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

@@ -1,6 +1,6 @@
 //! Measures nanoseconds per decision of several limiters.
 //!
-//! All limiters exist at once and take turns, so that a slow phase of the machine affects all of them.
+//! All limiters exist at the same time and take turns. So a slow phase of the machine affects all of them.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ use crate::timing::{Cost, together};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Threads that share each limiter
+    /// Number of threads that share each limiter
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Different keys, all known before the measurement starts
+    /// Number of different keys. All of them exist before the measurement starts
     #[arg(long, default_value_t = 1_000_000)]
     keys: u32,
     /// Decisions of each thread in each repetition
@@ -24,13 +24,13 @@ pub(crate) struct Options {
     decisions: usize,
     #[arg(long, default_value_t = 9)]
     repetitions: usize,
-    /// Exponents of the distribution of keys; 0 is uniform
+    /// Exponents of the distribution of keys. 0 means uniform
     #[arg(long, num_args = 1.., default_values_t = [0.0, 1.0])]
     zipf: Vec<f64>,
     /// Allow only one request per key and hour, so that nearly all measured requests are refused
     #[arg(long)]
     deny: bool,
-    /// The limiters; ratios are relative to the first
+    /// The limiters. Ratios are relative to the first one
     #[arg(long, value_enum, num_args = 1.., default_values_t = Case::value_variants().to_vec())]
     cases: Vec<Case>,
 }
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 /// Returns the cost of each case in each repetition.
 fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
     let width = if options.deny { Width::Narrow } else { Width::Wide };
-    // The bound is above the number of keys, so that no key is refused.
+    // The bound of the store is above the number of keys, so that no key is refused.
     let max_keys = options.keys as usize * 2;
     let started = options.cases.iter().map(|case| case.start(max_keys, width));
     let subjects = started.collect::<Result<Vec<Box<dyn Subject>>, String>>()?;

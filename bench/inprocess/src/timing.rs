@@ -1,6 +1,6 @@
 //! Measures wall time and CPU time of threads that start together.
 //!
-//! If both times differ by much, the machine was busy with something else.
+//! If wall time and CPU time differ by much, the machine was busy with other programs.
 
 use std::sync::Barrier;
 use std::thread;
@@ -8,23 +8,23 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The CPU time of this thread, in nanoseconds.
+/// Returns the CPU time of this thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// The time of one decision, where several threads decide at once.
+/// The time of one decision while several threads decide at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Wall time times the number of threads, per decision.
+    /// Wall time multiplied by the number of threads, per decision.
     pub(crate) wall_ns: f64,
     /// CPU time of all threads, per decision.
     pub(crate) cpu_ns: f64,
 }
 
-/// Runs `work` in each thread, with the number of the thread. Divides the time by the sum of the decisions that `work`
-/// returns.
+/// Runs `work` in each thread, with the number of the thread. `work` returns its number of decisions, and the time is
+/// divided by the sum of these numbers.
 pub(crate) fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> Cost {
     let barrier = Barrier::new(threads);
     let run = |thread: usize| {
@@ -36,7 +36,7 @@ pub(crate) fn together(threads: usize, work: impl Fn(usize) -> usize + Sync) -> 
     let run = &run;
     let results: Vec<_> = thread::scope(|scope| {
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        // A thread that panics prints its message and aborts the program.
+        // A thread that panics prints its message and aborts the whole program, so no result is missing here.
         handles.into_iter().filter_map(|handle| handle.join().ok()).collect()
     });
     let start = results.iter().map(|result| result.0).min();

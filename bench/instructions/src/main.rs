@@ -1,10 +1,11 @@
 //! Makes one kind of decision COUNT times, so that valgrind can count its instructions: `instructions CASE COUNT`.
 //!
-//! Times vary too much on a busy machine to show a small regression; instructions do not. The difference between two
-//! counts belongs to the decisions alone. Without arguments the program prints the cases.
+//! The program is called with two counts, and only the decisions make the difference between the two results. Times
+//! vary too much on a busy machine to show a small regression, but the number of instructions hardly varies. Without
+//! arguments, the program prints the cases.
 //!
-//! `scripts/show-no-regression.sh` compares the counts with those of the same program at an earlier commit. A case of the
-//! same name must therefore always decide the same.
+//! `scripts/show-no-regression.sh` compares the results with those of the same program at an earlier commit. So a case
+//! must always make the same decisions as long as it has the same name.
 
 use std::error::Error;
 use std::future::Future;
@@ -33,12 +34,12 @@ const OUTCOMES: [&str; 2] = ["allowed", "refused"];
 const SERVICE: &str = "Service::decide";
 const REQUESTS: [&str; 4] = ["allowed", "refused", "unmatched", "two limits"];
 
-/// The number of keys that take turns. With one key only, everything would always be in the cache.
+/// The number of keys, which are used in turns. With only one key, everything would always be in the processor's cache.
 const KEYS: usize = 64;
 /// The secret of the hash. The hash decides where a state is stored, so it has to be the same in each run.
 const SECRET: [u8; 16] = [7; 16];
-/// Rules for an allowed request, for a refused one of the same shape, and for one with two limits. No rule matches the
-/// request of the case `unmatched`.
+/// The rules. The request `allowed` matches the first rule, `refused` matches the second rule, and `two limits` matches
+/// the first and the third rule. No rule matches the request `unmatched`.
 const RULES: &str = "
 domain: bench
 descriptors:
@@ -49,8 +50,8 @@ descriptors:
 
 /// A clock that advances by a microsecond at each reading.
 ///
-/// The clock of the system calibrates itself at its start and sometimes reads wall time. The instructions for that depend
-/// on how busy the machine is.
+/// The system's clock calibrates itself when it starts, and sometimes reads the wall clock. The number of instructions
+/// for this depends on how busy the machine is.
 #[derive(Default)]
 struct Ticks(AtomicU64);
 
@@ -86,18 +87,18 @@ fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
         verdict.map(|_| decisions[0])
     };
     each(allowed, count, |key| match (algorithm, allowed) {
-        // A permit is usually released.
+        // A permit is released after it was taken, as a usual caller does.
         ("concurrency", true) => {
             let taken = decide(key, Op::take(1))?;
             Ok(decide(key, Op::Refund { cost: 1, receipt: taken.receipt })?.allowed && taken.allowed)
         }
-        // A caller that uses a queue waits.
+        // The caller waits for its turn, as a usual caller of a queue does.
         ("leaky_bucket", true) => Ok(decide(key, Op::Take { cost: 1, max_wait_ns: u64::MAX })?.allowed),
         _ => Ok(limiter.hit_now("bench", key, &quota, 1).allowed),
     })
 }
 
-/// A quota that never refuses here, or one that refuses all requests except the first.
+/// Returns a quota that never refuses in this program, or a quota that refuses all requests except the first.
 fn quota(algorithm: &str, allowed: bool) -> Outcome<QuotaBuilder> {
     let (limit, window) =
         if allowed { (60_000, Duration::from_secs(60_000)) } else { (1, Duration::from_secs(86_400)) };
@@ -118,8 +119,9 @@ fn of_service(request: &str, count: usize) -> Outcome {
         "allowed" | "refused" | "unmatched" => (request, 1),
         other => return Err(format!("there is no case {other}").into()),
     };
-    // The log level of a server, because the checks before a log line are part of a decision. The service looks up
-    // only the first thousand unmatched descriptors of a second. With larger counts, the difference has none of that.
+    // This is the usual log level of a server, because a decision includes the checks before a log line. The service
+    // looks up only the first thousand unmatched descriptors in a second. If both counts are larger, the difference
+    // between them has no such lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -136,7 +138,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
     })
 }
 
-/// Decides once for every key, and then `count` times.
+/// Decides once for every key. Then makes `count` decisions, and checks that all of them are `allowed` or that all are
+/// refused.
 fn each(allowed: bool, count: usize, mut decide: impl FnMut(&str) -> Outcome<bool>) -> Outcome {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("user:{key}")).collect();
     for key in &keys {
@@ -150,7 +153,7 @@ fn each(allowed: bool, count: usize, mut decide: impl FnMut(&str) -> Outcome<boo
     Ok(())
 }
 
-/// The output of a future that never waits: a memory store answers at once.
+/// Returns the output of a future that never waits. A memory store answers at once.
 fn ready<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

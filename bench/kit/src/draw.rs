@@ -1,11 +1,12 @@
 //! Random sequences of key numbers, uniform or by a Zipf distribution. The same seed gives the same sequence.
 //!
-//! Every limiter must get the same keys in the same order, or their times cannot be compared.
+//! Every limiter must get the same keys in the same order. Otherwise their times could not be compared.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// Draws `length` numbers below `count`. With an exponent of 0 they are uniform. Otherwise rank `n` has the weight
-/// `n^-exponent`, and a number is drawn by inverse transform over the exact cumulative weights.
+/// Draws `length` numbers below `count`. With an exponent of 0, all numbers are equally likely. Otherwise the number of
+/// rank `n` (counted from 1) has the weight `n^-exponent`. Such a number is drawn by inverse transform over the exact
+/// cumulative weights.
 pub fn draw(count: u32, exponent: f64, seed: u64, length: usize) -> Vec<u32> {
     let count = count.max(1);
     let mut rng = SmallRng::seed_from_u64(seed);

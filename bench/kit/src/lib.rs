@@ -1,6 +1,7 @@
 //! The code that all measuring programs share: keys, statistics, servers, and the report.
 //!
-//! Without it each program would start servers and compute medians in its own way, and their results would differ.
+//! Without this code, each program would start servers and compute medians in its own way, and their results could not
+//! be compared.
 
 mod draw;
 mod machine;

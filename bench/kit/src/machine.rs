@@ -1,10 +1,10 @@
 //! A description of the machine, for the head of a report.
 //!
-//! A time means nothing without the machine, and little if that machine was busy.
+//! A measured time has a meaning only for one machine, and only if the machine was not busy.
 
 use std::fs;
 
-/// A line of markdown with the processor, the kernel and the load of this machine.
+/// Returns a line of markdown with the processor, the kernel and the load of this machine.
 pub fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu_info = read("/proc/cpuinfo");

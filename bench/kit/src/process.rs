@@ -1,4 +1,4 @@
-//! A server that is measured. It starts on its own cores and ends with the measurement, even after an error.
+//! A server that is measured. It runs on cores of its own, and it ends with the measurement, even after an error.
 //!
 //! A server that is left running would use the processor during the next measurement.
 
@@ -54,8 +54,8 @@ impl Process {
     }
 }
 
-/// A command that runs on these cores only. `taskset` replaces itself by the command, so the process id is that of the
-/// server.
+/// Returns a command that runs only on these cores. `taskset` replaces itself by the command. So the process id belongs
+/// to the server, and not to `taskset`.
 pub fn pinned(cores: &str) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cores);

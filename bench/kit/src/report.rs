@@ -1,4 +1,4 @@
-//! The output of a program at its end.
+//! Prints the result of a program at its end.
 //!
 //! All programs print markdown to standard output and errors to standard error, so that a report can be saved to a file.
 
@@ -18,7 +18,8 @@ pub fn print(program: &str, outcome: Result<String, String>) -> ExitCode {
     }
 }
 
-/// The word for a speed that reaches its target or misses it. It is no error, because a slower or busy machine may miss it.
+/// Returns the word for a speed that reaches its target or misses it. A missed target is not an error, because a slow
+/// or busy machine may miss it.
 pub fn met(is_met: bool) -> &'static str {
     if is_met { "met" } else { "missed" }
 }

@@ -1,6 +1,6 @@
-//! A Redis for a measurement, and the commands and bytes that it counts.
+//! A Redis server for a measurement. It counts commands and bytes.
 //!
-//! Redis counts its own work exactly, whatever the speed of the machine is.
+//! The counts of Redis are exact, and they do not depend on the speed of the machine.
 
 use std::net::SocketAddr;
 
@@ -8,14 +8,14 @@ use redis::{Connection, ConnectionLike as _, FromRedisValue};
 
 use crate::process::{Process, pinned};
 
-/// A Redis that writes nothing to disk. It ends on drop.
+/// A Redis server that writes nothing to disk. It ends when this value is dropped.
 pub struct Redis {
     pub process: Process,
     connection: Connection,
 }
 
 impl Redis {
-    /// Starts a Redis on one core. `arguments` come after the usual ones.
+    /// Starts a Redis server on one core. `arguments` are added to the usual arguments.
     pub fn start(core: u32, address: SocketAddr, arguments: &[&str]) -> Result<Redis, String> {
         let mut command = pinned(&core.to_string());
         command.args(["redis-server", "--save", "", "--appendonly", "no", "--loglevel", "warning"]);
@@ -24,7 +24,7 @@ impl Redis {
         Redis::of(Process::start("redis-server", command, address)?)
     }
 
-    /// Connects to a Redis that runs already.
+    /// Connects to a Redis server that is already running.
     pub fn of(process: Process) -> Result<Redis, String> {
         let connection = connection(process.address)?;
         Ok(Redis { process, connection })
@@ -39,7 +39,7 @@ impl Redis {
         answer.map_err(|e| format!("{}: {e}", words.join(" ")))
     }
 
-    /// Like [`run`](Redis::run), for words that are not text.
+    /// Runs a command like [`run`](Redis::run), with words that are not text.
     pub fn run_bytes<T: FromRedisValue>(&mut self, words: &[&[u8]]) -> Result<T, String> {
         redis::Cmd::new().arg(words).query(&mut self.connection).map_err(|e| e.to_string())
     }
@@ -54,21 +54,21 @@ impl Redis {
         Ok(())
     }
 
-    /// The value of a line of INFO.
+    /// Returns the value of a field in the answer to INFO.
     pub fn info<T: std::str::FromStr>(&mut self, field: &str) -> Result<T, String> {
         let text: String = self.run(&["INFO", "everything"])?;
         let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.and_then(|value| value.trim().parse().ok()).ok_or_else(|| format!("INFO has no {field}"))
     }
 
-    /// What Redis counted since the last [`reset_counts`](Redis::reset_counts).
+    /// Returns what Redis has counted since the last [`reset_counts`](Redis::reset_counts).
     pub fn counted(&mut self) -> Result<Counted, String> {
         let text: String = self.run(&["INFO", "everything"])?;
         let number =
             |field: &str| text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok()).unwrap_or(0);
         let calls = |line: &str| -> Option<(bool, u64)> {
             let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            // These commands were sent by this program.
+            // This program itself sends these commands, so they are not counted.
             let is_ours = matches!(command, "info" | "config|resetstat");
             let calls = rest.split(',').next()?.parse().ok().filter(|_| !is_ours)?;
             Some((command == "evalsha", calls))
@@ -93,12 +93,12 @@ fn connection(address: SocketAddr) -> Result<Connection, String> {
     redis::Client::open(url).and_then(|client| client.get_connection()).map_err(|e| format!("redis-server: {e}"))
 }
 
-/// The counts of a Redis, without the commands that read them. The bytes of those commands are included, but are few.
+/// The counts of a Redis server. The commands that read the counts are not included, except for their few bytes.
 #[derive(Clone, Copy)]
 pub struct Counted {
-    /// Calls of scripts: the commands that a store sends.
+    /// The calls of scripts, which are the commands of a store.
     pub scripts: u64,
-    /// All commands, including those that scripts call.
+    /// All commands, including the commands that scripts call.
     pub commands: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,

@@ -1,6 +1,6 @@
 //! The median, the minimum and the maximum of measured numbers, and quantiles.
 //!
-//! One number says little on a busy machine. A report shows how far the repetitions differ.
+//! A single number says little on a busy machine. So a report shows how much the repetitions differ.
 
 use std::fmt;
 
@@ -20,7 +20,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The spread of `figures`. For an even count, the median is the mean of the two figures in the middle.
+/// Returns the median and the range of `figures`. If their number is even, the median is the mean of the two figures in
+/// the middle.
 pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -32,21 +33,23 @@ pub fn spread(figures: impl IntoIterator<Item = f64>) -> Spread {
     Spread { median: f64::midpoint(figures[lower], figures[middle]), min, max }
 }
 
-/// The smallest of the `sorted` figures for which at least this share of all figures is not larger.
+/// Returns the smallest figure such that at least this `share` of all figures is not larger. The figures must be
+/// `sorted`.
 pub fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// The interval that has the true median with a confidence of at least 95 %; `None` if there are fewer than six figures.
+/// Returns an interval that contains the true median with a confidence of at least 95 %. `None` if there are fewer than
+/// six figures.
 ///
-/// It is computed by order statistics, so the distribution of the figures does not matter. Each figure is below the true
-/// median as often as above it.
+/// Each figure is below the true median with a probability of one half. So the interval can be computed from the order
+/// of the figures alone, whatever their distribution is.
 pub fn median_interval(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
-    // The number of figures outside the interval at each end. It is the highest one for which so few heads among `count`
-    // coins have a probability of at most 2.5 %.
+    // Finds how many figures are left out at each end: the largest number n such that the probability of at most n
+    // heads in `count` coin tosses is at most 2.5 %.
     let (count, mut outside) = (figures.len(), 0);
     let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut tail = chance;

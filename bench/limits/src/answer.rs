@@ -1,4 +1,7 @@
-//! What a limiter would say of the bench's rule: a billion an hour, one of them used.
+//! The answer that a limiter would give to the first request under the rule in `bench/rules.yaml`.
+//!
+//! The rule allows a billion requests in an hour, and one of them is used. The servers of this folder give this answer
+//! without a decision.
 
 use prost::Message;
 
@@ -8,11 +11,12 @@ pub(crate) mod pb {
     tonic::include_proto!("envoy.service.ratelimit.v3");
 }
 
-/// Units an hour, as in `bench/rules.yaml`.
+/// The requests that are allowed in an hour, as in `bench/rules.yaml`.
 pub(crate) const LIMIT: u32 = 1_000_000_000;
 const HOUR: u32 = 3;
 
-/// One status for each descriptor, with the limit, what remains and the time of the reset.
+/// Returns the answer, with one status for each descriptor. A status has the limit, what remains, and the time until
+/// the reset.
 pub(crate) fn response(descriptors: usize) -> pb::RateLimitResponse {
     use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit};
     let status = DescriptorStatus {
@@ -24,7 +28,7 @@ pub(crate) fn response(descriptors: usize) -> pb::RateLimitResponse {
     pb::RateLimitResponse { overall_code: Code::Ok.into(), statuses: vec![status; descriptors] }
 }
 
-/// The answer to one descriptor as a length-prefixed gRPC message.
+/// Returns the answer to one descriptor as a gRPC message with its length in front.
 pub(crate) fn framed() -> bytes::Bytes {
     let message = response(1).encode_to_vec();
     let mut out = Vec::with_capacity(5 + message.len());

@@ -1,4 +1,4 @@
-//! `POST /v1/check` by axum, answering at once.
+//! A server on axum that answers `POST /v1/check` without a decision.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ async fn check(Json(check): Json<Check>) -> (Fields, Json<Answer>) {
 pub(crate) async fn serve(listener: TcpListener) -> Outcome {
     let router = Router::new().route("/v1/check", routing::post(check));
     let listener = listener.tap_io(|stream| {
-        // If this fails, the connection is only slower.
+        // An error is ignored, because it only makes the connection slower.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, router).await?;

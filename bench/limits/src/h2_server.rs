@@ -1,4 +1,4 @@
-//! gRPC by the h2 crate alone: what tonic and hyper add is the difference to `tonic`.
+//! A gRPC server on the h2 crate alone. The difference to the server `tonic` is what tonic and hyper cost.
 
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::answer;
 
-/// Each request in a task, after its whole body, as tonic does.
+/// Serves each request in a task of its own, after the whole body was read. tonic does the same.
 pub(crate) async fn serve_spawning(stream: TcpStream) {
     let Some(mut connection) = handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
@@ -21,7 +21,8 @@ pub(crate) async fn serve_spawning(stream: TcpStream) {
     }
 }
 
-/// Each request at once, its body unread: it has normally come in the same read.
+/// Answers each request at once, without reading its body. The body has usually arrived together with the request's
+/// head.
 pub(crate) async fn serve_inline(stream: TcpStream) {
     let Some(mut connection) = handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hyper, answering at once.
+//! A server on hyper that answers each HTTP/1.1 request without a decision.
 
 use std::convert::Infallible;
 
@@ -18,6 +18,6 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 pub(crate) async fn serve(stream: TcpStream) {
     let mut server = hyper::server::conn::http1::Builder::new();
     let service = hyper::service::service_fn(answer);
-    // The client's closing is how every run ends.
+    // The result is ignored. Each run ends when the client closes the connection, and this may be reported as an error.
     let _ = server.pipeline_flush(true).serve_connection(TokioIo::new(stream), service).await;
 }

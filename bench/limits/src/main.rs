@@ -1,9 +1,13 @@
-//! Servers that do nothing but answer: the limit of each protocol stack on the machine at hand.
+//! Servers that only answer. They show the highest speed of each protocol stack on a machine.
 //!
-//! `tonic` and `axum` decode the same request and answer the same message as spillgate does for a rule that
-//! allows, so that a ratio to them is the price of deciding. `script` decides too, on the Redis that `REDIS` names: what
-//! a server reaches that makes one script call a request, one at a time on each of its `CONNECTIONS`. `RT=current` runs
-//! everything on one current-thread runtime, otherwise tokio's default runtime serves.
+//! `tonic` and `axum` decode the same requests as spillgate, and answer the same messages as spillgate does for a rule
+//! that allows. So the ratio of spillgate to them is the cost of deciding.
+//!
+//! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. It makes one script call for
+//! each request, and it sends only one call at a time on each of its `CONNECTIONS`. It shows the speed of a server that
+//! is built in this simple way.
+//!
+//! With `RT=current`, a server runs on a single thread. Otherwise it uses tokio's default runtime.
 
 mod answer;
 mod axum_server;
@@ -63,7 +67,7 @@ async fn serve(server: &str, address: SocketAddr) -> Outcome {
     }
 }
 
-/// Serves every connection in a task of its own.
+/// Accepts connections, and serves each of them in a task of its own.
 async fn each<F>(address: SocketAddr, serve: fn(TcpStream) -> F) -> Outcome
 where
     F: Future<Output = ()> + Send + 'static,

@@ -1,4 +1,4 @@
-//! RESP2 on tokio: every command is answered `+PONG`.
+//! A server on tokio that speaks RESP2, the protocol of Redis. It answers every command with `+PONG`.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,7 +22,7 @@ pub(crate) async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// Answers whole commands at the front of `input`; returns how many bytes they were.
+/// Answers all complete commands at the front of `input`. Returns the number of bytes that these commands have.
 pub(crate) fn frames(input: &[u8], output: &mut Vec<u8>) -> usize {
     let mut used = 0;
     while let Some(len) = command_len(&input[used..]) {
@@ -32,7 +32,8 @@ pub(crate) fn frames(input: &[u8], output: &mut Vec<u8>) -> usize {
     used
 }
 
-/// The length of the array of bulk strings, or the inline command, at the front of `input`, if it is whole.
+/// Returns the length of the first command in `input`, or `None` if it is not complete. A command is an array of bulk
+/// strings, or an inline command.
 fn command_len(input: &[u8]) -> Option<usize> {
     if *input.first()? != b'*' {
         return input.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
@@ -44,7 +45,7 @@ fn command_len(input: &[u8]) -> Option<usize> {
     (at <= input.len()).then_some(at)
 }
 
-/// The number of the line at `at` (after its type byte), which moves behind the line.
+/// Reads the number in the line at `at`, after its type byte. Then moves `at` behind the line.
 fn number(input: &[u8], at: &mut usize) -> Option<usize> {
     let line = input.get(*at + 1..)?;
     let len = line.windows(2).position(|pair| pair == b"\r\n")?;

@@ -1,5 +1,6 @@
-//! gRPC by tonic, asking Redis as a first version would: one script call a request, over a connection that each request
-//! has for itself until its answer is there.
+//! A gRPC server on tonic that asks Redis in the simplest way: it makes one script call for each request.
+//!
+//! A request has a connection for itself until its answer has arrived.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,19 +19,20 @@ use crate::answer::{self, LIMIT, pb};
 struct OneByOne {
     quota: Quota,
     redis: String,
-    /// Connections that no request uses.
+    /// The connections that no request uses now.
     idle: Mutex<Vec<TcpStream>>,
-    /// As many as there may be connections.
+    /// Has as many permits as there can be connections.
     turns: Semaphore,
 }
 
-/// Where Redis is, as HOST:PORT.
+/// The environment variable with the address of Redis, as HOST:PORT.
 const REDIS: &str = "REDIS";
-/// How many connections there are; one unless said.
+/// The environment variable with the number of connections. The default is 1.
 const CONNECTIONS: &str = "CONNECTIONS";
 
 impl OneByOne {
-    /// Waits for a connection, and asks on it; one that fails, or whose caller leaves meanwhile, is not used again.
+    /// Waits for a free connection, and sends the call on it. If the call fails or its caller leaves, the connection is
+    /// not used again.
     async fn ask(&self, call: &spillgate_redis::ScriptCall<'_, '_>) -> Result<Vec<u8>, StoreError> {
         let _turn =
             self.turns.acquire().await.map_err(|_| StoreError::new(StoreErrorKind::NotSent, "no connection"))?;
@@ -78,7 +80,8 @@ impl RateLimitService for OneByOne {
     }
 }
 
-/// FNV-1a (Fowler, Noll, Vo) over domain and entries, each after its length.
+/// Hashes the domain and the entries with FNV-1a (Fowler, Noll and Vo). The length of each text is hashed before the
+/// text.
 fn key(domain: &str, descriptor: &pb::RateLimitDescriptor) -> u128 {
     let entries = descriptor.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
     let words = std::iter::once(domain).chain(entries.map(String::as_str));
@@ -88,7 +91,7 @@ fn key(domain: &str, descriptor: &pb::RateLimitDescriptor) -> u128 {
     })
 }
 
-/// One command and its reply, a bulk string.
+/// Sends one command, and reads its reply, which is a bulk string.
 async fn ask(redis: &mut TcpStream, call: &spillgate_redis::ScriptCall<'_, '_>) -> Result<Vec<u8>, StoreError> {
     let count = call.keys().len().to_string();
     let mut words: Vec<&[u8]> = vec![b"EVALSHA", call.script().sha().as_bytes(), count.as_bytes()];
@@ -110,7 +113,7 @@ async fn ask(redis: &mut TcpStream, call: &spillgate_redis::ScriptCall<'_, '_>) 
             (Some(_), None) => {
                 return Err(StoreError::new(StoreErrorKind::Other, String::from_utf8_lossy(&reply).into_owned()));
             }
-            _ if read == 0 => return Err(StoreError::new(StoreErrorKind::Disconnected, "Redis hung up")),
+            _ if read == 0 => return Err(StoreError::new(StoreErrorKind::Disconnected, "Redis closed the connection")),
             _ => {}
         }
     }
@@ -127,12 +130,13 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 }
 
 pub(crate) async fn serve(address: SocketAddr) -> Outcome {
-    let redis = std::env::var(REDIS).map_err(|_| format!("{REDIS} says where Redis is"))?;
+    let redis =
+        std::env::var(REDIS).map_err(|_| format!("the environment variable {REDIS} must have the address of Redis"))?;
     let connections: usize = std::env::var(CONNECTIONS).map_or(Ok(1), |count| count.parse())?;
     let mut first = connect(&redis).await?;
     for script in Script::ALL {
         first.write_all(&command(&[b"SCRIPT", b"LOAD", script.source.as_bytes()])).await?;
-        // `$40`, the digits, and two ends of lines.
+        // The reply has a line `$40`, the 40 digits of the script's hash, and the end of the line.
         first.read_exact(&mut [0; 3 + 2 + 40 + 2]).await?;
     }
     let quota = Quota::token_bucket(LIMIT.into(), Duration::from_secs(3600)).build()?;

@@ -1,4 +1,4 @@
-//! gRPC by tonic, answering at once.
+//! A gRPC server on tonic that answers without a decision.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,7 @@
-//! The epoll loop, the in-flight window, the schedule and the accounting.
+//! The engine of the load generator: it sends requests on many connections, and counts the replies and their latencies.
+//!
+//! Each thread has one epoll loop. A connection has at most as many requests in flight as its window allows. In an open
+//! loop, requests are sent on a fixed schedule. In a closed loop, each reply makes space for the next request.
 
 use crate::Load;
 use crate::keys::Keys;
@@ -10,10 +13,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Makes the protocol state of one connection.
+/// Makes the state of the protocol for one connection.
 pub(crate) type MakeProtocol = dyn Fn() -> Box<dyn Protocol> + Send + Sync;
 
-/// What all threads saw in the measured time.
+/// The results of all threads in the measured time.
 pub(crate) struct Outcome {
     pub allowed: u64,
     pub denied: u64,
@@ -24,7 +27,7 @@ pub(crate) struct Outcome {
     pub server_cpu: Option<Duration>,
 }
 
-/// Start times of requests in flight, by request number; replies may come in any order.
+/// The start times of the requests in flight, by the number of the request. Replies may come in any order.
 #[derive(Default)]
 struct InFlight {
     first: u64,
@@ -56,7 +59,7 @@ struct Connection {
     window: usize,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// Whether the socket may take more bytes.
+    /// Whether the socket may accept more bytes.
     writable: bool,
 }
 
@@ -78,7 +81,8 @@ impl Connection {
         })
     }
 
-    /// Reads what is there; the edge-triggered poll needs it read to the end.
+    /// Reads all bytes that have arrived. The poll is edge-triggered, so it does not report bytes that were left
+    /// unread.
     fn read(&mut self, scratch: &mut [u8], done: &mut Vec<Completion>) -> Result<(), String> {
         loop {
             match self.stream.read(scratch) {
@@ -113,7 +117,7 @@ impl Connection {
     }
 }
 
-/// The fixed schedule of an open-loop run; one thread's share of the rate.
+/// The schedule of an open loop. Each thread sends its part of the rate.
 struct Schedule {
     begin: Instant,
     interval: f64,
@@ -126,7 +130,7 @@ impl Schedule {
     }
 }
 
-/// Nanoseconds up to a minute, to three digits.
+/// Makes a histogram of nanoseconds, up to one minute and with a precision of three digits.
 fn histogram() -> Result<Histogram<u64>, String> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())
 }
@@ -149,14 +153,14 @@ impl Tally {
     }
 }
 
-/// One client thread: its connections, keys, schedule and counts.
+/// One thread of the client: its connections, keys, schedule and counts.
 struct Worker {
     connections: Vec<Connection>,
     keys: Keys,
     schedule: Option<Schedule>,
-    /// The connection after the one that the open loop used last.
+    /// The index after the connection that the open loop used last.
     turn: usize,
-    /// Connections whose replies or writability may admit new requests.
+    /// The connections that may be able to send: a reply has arrived, or the socket accepts bytes again.
     ready: Vec<usize>,
     tally: Tally,
     measure_from: Instant,
@@ -181,7 +185,7 @@ impl Worker {
         })
     }
 
-    /// Open loop: every due request goes to the next connection that has room.
+    /// Sends requests in an open loop. Every request that is due goes to the next connection whose window is not full.
     fn send_due(&mut self) {
         let Some(schedule) = &mut self.schedule else { return };
         let now = Instant::now();
@@ -204,7 +208,7 @@ impl Worker {
         }
     }
 
-    /// Closed loop: connections with room are filled up.
+    /// Sends requests in a closed loop, until the windows of all ready connections are full.
     fn send_filling(&mut self) {
         for &i in &self.ready {
             let connection = &mut self.connections[i];
@@ -226,7 +230,7 @@ impl Worker {
         connection.read(scratch, done)?;
         let now = Instant::now();
         for completion in done.drain(..) {
-            let sent = connection.in_flight.take(completion.request).ok_or("a reply to no request")?;
+            let sent = connection.in_flight.take(completion.request).ok_or("a reply without a request")?;
             if now >= self.measure_from {
                 self.tally.add(completion.verdict, now - sent);
             }
@@ -280,12 +284,12 @@ fn drive(load: &Load, thread: usize, make: &MakeProtocol, start: &Barrier) -> Re
         opened.push(Connection::open(load, window, make));
     }
     let keys = Keys::new(&load.key_prefix, load.keys, load.zipf, load.seed + thread as u64);
-    // Every thread waits here, also if something failed: the other threads wait for all.
+    // A thread waits here even if it could not connect. Otherwise the other threads would wait for ever.
     start.wait();
     Worker::start(load, thread, opened.into_iter().collect::<Result<_, _>>()?, keys)?.run()
 }
 
-/// Runs the load on its threads and sums up what they saw.
+/// Runs the load on all threads, and adds up their results.
 pub(crate) fn run(load: &Load, make: &MakeProtocol) -> Result<Outcome, String> {
     let start = Barrier::new(load.threads + 1);
     let (results, client_cpu, server_cpu) = std::thread::scope(|scope| {
@@ -327,7 +331,7 @@ pub(crate) fn run(load: &Load, make: &MakeProtocol) -> Result<Outcome, String> {
 }
 
 fn self_cpu() -> Duration {
-    // SAFETY: getrusage only writes the struct it is given.
+    // SAFETY: getrusage only writes to the struct that it gets.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut usage);
@@ -337,7 +341,7 @@ fn self_cpu() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// User and system time of the processes, summed; none if none was named.
+/// Returns the user and system time of all these processes. `None` if `pids` is empty.
 fn server_cpu(pids: &[u32]) -> Option<Duration> {
     if pids.is_empty() {
         return None;
@@ -345,11 +349,12 @@ fn server_cpu(pids: &[u32]) -> Option<Duration> {
     pids.iter().map(|pid| process_cpu(*pid)).sum()
 }
 
-/// By the process's clock: /proc counts in steps of 10 ms, several per cent of a short run.
+/// Returns the CPU time of a process, from the clock of the process. /proc counts in steps of 10 ms, which would be an
+/// error of several percent in a short run.
 fn process_cpu(pid: u32) -> Option<Duration> {
     let mut clock = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both write no more than the value that they are given.
+    // SAFETY: both functions only write to the values that they get.
     let failed = unsafe {
         libc::clock_getcpuclockid(libc::pid_t::try_from(pid).ok()?, &mut clock) != 0
             || libc::clock_gettime(clock, &mut time) != 0

@@ -1,8 +1,9 @@
-//! HTTP/1.1 over keep-alive connections, pipelined when a connection's window is above one.
+//! HTTP/1.1 on connections that are kept open. If several requests may be in flight on a connection, they are
+//! pipelined.
 
 use crate::proto::{Completion, Protocol, Template, Verdict};
 
-/// One connection; replies come in the order of the requests.
+/// The state of one connection. Replies come in the order of the requests.
 #[derive(Clone)]
 pub(crate) struct Http {
     head: Template,
@@ -18,7 +19,7 @@ impl Http {
     }
 }
 
-/// The length of a chunked body at the front of `input`, if whole.
+/// Returns the length of the chunked body at the front of `input`, or `None` if the body is not complete.
 fn chunked_len(input: &[u8]) -> Result<Option<usize>, String> {
     let mut at = 0;
     loop {
@@ -37,7 +38,8 @@ fn chunked_len(input: &[u8]) -> Result<Option<usize>, String> {
     }
 }
 
-/// One reply at the front of `input`: its status and its length in bytes, if whole.
+/// Reads the reply at the front of `input`. Returns its status and its length in bytes, or `None` if it is not
+/// complete.
 fn reply(input: &[u8]) -> Result<Option<(u16, usize)>, String> {
     let Some(head_len) = input.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4) else {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! Seeded key sequences, uniform or Zipf.
+//! Sequences of random keys, uniform or by a Zipf distribution. The same seed gives the same sequence.
 
-/// Length of the pre-drawn cyclic sequence, so that drawing costs nothing under load.
+/// The length of the sequence. It is drawn before the run and then repeated, so that drawing takes no time under load.
 const SEQUENCE: usize = 1 << 20;
 
 pub(crate) struct Keys {
@@ -16,7 +16,7 @@ impl Keys {
         Keys { prefix: prefix.as_bytes().to_vec(), sequence, next: 0, text: Vec::new() }
     }
 
-    /// The next key: the prefix and a zero-padded number of eight digits or more.
+    /// Returns the next key: the prefix, and a number of at least eight digits, with zeros in front.
     pub(crate) fn next(&mut self) -> &[u8] {
         use std::io::Write;
         let index = self.sequence[self.next];

@@ -1,16 +1,18 @@
-//! Closed- and open-loop load generator for rate-limit servers.
+//! A load generator for rate-limit servers, with a closed loop or an open loop.
 //!
-//! Each thread drives its share of the connections from one epoll loop and speaks the wire
-//! protocol directly, so that one client core can saturate one server core. Prints one JSON line.
+//! Each thread serves its part of the connections in one epoll loop, and it writes and reads the protocol itself. So a
+//! client on one core can keep a server on another core fully busy. The result is one line of JSON.
 //!
 //!     loadgen rls  --target 127.0.0.1:8081 --connections 4 --concurrency 64 --seconds 5
 //!     loadgen http --target 127.0.0.1:8080 --path /check --body '{"key":"{key}"}'
 //!     loadgen check --target 127.0.0.1:8080 --connections 64 --concurrency 64
 //!     loadgen resp --target 127.0.0.1:6379 --command 'THROTTLE {key} 100 100 60 1'
 //!
-//! `--concurrency` is the total number of requests in flight; connections share it evenly
-//! (HTTP/2 streams for rls, pipelining for http and resp). With `--rate` requests are sent on a
-//! fixed schedule and latency counts from the scheduled time, so queueing is not hidden.
+//! `--concurrency` is the number of requests in flight on all connections together. Each connection gets an equal part.
+//! With rls, these requests are HTTP/2 streams. With http and resp, they are pipelined.
+//!
+//! With `--rate`, requests are sent on a fixed schedule (an open loop). Then the latency of a request counts from its
+//! scheduled time. So the time that a request waits before it is sent is a part of its latency.
 
 mod engine;
 mod http;
@@ -37,52 +39,55 @@ enum Protocol {
     Rls {
         #[command(flatten)]
         load: Load,
-        /// Rate limit domain (Limitador's namespace)
+        /// Domain of the request (Limitador calls it a namespace)
         #[arg(long, default_value = "bench")]
         domain: String,
-        /// Descriptor entry key; the entry's value is the generated key
+        /// Key of the descriptor's entry. The value of the entry is the generated key
         #[arg(long, default_value = "user_id")]
         entry: String,
-        /// Request path, to call another unary method that takes the same message
+        /// Path of the request. Another path calls another unary method that takes the same message
         #[arg(long, default_value = rls::DEFAULT_PATH)]
         path: String,
-        /// Send throttlecrab.ThrottleRequest with these "max_burst count period" instead
+        /// Send a throttlecrab.ThrottleRequest with this max_burst, count and period instead
         #[arg(long, num_args = 3, value_names = ["BURST", "COUNT", "PERIOD"])]
         throttlecrab: Option<Vec<u64>>,
     },
-    /// HTTP/1.1 keep-alive; 200 is allowed, 429 denied, anything else an error
+    /// HTTP/1.1 on connections that are kept open. 200 means allowed, 429 means denied, and any other status is an
+    /// error
     Http {
         #[command(flatten)]
         load: Load,
         #[arg(long, default_value = "POST")]
         method: String,
-        /// Request path; {key} is replaced
+        /// Path of the request. {key} is replaced by the generated key
         #[arg(long, default_value = "/")]
         path: String,
-        /// JSON body; {key} is replaced
+        /// JSON body. {key} is replaced by the generated key
         #[arg(long, default_value = "")]
         body: String,
     },
-    /// spillgate's `POST /v1/check` of one descriptor with one entry, whose value is the generated key
+    /// spillgate's `POST /v1/check` with one descriptor. The descriptor has one entry, and the entry's value is the
+    /// generated key
     Check {
         #[command(flatten)]
         load: Load,
         #[arg(long, default_value = "bench")]
         domain: String,
-        /// Descriptor entry key
+        /// Key of the descriptor's entry
         #[arg(long, default_value = "user_id")]
         entry: String,
         #[arg(long, default_value_t = 1)]
         cost: u64,
     },
-    /// RESP2 command, as to Redis
+    /// A RESP2 command, as for Redis
     Resp {
         #[command(flatten)]
         load: Load,
-        /// Command words; {key} is replaced, and ; separates commands sent as one request
+        /// Words of the command. {key} is replaced by the generated key, and ; separates commands that are sent as one
+        /// request
         #[arg(long, default_value = "PING")]
         command: String,
-        /// The integer (alone or first in the reply array) that means denied
+        /// The integer that means denied. It is the reply, or the first number in the reply
         #[arg(long, default_value_t = 1, allow_hyphen_values = true)]
         denied: i64,
     },
@@ -90,12 +95,12 @@ enum Protocol {
 
 #[derive(Args, Clone)]
 pub(crate) struct Load {
-    /// Server address
+    /// Address of the server
     #[arg(long)]
     target: SocketAddr,
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Requests in flight, over all connections
+    /// Requests in flight, on all connections together
     #[arg(long, default_value_t = 1)]
     concurrency: usize,
     /// Measured seconds, after the warm-up
@@ -103,31 +108,32 @@ pub(crate) struct Load {
     seconds: f64,
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
-    /// Client threads; connections are dealt round-robin
+    /// Threads of the client. Connections are given to the threads in turns
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// Requests a second in total (open loop); 0 sends as fast as replies come (closed loop)
+    /// Requests per second of all threads (open loop). With 0, a request is sent as soon as a reply has come (closed
+    /// loop)
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
-    /// Distinct keys
+    /// Number of different keys
     #[arg(long, default_value_t = 100_000)]
     keys: u64,
-    /// Zipf exponent; 0 is uniform
+    /// Exponent of the Zipf distribution. 0 means uniform
     #[arg(long, default_value_t = 1.0)]
     zipf: f64,
     #[arg(long, default_value = "user:")]
     key_prefix: String,
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Report the CPU time that this process spent
+    /// Report the CPU time that the process with this id used
     #[arg(long)]
     server_pid: Vec<u32>,
-    /// Copied into the output line
+    /// A text that is copied into the output line
     #[arg(long, default_value = "")]
     label: String,
 }
 
-/// The load, and how to speak to the server.
+/// The load, and the protocol to use with the server.
 struct Plan {
     name: &'static str,
     load: Load,

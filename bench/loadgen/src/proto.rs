@@ -1,4 +1,5 @@
-//! What the engine needs from a wire protocol.
+//! What every protocol of the load generator implements. The engine sends and counts requests without knowing the
+//! protocol.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -7,25 +8,25 @@ pub(crate) enum Verdict {
     Error,
 }
 
-/// One finished request: how many requests were sent before it on this connection, and its verdict.
+/// A finished request: its number on this connection, and its verdict.
 pub(crate) struct Completion {
     pub request: u64,
     pub verdict: Verdict,
 }
 
-/// One connection's protocol state. Requests are numbered from 0 in the order they are encoded.
+/// The state of a protocol on one connection. Requests are numbered from 0, in the order in which they are encoded.
 pub(crate) trait Protocol: Send {
-    /// Bytes to send as soon as the connection is open.
+    /// Writes the bytes that have to be sent as soon as the connection is open.
     fn preface(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Encodes one request; false if the peer's flow control does not admit it yet.
+    /// Encodes one request. Returns false if the flow control of the server does not allow this request yet.
     fn request(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Consumes whole replies from the front of `input`, and returns how many bytes that was.
+    /// Reads complete replies from the front of `input`. Returns the number of bytes that were read.
     fn replies(&mut self, input: &[u8], out: &mut Vec<u8>, done: &mut Vec<Completion>) -> Result<usize, String>;
 }
 
-/// Replaces every `{key}`; a template is split once and joined for each request.
+/// A text in which every `{key}` is replaced. The text is split once, and its parts are joined for each request.
 #[derive(Clone)]
 pub(crate) struct Template(Vec<Vec<u8>>);
 

@@ -1,7 +1,7 @@
-//! RESP2, pipelined when a connection's window is above one.
+//! RESP2, the protocol of Redis. If several requests may be in flight on a connection, they are pipelined.
 //!
-//! A request may be several commands, sent together; it is done when all are answered, is judged by
-//! the first reply, and is an error if any of them is.
+//! A request may have several commands, which are sent together. The request is finished when all its commands are
+//! answered. The first reply says whether the request is allowed. If any reply is an error, the request is an error.
 
 use crate::proto::{Completion, Protocol, Template, Verdict};
 
@@ -9,7 +9,7 @@ pub(crate) struct Resp {
     commands: Vec<Vec<Template>>,
     denied: i64,
     done: u64,
-    /// Verdicts so far of the request whose replies are coming in.
+    /// The verdicts of the replies that have arrived for the current request.
     partial: Vec<Verdict>,
 }
 
@@ -20,7 +20,7 @@ impl Resp {
     }
 }
 
-/// One value at the front of `input`: its length, whether it is an error, and its first integer.
+/// Reads the value at the front of `input`. Returns its length, whether it is an error, and the first integer in it.
 fn value(input: &[u8]) -> Result<Option<(usize, bool, Option<i64>)>, String> {
     let Some(line) = input.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);

@@ -1,7 +1,8 @@
-//! Unary gRPC over plaintext HTTP/2, written by hand so that the client stays cheap.
+//! Unary gRPC over HTTP/2 without TLS. It is written by hand, so that the client uses little CPU time.
 //!
-//! Every request has the same header block, of literals that neither side needs to index. Reply
-//! headers are not decoded: a stream that ends with a message is judged by it, one without is an error.
+//! Every request has the same block of headers. The headers are literals, so no side has to keep a table. The headers
+//! of replies are not decoded. If a stream ends with a message, the message is the verdict. If a stream ends without a
+//! message, the request is an error.
 
 use crate::proto::{Completion, Protocol, Verdict};
 use std::collections::VecDeque;
@@ -28,7 +29,7 @@ fn frame(out: &mut Vec<u8>, len: usize, kind: u8, flags: u8, stream: u32) {
     out.extend_from_slice(&stream.to_be_bytes());
 }
 
-/// The HPACK block of a request: static-table references and literals without indexing.
+/// Builds the HPACK block of a request. It has references to the static table, and literals that are not indexed.
 pub(crate) fn request_headers(authority: &str, path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86]; // :method POST, :scheme http
     let mut literal = |name: Result<u8, &str>, value: &str| {
@@ -66,7 +67,7 @@ fn field(number: u8, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(content);
 }
 
-/// The request message, and how a reply's first field is judged.
+/// The message of a request, and the rule that turns a reply into a verdict.
 #[derive(Clone)]
 pub(crate) struct Message {
     kind: Kind,
@@ -76,9 +77,9 @@ pub(crate) struct Message {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// domain, then one descriptor of one entry; the reply's field 1 is the overall code
+    /// A domain and one descriptor with one entry. Field 1 of the reply is the overall code
     ShouldRateLimit,
-    /// key, then the limit; the reply's field 1 is whether it is allowed
+    /// A key and a limit. Field 1 of the reply says whether the request is allowed
     Throttlecrab,
 }
 
@@ -131,15 +132,15 @@ pub(crate) struct Rls {
     headers: Vec<u8>,
     body: Vec<u8>,
     sent: u64,
-    /// What the peer still admits on the connection, and per stream.
+    /// The bytes that the server still accepts: on the whole connection, and on each new stream.
     send_window: i64,
     stream_window: i64,
-    /// Streams that the peer lets be open at once, and how many are.
+    /// The number of streams that the server accepts at a time, and the number of streams that are open.
     max_streams: u32,
     streams: u32,
-    /// Received bytes not yet given back to the peer.
+    /// The bytes that were received, and for which no WINDOW_UPDATE was sent yet.
     unacknowledged: usize,
-    /// Verdicts from messages of streams that have not ended; few, and mostly in order.
+    /// The verdicts of streams that have a message but have not ended. They are few, and mostly in order.
     open: VecDeque<(u32, Verdict)>,
 }
 
@@ -183,7 +184,7 @@ impl Protocol for Rls {
         out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         frame(out, 18, SETTINGS, 0, 0);
         for (id, value) in [(1u16, 0u32), (2, 0), (4, 1 << 20)] {
-            // HEADER_TABLE_SIZE, ENABLE_PUSH, INITIAL_WINDOW_SIZE
+            // The settings HEADER_TABLE_SIZE, ENABLE_PUSH and INITIAL_WINDOW_SIZE.
             out.extend_from_slice(&id.to_be_bytes());
             out.extend_from_slice(&value.to_be_bytes());
         }
@@ -231,7 +232,7 @@ impl Protocol for Rls {
                     if len > 5 {
                         self.open.push_back((stream, self.message.judge(&payload[5..])));
                     } else if len == 5 {
-                        // An empty message: every field at its default.
+                        // The message is empty, so every field has its default value.
                         self.open.push_back((stream, self.message.judge(&[])));
                     }
                 }

@@ -1,4 +1,6 @@
-//! What a key costs in Redis, all in: by the growth of the server's memory, and by its own account of single keys.
+//! Measures how many bytes a key needs in Redis, everything included.
+//!
+//! It measures in two ways: by the growth of the server's memory, and by the command MEMORY USAGE for each key.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,24 +17,25 @@ use crate::Cores;
 pub(crate) struct Options {
     #[command(flatten)]
     cores: Cores,
-    /// Keys of each kind
+    /// Number of keys of each kind
     #[arg(long, default_value_t = 10_000)]
     keys: u32,
 }
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// Requests under way at once.
+/// The number of requests in flight.
 const TASKS: u32 = 64;
 
-/// Bytes that a key of each kind may take, its name, and the state of all but logs.
+/// Bounds in bytes: for a key that is not a log, for the name of a key, for a state that is not a log, for a log with
+/// one entry, and for each further entry of a log.
 const SMALL_MAX: u64 = 180;
 const NAME: usize = 29;
 const STATE_MAX: u64 = 20;
 const LOG_FIRST_MAX: u64 = 600;
 const LOG_FURTHER_MAX: u64 = 12;
 
-/// One kind of key: a quota, how many hits each key counts, and what it may cost.
+/// One kind of key: a quota, the number of hits on each key, and the most bytes that a key may need.
 struct Kind {
     name: String,
     quota: Quota,
@@ -105,7 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 struct Figures {
     name: usize,
-    /// The length of the longest state: bytes, or entries of a log.
+    /// The length of the longest state. For a log it is the number of entries, and for other states the number of
+    /// bytes.
     length: u64,
     usage: u64,
     growth: f64,
@@ -125,7 +129,8 @@ fn measure(
     kind: &Kind,
     keys: u32,
 ) -> Result<Figures, String> {
-    // What the server needs for its connections and scripts is no key's; it frees buffers that were idle for seconds.
+    // The keys are written once before the measurement. So the memory for connections and scripts already exists, and
+    // it is not counted as the memory of keys.
     runtime.block_on(fill(store, kind, keys))?;
     redis.run::<()>(&["FLUSHALL", "SYNC"])?;
     let before = redis.info::<u64>("used_memory")?;
@@ -142,7 +147,7 @@ fn measure(
     Ok(Figures { name: name_length, length, usage, growth })
 }
 
-/// Has every key count its hits, many at once.
+/// Sends the hits of every key. Many tasks do this at the same time.
 async fn fill(store: &RedisStore, kind: &Kind, keys: u32) -> Result<(), String> {
     let task = |first: u32| {
         let (store, quota, hits) = (store.clone(), kind.quota.clone(), kind.hits);
@@ -166,9 +171,9 @@ async fn fill(store: &RedisStore, kind: &Kind, keys: u32) -> Result<(), String> 
     Ok(())
 }
 
-/// One unit of that key.
+/// Returns a hit that takes one unit of the key with this number.
 fn hit(quota: &Quota, number: u32) -> Hit<'_> {
-    // Spread over all bits, as hashes are.
+    // The number is spread over all bits of the key, because real keys are hashes.
     let key = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     Hit::new(key, quota, Op::take(1), Binding::Enforce)
 }

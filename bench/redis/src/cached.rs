@@ -1,5 +1,8 @@
-//! A hot key that is refused, which the deny cache answers, beside one that is allowed, which the server answers: with one
-//! limit, and with a second one that all requests share and that is taken from before each refusal.
+//! Compares a hot key that is refused with a hot key that is allowed.
+//!
+//! The deny cache answers the refused key, and Redis answers the allowed key. There are two comparisons. In the first,
+//! each request has one limit. In the second, each request also has a limit that all requests share. Another request
+//! takes from the shared limit before each refusal.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -15,42 +18,44 @@ use crate::Cores;
 pub(crate) struct Options {
     #[command(flatten)]
     cores: Cores,
-    /// Measured rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 7)]
     repetitions: usize,
-    /// Allowed requests of each round, one after the other
+    /// Allowed requests in each round. They are sent one after the other
     #[arg(long, default_value_t = 20_000)]
     allowed: u32,
-    /// Refused requests of each round
+    /// Refused requests in each round
     #[arg(long, default_value_t = 400_000)]
     refused: u32,
-    /// Refused requests of each round beside a busy limit
+    /// Refused requests in each round that have a busy shared limit too
     #[arg(long, default_value_t = 20_000)]
     busy: u32,
 }
 
 /// A refused request has to be at least this many times as fast as an allowed one.
 const RATIO_MIN: f64 = 20.0;
-/// It is longer than any run. Usually the cache asks Redis again after a second, which would not belong to a request.
+/// How long the deny cache keeps a refusal. It is longer than any run. By default, the cache asks Redis again after a
+/// second, and that call would be counted.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// A run of one task.
+/// One run: a task that sends one request after the other.
 struct Run {
     per_second: f64,
-    /// Scripts that Redis ran for it.
+    /// The number of scripts that Redis ran for these requests.
     scripts: u64,
-    /// Bytes in and out, where nothing else was asked meanwhile.
+    /// The bytes that Redis received and sent. `None` if other requests were sent in the same time.
     bytes: Option<[u64; 2]>,
 }
 
-/// The limits that requests have: one that is never used up, one that is at once, and one that all share.
+/// The limits of the requests. `wide` is never used up, `narrow` is used up by one request, and all requests share
+/// `all`.
 struct Limits {
     wide: Quota,
     narrow: Quota,
     all: Quota,
 }
 
-/// All rounds of one kind.
+/// All rounds of one kind of request.
 #[derive(Default)]
 struct Runs {
     name: &'static str,
@@ -82,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         allowed.runs.push(runtime.block_on(ask(&store, &mut redis, &[wide], allowed.requests, true))?);
         two.runs.push(runtime.block_on(ask(&store, &mut redis, &[wide, shared], two.requests, true))?);
         for hits in [&[narrow][..], &[narrow, shared][..]] {
-            // What fills the window, and the first refusal, which is kept from then on.
+            // The first request fills the window. The second request is refused, and the deny cache keeps this refusal.
             runtime.block_on(async {
                 decide(&store, hits).await?;
                 decide(&store, hits).await
@@ -158,10 +163,14 @@ async fn decide(store: &RedisStore, hits: &[Hit<'_>]) -> Result<bool, String> {
 }
 
 fn expect(allowed: bool, expected: bool) -> Result<(), String> {
-    if allowed == expected { Ok(()) } else { Err(format!("a request was answered {allowed} in place of {expected}")) }
+    if allowed == expected {
+        Ok(())
+    } else {
+        Err(format!("a request was answered with allowed = {allowed}, but {expected} was expected"))
+    }
 }
 
-/// One request after the other, all of which end as `allowed` says.
+/// Sends one request after the other. All of them must be allowed, or all must be refused.
 async fn ask(
     store: &RedisStore,
     redis: &mut Redis,
@@ -179,8 +188,8 @@ async fn ask(
     Ok(Run { per_second, scripts, bytes: Some([bytes_in, bytes_out]) })
 }
 
-/// The time of refused requests alone, each of which comes after one that is allowed and takes from the limit that both
-/// have.
+/// Measures the time of refused requests. Before each of them, an allowed request takes from the limit that both share.
+/// The time of the allowed requests is not counted.
 async fn ask_busy(
     store: &RedisStore,
     redis: &mut Redis,

@@ -1,4 +1,4 @@
-//! What a fault costs those who ask meanwhile, and how soon the store decides again after it.
+//! Measures what callers see while a Redis server fails, and how soon the store decides again after the fault.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -20,36 +20,36 @@ use crate::fleet::{DOWN_AFTER_MS, FIRST_END, Fleet, NAME, until};
 pub(crate) struct Options {
     #[command(flatten)]
     cores: Cores,
-    /// Rounds of each fault
+    /// Number of rounds for each fault
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// Tasks that ask all the time, with a pause of a millisecond after each answer
+    /// Number of tasks that send requests. Each task pauses for a millisecond after each answer
     #[arg(long, default_value_t = 64)]
     tasks: usize,
-    /// Seconds that a killed server is away
+    /// Seconds until a killed server is started again
     #[arg(long, default_value_t = 2.0)]
     killed: f64,
-    /// Seconds that a frozen server is silent
+    /// Seconds for which a frozen server does not answer
     #[arg(long, default_value_t = 5.0)]
     frozen: f64,
 }
 
-/// What a request may take beyond its deadline.
+/// The time that a request may take beyond its deadline.
 const GRACE_MS: f64 = 10.0;
-/// The time within which the store decides again once its server is back.
+/// The time after which the store has to decide again when the server is back.
 const RECOVERY_MS: f64 = 1000.0;
 
-/// Load before a fault, and after its end.
+/// How long the load runs before a fault, and after the end of the fault.
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy)]
 enum Fault {
-    /// One server is killed, and started again after that time.
+    /// The only server is killed, and is started again after this time.
     Killed(Duration),
-    /// The same, with all that it knew.
+    /// The only server is stopped by a signal, and continues after this time. It keeps its data and its connections.
     Frozen(Duration),
-    /// The primary is killed, and its replica takes over: by the word of the other primaries, or of sentinels.
+    /// The primary of a cluster is killed, and the other primaries promote its replica.
     Promoted,
     FailedOver,
 }
@@ -77,7 +77,7 @@ impl Fault {
     }
 }
 
-/// A request: when it was asked, how long it took, and whether the store decided.
+/// A request: when it was sent, how long it took, and whether the store decided it.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Instant,
@@ -85,27 +85,27 @@ struct Asked {
     decided: bool,
 }
 
-/// What one fault came to.
+/// The figures of one round.
 struct Round {
-    /// Requests that were asked from the fault until the store decided again.
+    /// The number of requests that were sent after the fault and before the store decided again.
     asked: usize,
     p99_ms: f64,
     longest_ms: f64,
-    /// For so long no server took a write.
+    /// How long no server accepted a write.
     away_ms: f64,
-    /// From the first write that a server took to the end of the first request that the store decided.
+    /// The time from the first accepted write to the end of the first request that the store decided.
     recovery_ms: f64,
-    /// How much of that had gone by before a sentinel said where that server is.
+    /// The part of this time until a sentinel reported the address of the new primary.
     unreported_ms: f64,
 }
 
-/// When what happened.
+/// The times of one fault.
 struct Times {
-    /// No server takes a write from here on.
+    /// From this time on, no server accepts a write.
     away: Instant,
-    /// One does.
+    /// From this time on, a server accepts writes again.
     back: Instant,
-    /// It can be found.
+    /// From this time on, a sentinel reports this server. Without sentinels, this time equals `back`.
     reported: Instant,
 }
 
@@ -167,7 +167,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
     let store = RedisStore::new(&Settings::new(&fleet.url)).map_err(|e| e.to_string())?;
     runtime.block_on(store.wait_connected()).map_err(|e| e.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
-    // Joined in any case: its servers end with the fleet.
+    // The thread is joined even after an error, because it uses the servers of the fleet.
     let (times, asked) = thread::scope(|scope| {
         let faulty = scope.spawn(|| {
             let times = happen(&mut fleet, fault, core, &probe);
@@ -198,14 +198,15 @@ fn name(key: u128, quota: &Quota) -> RedisKey {
     RedisKey::of(&Hit::new(key, quota, Op::Peek, Binding::Enforce))
 }
 
-/// Keys that a cluster's first primary has.
+/// Returns keys that belong to the first primary of a cluster.
 fn keys_of_the_first(quota: &Quota) -> impl Iterator<Item = u128> {
     (1..)
         .map(|i: u128| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
         .filter(|key| name(*key, quota).slot() < FIRST_END)
 }
 
-/// Lets the fault happen under load; says from when until when no server took a write of that key.
+/// Causes the fault while the load runs. Returns when no server accepted a write of the key `probe`, and when a server
+/// accepted it again.
 fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Times, String> {
     thread::sleep(BEFORE);
     let away = Instant::now();
@@ -244,7 +245,7 @@ fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Tim
     Ok(Times { away, back, reported })
 }
 
-/// Whether any of them says that the primary is there.
+/// Returns whether any sentinel reports the primary at this address.
 fn is_reported(sentinels: &mut [Redis], address: SocketAddr) -> Result<bool, String> {
     let expected = (address.ip().to_string(), address.port());
     for sentinel in sentinels {
@@ -285,7 +286,8 @@ async fn ask(store: &RedisStore, key: u128, quota: &Quota, stop: &AtomicBool) ->
         let at = Instant::now();
         let decided = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.is_ok();
         all.push(Asked { at, took: at.elapsed(), decided });
-        // As often whether it is served or not, so that nobody's share of the figures is larger for being quick.
+        // A request that fails is followed by the same pause as a request that succeeds. Otherwise tasks whose requests
+        // end quickly would send more requests, and would have more weight in the figures.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     all

@@ -1,4 +1,4 @@
-//! What faults happen to: a server, a cluster, or a primary that sentinels watch.
+//! The Redis servers to which faults happen: a single server, a cluster, or a primary with sentinels.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 use kit::{Process, Redis, free_address, pinned};
 use tempfile::TempDir;
 
-/// After so long without an answer the others think that a node of a cluster, or a primary with sentinels, has failed.
+/// A node of a cluster, or a primary with sentinels, counts as failed after this many milliseconds without an answer.
 pub(crate) const DOWN_AFTER_MS: u64 = 500;
 
-/// What sentinels call their primary.
+/// The name that the sentinels use for their primary.
 pub(crate) const NAME: &str = "main";
 
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16384;
-/// Where the slots of a cluster's first primary end.
+/// The first hash slot that does not belong to the first primary of a cluster.
 pub(crate) const FIRST_END: u16 = (SLOTS / PRIMARIES) as u16;
 
-/// How long a fleet may take until it serves.
+/// The longest time until the servers are ready.
 const START: Duration = Duration::from_secs(60);
 
-/// Servers that end with this.
+/// A group of servers. They end when this value is dropped.
 pub(crate) struct Fleet {
-    /// Faults happen to the first one.
+    /// All servers. Faults happen to the first one.
     pub(crate) servers: Vec<Redis>,
-    /// Which one takes its place; of one alone, itself.
+    /// The index of the server that replaces the first server. A single server replaces itself.
     pub(crate) heir: usize,
     pub(crate) url: String,
     pub(crate) sentinels: Vec<Redis>,
-    /// It is the last field, so that it is removed when no server writes to it any more.
+    /// The last field, so that the folder is removed after all servers have ended.
     _folder: TempDir,
 }
 
@@ -42,7 +42,7 @@ impl Fleet {
         Ok(Fleet { servers: vec![server], heir: 0, url, sentinels: Vec::new(), _folder: folder })
     }
 
-    /// Three primaries, of which the first has the first third of the slots, each with a replica.
+    /// Starts three primaries with a replica each. The first primary has the first third of the hash slots.
     pub(crate) fn cluster(core: u32) -> Result<Fleet, String> {
         let folder = folder()?;
         let (mut servers, mut buses) = (Vec::new(), Vec::new());
@@ -79,7 +79,7 @@ impl Fleet {
         Ok(Fleet { servers, heir: PRIMARIES, url, sentinels: Vec::new(), _folder: folder })
     }
 
-    /// A primary and its replica, and three sentinels.
+    /// Starts a primary, its replica, and three sentinels.
     pub(crate) fn watched(core: u32) -> Result<Fleet, String> {
         let folder = folder()?;
         let primary = start(core, &folder, &[])?;
@@ -104,7 +104,7 @@ impl Fleet {
 }
 
 fn folder() -> Result<TempDir, String> {
-    TempDir::new().map_err(|e| format!("no folder: {e}"))
+    TempDir::new().map_err(|e| format!("cannot create a folder: {e}"))
 }
 
 fn start(core: u32, folder: &TempDir, more: &[&str]) -> Result<Redis, String> {
@@ -113,7 +113,7 @@ fn start(core: u32, folder: &TempDir, more: &[&str]) -> Result<Redis, String> {
     Redis::start(core, free_address()?, &[&usual[..], more].concat())
 }
 
-/// Whether it is a replica that follows, or a primary with one.
+/// Returns whether a replica is connected to its primary, or whether a primary has a replica.
 fn has_its_pair(server: &mut Redis, is_replica: bool) -> Result<bool, String> {
     let info: String = server.run(&["INFO", "REPLICATION"])?;
     Ok(info.contains(if is_replica { "master_link_status:up" } else { "connected_slaves:1\r" }))
@@ -128,7 +128,7 @@ fn sentinel(core: u32, folder: &TempDir, settings: &str) -> Result<Redis, String
     Redis::of(Process::start("sentinel", command, address)?)
 }
 
-/// The other sentinels, and a replica that could take over.
+/// Returns whether a sentinel knows the other sentinels, and a replica that can be promoted.
 fn knows_all(sentinel: &mut Redis) -> Result<bool, String> {
     let quorum = sentinel.run::<String>(&["SENTINEL", "CKQUORUM", NAME]);
     let replicas: Vec<HashMap<String, String>> = sentinel.run(&["SENTINEL", "REPLICAS", NAME])?;
@@ -137,12 +137,12 @@ fn knows_all(sentinel: &mut Redis) -> Result<bool, String> {
     Ok(quorum.is_ok_and(|reply| reply.starts_with("OK 3")) && replicas.len() == 1 && replicas.iter().all(is_good))
 }
 
-/// Waits; an error ends it at once.
+/// Waits until `is_so` returns true. An error ends the wait at once.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
     let deadline = Instant::now() + START;
     while !is_so()? {
         if Instant::now() > deadline {
-            return Err(format!("it never came to this: {what}"));
+            return Err(format!("waited in vain until {what}"));
         }
         thread::sleep(Duration::from_millis(2));
     }

@@ -1,7 +1,8 @@
-//! Measures the store on Redis: how many decisions a second it makes, what a key costs, what a fault costs.
+//! Measures the store on Redis: how many decisions it makes in a second, how many bytes a key needs, and what a fault
+//! costs.
 //!
-//! redis-server has one core, this program and redis-benchmark another. Every command prints markdown for `RESULTS.md`.
-//! Ratios, not speeds, carry over to other machines.
+//! redis-server runs on one core. This program and redis-benchmark run on another core. Every command prints markdown
+//! for `RESULTS.md`. Ratios are valid on other machines, but speeds are not.
 
 mod bytes;
 mod cached;
@@ -24,31 +25,33 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Decisions a second by the library, beside redis-benchmark that runs the same script
+    /// Decisions per second by the library, compared with redis-benchmark that runs the same script
     Speed(speed::Options),
-    /// A refused hot key, which the deny cache answers, beside an allowed one; fails if Redis is asked
+    /// A hot key that the deny cache refuses, compared with a hot key that is allowed. Fails if Redis is asked about
+    /// the refused key
     Cached(cached::Options),
-    /// Microseconds of Redis that a question costs on a state that another quota charged
+    /// Redis's time for a request on a bucket that another quota has charged
     Quotas(quotas::Options),
-    /// Bytes a key at 10,000 keys; fails above the bounds
+    /// Bytes per key with 10,000 keys. Fails if a key needs more than its bound
     Bytes(bytes::Options),
-    /// Latency while a server is killed or frozen, or its replica takes over, and how soon the store decides again
+    /// Latency while a server is killed or frozen or its replica is promoted, and the time until the store decides
+    /// again
     Faults(faults::Options),
 }
 
-/// Where everything runs.
+/// The cores on which the programs run.
 #[derive(Args, Clone, Copy)]
 struct Cores {
-    /// The core of redis-server
+    /// Core of redis-server
     #[arg(long, default_value_t = 0)]
     server_core: u32,
-    /// The core of this program and of redis-benchmark
+    /// Core of this program and of redis-benchmark
     #[arg(long, default_value_t = 1)]
     client_core: u32,
 }
 
 impl Cores {
-    /// Takes this program, and what it starts unpinned, to the client's core.
+    /// Moves this program to the client's core. Programs that it starts without a core of their own run there too.
     fn pin_client(self) -> Result<(), String> {
         let mut cores = CpuSet::new();
         cores.set(self.client_core as usize);

@@ -1,5 +1,8 @@
-//! Microseconds of Redis that a question costs on a bucket whose state another quota charged, beside one under the
-//! quota that charged it, and beside the general script alone.
+//! Measures Redis's time for a request on a bucket that another quota has charged.
+//!
+//! The store has a short script for the usual case, and a general script for all other cases. Two other times are
+//! measured for comparison: the time under the quota that charged the bucket, and the time if only the general script
+//! is called.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,29 +18,30 @@ use crate::Cores;
 pub(crate) struct Options {
     #[command(flatten)]
     cores: Cores,
-    /// Measured rounds
+    /// Number of rounds
     #[arg(long, default_value_t = 21)]
     repetitions: usize,
-    /// Questions of each case in a round
+    /// Requests of each case in a round
     #[arg(long, default_value_t = 4000)]
     questions: usize,
-    /// Keys that are asked about by turns
+    /// Number of keys, which are used in turns
     #[arg(long, default_value_t = 100)]
     keys: u128,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// What the keys of the allowed questions owe at first: more than drains while they are asked.
+/// The units that the keys of the allowed requests have used at first. This is more than the units that become free
+/// during the measurement.
 const OWED: u64 = 10_000;
 
-/// Questions of one kind.
+/// One kind of request.
 struct Case<'q> {
     name: &'static str,
     first_key: u128,
-    /// What is asked by turns.
+    /// The quotas of the requests. They are used in turns.
     quotas: Vec<&'q Quota>,
     allowed: bool,
-    /// Whether the general script is asked at once.
+    /// Whether the general script is called at once, without the short script.
     general: bool,
 }
 
@@ -48,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         redis.run::<()>(&["SCRIPT", "LOAD", script.source])?;
     }
     let day = |limit| Quota::token_bucket(limit, DAY).build().map_err(|e| e.to_string());
-    // Two that admit whatever is asked here, and two that are used up.
+    // The quotas `wide` and `wider` allow every request here. The quotas `large` and `small` are used up.
     let (wide, wider, large, small) = (day(10_000_000)?, day(11_000_000)?, day(1000)?, day(10)?);
     let case = |name, first_key, quotas: &[_], allowed, general| {
         let quotas = quotas.to_vec();
@@ -74,7 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         for (case, (micros, calls)) in cases.iter().zip(&mut figures) {
             redis.reset_counts()?;
             for i in 0..options.questions {
-                // One round over all keys after the other, each under the next quota.
+                // The requests go through all keys, again and again. After all keys have had a request, the next quota
+                // is used.
                 let key = case.first_key + i as u128 % options.keys;
                 let quota = case.quotas[(round + i / options.keys as usize) % case.quotas.len()];
                 ask(&mut redis, key, quota, 1, case.allowed, case.general)?;
@@ -103,7 +108,7 @@ fn report(options: &Options, cases: &[Case<'_>], figures: &[(Vec<f64>, Vec<f64>)
             spread(micros.iter().copied())
         );
     }
-    // The second and the third case are the same questions.
+    // The second and the third case have the same requests. They differ only in the script that is called first.
     let pairs = figures[1].0.iter().zip(&figures[2].0);
     let ratio = spread(pairs.map(|(asked, general)| asked / general));
     let is_met = ratio.median <= 1.0;
@@ -119,7 +124,7 @@ fn report(options: &Options, cases: &[Case<'_>], figures: &[(Vec<f64>, Vec<f64>)
     }
 }
 
-/// One question, as a store asks it: where the short script does not know, the general one is asked.
+/// Sends one request as a store does: if the short script cannot decide, the general script is called.
 fn ask(redis: &mut Redis, key: u128, quota: &Quota, cost: u64, allowed: bool, general: bool) -> Result<(), String> {
     let hits = [Hit::new(key, quota, Op::take(cost), Binding::Enforce)];
     let mut request = ScriptCall::new(None, &hits).map_err(|e| e.to_string())?;
@@ -136,12 +141,14 @@ fn ask(redis: &mut Redis, key: u128, quota: &Quota, cost: u64, allowed: bool, ge
         match request.decode(&reply, &mut decisions).map_err(|e| e.to_string())? {
             Decoded::CallAgain => {}
             Decoded::Verdict(verdict) if verdict.allowed == allowed => return Ok(()),
-            Decoded::Verdict(_) => return Err(format!("a question was not answered {allowed}: {decisions:?}")),
+            Decoded::Verdict(_) => {
+                return Err(format!("a request was not answered with allowed = {allowed}: {decisions:?}"));
+            }
         }
     }
 }
 
-/// Calls of scripts since the counts were reset, and the microseconds that they took.
+/// Returns the calls of scripts since the counts were reset, and the microseconds that these calls took.
 fn scripts(redis: &mut Redis) -> Result<(u64, u64), String> {
     let line: String = redis.info("cmdstat_evalsha")?;
     let field = |name: &str| line.split(',').find_map(|field| field.strip_prefix(name)?.parse().ok());

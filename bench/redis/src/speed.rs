@@ -1,4 +1,4 @@
-//! Decisions a second through the library, beside redis-benchmark that pipelines the same script by hand.
+//! Compares the decisions per second of the library with redis-benchmark, which runs the same script in pipelines.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -18,36 +18,36 @@ use crate::Cores;
 pub(crate) struct Options {
     #[command(flatten)]
     cores: Cores,
-    /// Measured rounds; many short ones, so that both see the same of a machine whose speed changes by the second
+    /// Number of rounds. There are many short rounds, because the speed of a machine changes from second to second
     #[arg(long, default_value_t = 21)]
     repetitions: usize,
-    /// Measured seconds of each run of the library
+    /// Measured seconds in each run of the library
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Requests of each run of redis-benchmark
+    /// Requests in each run of redis-benchmark
     #[arg(long, default_value_t = 102_400)]
     requests: u64,
-    /// Keys, drawn uniformly
+    /// Number of keys, drawn uniformly
     #[arg(long, default_value_t = 10_000)]
     keys: u32,
 }
 
-/// The share of redis-benchmark's speed that the library has to reach.
+/// The library has to reach this share of redis-benchmark's speed.
 const RATIO_MIN: f64 = 0.8;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Too wide to refuse anything.
+/// Returns quotas that are too large to refuse a request.
 fn quotas() -> Result<[Quota; 2], String> {
     let build = |builder: spillgate_core::QuotaBuilder| builder.build().map_err(|e| e.to_string());
     Ok([build(Quota::token_bucket(1_000_000, HOUR))?, build(Quota::fixed_window(1_000_000_000, HOUR))?])
 }
 
-/// What one round came to.
+/// The figures of one round.
 struct Round {
     ours: f64,
     its: f64,
-    /// Commands of the library per decision.
+    /// The commands that the library sends for each decision.
     commands: f64,
     bytes_in: f64,
     bytes_out: f64,
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
             let mut rounds = Vec::new();
             for turn in 0..=options.repetitions {
                 let round = round(options, &mut redis, quota, &keys, tasks, turn % 2 == 1)?;
-                // The first one makes the keys.
+                // The first round creates the keys, so it is not counted.
                 if turn > 0 {
                     eprintln!("{} {tasks} {turn}: {:.0} / {:.0}", quota.algorithm().as_str(), round.ours, round.its);
                     rounds.push(round);
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(out)
 }
 
-/// One run of each, in either order.
+/// Runs the library and redis-benchmark once. The order changes from round to round.
 fn round(
     options: &Options,
     redis: &mut Redis,
@@ -118,7 +118,8 @@ fn round(
     })
 }
 
-/// Tasks that ask one after the other, on one thread; how many decisions they had, and in how many seconds.
+/// Runs tasks on one thread. Each task sends one request after the other. Returns the number of decisions and the
+/// seconds.
 fn library(
     options: &Options,
     redis: &Redis,
@@ -149,7 +150,7 @@ fn library(
     })
 }
 
-/// Takes one unit of one key after the other until `stop` is set; returns how many it took.
+/// Takes one unit of one key after the other until `stop` is set. Returns the number of units.
 async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], stop: &AtomicBool) -> Result<u64, String> {
     let mut asked = 0;
     for number in first.iter().chain(keys.iter().cycle()) {
@@ -161,16 +162,17 @@ async fn ask(store: &RedisStore, quota: &Quota, first: &[u32], keys: &[u32], sto
         let verdict =
             store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.map_err(|e| e.to_string())?;
         if !verdict.allowed {
-            return Err("a limit too wide to refuse refused".to_owned());
+            return Err("a limit that is too large to refuse has refused a request".to_owned());
         }
         asked += 1;
     }
     Ok(asked)
 }
 
-/// Requests per second of redis-benchmark with this many in one pipeline.
+/// Returns the requests per second of redis-benchmark with this many requests in one pipeline.
 ///
-/// It cannot pass zero bytes in arguments, so it runs a copy of the script that begins with its argument.
+/// redis-benchmark cannot pass zero bytes in arguments. So it runs a copy of the script that begins by setting the
+/// argument.
 fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usize) -> Result<f64, String> {
     let hits = [Hit::new(7, quota, Op::take(1), Binding::Enforce)];
     let request = ScriptCall::new(None, &hits).map_err(|e| e.to_string())?;
@@ -182,9 +184,11 @@ fn benchmark(options: &Options, redis: &mut Redis, quota: &Quota, pipeline: usiz
     let source = format!("ARGV[2] = \"{argument}\"\n{}", request.script().source);
     let sha: String = redis.run(&["SCRIPT", "LOAD", &source])?;
     let address = redis.process.address;
-    // It may abort at its end unless the last pipeline is a whole one.
+    // redis-benchmark may abort at its end unless the last pipeline is complete. So the number of requests is a
+    // multiple of the pipeline.
     let requests = options.requests - options.requests % pipeline as u64;
-    // Names of the same length, the last twelve digits drawn below `-r`.
+    // The names of keys have the same length as in the library. redis-benchmark draws the last twelve digits below
+    // `-r`.
     let output = Command::new("redis-benchmark")
         .args(["-h", &address.ip().to_string(), "-p", &address.port().to_string(), "-c", "1", "--csv"])
         .args(["-P", &pipeline.to_string(), "-n", &requests.to_string(), "-r", &options.keys.to_string()])

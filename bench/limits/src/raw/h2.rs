@@ -1,4 +1,4 @@
-//! Just enough HTTP/2 to answer each unary gRPC call with a constant.
+//! Answers each unary gRPC call with a constant. It has only the parts of HTTP/2 that this needs.
 
 const PREFACE_LEN: usize = 24;
 const FRAME_HEAD: usize = 9;
@@ -8,9 +8,10 @@ const PING: u8 = 6;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 
-/// SETTINGS with a 1 MiB stream window, and a connection window of 2^30 more.
+/// A SETTINGS frame with a window of 1 MiB for each stream, and a frame that makes the window of the connection larger
+/// by about 2^30.
 const GREETING: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0x10, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x3f, 0, 0, 0];
-/// `:status 200`, `content-type: application/grpc`, as literals that need no table.
+/// The headers `:status 200` and `content-type: application/grpc`. They need no dynamic table.
 const HEAD: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 const BODY: &[u8] = b"\0\0\0\0\x02\x08\x01";
 const TRAILERS: &[u8] = b"\x00\x0bgrpc-status\x010";
@@ -18,7 +19,7 @@ const TRAILERS: &[u8] = b"\x00\x0bgrpc-status\x010";
 #[derive(Default)]
 pub(crate) struct State {
     greeted: bool,
-    /// DATA bytes not yet given back to the client's window.
+    /// The bytes of DATA frames that were received, and for which no WINDOW_UPDATE was sent yet.
     received: usize,
 }
 

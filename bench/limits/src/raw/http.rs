@@ -1,4 +1,4 @@
-//! HTTP/1.1 requests with a content-length, answered with a constant.
+//! Answers each HTTP/1.1 request with a constant. The length of a body must be in `content-length`.
 
 const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 16\r\n\r\n{\"allowed\":true}";

@@ -1,4 +1,5 @@
-//! One epoll loop, no runtime: as fast as a server can read, answer and write.
+//! A server with one epoll loop and no runtime. It shows the highest speed at which a server can read, answer and
+//! write.
 
 pub(crate) mod h2;
 pub(crate) mod http;
@@ -11,7 +12,8 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::Outcome;
 
-/// Consumes whole requests from the front of the input, appends answers, returns the bytes consumed.
+/// Reads complete requests from the front of the input and appends their answers. Returns the number of bytes that were
+/// read.
 pub(crate) type Replies<S> = fn(&mut S, &[u8], &mut Vec<u8>) -> usize;
 
 const LISTENER: Token = Token(usize::MAX);
@@ -24,7 +26,7 @@ struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Reads, answers and writes until the socket would block; an error is the end of the connection.
+    /// Reads, answers and writes until the socket would block. An error means that the connection has ended.
     fn turn(&mut self, scratch: &mut [u8], replies: Replies<S>) -> io::Result<()> {
         loop {
             match self.stream.read(scratch) {
@@ -51,7 +53,7 @@ impl<S> Connection<S> {
         Ok(())
     }
 
-    /// Bytes are copied only when a request is split over two reads.
+    /// Bytes are copied only if a request is split over two reads.
     fn take(&mut self, bytes: &[u8], replies: Replies<S>) {
         if self.input.is_empty() {
             let used = replies(&mut self.state, bytes, &mut self.output);
@@ -92,7 +94,7 @@ pub(crate) fn serve<S: Default>(address: SocketAddr, replies: Replies<S>) -> Out
     }
 }
 
-/// RESP needs no state.
+/// A RESP connection has no state.
 pub(crate) fn resp_replies(_: &mut (), input: &[u8], output: &mut Vec<u8>) -> usize {
     crate::resp::frames(input, output)
 }
