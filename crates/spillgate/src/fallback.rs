@@ -48,6 +48,8 @@ const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 ///
 /// A caller always passes the time. The local store counts by it. The shared store uses its own clock if it has one.
 ///
+/// # Examples
+///
 /// ```
 /// use std::num::NonZeroU32;
 /// use spillgate::{FallbackStore, Limiter, MemoryOptions, MemoryStore, Quota};

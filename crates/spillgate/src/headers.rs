@@ -41,8 +41,10 @@ pub use names::label;
 
 use names::push_name;
 
-/// Which header fields an answer has. The [module](self) has a table of them and an example.
+/// Which header fields an answer has. The [module](self) has a table of them and an example. Each later draft can add a
+/// style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum HeaderStyle {
     /// The structured fields of draft 11. This is the default.
     #[default]

@@ -108,8 +108,9 @@ pub struct Descriptor<'r, 'p> {
     pub limit: Option<&'p Limit>,
 }
 
-/// The operation of a descriptor on its limits. [`Request`] has an example.
+/// The operation of a descriptor on its limits. [`Request`] has an example. Other operations may be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Action {
     /// Takes this many units if they fit.
     ///

@@ -72,7 +72,7 @@ fn descriptor(
         let indent = "  ".repeat(step.level);
         table.row([
             (Tone::Plain, format!("{indent}{}={}", step.key, step.value)),
-            (Tone::Plain, how(step)),
+            (Tone::Plain, step.how.to_string()),
             (Tone::Plain, came_of(step)),
             (Tone::Faint, origin),
         ]);
@@ -99,15 +99,6 @@ fn descriptor(
 fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
     let is_it = |asked: &AskedLimit<'_>| asked.descriptor == descriptor && std::ptr::eq(asked.limit, limit);
     !asked.iter().any(|asked| asked.limits.iter().any(is_it))
-}
-
-fn how(step: &Step) -> String {
-    match &step.how {
-        How::Exact => "this key and value".to_owned(),
-        How::Wildcard(pattern) => format!("wildcard {pattern}"),
-        How::KeyAlone => "the key, any value".to_owned(),
-        How::Nothing => "nothing fits".to_owned(),
-    }
 }
 
 fn came_of(step: &Step) -> String {
@@ -239,12 +230,6 @@ fn descriptor_json(check: &Check, rules: &Rules, entries: &[(&str, &str)], left_
 }
 
 fn step_json(step: &Step) -> Value {
-    let (how, pattern) = match &step.how {
-        How::Exact => ("exact", None),
-        How::Wildcard(pattern) => ("wildcard", Some(pattern)),
-        How::KeyAlone => ("key", None),
-        How::Nothing => ("nothing", None),
-    };
     let outcome = match step.outcome {
         Outcome::WentDeeper => "went_deeper",
         Outcome::WentBack => "went_back",
@@ -255,8 +240,8 @@ fn step_json(step: &Step) -> Value {
         "level": step.level,
         "key": step.key,
         "value": step.value,
-        "how": how,
-        "pattern": pattern,
+        "how": step.how.as_str(),
+        "pattern": step.how.pattern(),
         "outcome": outcome,
         "origin": step.origin.as_ref().map(ToString::to_string),
     })

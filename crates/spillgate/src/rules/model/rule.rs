@@ -149,7 +149,8 @@ impl Rule {
     }
 }
 
-/// Data of any form that is attached to a rule (`metadata:`).
+/// Data of any form that is attached to a rule (`metadata:`). YAML has no other kinds of values, so the list is
+/// complete.
 ///
 /// ```
 /// use spillgate::rules::{Metadata, Rules, RulesFile};
