@@ -4,7 +4,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The two bounds of a store and what is in use. It is written only when keys come and go or large states change size.
+/// The two bounds of a store, and what is in use.
+///
+/// A decision on a known key in its slot does not write to it. Otherwise all threads would wait for this one cache
+/// line.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_keys: usize,
@@ -16,7 +19,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A budget of which nothing is in use.
+    /// An unused budget.
     pub(super) fn new(max_keys: usize, max_heap_bytes: usize) -> Budget {
         Budget { max_keys, max_heap_bytes, keys: AtomicUsize::new(0), heap_bytes: AtomicUsize::new(0) }
     }
@@ -37,7 +40,10 @@ impl Budget {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether a state in a slab may grow. Several threads may see the last free bytes and grow one state each.
+    /// Whether a state in a slab may grow.
+    ///
+    /// The bytes are counted only after the growth. Several threads can therefore see the last free bytes, and each can
+    /// grow one state.
     pub(super) fn has_bytes(&self) -> bool {
         self.heap_bytes.load(Ordering::Relaxed) < self.max_heap_bytes
     }

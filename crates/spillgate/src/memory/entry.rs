@@ -17,19 +17,20 @@ use super::retry::GiveUpOn;
 use super::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Position, Slab};
 use super::store::{MemoryStore, ShardRef};
 
-/// The lowest `first` of a packed token bucket: it stores the bound of a debt, at least one second, above 32 bits of T.
+/// The lowest `first` of a packed token bucket. The bits from 32 on store the bound of its debt, which is never 0. The
+/// bits below store T, the time between two tokens.
 const LEAST_TOKEN_BUCKET: u64 = 1 << 32;
 
 /// Where a request finds the state of a key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
-    /// Where its slot is. `None` if the key is unknown and gets no slot.
+    /// The position of its slot. `None` if the key is unknown and gets no slot.
     pub(super) position: Option<Position>,
     /// The index of the state, if it is in the slab.
     slab_index: Option<u32>,
-    /// The slot was claimed for this request.
+    /// Whether the slot was claimed for this request.
     pub(super) new: bool,
-    /// There is no capacity for what the request would charge. The state must stay as it is.
+    /// Whether there is no capacity for what the request would charge. The state must then stay as it is.
     pub(super) over_budget: bool,
 }
 
@@ -146,8 +147,8 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // Every packed token bucket passes this check. A window with a large count passes it too. Its time is then noted
-        // without need, which does no harm.
+        // Every packed token bucket passes this check. A window with a large count passes it too. Its time is then
+        // noted without need, which does no harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }
@@ -180,8 +181,8 @@ impl MemoryStore {
 
     /// Stores the state. An empty state is removed instead, and nothing is stored for an entry that is over budget.
     ///
-    /// The state goes to the slot if its numbers fit, and else to the slab. It moves from one to the other as its numbers
-    /// grow and shrink.
+    /// The state goes to the slot if its numbers fit, and else to the slab. It moves from one to the other as its
+    /// numbers grow and shrink.
     #[inline]
     pub(super) fn store_state(
         &self,

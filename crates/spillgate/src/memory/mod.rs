@@ -1,7 +1,7 @@
-//! A store in the memory of this process. It is exact and bounded, and a snapshot can carry it over a restart.
+//! A store in the memory of this process. It is exact and bounded, and a snapshot can keep its states over a restart.
 //!
-//! Without it a program could not decide anything by itself: every other store needs a server. It also serves the
-//! shares of a limit while a shared store fails.
+//! Without it a program could not decide anything by itself: every other store needs a server. It also counts this
+//! node's share of each limit while a shared store fails.
 //!
 //! # Words
 //!
@@ -21,19 +21,19 @@
 //! | entry | the state of one key, as the store has it |
 //! | shard | a part of the keys, with a table of its own; a table grows, shrinks and is swept by itself |
 //! | table | the buckets of one shard; a new table replaces it when the shard grows or shrinks |
-//! | bucket | a few slots and a lock in two cache lines; the algorithm is always called token bucket |
+//! | bucket | a few slots and a lock in two cache lines; the algorithm of this name is always called token bucket |
 //! | slot | the cell of one entry in a bucket; three words (narrow) or five words (wide) |
 //! | fingerprint | the bits of a key that a slot stores |
 //! | position | the bucket and the slot of an entry |
 //! | home bucket | the bucket where the search for a key begins |
 //! | chain | the buckets from a home bucket on that may have its entries |
-//! | overflow count | how many entries went past a bucket because it was full; a search ends at 0 |
+//! | overflow count | how many entries went past a bucket because it was full; a search ends at a bucket whose count is 0 |
 //! | spill bucket | a bucket behind the last home bucket, for the ends of chains |
 //! | rank | the number of a key in the order of all keys of its shard; the size of the table does not matter |
 //! | slab, index | the states of a shard that do not fit a slot, and where a state is there |
 //! | claim | to write the fingerprint of a new key into a free slot, before the decision |
 //! | sweep, sweep cursor | to remove expired entries, a few buckets at a time; the bucket that is next |
-//! | obstacle | why a request must be tried again: the table moved, is crowded, or the budget is used up |
+//! | obstacle | why a request must be tried again: its table was replaced or is crowded, or the budget is used up |
 //! | budget, capacity | the bounds of the store, and what they still allow |
 //!
 //! # Where to read on

@@ -1,6 +1,6 @@
 //! The decision of a request that needs more capacity than the store has.
 //!
-//! The store may neither drop a live state nor exceed its bounds. It then refuses the request or leaves it uncounted, as
+//! The store may neither drop a live state nor exceed its bounds. Such a request is refused or is not counted, as
 //! [`OnFull`] says. In both cases the states that lack capacity are decided on copies.
 
 use std::sync::atomic::Ordering;
@@ -12,10 +12,13 @@ use super::options::OnFull;
 use super::store::MemoryStore;
 
 impl MemoryStore {
-    /// Decides a request some of whose states are `over_budget`. The caller does not store those.
+    /// Decides a request with states for which there is no capacity. `over_budget` says which states these are. The
+    /// caller does not store them.
     ///
-    /// `state_of[i]` is the index of the state of `hits[i]`, and `over_budget` has an item for each state. `newest` is as
-    /// in [`decide_late`].
+    /// `state_of[i]` is the index of the state of `hits[i]`, and `over_budget` has an item for each state. `newest` is
+    /// as in [`decide_late`].
+    ///
+    /// A shadow hit never makes the store refuse a request.
     #[cold]
     pub(super) fn decide_over_budget(
         &self,

@@ -1,15 +1,16 @@
-//! What a request does about an obstacle before it is tried again, and the sweeps.
+//! How an obstacle is removed before a request is tried again, and when a shard is swept.
 //!
-//! A request charges nothing before it has locks and slots for all its states. If something is missing, the request
-//! gives its locks up, removes the obstacle as far as that is possible, and starts again.
+//! A request charges nothing before it has locks and slots for all its states. If it cannot get one of them, it gives
+//! its locks up, tries to remove the obstacle, and starts again.
 
 use spillgate_core::Time;
 
 use super::shards::{Content, Fingerprint, Obstacle, Slab};
 use super::store::{MemoryStore, ShardRef};
 
-/// The number of home buckets that a sweep checks: usually, and when the store is full.
+/// The number of home buckets that a sweep usually checks.
 const SWEEP_STEPS: usize = 8;
+/// The number of home buckets that a sweep checks if the store is full.
 const SWEEP_STEPS_WHEN_FULL: usize = 32;
 /// One new key in 2^2 causes a sweep. All buckets of a shard are swept while half as many new keys arrive as it has
 /// buckets.
@@ -17,18 +18,19 @@ const NEW_KEY_BITS: u32 = 2;
 /// One decision on a known key in 2^6 causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
 
-/// What a request could not get in earlier attempts. The next attempt treats the states that need it as over budget.
+/// What a request could not get in earlier attempts. In the next attempt, a state that needs it is over budget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
-    /// Capacity in the budget, although a sweep was tried.
+    /// The request gives up on capacity in the budget. A sweep was tried before.
     pub(super) capacity: bool,
-    /// A larger table, because it would not help. This is a flag of its own: a request that lacked capacity before may
-    /// have it now, and still need a larger table.
+    /// The request gives up on a larger table, because it would not help. This is a flag of its own: a request that
+    /// lacked capacity before may have it now, and still need a larger table.
     pub(super) larger_table: bool,
 }
 
 impl MemoryStore {
-    /// Tries to remove what was in the way of a request. Notes in `give_up_on` what the next attempt must do without.
+    /// Tries to remove the obstacle of a request. If that is not possible, notes in `give_up_on` what the next attempt
+    /// has to do without.
     #[cold]
     pub(super) fn remove_obstacle(
         &self,
@@ -61,8 +63,8 @@ impl MemoryStore {
         }
     }
 
-    /// Sweeps one shard of each width. Expired entries of one width may use up the budget while all requests are for the
-    /// other.
+    /// Sweeps one shard of each width. All requests may be for one width, while expired entries of the other width use
+    /// up the budget.
     fn sweep(&self, shard: usize, steps: usize, now: Time) {
         for shards in [&self.narrow, &self.wide] {
             shards.sweep(shard, steps, now.as_nanos(), |content| {
@@ -71,7 +73,7 @@ impl MemoryStore {
         }
     }
 
-    /// Returns to the budget what a removed entry used.
+    /// Gives back to the budget the key and the bytes of a removed entry.
     fn uncount(&self, shard: ShardRef<'_>, content: Content) {
         self.budget.remove_key();
         if let Content::InSlab { index, .. } = content {

@@ -21,7 +21,8 @@ struct Target<'s, 'q> {
     key: Fingerprint,
     /// The shard that has the key.
     shard: ShardRef<'s>,
-    /// The quota of the first hit on the state. Other hits may have another limit, but the same [identity](Quota::identity).
+    /// The quota of the first hit on the state. Other hits may have another limit, but the same
+    /// [identity](Quota::identity).
     quota: &'q Quota,
     /// The quota of a hit that may need capacity, if there is one.
     charging: Option<&'q Quota>,
@@ -61,7 +62,8 @@ impl<'r, 's, 'q> MultiHit<'r, 's, 'q> {
     }
 }
 
-/// The result of an attempt: the verdict and, for each target, whether it is new; or the target that met an obstacle.
+/// The result of an attempt. If it succeeds, this is the verdict, and whether each target is new. Else it is the index
+/// of the target that met an obstacle, and the obstacle.
 type Attempt = Result<(Verdict, SmallVec<[bool; 4]>), (usize, Obstacle)>;
 
 /// The locks of a request, in ascending order, and the entries of its targets.
@@ -75,8 +77,8 @@ struct LockedEntries<'t> {
 impl MemoryStore {
     /// Decides a request of any number of hits.
     ///
-    /// The tables are loaded before the first lock and kept until the last one is given up. A table that is replaced in
-    /// between is an obstacle, which the locks report.
+    /// The tables are loaded before the first lock is taken, and kept until the last lock is given up. If a table is
+    /// replaced in between, the locks report it as an obstacle.
     pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
         let request = MultiHit::new(self, now, hits);
         let mut give_up_on = GiveUpOn::default();
@@ -125,7 +127,7 @@ impl MemoryStore {
         } else {
             decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
         };
-        // The decision converted no debt that drains before `newest`. All states of the request must remember that time,
+        // The decision converted no debt that drains before `newest`. All states of the request must remember `newest`,
         // even a state whose own newest time was older.
         for ((t, (lock, entry)), state) in targets().zip(states) {
             self.store_state(t.shard, &locks[*lock], (t.key, entry), state, (t.quota, newest));
@@ -135,7 +137,8 @@ impl MemoryStore {
 
     /// Locks all buckets that the request needs, and finds or claims its slots: all of them or none.
     ///
-    /// On an obstacle it removes the entries that it claimed, gives all locks up, and returns the index of the target.
+    /// If a target meets an obstacle, the entries that were claimed are removed and all locks are given up. The index
+    /// of the target is returned with the obstacle.
     fn lock_entries<'t>(
         &self,
         request: &MultiHit<'_, '_, '_>,

@@ -33,8 +33,9 @@ const OVERFLOW_BITS: u32 = 20;
 const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
 /// The low bits of the newest time, in nanoseconds, at which a token bucket in these slots was charged.
 ///
-/// These bits repeat every 73 minutes, so an older time may seem to be ahead of a request, by a second at most. That
-/// happens to one request in 4000. A charge under another T then leaves up to a second of the debt at the old T.
+/// These bits repeat every 73 minutes, so an older time can seem to be ahead of a request, by a second at most. That
+/// happens to one request in 4000. It matters only if the request has another T (the time between two tokens) than the
+/// charge before. Up to a second of the debt then stays at the old T.
 const NEWEST: u64 = (1 << 42) - 1;
 /// A shift by this many bits moves the newest time to the top of a word.
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();
@@ -53,7 +54,7 @@ pub(crate) struct Bucket {
 pub(crate) struct Moved;
 
 impl Bucket {
-    /// Waits for the lock. A thread that gets it must call [`unlock`](Bucket::unlock).
+    /// Waits for the lock. A thread that gets the lock must call [`unlock`](Bucket::unlock).
     ///
     /// Returns [`Moved`] if the table was replaced. The entries of the bucket are then in the new table.
     #[inline]
@@ -227,7 +228,7 @@ impl Bucket {
 
     /// Copies a slot of `from` into a free slot of this bucket, and returns false if no slot is free.
     ///
-    /// This bucket then keeps the newer one of both newest times.
+    /// Each of the two buckets has a newest time. This bucket then has the newer one of both.
     #[inline]
     pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize, now_ns: u64) -> bool {
         let Some(free) = self.free_slot(width) else { return false };

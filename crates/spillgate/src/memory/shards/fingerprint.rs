@@ -13,7 +13,8 @@ use super::slot::Width;
 pub(crate) struct Fingerprint {
     /// Never 0, because 0 marks a free slot. The top bits choose the shard and the home bucket.
     pub(crate) high: u64,
-    /// The rest. In a narrow table only the top [`LOW_BITS`](Fingerprint::LOW_BITS) bits are used; the others are 0.
+    /// The rest. In a narrow table only the top [`LOW_BITS`](Fingerprint::LOW_BITS) bits are used. The other bits are
+    /// 0.
     pub(crate) low: u64,
 }
 
@@ -30,7 +31,7 @@ impl Fingerprint {
         // factor of SplitMix64.
         let high = (state_key >> 64) as u64 ^ low.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let high = (high ^ (high >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        // Bits that a slot does not store must not matter anywhere: keys that agree in all others are one key.
+        // Bits that a slot does not store must not matter anywhere: keys that agree in all other bits are one key.
         let low = if width == Width::Narrow {
             low >> (64 - Fingerprint::LOW_BITS) << (64 - Fingerprint::LOW_BITS)
         } else {

@@ -1,7 +1,7 @@
 //! The locks over a chain of buckets, and what a thread may do under them.
 //!
-//! An entry may be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by bucket,
-//! in ascending order. All threads use this order, so no two requests can wait for each other.
+//! An entry may be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by
+//! bucket, in ascending order. All threads use this order, so no two requests can wait for each other.
 //!
 //! A search keeps the locks of all buckets that it has read. Otherwise two requests could claim a slot for the same new
 //! key, in two buckets of its chain. A lock is one bit of its bucket, so it costs no other cache line.
@@ -11,7 +11,8 @@ use super::fingerprint::Fingerprint;
 use super::slot::{Content, Width};
 use super::table::Table;
 
-/// A new entry may be this many buckets from its home bucket. Hashed keys come nowhere near this bound.
+/// A new entry is at most this many buckets from its home bucket. Chains of hashed keys are always much shorter. The
+/// bound is for callers that pass other keys.
 const MAX_CHAIN: usize = 128;
 
 /// Why a request must be tried again. It has charged nothing.

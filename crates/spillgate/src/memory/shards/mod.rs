@@ -43,7 +43,8 @@ const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
 /// A table grows in steps of 2^(1/8), about a tenth. Shards grow at different times.
 const STEPS_TO_DOUBLE: f64 = 8.0;
 /// A table with this many home buckets has slots for all new keys of one request. A smaller table may always grow, even
-/// if it seems to be empty: a request that meets an obstacle removes the entries that it claimed before.
+/// if it seems to be empty. It can seem so because a request that meets an obstacle first removes the entries that it
+/// claimed.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
 /// The smallest table that is not empty has about this many home buckets, because a table has whole blocks.
 const MIN_HOME_BUCKETS: usize = 56;
@@ -52,10 +53,12 @@ const MIN_HOME_BUCKETS: usize = 56;
 #[derive(Debug)]
 pub(super) struct Shards {
     width: Width,
-    /// There are 2 to this power shards.
+    /// The number of shards is 2 to this power.
     bits: u32,
-    /// The tables are apart from the rest of the shards: every decision reads them, and they seldom change.
+    /// The table of each shard. Every decision reads them and they seldom change, so they are apart from what often
+    /// changes.
     tables: Box<[ArcSwap<Table>]>,
+    /// The rest of each shard.
     shards: Box<[Shard]>,
 }
 
@@ -136,11 +139,11 @@ impl Shards {
         drop(self.shards[shard].sweep_cursor.lock());
     }
 
-    /// Calls `each` for the entries of one home bucket of `shard` whose rank is at least `rank`, under the locks of their
-    /// buckets. Returns the rank to continue from, or `None` at the end.
+    /// Calls `each` for the entries of one home bucket of `shard` whose rank is at least `rank`, under the locks of
+    /// their buckets. Returns the rank to continue from, or `None` at the end.
     ///
-    /// A scan in such steps meets every entry exactly once if the entry is there all the time. A table may be replaced
-    /// between two steps, because the rank of a key does not depend on the table.
+    /// A scan in such steps meets each entry exactly once if the entry is in the table during the whole scan. The table
+    /// may be replaced between two steps, because the rank of a key does not depend on the table.
     pub(super) fn scan(&self, shard: usize, rank: u64, mut each: impl FnMut(Fingerprint, Content)) -> Option<u64> {
         let table = self.load(shard);
         let home = home_bucket_of_rank(rank, table.home_buckets());

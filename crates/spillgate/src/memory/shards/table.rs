@@ -9,9 +9,9 @@
 //! entries                  full   full   a
 //! ```
 //!
-//! Here bucket 1 is the home bucket of the entry `a`. Buckets 1 and 2 were full, so `a` is in bucket 3, and both buckets
-//! count it. Another entry of bucket 1 is in bucket 2, so bucket 1 counts two. A search for a key of bucket 1 ends in
-//! bucket 3 at the latest, because the count there is 0.
+//! Here bucket 1 is the home bucket of the entry `a`. Buckets 1 and 2 were full, so `a` is in bucket 3, and both
+//! buckets count it. Another entry of bucket 1 is in bucket 2, so bucket 1 counts two. A search for a key of bucket 1
+//! ends in bucket 3 at the latest, because the count there is 0.
 
 use super::bucket::Bucket;
 use super::fingerprint::Fingerprint;
@@ -29,7 +29,7 @@ const SPILL_SHARE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(super) width: Width,
-    /// The store has 2 to this power shards.
+    /// The number of shards of the store is 2 to this power.
     shard_bits: u32,
     /// The number of buckets that are home to keys. The buckets behind them are for spilled entries.
     home_buckets: usize,
@@ -132,7 +132,8 @@ impl Table {
         false
     }
 
-    /// Moves the entries that have not expired to `new`, which no other thread sees yet. Calls `removed` for the others.
+    /// Moves the entries that have not expired to `new`, which no other thread sees yet. Calls `removed` for the
+    /// others.
     pub(crate) fn move_entries_to(&self, new: &mut Table, now_ns: u64, mut removed: impl FnMut(Content)) {
         for bucket in self.blocks.iter().flat_map(|block| block.iter()) {
             // This thread has one lock at a time, so it cannot deadlock with a thread that waits for another one. No

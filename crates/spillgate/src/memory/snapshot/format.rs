@@ -9,7 +9,8 @@
 //! | end | kind 0, the number of records |
 //! | checksum | SipHash-1-3 of all bytes before it, 16 bytes |
 //!
-//! Any file may be given as a snapshot. The reader must end with an error for each that is not one, in bounded memory.
+//! Any file may be passed as a snapshot. For a file that is not a snapshot, the reader has to return an error, and it
+//! has to use bounded memory.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -24,14 +25,19 @@ use crate::memory::shards::{Content, Fingerprint, Slab, Width};
 
 /// The first bytes of a snapshot.
 const MAGIC: [u8; 16] = *b"spillgate state\n";
-/// The number of this format. Snapshots of other formats are not converted: what an old file has expires soon anyway.
+/// The number of this format. Snapshots of other formats are not converted: most states of an old file expire soon
+/// anyway.
 const FORMAT: u64 = 2;
 
-/// The first byte of a record: what kind of record it is.
+/// The first byte of a record is its kind. This kind ends the list of records.
 const END: u8 = 0;
+/// A state in a narrow slot.
 const NARROW_INLINE: u8 = 1;
+/// A state in the slab, with its index in a narrow slot.
 const NARROW_IN_SLAB: u8 = 2;
+/// A state in a wide slot.
 const WIDE_INLINE: u8 = 3;
+/// A state in the slab, with its index in a wide slot.
 const WIDE_IN_SLAB: u8 = 4;
 
 /// The size of the smallest record: its kind, two words of fingerprint, a time and a number.
@@ -39,19 +45,27 @@ pub(super) const LEAST_RECORD_BYTES: u64 = 33;
 /// The number of words in the largest state: the highest number of leases, with four words each, and a few more words.
 const MAX_STATE_WORDS: u64 = 4 * 65_536 + 8;
 
-/// Why a snapshot was rejected. Nothing of a rejected snapshot is used. See [`MemoryStore::restored`].
+/// Why a snapshot was rejected. Nothing of a rejected snapshot is used.
 ///
-/// [`MemoryStore::restored`]: crate::MemoryStore::restored
+/// ```
+/// use spillgate::{MemoryOptions, MemoryStore, SnapshotError, Time};
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("state");
+/// std::fs::write(&path, "something else")?;
+/// let error = MemoryStore::restored(MemoryOptions::default(), Time::EPOCH, &path).unwrap_err();
+/// assert!(matches!(error, SnapshotError::NotASnapshot));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The system cannot read the file. The kind is [`NotFound`](io::ErrorKind::NotFound) if it does not exist.
+    /// The system cannot read the file. The kind is [`NotFound`](io::ErrorKind::NotFound) if the file does not exist.
     Io(io::Error),
-    /// The file is something else.
+    /// The file is not a snapshot.
     NotASnapshot,
-    /// Another version of this program wrote it, in the format of this number.
+    /// Another version of this program wrote the snapshot, in the format of this number.
     Format(u64),
-    /// It was cut or altered.
+    /// The snapshot was cut or altered. The text says what is wrong in it.
     Damaged(&'static str),
 }
 

@@ -1,8 +1,8 @@
 //! The memory store in a file, so that a restart forgets nothing.
 //!
-//! The file is written under a temporary name and then renamed. The given path always has a whole snapshot, the last one
-//! that was finished. A checksum over the whole file detects a file that was cut or altered. The file has hashes of keys
-//! and the secret of the hash, so only its owner may read it.
+//! The file is written under a temporary name and then renamed. The given path always has a whole snapshot, the last
+//! one that was finished. A checksum over the whole file detects a file that was cut or altered. The file has hashes of
+//! keys and the secret of the hash, so only its owner may read it.
 
 mod file;
 mod format;
@@ -27,17 +27,18 @@ pub use format::SnapshotError;
 /// The number of bytes that are read or written at once: large enough for the system, and small compared with a store.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// The report about a snapshot that was written. See [`MemoryStore::save`].
+/// The report about a snapshot that was written. [`MemoryStore::save`] returns it and has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
     /// The number of states in the snapshot.
     pub entries: usize,
-    /// The size of the snapshot.
+    /// The size of the file.
     pub bytes: u64,
 }
 
-/// The report about a snapshot that was read. See [`MemoryStore::restored`].
+/// The report about a snapshot that was read. [`MemoryStore::restored`] returns it, and the example of
+/// [`MemoryStore::save`] shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -56,8 +57,8 @@ impl MemoryStore {
     /// Writes all states to `path`, which only its owner may read. `keys` is the hasher of the keys in the store.
     ///
     /// Decisions continue during the call. A decision waits at most until one bucket is copied. The file has each state
-    /// as it was at some instant of the call. If one request charges two states during the call, the file may have one of
-    /// them from before the charge and the other from after it. Decisions after the call are not in the file.
+    /// as it was at some instant of the call. If one request charges two states during the call, the file may have one
+    /// of them from before the charge and the other from after it. Decisions after the call are not in the file.
     ///
     /// `path` has the last whole snapshot at every time, even if the machine stops. A call that fails does not change
     /// it. Only one call at a time may write to a path.
@@ -98,8 +99,8 @@ impl MemoryStore {
     /// The whole file is read and checked first: a snapshot is restored as a whole or not at all. The bounds may differ
     /// from those of the saved store. States that they have no capacity for are left out.
     ///
-    /// Times in the file are wall times. If the clock was set back since, the states are treated as in a store that was
-    /// running at that time.
+    /// Times in the file are wall times. If the clock was set back after the save, the states are treated as in a store
+    /// that was running when the clock was set back. [`MemoryStore::save`] has an example.
     ///
     /// # Errors
     /// The file does not exist, or it is not a whole snapshot of this format.

@@ -1,7 +1,7 @@
 //! One state of a snapshot, stored in a new memory store.
 //!
-//! This is like the claim of a new key by a request, but no decision is made, and a state that fits nowhere means that
-//! the file is damaged.
+//! A request claims the slot of a new key in the same way. Here no decision is made. A state that fits nowhere shows
+//! that the file is damaged.
 
 use spillgate_core::{Packed, State, Time};
 
@@ -40,8 +40,8 @@ pub(super) enum Outcome {
     Restored,
     /// The bounds of the store have no capacity for it.
     NoCapacity,
-    /// Its numbers fit no slot of this width, its key is in the store already, or its key and others are closer together
-    /// than hashed keys can be.
+    /// Its numbers fit no slot of this width, its key is in the store already, or its key and others are closer
+    /// together than hashed keys can be.
     Invalid,
 }
 
