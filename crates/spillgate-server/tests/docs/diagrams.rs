@@ -42,9 +42,9 @@ pub(crate) fn script() -> String {
     svg.middle((590.0, 90.0), "keys, quotas, costs");
     svg.labelled((665.0, 106.0), (160.0, 40.0), SAND, &["read, check,", "charge if all fit"]);
     svg.arrow((745.0, 170.0), (440.0, 170.0));
-    svg.middle((590.0, 164.0), "the states before, the time");
+    svg.middle((590.0, 164.0), "states before the charge, time");
     svg.arrow((440.0, 204.0), (135.0, 204.0));
-    svg.middle((290.0, 198.0), "the same states, the same time");
+    svg.middle((290.0, 198.0), "these states, this time");
     svg.arrow((135.0, 238.0), (440.0, 238.0));
     svg.middle((290.0, 232.0), "allowed, remaining, retry_after");
     svg.finish()
@@ -67,7 +67,7 @@ pub(crate) fn one_call() -> String {
         PALE,
         &["Redis runs the script once", "and decides each take", "by itself, in order"],
     );
-    svg.text((300.0, 190.0), "What Redis does around a script is paid once for all of them.");
+    svg.text((300.0, 190.0), "The overhead of a script is paid once for all takes.");
     svg.finish()
 }
 
@@ -76,13 +76,13 @@ pub(crate) fn server() -> String {
     let mut svg = Svg::new(880, 270);
     svg.labelled((20.0, 100.0), (110.0, 50.0), SAND, &["acceptor"]);
     svg.labelled((20.0, 200.0), (110.0, 50.0), SAND, &["admin thread"]);
-    svg.text((142.0, 230.0), "metrics, rules, reset: never on a worker");
+    svg.text((142.0, 230.0), "serves metrics, rules and reset, not on a worker");
     for (top, name) in [(40.0, "worker 1"), (140.0, "worker 2")] {
         svg.arrow((130.0, 125.0), (186.0, top + 25.0));
         svg.labelled((190.0, top), (110.0, 50.0), SAND, &[name]);
         svg.arrow((300.0, top + 25.0), (346.0, 115.0));
     }
-    svg.text((190.0, 24.0), "one thread and one runtime each");
+    svg.text((190.0, 24.0), "each worker is one thread with its own runtime");
     let steps =
         [["protocol", "gRPC, HTTP"], ["service", "bounds, plan"], ["limiter", "one clock"], ["store", "decides"]];
     for (number, lines) in steps.iter().enumerate() {
@@ -93,6 +93,6 @@ pub(crate) fn server() -> String {
         }
     }
     svg.bar((350.0, 160.0), (494.0, 3.0), BLUE);
-    svg.middle((597.0, 182.0), "all calls that were read together: at one time, answered in one write");
+    svg.middle((597.0, 182.0), "calls that were read together: one timestamp, and one write for all answers");
     svg.finish()
 }

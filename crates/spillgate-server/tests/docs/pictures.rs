@@ -98,7 +98,7 @@ fn algorithms() -> String {
     let window = seconds(10);
     let quotas = [
         ("fixed_window", Quota::fixed_window(10, window)),
-        ("... from the first hit", Quota::fixed_window(10, window).anchor(Anchor::FirstHit)),
+        ("fixed_window, first_hit", Quota::fixed_window(10, window).anchor(Anchor::FirstHit)),
         ("token_bucket", Quota::token_bucket(10, window)),
         ("token_bucket, burst 3", Quota::token_bucket(10, window).burst(3)),
         ("sliding_window_counter", Quota::sliding_window_counter(10, window)),
@@ -159,7 +159,7 @@ fn cut_limit() -> String {
     let small = Quota::token_bucket(2, seconds(10)).build().expect("a quota");
     let quota = |at_ms| if (8_000..16_000).contains(&at_ms) { &small } else { &large };
     let mut svg = Svg::new(880, 120);
-    legend(&mut svg, "a client asks four times a second; a token bucket");
+    legend(&mut svg, "a token bucket; a client asks four times a second");
     edges(&mut svg, 88.0, 30);
     svg.dashes((x(8_000), 34.0), (x(8_000), 86.0), RED);
     svg.dashes((x(16_000), 34.0), (x(16_000), 86.0), RED);
