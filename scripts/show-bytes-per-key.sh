@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bytes per key of spillgate and governor at 1 to 20 million keys, each in a process of its own.
+# Measures bytes per key of spillgate and of governor, at 1 to 20 million keys. Each measurement has a process of its own.
 # Prints markdown for bench/RESULTS.md. Arguments go to `inprocess memory`: scripts/show-bytes-per-key.sh --keys 1000000
 set -euo pipefail
 cd "$(dirname "$0")/.."

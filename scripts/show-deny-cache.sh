@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Refusals that the deny cache answers without Redis. First 100,000 random requests, with several limits and costs, go
-# through a real Redis. Each answer of the cache is compared with the kernel's answer on the states that Redis has at that
-# time; any difference is a failure. Then the speed: a refused hot key against an allowed one, alone and beside a limit
-# that other requests take from. It fails below 20 times as fast, or if Redis receives a command for a refusal.
-# Arguments go to the second part.
+# Shows that the deny cache refuses correctly and fast, without asking Redis. The first part makes 100,000 random requests, with
+# several limits and costs, through a real Redis. Each answer of the cache is compared with the kernel's decision on the states
+# that Redis has at that time. Any difference is a failure. The second part measures decisions per second: a refused hot key
+# against an allowed key, first with one limit, then with a second limit that other requests take from. It fails if the refused
+# key is not 20 times as fast, or if Redis receives a command for a refusal. Arguments go to the second part.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real Envoy in front of a real upstream. Prints a table of the tests, and what Envoy answered.
-# The tests check allowed and refused requests, their header fields, and both failure modes after spillgate is killed.
+# Runs the tests with a real Envoy, which asks spillgate and has a real upstream server. They check allowed and refused requests,
+# header fields, and both failure modes of Envoy after spillgate is killed. Prints a table of the tests, and Envoy's answers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

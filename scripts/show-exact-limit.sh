@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Exactly the limit is admitted on one key, however many ask: four processes of 64 tasks with the library, two servers
-# over gRPC, and a cluster of six nodes, where the limits of one request are in several slots. Prints a table of the tests.
+# Shows that exactly the limit is admitted on one key, even if many clients ask at once. The tests use four processes of 64 tasks
+# with the library, two servers over gRPC, and a cluster of six nodes in which one request has limits in several slots.
+# Prints a table of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a newcomer does: clone what is committed, serve the quick start with one command, then run all tests.
+# Does the first steps of a newcomer: clones what is committed, serves the quick start with one command, and runs all tests.
 # Prints a table with the seconds of each step.
 set -euo pipefail
 cd "$(dirname "$0")/.."

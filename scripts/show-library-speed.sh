@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Nanoseconds per decision in process, against governor and against tables that decide nothing, in one run.
-# Two threads, uniform and Zipf(1.0) keys; then the batch call against the single call, uniform over 10 million keys.
+# Measures nanoseconds per decision in process, against governor and against tables that decide nothing, in one run. Two threads
+# use uniform keys, and then Zipf(1.0) keys. After that, the batch call is compared with the single call, on 10 million uniform
+# keys.
 # Prints markdown for bench/RESULTS.md. Arguments go to `inprocess speed`: scripts/show-library-speed.sh --deny
 set -euo pipefail
 cd "$(dirname "$0")/.."

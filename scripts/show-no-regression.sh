@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Compares the cost of a decision with an earlier commit: instructions in process and of Service::decide, counted by
-# valgrind; server CPU time over gRPC, over HTTP, and over gRPC with Redis, in interleaved pairs; allocations per request.
-# Prints markdown. It fails if something got slower, or if the measurement could not show that nothing did.
-# scripts/show-no-regression.sh [COMMIT [OPTIONS]]: OPTIONS go to `bench`, such as --repetitions 61.
+# Compares the cost of a decision with that of an earlier commit, in three ways:
+# * instructions of the library and of Service::decide, counted by valgrind;
+# * CPU time of the server over gRPC, over HTTP, and over gRPC with Redis, in pairs of runs;
+# * allocations per request.
+# Prints markdown. It fails if one of these grew too much, or if the measurement is too noisy to tell.
+#
+#     scripts/show-no-regression.sh [COMMIT [OPTIONS]]
+#
+# OPTIONS go to the program `bench`, for example --repetitions 61.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,8 +16,8 @@ BASE=${1:-e7b6eea}
 WORK=$PWD/target/no-regression
 # The instructions of this many decisions are counted.
 DECISIONS=4000
-# An older commit than this one needs this commit's counting program: the interface of the library changed after it, and
-# the first commits have no such program.
+# Commits older than this commit are measured with the counting program of this commit. The first commits have no such program.
+# After this commit the interface of the library changed, so the present program does not compile with older commits.
 COUNTER=a71aeeb
 
 for program in git valgrind taskset redis-server; do
@@ -41,8 +46,8 @@ if ! git merge-base --is-ancestor "$COUNTER" "$commit"; then
         sed -i 's/^members = \[/members = ["instructions", /' "$base/bench/Cargo.toml"
 fi
 
-# Each build has a target folder of its own: Cargo would reuse the other's files if they are newer than the sources.
-# The panic strategy is the server's, not the one of the benchmarks.
+# Each build has a target folder of its own. In a shared folder, Cargo would reuse files of the other build if they are newer
+# than the sources. The panic strategy is that of the server, because the profile of the benchmarks has another one.
 export CARGO_PROFILE_RELEASE_PANIC=unwind
 build() { # TREE NAME
     echo "building $2: this takes minutes" >&2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Redis is killed, frozen and failed over under load. Tests check that each request is answered by the store or by its
-# policy, that none is charged twice, that the store recovers by itself, and that no more is admitted than the bound.
-# Then tables: how long callers wait during a fault, and how soon the store decides again.
+# Shows what happens if Redis is killed, frozen or failed over under load. The tests check that the store or its policy answers
+# each request, that no request is charged twice, that the store recovers by itself, and that no more is admitted than the
+# bound. Then two tables are printed: how long callers wait during a fault, and how soon the store decides again.
 # Arguments go to `on-redis faults`: scripts/show-redis-faults.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

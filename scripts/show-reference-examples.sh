@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The worked examples of Envoy's reference server get the same answers here, and each broken rules file is reported with its
-# line and how to fix it. Prints a table of the tests.
+# Shows that spillgate answers the examples in the documentation of Envoy's reference server as that server does. Also shows that
+# the error of each broken rules file has a line and says how to fix it. Prints a table of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

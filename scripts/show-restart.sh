@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A restart with a snapshot. After SIGTERM no counts are lost. After kill -9 at most the counts since the last snapshot are lost.
-# Prints a table of the tests, and how many requests were lost.
+# Shows what a restart with a snapshot loses. After SIGTERM no counts are lost. After kill -9 at most the counts since the last
+# snapshot are lost. Prints a table of the tests, and how many requests were forgotten.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Decisions per second of the server, in one run and on one server core: gRPC against tonic that answers without deciding
-# and against throttlecrab-server, HTTP against axum that answers without deciding. Then two workers against one.
-# Prints markdown for bench/RESULTS.md. Arguments go to the driver: scripts/show-server-speed.sh grpc --repetitions 9
+# Measures decisions per second of the server on one core, in one run. gRPC is compared with a tonic server that answers without
+# deciding, and with throttlecrab-server. HTTP is compared with an axum server that answers without deciding. Then two workers are
+# compared with one worker.
+# Prints markdown for bench/RESULTS.md. Arguments go to the program `bench`: scripts/show-server-speed.sh grpc --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +17,8 @@ fi
 
 cargo build --release --quiet -p spillgate-server
 cargo build --release --quiet --manifest-path bench/Cargo.toml -p compare -p limits -p loadgen
-# If a program is installed already, this ends at once. The peer needs protoc for its build; protox has the same arguments.
+# Cargo ends at once if a program is installed already. The build of throttlecrab-server needs protoc. protox accepts the same
+# arguments, so it replaces protoc.
 install() {
     cargo install --quiet --locked --root bench/target/peers --target-dir bench/target/peers/build "$@"
 }

@@ -1,6 +1,7 @@
-"""Decisions at a steady rate: alone, while metrics are scraped in a loop, and while other processes use the CPU.
+"""Measures decisions at a steady rate: alone, while a client scrapes metrics in a loop, and while other processes use the CPU.
 
-The other processes use as much CPU time as scraping does. The difference is what scraping itself costs.
+The other processes use as much CPU time as scraping. The difference of the last two results is therefore the cost of scraping
+without its CPU time.
 """
 
 import json
@@ -24,7 +25,7 @@ def rules():
 
 
 def page(admin):
-    """Reads one page of metrics; returns the number of its samples."""
+    """Reads one page of metrics, and returns the number of samples on it."""
     host, port = admin.rsplit(":", 1)
     samples, line_begins, in_head = 0, True, b""
     with socket.create_connection((host, int(port))) as client:
@@ -78,7 +79,7 @@ def memory(pid, field):
 
 
 def forget_peak(pid):
-    """Resets the peak of the memory: reading the rules took more than serving them."""
+    """Resets the peak of the memory, because reading the rules needed more memory than serving them."""
     with open(f"/proc/{pid}/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 
@@ -156,9 +157,9 @@ def spread(figures):
 
 
 def report(kinds, shares, samples, pages, megabytes):
-    print(f"### How much longer decisions take while metrics are scraped\n\n{RATE} decisions a second over gRPC; {samples} "
-          f"series, {pages} pages read; {len(shares)} rounds of each kind. Scraping took {spread(shares)} of a core, server "
-          f"and reader together.\n")
+    print(f"### How much longer decisions take while metrics are scraped\n\nA client makes {RATE} decisions a second over "
+          f"gRPC, on a server with {samples} series. There were {len(shares)} rounds, and {pages} pages were read. Scraping "
+          f"took {spread(shares)} of a core, for the server and the reader together.\n")
     print("| what runs beside the decisions | p99 ms, median (min to max) | longest ms, median (min to max) |\n|---|---|---|")
     names = {"alone": "nothing", "scraped": "a client that scrapes", "burnt": "processes that use the same CPU time"}
     for name, runs in kinds.items():

@@ -1,7 +1,7 @@
-"""Compares a change with a checklist of CONTRIBUTING.md: which files were touched, and which row names them.
+"""Compares a change with a checklist of CONTRIBUTING.md: prints the files of the change, and the row that names each file.
 
-A checklist is complete if a change touches no file that the list does not name. Someone who does not know the project
-makes the change on a branch, with CONTRIBUTING.md and ARCHITECTURE.md only; this program then reads the branch.
+A checklist is complete if it names every file that a typical change touches. To test a checklist, a person who does not know
+the project makes a change on a branch, with CONTRIBUTING.md and ARCHITECTURE.md only. Then this program reads the branch.
 
     scripts/show_checklist.py "A new setting" [BRANCH]
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Every change may touch these: the list of changes, and what Cargo writes.
+# Every change may touch these files: the list of changes, and the lock file that Cargo writes.
 ALWAYS = {"CHANGELOG.md", "Cargo.lock"}
 
 
@@ -24,7 +24,7 @@ def git(*arguments):
 
 
 def rows(text, title):
-    """The rows of a checklist: number, and patterns of the paths that the row names."""
+    """Yields the rows of a checklist, each as its number and the patterns of the paths that it names."""
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     found = {section.splitlines()[0].strip(): section for section in sections}
     if title not in found:
@@ -35,7 +35,7 @@ def rows(text, title):
 
 
 def row_of(path, checklist):
-    """The number of the first row that names a file, its folder, or the end of its path."""
+    """Returns the number of the first row that names a file by its folder or by the end of its path, or None."""
     for number, patterns in checklist:
         for pattern in patterns:
             if re.search(f"(^|/){pattern}" + ("" if pattern.endswith("/") else "$"), path):

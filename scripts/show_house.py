@@ -1,7 +1,7 @@
 """Compares the source trees of two commits: size, documentation, cycles of folders, and dependencies.
 
-A reader's effort cannot be measured, but what makes it large can: long files, folders that import each other, public
-items without documentation, a library with many dependencies, and a first page without an end.
+The effort of a reader cannot be measured. But some things make it larger, and these can be measured: long files, folders that
+import each other, public items without documentation, a library with many dependencies, and a long README.
 
     scripts/show_house.py BEFORE [AFTER]
 
@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Unit tests end a file, by the order of items that clippy holds.
+# Unit tests are at the end of a file, because clippy checks the order of items.
 TEST_MODULE = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[.*\]\n)*mod \w+ \{", re.MULTILINE)
 LIBRARIES = ["spillgate-core", "spillgate", "spillgate-redis"]
 
@@ -31,7 +31,7 @@ def lines_of(paths):
 
 
 def doc_share(tree, crate):
-    """The share of documentation comments in a library's lines; blank lines and unit tests do not count as lines."""
+    """Returns the share of lines of a library that are documentation comments. Blank lines and unit tests are not counted."""
     lines = []
     for path in (tree / "crates" / crate / "src").rglob("*.rs"):
         if not is_test(path):
@@ -46,7 +46,10 @@ def is_test(path):
 
 
 def folders_in_cycles(tree):
-    """How many folders import each other in a circle. A file directly in `src` counts as a folder. Today's test decides."""
+    """Counts the folders that import each other in a cycle. A file directly in `src` counts as a folder.
+
+    The present test `tidy` finds the cycles, also in the tree of an older commit.
+    """
     test = "the_folders_of_each_crate_form_no_cycle"
     command = ["cargo", "test", "--quiet", "--locked", "--package", "spillgate-server", "--test", "tidy", "--", test]
     environment = {**os.environ, "TIDY_ROOT": str(tree)}
@@ -58,7 +61,7 @@ def folders_in_cycles(tree):
 
 
 def bare_dependency(tree, folder):
-    """How many crates a program compiles that depends on `spillgate` and on nothing else, itself left out."""
+    """Counts the crates that `spillgate` adds to a program without other dependencies, `spillgate` included."""
     project = folder / "bare"
     (project / "src").mkdir(parents=True)
     (project / "src" / "main.rs").write_text("fn main() {}\n")
@@ -72,7 +75,7 @@ def bare_dependency(tree, folder):
 
 
 def measure(revision):
-    """What is shown of a commit, as a list of (name, figure)."""
+    """Measures a commit, and returns a list of (name, figure)."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder).resolve()
         tree = folder / "tree"

@@ -1,7 +1,8 @@
 """Draws files for a reading test, and counts their sentences.
 
-A reading test needs a reader who does not know the project, files that no person chose, and a number to divide by. The
-draw depends on the seed and the list of files only, so anyone can repeat it.
+In a reading test, a person who does not know the project reads some files, and notes each sentence that needs a second
+reading. This program chooses the files, so that no person does. It counts the sentences, so that the share of noted sentences
+can be computed. The choice depends only on the seed and on the list of files, so anyone can repeat it.
 
     scripts/show_reading.py SEED [--files 20]
 """
@@ -14,7 +15,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENDINGS = {".rs", ".lua", ".md", ".sh", ".py"}
-# These files hold no prose of ours, or are history.
+# The changelog is history, and the licences are not our prose.
 SKIPPED = re.compile(r"(^|/)(CHANGELOG\.md|LICENSE.*)$")
 COMMENT = {
     ".rs": re.compile(r"^\s*//[/!]?\s?(.*)$"),
@@ -31,7 +32,7 @@ def files():
 
 
 def prose(path):
-    """The paragraphs of a page, or of the comments of a source file."""
+    """Yields the paragraphs of a page, or of the comments in a source file."""
     text = (ROOT / path).read_text()
     ending = pathlib.Path(path).suffix
     lines = text.splitlines()
@@ -56,7 +57,8 @@ def prose(path):
 
 
 def sentences(path):
-    """How many sentences: parts that end in a full stop, a question mark or a colon before a list, of two words or more."""
+    """Counts the sentences of a file. A sentence ends at a full stop, an exclamation mark, a question mark, or the end of a
+    paragraph, and has at least two words."""
     found = 0
     for paragraph in prose(path):
         for cell in paragraph.strip("|").split(" | "):

@@ -34,7 +34,7 @@ def requests(path, body, numbers):
 
 
 class Deaf:
-    """A connection whose window for DATA is 0."""
+    """A client that never reads an answer: its HTTP/2 connection has a window of 0 for DATA frames."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -48,7 +48,7 @@ class Deaf:
         self.asked_at = time.monotonic()
 
     def hear(self):
-        """Reads the frames that have arrived; answers SETTINGS and PING."""
+        """Reads the frames that have arrived, and answers SETTINGS and PING."""
         try:
             said = self.socket.recv(1 << 18)
         except ConnectionError:
@@ -95,13 +95,13 @@ def hear_all(clients, until):
 
 
 def measure(spillgate, rules, name, path, body):
-    # The bound of one connection is measured, so limits.unread, which all connections share, must not be reached first.
+    # This measures the bound of one connection. All connections together share limits.unread, so limits.unread must be larger.
     command = [spillgate, "serve", rules, "--json", "--limits-idle", f"{IDLE_S}s", "--limits-unread", "1GiB"]
     command += [word for port in ("http", "grpc", "admin") for word in (f"--{port}", "127.0.0.1:0")]
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         ready = json.loads(server.stdout.readline())
-        # The first clients send one request: what a server allocates once is not counted for a connection.
+        # The first clients send one request each. Memory that a server allocates only once is then not counted for a connection.
         for numbers in (range(1), range(REQUESTS)):
             before, known = resident(server.pid), decided(ready["admin"])
             clients = [Deaf(ready[name]) for _ in range(CONNECTIONS)]
@@ -122,7 +122,7 @@ def measure(spillgate, rules, name, path, body):
         server.terminate()
         server.wait()
     closed_at = [client.closed_at or float("inf") for client in clients]
-    # Each connection's last decision was made between the two times.
+    # The last decision of each connection was made after its `asked_at` and before `decided_at`.
     least = min(closed - client.asked_at for client, closed in zip(clients, closed_at))
     most = max(closed_at) - decided_at
     meets = held <= 4 << 20 and least >= IDLE_S and most <= IDLE_S + 2
@@ -135,8 +135,8 @@ def main():
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as rules:
         rules.write(RULES)
         rules.flush()
-        print(f"### Answers that clients never read\n\n{CONNECTIONS} connections with {REQUESTS} unread answers each; limits.idle "
-              f"is {IDLE_S} s. At most 4 MiB of resident memory for a connection, closed after {IDLE_S + 2} s.\n")
+        print(f"### Answers that clients never read\n\nThere are {CONNECTIONS} connections with {REQUESTS} unread answers each. "
+              f"limits.idle is {IDLE_S} s. A connection may have 4 MiB of resident memory, and must be closed after {IDLE_S + 2} s.\n")
         print("| port | memory per connection | per answer | first closed, after its requests | last closed, after the "
               "last decision | within the bound |\n|---|---|---|---|---|---|")
         http = measure(sys.argv[1], rules.name, "http", b"/v1/check", CHECK)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Random input for longer than CI has time for: scripts/soak.sh [MINUTES], at least 10.
-# One third of the time goes to the fuzz targets, one to storms on the real server, one to the kernel's properties. Then
-# the kernel, the memory store and Redis get a million random decisions of each algorithm, however long that takes.
+# Tests with random input for a longer time than CI has: scripts/soak.sh [MINUTES]. MINUTES is at least 10.
+# One third of the time is for the fuzz targets, one third for storms (random load) on the real server, and one third for the
+# property tests of the kernel. After that, the kernel, the memory store and Redis get a million random decisions of each
+# algorithm. This last part takes additional time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +18,7 @@ mapfile -t targets < <(sed -n 's/^path = "fuzz_targets\/\(.*\)\.rs"$/\1/p' fuzz/
 echo "== fuzz targets, $third s"
 scripts/fuzz.sh $((third / ${#targets[@]})) "${targets[@]}"
 
-# The storms run two at a time, so the five of them take about three times as long as one.
+# Two storms run at a time, so all five storms take about three times as long as one storm.
 echo "== storms, $third s"
 HOSTILE_SECONDS=$((third / 3)) cargo test --release --quiet --locked --package spillgate-server --test hostile \
   -- --test-threads=2

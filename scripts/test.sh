@@ -7,7 +7,7 @@ scripts/setup.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- --deny warnings
 scripts/features.sh
-# --no-fail-fast: one run names all failures.
+# With --no-fail-fast, one run names all failures.
 cargo test --workspace --locked --no-fail-fast
 scripts/valkey.sh
 # loom runs the memory store's locks under every order of events with up to three preemptions.
@@ -15,14 +15,14 @@ RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --config 'profile
     --package spillgate --lib --locked memory::shards::tests::model
 RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --locked
 
-# Links, snippets and tables of the book are tests of the server's crate. Here the book has to build.
+# Tests of the server's crate check links, snippets and tables of the book. Here the book only has to build.
 scripts/docs.sh
 
-# The benchmarks are a workspace of their own, and have to pass the same checks.
+# The benchmarks are in a workspace of their own, and have to pass the same checks.
 bench=(--manifest-path bench/Cargo.toml)
 cargo fmt "${bench[@]}" --all --check
 cargo clippy "${bench[@]}" --workspace --all-targets --locked -- --deny warnings
 cargo test "${bench[@]}" --workspace --locked
 
-# Fuzz targets run by scripts/fuzz.sh; here they only have to compile.
+# scripts/fuzz.sh runs the fuzz targets. Here they only have to compile.
 cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked

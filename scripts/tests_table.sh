@@ -1,8 +1,8 @@
-# Prints the results of tests as a table, for scripts whose claim is held by tests. To be sourced.
+# A function for scripts that run tests and print a table of the results. Such a script sources this file.
 #
 # tests_table TITLE [OPTIONS OF CARGO TEST] [-- FILTER...]
-# One row for each test: its name says what it checks. What a test prints follows the table. It fails if a test fails, or
-# if a filter finds no test.
+# Runs tests, and prints a table with a row for each test. The name of a test says what it checks. The output of the tests follows
+# the table. It fails if a test fails, or if a filter finds no test.
 tests_table() {
   local title=$1 log options=() filters=() filter
   shift

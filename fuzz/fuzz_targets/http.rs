@@ -1,4 +1,4 @@
-//! Any bytes as a body or a header field of every HTTP path. The status of the answer is always below 500.
+//! Sends any bytes to every HTTP path, as a body or as a header field. The status of the answer is always below 500.
 //!
 //! A status of 500 or above would mean that a client can cause an error of the server.
 

@@ -1,6 +1,8 @@
-//! Any requests at any times: the kernel and the memory store never panic, decide alike, and give true answers.
+//! Sends any requests at any times to the kernel (the pure decision code) and to the memory store. Neither panics, both
+//! decide alike, and their answers are true.
 //!
-//! The store has a fast path and forgets states. Only any mix of requests finds a case in which it differs.
+//! The store has a fast path and removes expired states, so it could decide differently from the kernel. Random requests
+//! find such cases.
 
 #![no_main]
 
@@ -35,8 +37,9 @@ struct QuotaPlan {
 
 #[derive(Arbitrary, Debug)]
 struct RequestPlan {
-    /// How far the clock moves forward. Rarely it jumps to any time instead.
+    /// The time by which the clock moves forward.
     step_ns: u32,
+    /// The time to which the clock jumps instead.
     jump: Option<u64>,
     hits: Vec<HitPlan>,
 }
@@ -62,7 +65,7 @@ enum OpPlan {
 }
 
 impl QuotaPlan {
-    /// `None` if the builder refuses the quota. It must not panic.
+    /// Builds the quota, or returns `None` if the builder refuses it. The builder must not panic.
     fn build(&self) -> Option<Quota> {
         let algorithm = match self.algorithm % 7 {
             0 => Algorithm::TokenBucket,
@@ -110,7 +113,7 @@ impl OpPlan {
     }
 }
 
-/// The hits of a request, merged as a planner does before it asks a store.
+/// Returns the hits of a request. Hits that differ only in their cost are merged, as every caller of a store does.
 fn hits<'q>(plan: &RequestPlan, quotas: &'q [Quota], receipts: &[Receipt]) -> Vec<Hit<'q>> {
     let mut hits: Vec<Hit<'q>> = Vec::new();
     for hit in plan.hits.iter().take(8) {
@@ -126,7 +129,7 @@ fn hits<'q>(plan: &RequestPlan, quotas: &'q [Quota], receipts: &[Receipt]) -> Ve
     hits
 }
 
-/// The kernel over states in a plain map.
+/// Decides with the kernel, on states in a plain map.
 fn decide_in(map: &mut HashMap<u128, State>, hits: &[Hit<'_>], now: Time, out: &mut [Decision]) -> Verdict {
     let mut keys: Vec<u128> = Vec::new();
     let mut state_of = Vec::new();
@@ -161,7 +164,7 @@ fn answers_are_true(hits: &[Hit<'_>], decisions: &[Decision], verdict: &Verdict)
     assert_eq!(verdict.allowed, verdict.retry_after == Wait::NONE);
 }
 
-/// After the wait, the same take is allowed if no other request comes in between.
+/// Checks that the same take is allowed after its wait, if no other request comes in between.
 fn waiting_helps(map: &HashMap<u128, State>, hit: &Hit<'_>, decision: &Decision, now: Time) {
     let Wait::After(ns) = decision.retry_after else { return };
     let free = hit.quota.denied() == Denied::Free && hit.op.kind() == OpKind::Take;
@@ -183,7 +186,7 @@ fuzz_target!(|scenario: Scenario| {
     let mut map = HashMap::new();
     let mut receipts = Vec::new();
     let mut now = Time::from_nanos(1_700_000_000_000_000_000);
-    // After the clock was set back, the store may have forgotten states that the map still counts.
+    // The store may have removed expired states. If the clock is set back, the map still counts them, and the two differ.
     let mut alike = true;
     for plan in scenario.requests.iter().take(64) {
         let next = plan.jump.map_or(now.after(Duration::from_nanos(u64::from(plan.step_ns))), Time::from_nanos);

@@ -1,7 +1,7 @@
-//! Any bytes as replies of Redis.
+//! Parses any bytes as replies of Redis.
 //!
-//! Each reply has the same end and the same value as in the parser of the client library, or is an error. A reply that is
-//! cut off is never complete, and no reply is longer than its bytes.
+//! For each reply, our parser finds the same end and the same value as the parser of the client library, or returns an
+//! error. It never takes a part of a reply for a whole reply, and no reply ends after the last byte.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Any bytes as a `RateLimitRequest`. It is rejected, or decoded and decided by a service with rules.
+//! Decodes any bytes as a `RateLimitRequest`. The message is rejected, or a service with rules decides it.
 //!
-//! Envoy copies values of its clients into this message.
+//! Envoy copies values from its clients into this message, so a client can choose a part of the bytes.
 
 #![no_main]
 
@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let grants = Grants { refund: true, overriding: true };
     let loaded = SERVICE.rules();
-    // An error is an answer too. It must not panic or hang.
+    // The service may return an error. It must not panic or hang.
     if let Ok(answer) = RUNTIME.block_on(SERVICE.decide(&loaded, &request, grants)) {
         assert_eq!(answer.statuses.len(), wire.descriptors.len());
         for status in &answer.statuses {

@@ -1,6 +1,6 @@
-//! Any bytes as a rules file. The result is an error that can be printed, or rules that answer every request.
+//! Reads any bytes as rules files. The result is an error that can be printed, or rules that answer every request.
 //!
-//! Rules are written by hand, and a server reads them while it runs. A mistake must not end it.
+//! Rules are written by hand, and a server reads them while it runs. A mistake in a file must not end the server.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any bytes as a settings file and as a variable of the environment. The result is settings, or errors that can be printed.
+//! Reads any bytes as a settings file and as an environment variable. The result is settings, or errors that can be printed.
 //!
 //! Settings are written by hand. Each mistake must be an error with a fix, not a panic.
 

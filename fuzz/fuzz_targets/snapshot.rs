@@ -1,5 +1,5 @@
-//! Any file as a snapshot. The result is a clear error, or a store that admits no more than an empty one and can be saved
-//! again.
+//! Loads any file as a snapshot. The result is a clear error, or a store. This store admits no more than an empty store, and
+//! can be saved again.
 //!
 //! A snapshot comes from a disk, so its bytes must be checked like those of a network.
 
@@ -25,10 +25,10 @@ mod allocator;
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
-/// The bytes that reading may use for a file of any length: buffers and empty tables.
+/// The bytes that loading may use for a file of any length. Buffers and empty tables use them.
 const FIXED_BYTES: usize = 512 * 1024;
-/// The bytes in memory for each byte of the file. A table that grows exists twice. Keys that are close together make a
-/// table grow while only a sixteenth of it is used.
+/// The bytes that loading may use for each byte of the file. They are many, because a table that grows exists twice, and keys
+/// that are close together make a table grow while only a sixteenth of it is used.
 const BYTES_PER_BYTE: usize = 64;
 const OPTIONS: MemoryOptions = MemoryOptions { max_keys: 100_000, max_heap_bytes: 1 << 24, on_full: OnFull::Deny };
 const START_NS: u64 = 1_790_000_000_000_000_000;
@@ -73,7 +73,7 @@ struct RecordPlan {
     numbers: Vec<NumberPlan>,
 }
 
-/// Numbers that have a meaning in a record, more often than any number would.
+/// A number of a record. Such a number has a meaning in the record more often than a random number.
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum NumberPlan {
     Small(u8),
@@ -196,7 +196,7 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
     Base { quotas, file, path }
 });
 
-/// Keys, and how many takes each had.
+/// The keys, each with its number of takes.
 const KEYS: [(u128, u64); 4] = [(0, 0), (1 << 64 | 9, 1), (3 << 90 | 5, 2), (7 << 70 | 1, 12)];
 
 fn quotas() -> Vec<Quota> {
@@ -263,7 +263,7 @@ fuzz_target!(|input: Input| {
     };
     assert!(
         !matches!(input.file, FilePlan::Altered(_)) || bytes == *file,
-        "it was altered, and the checksum did not show that"
+        "the file was altered, and the checksum did not show that"
     );
     assert_eq!(store.len(), report.entries);
     let saved = store.save(&hasher, now, path).expect("saved again");
