@@ -1,10 +1,10 @@
-//! The conformance suite: traces that every store has to answer correctly. People can read the traces too.
+//! The conformance suite: readable traces that every store has to answer correctly.
 //!
 //! A store can be fast and still decide differently from the kernel (the decision code of this crate). A failed trace
 //! shows the line where the answers differ.
 //!
-//! A trace is a text file in `tests/traces/`. The first lines declare quotas. Each line after them is a request and its
-//! expected answer:
+//! A trace is a text file in `tests/traces/`. A line that begins with `quota` declares a quota. Any other line is a
+//! request and its expected answer:
 //!
 //! ```text
 //! quota algorithm=token_bucket limit=10 window=1s burst=2      # used by a hit that names no quota
@@ -97,7 +97,8 @@ impl fmt::Display for TraceError {
 
 impl core::error::Error for TraceError {}
 
-/// The simplest store: [`decide`](crate::decide) over a map. Every other store is compared with it.
+/// The simplest store: it keeps its states in a map and calls [`decide`](crate::decide). Every other store is compared
+/// with it.
 ///
 /// It never forgets a state, so it is only for tests. [`run_all`] has an example.
 #[derive(Debug, Default)]

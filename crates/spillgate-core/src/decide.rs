@@ -68,11 +68,11 @@ pub fn decide(
 /// thing: the conversion of a bucket's debt.
 ///
 /// The debt of a bucket is counted in T, the time between two units at the full rate. If a quota with another T, here
-/// called T', charges the bucket, the debt is converted to T'. Assume that a request is late by d, that its debt was
-/// converted at `now`, and that the two quotas charge in turns:
+/// called T', charges the bucket, the debt is converted to T'. For a request that is late by d, a conversion at `now`
+/// would be wrong. If the two quotas charge in turns:
 ///
-/// * If T' is shorter than T, each charge would forgive d * (1/T' - 1/T) units.
-/// * If T' is longer than T, each charge would count the units twice that drain between `now` and `newest`.
+/// * If T' is shorter than T, each such conversion would forgive d * (1/T' - 1/T) units.
+/// * If T' is longer than T, the units that drain between `now` and `newest` would be counted twice.
 ///
 /// For this reason, a charge converts only the debt that is left at `newest`. The store has to remember `newest` for
 /// all states of the request.

@@ -198,7 +198,7 @@ pub struct Decision {
     pub remaining: u64,
     /// How long to wait before the next attempt; [`Wait::NONE`] if the hit is allowed.
     pub retry_after: Wait,
-    /// How many nanoseconds from now nothing counts any more that was used until now.
+    /// The nanoseconds until everything that was used so far has expired.
     pub reset_after_ns: u64,
     /// How many nanoseconds an allowed caller has to wait for its turn (`leaky_bucket`), or else 0.
     pub delay_ns: u64,

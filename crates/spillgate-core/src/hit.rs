@@ -50,7 +50,7 @@ pub enum Binding {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Hit<'q> {
-    /// The caller that is counted, as a hash of 128 bits. A secret key went into the hash.
+    /// The caller that is counted, as a hash of 128 bits. The hash is made with a secret.
     pub key: u128,
     /// The limit.
     pub quota: &'q Quota,
@@ -83,7 +83,7 @@ impl<'q> Hit<'q> {
         Hit { binding, ..self }
     }
 
-    /// Returns the same hit on another quota. The other quota may live for a shorter time.
+    /// Returns the same hit on another quota. The other quota may have a shorter lifetime.
     #[must_use]
     pub const fn with_quota<'r>(self, quota: &'r Quota) -> Hit<'r> {
         let Hit { key, op, binding, .. } = self;
@@ -101,7 +101,8 @@ impl<'q> Hit<'q> {
 
     /// Sums the costs of all takes among `hits`. The sum saturates.
     ///
-    /// A store passes the hits on one state. The sum is what the state has to hold if all of these takes are allowed.
+    /// A store calls this function with all hits on one state. The sum is what the state has to hold if all of these
+    /// takes are allowed.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};

@@ -25,7 +25,7 @@ fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
 
-/// The upper bound of all debt of a bucket. It holds even if the clock was set back.
+/// No debt of a bucket is larger than this, even if the clock was set back.
 fn most_debt_ns(quota: &Quota) -> u64 {
     greatest_debt_and_a_second_ns(quota).next_power_of_two()
 }
@@ -177,8 +177,8 @@ proptest! {
         }
     }
 
-    /// The clock jumps forward by J between two takes. The jump gives a bucket at most min(B, J/T) units more. A window
-    /// admits at most f for the interval that is J longer.
+    /// The clock jumps forward by J between two takes. The jump gives a bucket at most min(B, J/T) units more. All
+    /// other algorithms admit at most f(s + J).
     #[test]
     fn a_clock_that_jumps_forward_adds_what_would_refill_in_the_jump(
         quota in plain_quotas(),

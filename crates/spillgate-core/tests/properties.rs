@@ -1,6 +1,6 @@
 //! What each operation does, over random and adversarial events.
 //!
-//! Each property is a sentence of the documentation, and it is tested for all algorithms that it is about.
+//! Each property tests a sentence of the documentation, for all algorithms to which the sentence applies.
 
 mod support;
 

@@ -32,8 +32,9 @@ impl Quota {
 
     /// Returns the smallest b such that no debt under this quota is above 2^b ns. Only buckets and queues have a debt.
     ///
-    /// This includes [`MAX_LATE_NS`] for late requests, which see an older time and so a larger debt. The state keeps
-    /// the b of the quota that charged it last. Only a clock that was set back leaves a debt above 2^b ns.
+    /// The bound includes [`MAX_LATE_NS`], because a late request sees the debt at an older time, when the debt was
+    /// larger. The state keeps the b of the quota that charged it last. Only a clock that was set back leaves a debt
+    /// above 2^b ns.
     #[must_use]
     #[inline]
     pub const fn debt_bits(&self) -> u8 {
@@ -67,8 +68,8 @@ impl Quota {
         packed_interval(interval_ns, self.named_window_ns).map(|packed| u64::from(debt_bits) << INTERVAL_BITS | packed)
     }
 
-    /// Returns T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. No number
-    /// is invalid.
+    /// Returns T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. Any number
+    /// gives a T and a bound.
     #[inline]
     pub(crate) fn unpack_bucket(&self, word: u64) -> (u64, u8) {
         if word == self.bucket_word {

@@ -34,13 +34,14 @@ impl Quota {
         Quota::token_bucket(limit, Duration::from_secs(86_400))
     }
 
-    /// Starts a token bucket of `limit` units each `window`. The burst is the limit unless [set](QuotaBuilder::burst).
+    /// Starts a token bucket of `limit` units each `window`. The burst is the limit unless another burst is
+    /// [set](QuotaBuilder::burst).
     #[must_use]
     pub const fn token_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
     }
 
-    /// Starts a limit of `limit` units in each fixed window. Windows start at the epoch unless
+    /// Starts a limit of `limit` units in each fixed window. Windows start at the epoch unless another start is
     /// [set](QuotaBuilder::anchor).
     #[must_use]
     pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
@@ -53,21 +54,22 @@ impl Quota {
         QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)
     }
 
-    /// Starts a limit of about `limit` units in any window. There is one segment unless [set](QuotaBuilder::segments).
+    /// Starts a limit of about `limit` units in any window. There is one segment unless another number is
+    /// [set](QuotaBuilder::segments).
     #[must_use]
     pub const fn sliding_window_counter(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
     }
 
-    /// Starts a queue that `limit` units leave in each `window`. The queue length is the limit unless
+    /// Starts a queue that `limit` units leave in each `window`. The queue length is the limit unless another length is
     /// [set](QuotaBuilder::queue).
     #[must_use]
     pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
     }
 
-    /// Starts a limit of `limit` permits that can be held at a time. A permit that is neither released nor renewed
-    /// expires after 30 s, unless [another time is set](QuotaBuilder::lease).
+    /// Starts a limit of at most `limit` permits at a time. A permit that is neither released nor renewed expires after
+    /// 30 s, unless another time is [set](QuotaBuilder::lease).
     #[must_use]
     pub const fn concurrency(limit: u64) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::Concurrency, limit, Duration::ZERO)
@@ -210,7 +212,8 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets how long a key stays refused after its first refusal. The default is no penalty.
+    /// Sets the penalty: how long a key stays refused after its first refusal. If refusals are charged, each refusal
+    /// starts this time again. The default is no penalty.
     ///
     /// ```
     /// use core::time::Duration;

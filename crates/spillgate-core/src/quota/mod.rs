@@ -26,8 +26,8 @@ pub use policy::{Denied, OnStoreFailure};
 /// every store, a counter stops at this number.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// The longest window, lease or penalty: 2^62 ns (146 years). It also bounds twice the depth of a bucket in
-/// nanoseconds.
+/// The longest window, lease or penalty: 2^62 ns (146 years). Twice the depth of a bucket (its capacity times T) must
+/// not be longer either.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
 /// The largest limit of a log or of concurrency. Both keep a record for each unit or permit.

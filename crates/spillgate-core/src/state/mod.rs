@@ -139,7 +139,7 @@ impl State {
     /// clock was set back, times that are too far in the future are reduced.
     ///
     /// The caller has to store the result even if the request is refused. Otherwise the same times would be reduced
-    /// again in the next call, and would never pass.
+    /// again in the next call, and would never be reached.
     #[inline]
     pub(crate) fn adopt(&mut self, quota: &Quota, now: Time) {
         if quota.limit() == 0 {

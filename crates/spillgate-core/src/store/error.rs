@@ -156,8 +156,8 @@ impl StoreErrorKind {
         matches!(self, StoreErrorKind::NotSent | StoreErrorKind::CircuitOpen)
     }
 
-    /// Returns whether the store may have charged the request although it failed. After any other kind of error, the
-    /// store has not charged it.
+    /// Returns whether the store may have charged the request although it returned this kind of error. If this returns
+    /// false, the store has not charged the request.
     ///
     /// There is one exception: a request over several hash slots of a Redis Cluster. After any kind of error, other
     /// slots may have charged the request until they have refunded it.
