@@ -2,10 +2,10 @@
 //!
 //! Some of the other servers only answer, so they show the limit of their protocol stack. Others are rate limiters too.
 //!
-//! All servers of a comparison run at the same time on one core. A load generator on another core loads one server
-//! after the other. In each round, every server has one run, and the order is reversed after each round. So all servers
-//! suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. Ratios are
-//! valid on other machines, but speeds are not.
+//! All servers of a comparison run at the same time on one core. A load generator on another core sends requests to one
+//! server after the other. In each round, every server has one run, and the order is reversed after each round. So all
+//! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round.
+//! Ratios are valid on other machines, but speeds are not.
 
 mod measure;
 mod regression;

@@ -10,7 +10,7 @@ use crate::server::Server;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// gRPC ShouldRateLimit on one connection, against tonic and peers
+    /// gRPC ShouldRateLimit on one connection, against tonic and other rate limiters
     Grpc,
     /// HTTP POST /v1/check, one request on each connection, against axum
     Http,

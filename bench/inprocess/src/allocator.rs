@@ -41,13 +41,13 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         subtract(layout.size());
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 
@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
         // The new size is added first, because the old and the new memory may both exist while the bytes are copied.
         add(new_size);
         subtract(layout.size());
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of this method, and the called method has the same contract.
         unsafe { System.realloc(pointer, layout, new_size) }
     }
 }

@@ -1,4 +1,4 @@
-//! Measures bytes per key: everything that is allocated when a limiter is made and gets its keys.
+//! Measures bytes per key: all memory that a process gains while a limiter is made and gets its keys.
 //!
 //! Memory is the first limit of a store with many keys. Each case runs in a process of its own.
 

@@ -1,8 +1,8 @@
 //! Makes one kind of decision COUNT times, so that valgrind can count its instructions: `instructions CASE COUNT`.
 //!
-//! The program is called with two counts, and only the decisions make the difference between the two results. Times
-//! vary too much on a busy machine to show a small regression, but the number of instructions hardly varies. Without
-//! arguments, the program prints the cases.
+//! Call the program twice, with different counts. The difference between the two results comes only from the decisions.
+//! Times vary too much on a busy machine to show a small regression, but the number of instructions hardly varies.
+//! Without arguments, the program prints the cases.
 //!
 //! `scripts/show-no-regression.sh` compares the results with those of the same program at an earlier commit. So a case
 //! must always make the same decisions as long as it has the same name.

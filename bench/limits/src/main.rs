@@ -7,7 +7,8 @@
 //! each request, and it sends only one call at a time on each of its `CONNECTIONS`. It shows the speed of a server that
 //! is built in this simple way.
 //!
-//! With `RT=current`, a server runs on a single thread. Otherwise it uses tokio's default runtime.
+//! With `RT=current`, a server runs on a single thread. Otherwise it uses tokio's default runtime. The servers whose
+//! names begin with `raw-` always run on a single thread, without a runtime.
 
 mod answer;
 mod axum_server;

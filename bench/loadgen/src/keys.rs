@@ -1,6 +1,7 @@
 //! Sequences of random keys, uniform or by a Zipf distribution. The same seed gives the same sequence.
 
-/// The length of the sequence. It is drawn before the run and then repeated, so that drawing takes no time under load.
+/// The length of the sequence. The sequence is drawn before the run and then repeated, so that drawing takes no time
+/// under load.
 const SEQUENCE: usize = 1 << 20;
 
 pub(crate) struct Keys {

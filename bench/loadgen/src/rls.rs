@@ -1,8 +1,8 @@
 //! Unary gRPC over HTTP/2 without TLS. It is written by hand, so that the client uses little CPU time.
 //!
 //! Every request has the same block of headers. The headers are literals, so no side has to keep a table. The headers
-//! of replies are not decoded. If a stream ends with a message, the message is the verdict. If a stream ends without a
-//! message, the request is an error.
+//! of replies are not decoded. If a stream has a message, the message says whether the request is allowed. If a stream
+//! ends without a message, the request is an error.
 
 use crate::proto::{Completion, Protocol, Verdict};
 use std::collections::VecDeque;

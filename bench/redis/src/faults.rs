@@ -51,6 +51,7 @@ enum Fault {
     Frozen(Duration),
     /// The primary of a cluster is killed, and the other primaries promote its replica.
     Promoted,
+    /// The primary is killed, and three sentinels promote its replica.
     FailedOver,
 }
 
