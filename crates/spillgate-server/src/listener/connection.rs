@@ -6,34 +6,16 @@
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use ::http::Request;
-use axum::extract::ConnectInfo;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until};
-use tower::ServiceExt;
 
 use crate::metrics::{Closed, Metrics};
-use crate::service::Peer;
 
-use super::io::Transport;
-use super::socket::Socket;
-use super::unread::{Pool, Unread};
-use super::worker::Context;
-use super::{Accepted, App, grpc, http};
-
-/// All header fields of a request, in bytes as HTTP/2 counts them. Those of Envoy and nginx are far smaller.
-pub(super) const HEADER_LIST_BYTES: u32 = 16 * 1024;
-/// Bytes of a body that are accepted before the handler reads it. Messages have a limit of their own.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same for all streams of a connection together: the most that a client can make us keep.
-pub(super) const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
-/// A client that has been silent for this long is checked with a PING.
-pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
+use super::activity::Activity;
+use super::context::Context;
 
 /// How long a connection without a request in flight may take to close once the server drains or has closed its own
 /// side. An HTTP/2 client has to answer a PING, and each client has to close its side. A client that never does must
@@ -60,91 +42,6 @@ pub(super) trait Connection {
     fn is_busy(&self) -> bool;
     /// Asks the client to close, and ends once all open requests are answered.
     fn graceful_shutdown(&mut self);
-}
-
-/// What [`watch_over`] sees of a connection. Each connection has its own, so that counting references to it shares no
-/// cache line with other cores.
-pub(super) struct Activity {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) bytes: Arc<AtomicU64>,
-    /// Requests that were read, since the connection began.
-    pub(super) begun: AtomicU64,
-    /// HTTP/1 requests in the handler.
-    pub(super) open: AtomicUsize,
-    /// HTTP/2 calls that wait for their client to read the answer.
-    pub(super) stalled: AtomicUsize,
-    /// The memory of HTTP/2 answers that the client has not read.
-    pub(super) unread: Unread,
-    /// The value of `bytes` when the last HTTP/1 request was answered. Bytes after it are the head of the next one.
-    pub(super) answered_bytes: AtomicU64,
-    /// The server drains: HTTP/1 answers ask the client to close the connection.
-    pub(super) draining: AtomicBool,
-}
-
-impl Activity {
-    pub(super) fn new(metrics: &Arc<Metrics>, pool: &Arc<Pool>) -> Activity {
-        Activity {
-            metrics: Arc::clone(metrics),
-            bytes: Arc::default(),
-            begun: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
-            stalled: AtomicUsize::new(0),
-            unread: Unread::new(pool),
-            answered_bytes: AtomicU64::new(u64::MAX),
-            draining: AtomicBool::new(false),
-        }
-    }
-}
-
-/// Serves one connection until it ends.
-pub(super) async fn serve(accepted: Accepted, context: Context) {
-    let Accepted { socket, peer, app, permit } = accepted;
-    let closed = match socket {
-        Socket::Tcp(stream) => {
-            // Answers are small and should leave at once. If the system refuses, they are only slower.
-            let _ = stream.set_nodelay(true);
-            match tokio::net::TcpStream::from_std(stream) {
-                Ok(stream) => serve_stream(stream, peer, &app, &context).await,
-                Err(_) => Some(Closed::Broken),
-            }
-        }
-        Socket::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
-            Ok(stream) => serve_stream(stream, peer, &app, &context).await,
-            Err(_) => Some(Closed::Broken),
-        },
-    };
-    if let Some(reason) = closed {
-        context.metrics.closed(reason).inc();
-    }
-    drop(permit);
-}
-
-async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) -> Option<Closed>
-where
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let activity = Arc::new(Activity::new(&context.metrics, &context.pool));
-    let io = Transport::new(stream, Arc::clone(&activity.bytes));
-    match app {
-        App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
-        App::Http(state) => {
-            let state = state.clone();
-            let answer = move |request| {
-                let state = state.clone();
-                async move { state.answer(peer, request).await }
-            };
-            http::serve(io, answer, &activity, context).await
-        }
-        App::Admin(router) => {
-            let router = router.clone();
-            let answer = move |mut request: Request<_>| {
-                request.extensions_mut().insert(ConnectInfo(peer));
-                let answered = router.clone().oneshot(request);
-                async move { answered.await.unwrap_or_else(|never| match never {}) }
-            };
-            http::serve(io, answer, &activity, context).await
-        }
-    }
 }
 
 /// Runs a connection and ends it in time.

@@ -14,10 +14,11 @@ use tokio::time::Instant;
 use crate::metrics::Closed;
 use crate::protocol::grpc::{AnswerBody, Call, Grpc, GrpcConnection};
 
-use super::connection::{Activity, ProtocolLimits, watch_over};
+use super::activity::Activity;
+use super::connection::{ProtocolLimits, watch_over};
+use super::context::Context;
 use super::http2::{Handler, connection};
 use super::io::{StreamBody, TimedBody};
-use super::worker::Context;
 
 /// The bytes of a client's greeting: the preface and an empty SETTINGS frame.
 const GREETING_BYTES: u64 = 24 + 9;

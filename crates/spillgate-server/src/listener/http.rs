@@ -28,10 +28,11 @@ use tower::BoxError;
 
 use crate::metrics::Closed;
 
-use super::connection::{Activity, Connection, ProtocolLimits, unless_panic, watch_over};
+use super::activity::Activity;
+use super::connection::{Connection, ProtocolLimits, unless_panic, watch_over};
+use super::context::Context;
 use super::http2;
 use super::io::{RequestBody, StreamBody, TimedBody, Transport};
-use super::worker::Context;
 
 /// The most bytes of an HTTP/1 request's head.
 const HTTP1_HEAD_BYTES: usize = 32 * 1024;

@@ -32,11 +32,19 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::settings::Limits;
 
-use super::connection::{
-    Activity, CONNECTION_WINDOW_BYTES, Connection, HEADER_LIST_BYTES, PING_EVERY, STREAM_WINDOW_BYTES, unless_panic,
-};
+use super::activity::Activity;
+use super::connection::{Connection, unless_panic};
+use super::hold::{Hold, Piece};
 use super::runner::Runner;
-use super::unread::{Hold, Piece};
+
+/// All header fields of a request, in bytes as HTTP/2 counts them. Those of Envoy and nginx are far smaller.
+const HEADER_LIST_BYTES: u32 = 16 * 1024;
+/// Bytes of a body that are accepted before the handler reads it. Messages have a limit of their own.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all streams of a connection together: the most that a client can make us keep.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// A client that has been silent for this long is checked with a PING.
+const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// The most calls of a row that have to wait: a remote store decides them while the connection goes on. Also the most
 /// calls that wait for capacity while other connections use all of it.

@@ -4,12 +4,16 @@
 //! a thread with a runtime of its own: no part of a connection crosses to another core, and answers that are ready
 //! together leave in one write. The admin listener has one more such thread, so that its work never delays decisions.
 
+mod activity;
 mod connection;
+mod context;
 mod grpc;
+mod hold;
 mod http;
 mod http2;
 mod io;
 mod runner;
+mod serve;
 mod socket;
 mod unread;
 mod worker;
@@ -29,6 +33,7 @@ use crate::protocol::http::HttpState;
 use crate::service::Peer;
 use crate::settings::{Limits, Listen};
 
+use context::Context;
 use socket::{Acceptor, Bound, Socket, UnixFile};
 use unread::Pool;
 
@@ -82,7 +87,7 @@ impl Server {
         let mut workers = Vec::with_capacity(self.workers);
         let start_worker = |name: String| -> std_io::Result<Worker> {
             let (sender, receiver) = queue::unbounded_channel();
-            let (runtime, context) = (runtime()?, worker::Context::new(self.limits, &self.metrics, &pool, &drain));
+            let (runtime, context) = (runtime()?, Context::new(self.limits, &self.metrics, &pool, &drain));
             spawn(name, exits.clone(), move || worker::run(&runtime, receiver, &context))?;
             Ok(Worker { sender, connections: Arc::default() })
         };

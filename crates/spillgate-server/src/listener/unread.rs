@@ -10,12 +10,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::{Buf, Bytes};
-
-use super::connection::Activity;
-
 /// The most bytes for one connection.
-const CONNECTION_BYTES: usize = 4 << 20;
+pub(super) const CONNECTION_BYTES: usize = 4 << 20;
 /// No call begins above this. The rest is for the answer to the last call, which may be long.
 const BEGIN_BYTES: usize = 3 << 20;
 /// What each connection has outside the pool. With it, clients that read their answers are served even while the pool
@@ -26,13 +22,13 @@ const OWN_BYTES: usize = 32 << 10;
 const BLOCK_BYTES: usize = 64 << 10;
 /// After an answer of more bytes than this, unused blocks return to the pool at once. Otherwise clients that do read
 /// would use up the pool.
-const LONG_BYTES: usize = 8 << 10;
+pub(super) const LONG_BYTES: usize = 8 << 10;
 /// Each call reserves this much for its answer, so that a short answer always fits.
-const SHORT_BYTES: usize = 512;
+pub(super) const SHORT_BYTES: usize = 512;
 /// The memory of h2 for a call and a short answer, measured by `scripts/show-unread-answers.sh`.
-const CALL_BYTES: usize = 2304 + SHORT_BYTES;
+pub(super) const CALL_BYTES: usize = 2304 + SHORT_BYTES;
 /// The memory of h2 for one more frame.
-const FRAME_BYTES: usize = 256;
+pub(super) const FRAME_BYTES: usize = 256;
 
 /// The bytes that all connections share, besides the [`OWN_BYTES`] of each.
 #[derive(Debug)]
@@ -54,7 +50,7 @@ impl Pool {
 #[derive(Debug)]
 pub(super) struct Unread {
     /// Bytes in use.
-    held: AtomicUsize,
+    pub(super) held: AtomicUsize,
     /// Bytes taken from the pool.
     drawn: AtomicUsize,
     pool: Arc<Pool>,
@@ -83,7 +79,7 @@ impl Unread {
 
     /// Whether `bytes` more are within `most` and within what the connection has or can take from the pool.
     #[inline]
-    fn fits(&self, bytes: usize, most: usize) -> bool {
+    pub(super) fn fits(&self, bytes: usize, most: usize) -> bool {
         let wanted = self.held.load(Ordering::Relaxed) + bytes;
         let capacity = OWN_BYTES + self.drawn.load(Ordering::Relaxed);
         wanted <= most && (wanted <= capacity || self.draw(wanted - capacity))
@@ -111,76 +107,5 @@ impl Unread {
 impl Drop for Unread {
     fn drop(&mut self) {
         self.pool.0.fetch_add(*self.drawn.get_mut(), Ordering::Relaxed);
-    }
-}
-
-/// The memory of a call or a frame, counted until it is dropped.
-pub(super) struct Hold {
-    activity: Arc<Activity>,
-    bytes: usize,
-    /// The part of `bytes` that is reserved for data that does not exist yet.
-    spare: usize,
-}
-
-impl Hold {
-    /// For a call that begins.
-    pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
-        Hold::new(activity, CALL_BYTES, SHORT_BYTES)
-    }
-
-    /// For each frame after the first one.
-    pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
-        Hold::new(activity, FRAME_BYTES, 0)
-    }
-
-    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize) -> Hold {
-        activity.unread.held.fetch_add(bytes, Ordering::Relaxed);
-        Hold { activity: Arc::clone(activity), bytes, spare }
-    }
-
-    /// Counts `data` until it is written. Returns `None` if that is too much for the connection or the pool.
-    pub(super) fn with(mut self, data: Bytes) -> Option<Piece> {
-        let more = data.len().saturating_sub(self.spare);
-        if more > 0 {
-            if !self.activity.unread.fits(more, CONNECTION_BYTES) {
-                return None;
-            }
-            self.activity.unread.held.fetch_add(more, Ordering::Relaxed);
-            self.bytes += more;
-        }
-        Some(Piece { data, _hold: Some(self) })
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.activity.unread.held.fetch_sub(self.bytes, Ordering::Relaxed);
-        if self.bytes > LONG_BYTES {
-            self.activity.unread.return_unused();
-        }
-    }
-}
-
-/// A piece of an answer. h2 drops it when it is written, and with it the [`Hold`].
-pub(super) struct Piece {
-    data: Bytes,
-    _hold: Option<Hold>,
-}
-
-impl Piece {
-    pub(super) const END: Piece = Piece { data: Bytes::new(), _hold: None };
-}
-
-impl Buf for Piece {
-    fn remaining(&self) -> usize {
-        self.data.remaining()
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.data.chunk()
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.data.advance(count);
     }
 }

@@ -2,40 +2,14 @@
 //!
 //! A connection never leaves its worker, so that workers share no locks and no wake-ups.
 
-use std::sync::Arc;
-
-use spillgate::SystemClock;
 use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::metrics::{Closed, Metrics};
-use crate::settings::Limits;
+use crate::metrics::Closed;
 
-use super::unread::Pool;
-use super::{Accepted, connection};
-
-/// What the connections of a worker share.
-#[derive(Clone)]
-pub(super) struct Context {
-    pub(super) limits: Limits,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) pool: Arc<Pool>,
-    pub(super) clock: Arc<SystemClock>,
-    pub(super) drain: watch::Receiver<bool>,
-}
-
-impl Context {
-    pub(super) fn new(
-        limits: Limits,
-        metrics: &Arc<Metrics>,
-        pool: &Arc<Pool>,
-        drain: &watch::Sender<bool>,
-    ) -> Context {
-        let (metrics, pool, clock) = (Arc::clone(metrics), Arc::clone(pool), Arc::new(SystemClock::start()));
-        Context { limits, metrics, pool, clock, drain: drain.subscribe() }
-    }
-}
+use super::context::Context;
+use super::{Accepted, serve};
 
 /// Serves connections until the acceptor has ended, then until the last connection has ended or `limits.drain` is over.
 /// Returns the number of connections that had to be cut.
@@ -45,7 +19,7 @@ pub(super) fn run(runtime: &Runtime, mut accepted: mpsc::UnboundedReceiver<Accep
         loop {
             tokio::select! {
                 next = accepted.recv() => match next {
-                    Some(next) => drop(connections.spawn(connection::serve(next, context.clone()))),
+                    Some(next) => drop(connections.spawn(serve::serve(next, context.clone()))),
                     None => break,
                 },
                 Some(ended) = connections.join_next() => note(&ended, context),

@@ -4,10 +4,8 @@
 
 use std::borrow::Cow;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use bytes::{BufMut as _, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use http_body_util::Full;
 use serde::Serialize;
 use smallvec::SmallVec;
 use spillgate::headers::{self, HeaderStyle, Policy, write_fields};
@@ -18,10 +16,8 @@ use crate::service::{Answer, LimitDecision, Status, UNMATCHED};
 
 use super::Response;
 use super::lease::{Lease, is_leased};
-use super::problem::PROBLEM_JSON;
+use super::response::{JSON, PROBLEM_JSON, response};
 
-pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// The most limits in the header fields of one answer. Proxies bound the size of headers.
@@ -237,15 +233,4 @@ fn field_name(name: &'static str) -> HeaderName {
         "ratelimit" => LIMIT,
         other => HeaderName::from_static(other),
     }
-}
-
-/// A response that no cache keeps. It uses the memory of the map `headers`.
-pub(super) fn response(status: StatusCode, kind: HeaderValue, body: Bytes, mut headers: HeaderMap) -> Response {
-    headers.clear();
-    headers.insert(CONTENT_TYPE, kind);
-    headers.insert(CACHE_CONTROL, NO_STORE);
-    let mut response = Response::new(Full::new(body));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
 }

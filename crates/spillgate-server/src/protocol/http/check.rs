@@ -11,9 +11,10 @@ use spillgate::rules::{Action, Request};
 
 use crate::service::ServiceError;
 
-use super::answer::{JSON, Summary, response};
+use super::answer::Summary;
 use super::json::{Entries, OneOrMany, Text, one_or_many};
 use super::problem::{Failure, Problem};
+use super::response::{JSON, response};
 use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 

@@ -12,10 +12,11 @@ use spillgate::{Algorithm, Anchor, Binding, Clock, Decision, Denied, Hit, MAX_HI
 
 use crate::service::{Service, ServiceError};
 
-use super::answer::{JSON, Summary, response};
+use super::answer::Summary;
 use super::json::{self, Scalar, Text};
 use super::lease::{Lease, is_leased};
 use super::problem::{Failure, Problem};
+use super::response::{JSON, response};
 use super::wait::wait_for_turn;
 use super::{HttpState, Response};
 

@@ -12,6 +12,7 @@ pub(crate) mod json;
 pub(crate) mod lease;
 pub(crate) mod problem;
 mod proto_json;
+mod response;
 mod rls;
 mod wait;
 

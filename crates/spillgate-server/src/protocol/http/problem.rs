@@ -6,16 +6,14 @@ use std::borrow::Cow;
 
 use axum::response::IntoResponse;
 use bytes::{BufMut as _, BytesMut};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use spillgate::{Clock, StoreErrorKind};
 
 use crate::service::ServiceError;
 
-use super::answer::response;
+use super::response::{PROBLEM_JSON, response};
 use super::{HttpState, Response, json};
-
-pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// An answer that is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,10 +12,11 @@ use spillgate::{Clock, OnStoreFailure, Time};
 use crate::service::rls::{ReportedLimit, action, overriding};
 use crate::service::{ServiceError, Status};
 
-use super::answer::{JSON, Summary, response};
+use super::answer::Summary;
 use super::json::{Object, Text, object};
 use super::problem::{Failure, Problem};
 use super::proto_json::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest};
+use super::response::{JSON, response};
 use super::{HttpState, Response};
 
 const EXAMPLE: &str = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user_id","value":"7"}]}]}"#;

@@ -1,0 +1,44 @@
+//! What a connection has read and answered so far.
+//!
+//! The code of each protocol writes these numbers. [`watch_over`](super::connection::watch_over) reads them to decide
+//! whether the connection is slow or idle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use crate::metrics::Metrics;
+
+use super::unread::{Pool, Unread};
+
+/// The numbers of one connection. Each connection has its own, so that no other core waits for their cache line.
+pub(super) struct Activity {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) bytes: Arc<AtomicU64>,
+    /// Requests that were read, since the connection began.
+    pub(super) begun: AtomicU64,
+    /// HTTP/1 requests in the handler.
+    pub(super) open: AtomicUsize,
+    /// HTTP/2 calls that wait for their client to read the answer.
+    pub(super) stalled: AtomicUsize,
+    /// The memory of HTTP/2 answers that the client has not read.
+    pub(super) unread: Unread,
+    /// The value of `bytes` when the last HTTP/1 request was answered. Bytes after it are the head of the next one.
+    pub(super) answered_bytes: AtomicU64,
+    /// The server drains: HTTP/1 answers ask the client to close the connection.
+    pub(super) draining: AtomicBool,
+}
+
+impl Activity {
+    pub(super) fn new(metrics: &Arc<Metrics>, pool: &Arc<Pool>) -> Activity {
+        Activity {
+            metrics: Arc::clone(metrics),
+            bytes: Arc::default(),
+            begun: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            stalled: AtomicUsize::new(0),
+            unread: Unread::new(pool),
+            answered_bytes: AtomicU64::new(u64::MAX),
+            draining: AtomicBool::new(false),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Counts the memory of one call, or of one piece of its answer, until h2 has written it.
+//!
+//! A call can end in many ways. Its bytes are subtracted when it is dropped, so that no way is forgotten.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Buf, Bytes};
+
+use super::activity::Activity;
+use super::unread::{CALL_BYTES, CONNECTION_BYTES, FRAME_BYTES, LONG_BYTES, SHORT_BYTES};
+
+/// The memory of a call or a frame, counted until it is dropped.
+pub(super) struct Hold {
+    activity: Arc<Activity>,
+    bytes: usize,
+    /// The part of `bytes` that is reserved for data that does not exist yet.
+    spare: usize,
+}
+
+impl Hold {
+    /// For a call that begins.
+    pub(super) fn of_call(activity: &Arc<Activity>) -> Hold {
+        Hold::new(activity, CALL_BYTES, SHORT_BYTES)
+    }
+
+    /// For each frame after the first one.
+    pub(super) fn of_frame(activity: &Arc<Activity>) -> Hold {
+        Hold::new(activity, FRAME_BYTES, 0)
+    }
+
+    fn new(activity: &Arc<Activity>, bytes: usize, spare: usize) -> Hold {
+        activity.unread.held.fetch_add(bytes, Ordering::Relaxed);
+        Hold { activity: Arc::clone(activity), bytes, spare }
+    }
+
+    /// Counts `data` until it is written. Returns `None` if that is too much for the connection or the pool.
+    pub(super) fn with(mut self, data: Bytes) -> Option<Piece> {
+        let more = data.len().saturating_sub(self.spare);
+        if more > 0 {
+            if !self.activity.unread.fits(more, CONNECTION_BYTES) {
+                return None;
+            }
+            self.activity.unread.held.fetch_add(more, Ordering::Relaxed);
+            self.bytes += more;
+        }
+        Some(Piece { data, _hold: Some(self) })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.activity.unread.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.bytes > LONG_BYTES {
+            self.activity.unread.return_unused();
+        }
+    }
+}
+
+/// A piece of an answer. h2 drops it when it is written, and with it the [`Hold`].
+pub(super) struct Piece {
+    data: Bytes,
+    _hold: Option<Hold>,
+}
+
+impl Piece {
+    pub(super) const END: Piece = Piece { data: Bytes::new(), _hold: None };
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.data.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.data.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.data.advance(count);
+    }
+}

@@ -1,0 +1,70 @@
+//! Serves an accepted socket with the protocol of its listener.
+//!
+//! A worker knows neither gRPC nor HTTP. This file is the only one that knows all of them.
+
+use std::sync::Arc;
+
+use ::http::Request;
+use axum::extract::ConnectInfo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower::ServiceExt;
+
+use crate::metrics::Closed;
+use crate::service::Peer;
+
+use super::activity::Activity;
+use super::context::Context;
+use super::io::Transport;
+use super::socket::Socket;
+use super::{Accepted, App, grpc, http};
+
+/// Serves one connection until it ends.
+pub(super) async fn serve(accepted: Accepted, context: Context) {
+    let Accepted { socket, peer, app, permit } = accepted;
+    let closed = match socket {
+        Socket::Tcp(stream) => {
+            // Answers are small and should leave at once. If the system refuses, they are only slower.
+            let _ = stream.set_nodelay(true);
+            match tokio::net::TcpStream::from_std(stream) {
+                Ok(stream) => serve_stream(stream, peer, &app, &context).await,
+                Err(_) => Some(Closed::Broken),
+            }
+        }
+        Socket::Unix(stream) => match tokio::net::UnixStream::from_std(stream) {
+            Ok(stream) => serve_stream(stream, peer, &app, &context).await,
+            Err(_) => Some(Closed::Broken),
+        },
+    };
+    if let Some(reason) = closed {
+        context.metrics.closed(reason).inc();
+    }
+    drop(permit);
+}
+
+async fn serve_stream<T>(stream: T, peer: Peer, app: &App, context: &Context) -> Option<Closed>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let activity = Arc::new(Activity::new(&context.metrics, &context.pool));
+    let io = Transport::new(stream, Arc::clone(&activity.bytes));
+    match app {
+        App::Grpc(grpc) => grpc::serve(io, grpc, &activity, context).await,
+        App::Http(state) => {
+            let state = state.clone();
+            let answer = move |request| {
+                let state = state.clone();
+                async move { state.answer(peer, request).await }
+            };
+            http::serve(io, answer, &activity, context).await
+        }
+        App::Admin(router) => {
+            let router = router.clone();
+            let answer = move |mut request: Request<_>| {
+                request.extensions_mut().insert(ConnectInfo(peer));
+                let answered = router.clone().oneshot(request);
+                async move { answered.await.unwrap_or_else(|never| match never {}) }
+            };
+            http::serve(io, answer, &activity, context).await
+        }
+    }
+}
