@@ -1,7 +1,7 @@
 //! The metrics of the server.
 //!
 //! Every counter exists before the first request, so that counting is one atomic addition. Label values come from the rules
-//! and from fixed lists. They come from clients only if a rule demands it, and then up to a bound.
+//! and from fixed lists. Values of clients become labels only if a rule asks for it, and their number has a bound.
 
 mod by_rule;
 mod page;
@@ -25,7 +25,7 @@ pub use page::Page;
 pub use registry::{Counter, Format, Gauge};
 pub use store::StoreMetrics;
 
-/// How many values of one rule have counters of their own, unless a setting says otherwise.
+/// The most values of one rule that have counters of their own, unless a setting says otherwise.
 const RULE_VALUES: usize = 1000;
 
 /// The result for one descriptor under one rule.
@@ -101,7 +101,7 @@ pub struct Metrics {
     registry: Registry,
     /// Decisions, by the labels of domain and rule.
     decisions: Mutex<BTreeMap<Arc<str>, Arc<Outcomes>>>,
-    /// How many values of one rule have counters of their own.
+    /// The most values of one rule that have counters of their own.
     rule_values: usize,
     /// Descriptors that no rule matched.
     pub unmatched: Counter,
@@ -117,9 +117,9 @@ pub struct Metrics {
     pub overrides: Counter,
     /// Requests that neither the store nor a policy answered.
     pub store_errors: Counter,
-    /// States in this process. Set when the metrics are read.
+    /// States in the memory of this process. Set when the metrics are read.
     pub store_keys: Gauge,
-    /// Requests that met the bound of the memory store. Updated when the metrics are read.
+    /// Requests for which the memory store had no capacity. Updated when the metrics are read.
     pub store_full: Counter,
     /// Metrics of a shared store.
     pub store: StoreMetrics,
@@ -165,7 +165,7 @@ impl Metrics {
         Metrics::with_rule_values(RULE_VALUES)
     }
 
-    /// All metrics, at zero. `rule_values` values of one rule have counters of their own.
+    /// All metrics, at zero. At most `rule_values` values of one rule have counters of their own.
     #[must_use]
     pub fn with_rule_values(rule_values: usize) -> Metrics {
         let mut registry = Registry::default();
@@ -175,7 +175,8 @@ impl Metrics {
         let minted = "Descriptors that refunded units or brought a limit of their own, by kind";
         let [refunds, overrides] = reg.counters("minted", minted, "kind", ["refund", "override"]);
         let snapshot_time = Gauge::unknown();
-        let states = "States in this process; with a shared store, those of its local fallback";
+        let states =
+            "States in the memory of this process. With a shared store these are the states of the local fallback";
         Metrics {
             unmatched: reg.counter("unmatched_descriptors", "Descriptors that no rule matched"),
             allowed: reg.counter("requests_allowed", "Requests that were allowed"),
@@ -190,17 +191,26 @@ impl Metrics {
             overrides,
             store_errors: reg.counter("store_errors", "Requests that neither the store nor a policy answered"),
             store_keys: reg.gauge("store_keys", states, Gauge::default()),
-            store_full: reg.counter("store_full", "Requests that met the bound of the memory store"),
+            store_full: reg.counter("store_full", "Requests for which the memory store had no capacity"),
             store: StoreMetrics::new(reg),
             snapshots: reg.counter("snapshots", "Snapshots of the store that were written"),
             snapshot_failures: reg.counter("snapshot_failures", "Snapshots that could not be written"),
-            snapshot_time: reg.gauge("snapshot_timestamp_seconds", "Start of the last snapshot", snapshot_time),
+            snapshot_time: reg.gauge(
+                "snapshot_timestamp_seconds",
+                "When the last snapshot began, in seconds since 1970",
+                snapshot_time,
+            ),
             rules: reg.gauge("rules", "Rules in force", Gauge::default()),
             reloads: reg.counter("rules_reloads", "Reloads that put changed rules in force"),
             reload_failures: reg.counter("rules_reload_failures", "Reloads that failed because the rules were invalid"),
             connections: reg.gauge("connections", "Open connections", Gauge::default()),
-            connections_accepted: reg.counter("connections_accepted", "Connections accepted"),
-            closed: reg.counters("connections_closed", "Connections closed by the server, by reason", "reason", closed),
+            connections_accepted: reg.counter("connections_accepted", "Accepted connections"),
+            closed: reg.counters(
+                "connections_closed",
+                "Connections that the server closed, by reason",
+                "reason",
+                closed,
+            ),
             accept_errors: reg.counter("accept_errors", "Errors while accepting connections"),
             panics: reg.counter("panics", "Request handlers that panicked"),
             decisions: Mutex::default(),

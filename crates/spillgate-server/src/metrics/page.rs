@@ -23,7 +23,7 @@ const PEEKS: &str = "looks_never_refused";
 /// A text that sorts after all names.
 const END: &str = "~";
 const PEEKS_HELP: &str =
-    "Peeks over gRPC (hits_addend: 0) at limits that never refuse one because they are not post_paid, by rule";
+    "gRPC peeks (hits_addend: 0) at limits that never refuse a peek, by rule. To fix such a limit, set post_paid: true";
 
 /// A page of metrics that is being read. Each number is from the time of its piece.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Page {
         match mem::replace(&mut self.next, Next::Nothing) {
             Next::First => {
                 metrics.registry.write(""..DECISIONS, self.format, &mut piece);
-                head(DECISIONS, "Descriptors decided, by rule and outcome", true, self.format, &mut piece);
+                head(DECISIONS, "Decided descriptors, by rule and outcome", true, self.format, &mut piece);
                 self.next = Next::Decisions("".into());
             }
             Next::Decisions(after) => {

@@ -7,7 +7,7 @@ use spillgate::{Circuit, Source, StoreErrorKind, StoreHealth};
 use super::registry::Registry;
 use super::{Counter, Gauge};
 
-/// Metrics of a shared store. Without one the counters stay at zero, and the gauges are on no page.
+/// Metrics of a shared store. Without a shared store the counters stay at zero, and the gauges are on no page.
 #[derive(Debug)]
 pub struct StoreMetrics {
     failures: [Counter; StoreErrorKind::ALL.len()],
@@ -31,14 +31,14 @@ impl StoreMetrics {
         let sources = [Source::DenyCache, Source::Local, Source::Policy].map(Source::as_str);
         let [deny_cache, local, policy] = registry.counters(
             "requests_without_store",
-            "Requests that the shared store did not decide, by what decided them instead",
+            "Requests that something other than the shared store decided, by source of the decision",
             "source",
             sources,
         );
         StoreMetrics {
             failures: registry.counters(
                 "store_failures",
-                "Requests that failed in the shared store, by class of error; probes are not counted",
+                "Requests that failed in the shared store, by class of error. Probes are not counted",
                 "class",
                 StoreErrorKind::ALL.map(StoreErrorKind::as_str),
             ),
@@ -50,8 +50,8 @@ impl StoreMetrics {
             in_flight: registry.gauge("store_in_flight", "Requests that wait for the shared store", Gauge::unknown()),
             refunds_lost: registry.counter(
                 "store_give_backs_lost",
-                "Parts of requests that were not admitted, which a slot of a cluster may have kept; without those that \
-                 refusals charge with scripts: off",
+                "Charges that a slot of a cluster may have kept although the request was not admitted. The charges of \
+                 refused requests with scripts: off are not counted",
             ),
             deny_cache,
             local,

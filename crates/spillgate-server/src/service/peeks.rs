@@ -31,8 +31,8 @@ impl<C: Clock> Service<C> {
                     domain = &*rule.domain,
                     rule = &*rule.path,
                     at = %rule.origin,
-                    "a request with hits_addend 0 is refused by this limit only after it was lowered: where Envoy \
-                     charges at the end of a stream (apply_on_stream_done), give the limit `post_paid: true`"
+                    "this limit refuses no request with hits_addend 0 unless the limit was lowered: if Envoy charges at \
+                     the end of a stream (apply_on_stream_done), set `post_paid: true`"
                 );
             }
         }
