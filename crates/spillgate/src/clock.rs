@@ -9,6 +9,28 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use spillgate_core::Time;
 
 /// A source of time. [`SystemClock`] is the real one, and [`ManualClock`] is for tests.
+///
+/// A program that replays a log can decide at the times of the log:
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, Quota, Time};
+///
+/// struct LogTime(AtomicU64);
+/// impl Clock for LogTime {
+///     fn now(&self) -> Time {
+///         Time::from_nanos(self.0.load(Ordering::Relaxed))
+///     }
+/// }
+/// let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), LogTime(AtomicU64::new(0)));
+/// let quota = Quota::per_second(1).build()?;
+/// let allowed = [0, 500_000_000, 1_000_000_000].map(|line_ns| {
+///     limiter.clock().0.store(line_ns, Ordering::Relaxed);
+///     limiter.hit_now("replay", "ann", &quota, 1).allowed
+/// });
+/// assert_eq!(allowed, [true, false, true]);
+/// # Ok::<(), spillgate::QuotaError>(())
+/// ```
 pub trait Clock: Send + Sync {
     /// The time now. It may be a little earlier than at the last call; decisions tolerate that.
     fn now(&self) -> Time;
@@ -26,8 +48,8 @@ const SLEW_PPM: u64 = 500;
 /// The correction is at most 500 ppm. If the wall clock differs by more than a second, it was set, or the machine was
 /// suspended. The clock then follows the wall clock at once, and [`on_step`](SystemClock::on_step) reports it.
 ///
-/// A step changes what limits admit. After a step forward by J, a token bucket with depth B and one token per T admits at
-/// most min(B, J/T) tokens too many. After a step backward by J, a key may be refused for up to J too long.
+/// A step changes what limits admit. After a step forward by J, a token bucket with depth B and one token per T admits
+/// at most min(B, J/T) tokens too many. After a step backward by J, a key may be refused for up to J too long.
 ///
 /// ```
 /// use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
@@ -68,8 +90,8 @@ impl SystemClock {
 
     /// Calls `report` each time the clock follows a wall clock that was set.
     ///
-    /// The argument is the step in nanoseconds. It is negative if the wall clock went back. Without a `report` the clock
-    /// follows silently.
+    /// The argument is the step in nanoseconds. It is negative if the wall clock went back. Without a `report` the
+    /// clock follows silently.
     ///
     /// ```
     /// use spillgate::SystemClock;

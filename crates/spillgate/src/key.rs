@@ -39,6 +39,15 @@ impl KeyHasher {
     }
 
     /// Makes a hasher with the caller's secret, for states that several processes share.
+    ///
+    /// The secret has to be random: a client that knows it can find keys that share a state.
+    ///
+    /// ```
+    /// use spillgate::KeyHasher;
+    /// let key = |secret| KeyHasher::with_secret(secret).start().part(b"ann").finish();
+    /// assert_eq!(key([1; 16]), key([1; 16]), "every process finds the same state");
+    /// assert_ne!(key([1; 16]), key([2; 16]));
+    /// ```
     #[must_use]
     pub const fn with_secret(secret: [u8; 16]) -> KeyHasher {
         KeyHasher { secret }

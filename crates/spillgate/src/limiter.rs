@@ -45,12 +45,40 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// A limiter for a store whose keys were hashed with the secret of `keys`.
+    ///
+    /// Programs that share a store need the same secret, or each of them counts for itself.
+    ///
+    /// ```
+    /// use spillgate::{KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
+    ///
+    /// let secret = *b"16 random bytes!";
+    /// let store = MemoryStore::new(MemoryOptions::default());
+    /// let limiter = Limiter::with_keys(store, ManualClock::at(Time::EPOCH), KeyHasher::with_secret(secret));
+    /// assert_eq!(limiter.now(), Time::EPOCH);
+    /// ```
     #[must_use]
     pub const fn with_keys(store: S, clock: C, keys: KeyHasher) -> Limiter<S, C> {
         Limiter { store, clock, keys }
     }
 
-    /// Decides all `hits` of one request, all or nothing. `decisions` has the same length.
+    /// Decides all `hits` of one request, all or nothing. `decisions` has the same length, at most
+    /// [`MAX_HITS`](crate::MAX_HITS).
+    ///
+    /// ```
+    /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// let (per_second, per_day) = (Quota::per_second(10).build()?, Quota::per_day(1_000).build()?);
+    /// let key = limiter.keys().start().part(b"api").part(b"ann").finish();
+    /// let hits = [&per_second, &per_day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
+    /// let mut decisions = [Decision::default(); 2];
+    /// if !limiter.decide(&hits, &mut decisions).await?.allowed {
+    ///     // At least one of both limits refuses, and neither is charged.
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The store failed. [`StoreErrorKind::may_have_been_applied`](crate::StoreErrorKind::may_have_been_applied) says
@@ -101,7 +129,21 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// The quota may differ from call to call. The counts are kept as long as the algorithm and the window are the
     /// same.
     ///
-    /// The time is that of the limiter's clock, or of the store's if it has one. Waits in the decision start then.
+    /// The time is that of the limiter's clock, or of the store's clock if it has one. Waits in the decision start at
+    /// that time.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(MemoryStore::new(MemoryOptions::default()));
+    /// let decision = limiter.hit("login", "user-7", &Quota::per_minute(5).build()?, 1).await?;
+    /// if !decision.allowed {
+    ///     println!("try again in {:?} s", decision.retry_after.secs_ceil());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The store failed, as for [`decide`](Limiter::decide).

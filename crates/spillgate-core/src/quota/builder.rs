@@ -36,19 +36,36 @@ impl Quota {
 
     /// Starts a token bucket of `limit` units each `window`. The burst is the limit unless another burst is
     /// [set](QuotaBuilder::burst).
+    ///
+    /// ```
+    /// use spillgate_core::Quota;
+    /// use std::time::Duration;
+    /// let quota = Quota::token_bucket(100, Duration::from_secs(60)).burst(20).build()?;
+    /// // One unit every 600 ms, and up to 20 at once.
+    /// assert_eq!((quota.interval_ns(), quota.capacity()), (600_000_000, 20));
+    /// # Ok::<(), spillgate_core::QuotaError>(())
+    /// ```
     #[must_use]
     pub const fn token_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
     }
 
     /// Starts a limit of `limit` units in each fixed window. Windows start at the epoch unless another start is
-    /// [set](QuotaBuilder::anchor).
+    /// [set](QuotaBuilder::anchor). That option has an example.
     #[must_use]
     pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::FixedWindow(Anchor::Epoch), limit, window)
     }
 
-    /// Starts a limit of exactly `limit` units in any window. `limit` can be 65,536 at most.
+    /// Starts a limit of exactly `limit` units in any window. `limit` can be 65,536 at most, because the state has the
+    /// time of each unit.
+    ///
+    /// ```
+    /// use spillgate_core::Quota;
+    /// use std::time::Duration;
+    /// assert!(Quota::sliding_window_log(65_536, Duration::from_secs(60)).build().is_ok());
+    /// assert!(Quota::sliding_window_log(65_537, Duration::from_secs(60)).build().is_err());
+    /// ```
     #[must_use]
     pub const fn sliding_window_log(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)

@@ -59,7 +59,7 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store.
+    /// Makes an empty store. It allocates as states arrive, so high bounds cost little at first.
     #[must_use]
     pub fn new(options: MemoryOptions) -> MemoryStore {
         let shards = options.max_keys.div_ceil(SHARD_KEYS).max(1).next_power_of_two();
@@ -75,7 +75,20 @@ impl MemoryStore {
 
     /// The number of requests that met a bound of the store. They were refused or not counted: see [`OnFull`].
     ///
-    /// If this number grows, [`MemoryOptions::max_keys`] or [`MemoryOptions::max_heap_bytes`] is too low for the traffic.
+    /// If this number grows, [`MemoryOptions::max_keys`] or [`MemoryOptions::max_heap_bytes`] is too low for the
+    /// traffic.
+    ///
+    /// ```
+    /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};
+    /// let options = MemoryOptions { max_keys: 1, ..MemoryOptions::default() };
+    /// let limiter = Limiter::new(MemoryStore::new(options));
+    /// let quota = Quota::per_day(5).build()?;
+    /// for user in ["ann", "bob"] {
+    ///     let _ = limiter.hit_now("login", user, &quota, 1);
+    /// }
+    /// assert_eq!((limiter.store().len(), limiter.store().full_requests()), (1, 1));
+    /// # Ok::<(), spillgate::QuotaError>(())
+    /// ```
     #[must_use]
     pub fn full_requests(&self) -> u64 {
         self.full_requests.load(Ordering::Relaxed)

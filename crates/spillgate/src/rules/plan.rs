@@ -96,7 +96,7 @@ impl<'p> Request<'p> {
     }
 }
 
-/// One descriptor of a request. [`Request::descriptors`] returns it.
+/// One descriptor of a request. [`Request::descriptors`] returns it, and [`Request`] has an example.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Descriptor<'r, 'p> {
@@ -137,6 +137,20 @@ pub struct Plan<'p> {
 }
 
 /// The part of a plan for one descriptor. [`Plan::descriptors`] has one for each.
+///
+/// ```
+/// use spillgate::KeyHasher;
+/// use spillgate::rules::{Action, Request, Rules, RulesFile};
+/// let text = "domain: api\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]";
+/// let rules = Rules::parse(&[RulesFile { name: "api.yaml".into(), text: text.into() }])?;
+/// let mut request = Request::new("api");
+/// request.add([("user", "ann")], Action::Take(1), None);
+/// request.add([("color", "red")], Action::Take(1), None);
+/// let plan = rules.plan(&KeyHasher::random(), &request, 1024);
+/// assert_eq!(plan.descriptors[0].rule.map(|rule| &*rule.path), Some("user"));
+/// assert!(plan.descriptors[1].rule.is_none() && plan.descriptors[1].hits.is_empty());
+/// # Ok::<(), spillgate::rules::RulesErrors>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Planned<'p> {

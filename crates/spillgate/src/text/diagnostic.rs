@@ -79,7 +79,7 @@ impl Source {
     }
 }
 
-/// How bad a finding is. [`Diagnostic::severity`] returns it.
+/// How bad a finding is. [`Rules::warnings`](crate::rules::Rules::warnings) has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Severity {

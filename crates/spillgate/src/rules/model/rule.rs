@@ -11,7 +11,8 @@ use spillgate_core::Binding;
 use super::limit::Limit;
 use super::pattern::Pattern;
 
-/// One domain: the rules of one file. [`Rules::domains`](crate::rules::Rules::domains) lists them.
+/// One domain: the rules of one file. [`Rules::domains`](crate::rules::Rules::domains) lists the domains and has an
+/// example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Domain {
@@ -48,7 +49,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One level of a rule's path: which entry a request must have there. [`Rule::steps`] has them.
+/// One level of a rule's path: which entry a request must have there. [`Rule::steps`] has them. [`RuleStep::fits`] has
+/// an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RuleStep {
