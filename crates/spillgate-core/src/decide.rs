@@ -18,8 +18,8 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// * A take is charged if its own limit allows it and the whole request is allowed.
 /// * A refused take costs nothing. There is one exception: if its limit [charges](Denied::Charged) refusals, it costs
 ///   min(cost, capacity).
-/// * A take that its own limit refuses starts the penalty of this limit, even if the request is allowed. A take with a
-///   cost of 0 does this too.
+/// * A take that its own limit refuses starts the penalty of this limit (a time in which the key is refused), even if
+///   the request is allowed. A take with a cost of 0 does this too.
 /// * Forces, refunds and resets always take effect. Refunds and resets come last, so that they free no capacity for
 ///   takes of the same request.
 /// * A renewal takes effect only if the request is allowed.
@@ -31,7 +31,7 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 ///
 /// * A take fits only if the sum of all takes on the state fits.
 /// * In a queue, all takes of the request share one turn.
-/// * A peek reports the state as it was before the request.
+/// * A peek (a hit that takes nothing) reports the state as it was before the request.
 /// * The wait of a refused hit is computed after the whole request has taken effect.
 ///
 /// ```

@@ -138,8 +138,8 @@ impl Reason {
 pub struct Receipt {
     /// The time at which the take was counted. A refund finds the window or the log entry by this time.
     pub at: Time,
-    /// For `token_bucket` and `leaky_bucket`: when the debt of the take is paid, in nanoseconds since the epoch. For
-    /// `concurrency`: the id of the lease. For all other algorithms: 0.
+    /// For `token_bucket` and `leaky_bucket`: when the units of the take are free again, in nanoseconds since the
+    /// epoch. For `concurrency`: the id of the lease. For all other algorithms: 0.
     pub mark: u64,
 }
 
@@ -202,8 +202,8 @@ pub struct Decision {
     pub reset_after_ns: u64,
     /// How many nanoseconds an allowed caller has to wait for its turn (`leaky_bucket`), or else 0.
     pub delay_ns: u64,
-    /// Whether the hit is allowed although more than the soft limit is used. A peek looks at the state before the
-    /// request, and every other hit at the state after it.
+    /// Whether the hit is allowed although more than the soft limit is used. For a peek (a hit that takes nothing),
+    /// this is about the state before the request. For every other hit, it is about the state after the request.
     pub soft_over: bool,
     /// The receipt of an allowed take. A refund needs it to give back exactly what was charged. `None` if nothing was
     /// charged.

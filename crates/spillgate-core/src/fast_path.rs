@@ -48,8 +48,8 @@ impl Packed {
     /// * all operations except a take of at least one unit;
     /// * quotas whose refusals are not [free](Quota::refusal_is_free), and quotas with a limit of 0;
     /// * states that have no packed form;
-    /// * buckets that still have a debt which a quota with another T or another depth has charged (T is the time
-    ///   between two units).
+    /// * buckets that are not full and were charged by a quota with another T or another depth (T is the time between
+    ///   two units).
     ///
     /// [`Packed`] has an example.
     #[must_use]

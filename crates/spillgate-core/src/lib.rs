@@ -42,16 +42,14 @@
 //!
 //! # Guarantees
 //!
-//! The tests that are named after a guarantee check it. [`decide`] says what is charged. [`Algorithm`] has the bound of
-//! each algorithm, and a table of these letters: L is the limit, W is the window, T is the time between two units at
-//! the full rate, B is the burst (the capacity of a bucket), and Q is the length of a queue.
+//! Below each guarantee are the names of the tests that check it. [`decide`] says what is charged. [`Algorithm`] has
+//! the bound of each algorithm, and a table of these letters: L is the limit, W is the window, T is the time between
+//! two units at the full rate, B is the burst (the capacity of a bucket), and Q is the length of a queue.
 //!
-//! * Between any two instants, at most the bound of the algorithm is admitted.
-//!   `tests/bounds.rs`: `token_bucket_admits_b_and_s_over_t`,
-//!   `fixed_window_admits_l_a_window_and_twice_across_an_edge`,
-//!   `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`,
-//!   `log_admits_l_in_every_window`, `counter_admits_l_and_l_s_over_w`,
-//!   `segments_admit_l_and_a_segments_share`, `queue_admits_q_and_one_and_s_over_t`,
+//! * Between any two instants, no more units are admitted than the bound of the algorithm allows. `tests/bounds.rs`:
+//!   `token_bucket_admits_b_and_s_over_t`, `fixed_window_admits_l_a_window_and_twice_across_an_edge`,
+//!   `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`, `log_admits_l_in_every_window`,
+//!   `counter_admits_l_and_l_s_over_w`, `segments_admit_l_and_a_segments_share`, `queue_admits_q_and_one_and_s_over_t`,
 //!   `queue_lets_out_one_every_t_in_order`, `at_most_n_permits_are_held`.
 //! * `retry_after` is exact. Until it has passed, the same take is refused at every instant. When it has passed, the
 //!   take is allowed, if no other caller has taken units meanwhile. `tests/waits.rs`:
@@ -68,16 +66,16 @@
 //! * A request takes from all its limits or from none, whatever the algorithms of the limits are.
 //!   `tests/requests.rs`: `a_request_takes_from_all_its_limits_or_from_none`,
 //!   `hits_are_judged_alone_and_charged_together`.
-//! * If several takes of one request count in the same state, the bound is kept by their sum.
-//!   `tests/requests.rs`: `hits_on_one_state_keep_the_bound`.
+//! * If several takes of one request count in the same state, their sum keeps the bound. `tests/requests.rs`:
+//!   `hits_on_one_state_keep_the_bound`.
 //! * Units that are given back can be admitted once more, but not twice. Units that have expired cannot be given back.
 //!   Buckets are an exception: a bucket does not know which units have expired, so it can give back units of any age.
 //!   `tests/properties.rs`: `what_is_given_back_is_admitted_once_more_at_most`,
 //!   `a_refund_gives_back_its_cost_and_never_more`, `a_refund_of_expired_units_changes_nothing`.
 //! * A force counts its units even if they do not fit. Forces never widen the bound of the takes. Fixed windows and
 //!   sliding window counters count all units of a force. A log keeps at most one unit more than its limit. A bucket
-//!   counts units until its debt is 2 * B * T, with B and T of the quota that forces. If two quotas share a bucket, the
-//!   debt may already be larger than that. Then the force adds nothing.
+//!   counts units until its debt (the time that it needs to refill) is 2 * B * T, with B and T of the quota that
+//!   forces. If two quotas share a bucket, the debt may already be larger than that. Then the force adds nothing.
 //!   `tests/properties.rs`: `a_force_counts_whatever_is_left`, `forces_do_not_widen_the_bound`;
 //!   `tests/several_quotas.rs`: `a_force_counts_up_to_the_greatest_debt_of_its_own_quota`.
 //! * A take above the soft limit is allowed and flagged. A take above the hard limit is refused. The bound is that of a
@@ -104,11 +102,10 @@
 //!   `several_quotas_decide_as_the_model`, `a_shorter_penalty_does_not_end_a_longer_one`.
 //! * A request is late if an earlier decision was made at a newer time. Windows, counters and logs count a late request
 //!   as if it came at that newest time, and so they keep their bound. In a bucket, requests that are late by at most d
-//!   widen the bound to B + (s + 2 * d)/T. The waits of late requests are exact. `tests/clocks.rs`:
-//!   `late_requests_keep_the_bound`,
-//!   `late_requests_get_exact_waits_and_true_counts`; `tests/late_requests.rs`:
-//!   `late_requests_of_a_faster_quota_forgive_nothing`, `only_the_conversion_of_debt_uses_the_newest_time`,
-//!   `a_late_request_has_its_turn_in_a_queue_by_its_own_time`.
+//!   widen the bound in an interval of length s to B + (s + 2 * d)/T. The waits of late requests are exact.
+//!   `tests/clocks.rs`: `late_requests_keep_the_bound`, `late_requests_get_exact_waits_and_true_counts`;
+//!   `tests/late_requests.rs`: `late_requests_of_a_faster_quota_forgive_nothing`,
+//!   `only_the_conversion_of_debt_uses_the_newest_time`, `a_late_request_has_its_turn_in_a_queue_by_its_own_time`.
 //! * If the clock steps back, a refusal gets longer by at most the length of the step. Even after a large step,
 //!   windows, logs and counters refuse for at most two windows and one segment. A bucket refuses for less than 2 * (2 *
 //!   B * T + 1 s), with B and T of the quota that charged it last. A penalty gets longer by at most one second, and a
@@ -124,10 +121,9 @@
 //!   `tests/properties.rs`: `refill_does_not_drift_however_often_it_is_polled`.
 //! * From `expires_at` on, a state decides like an empty state. One nanosecond earlier, it still counts something.
 //!   `tests/properties.rs`: `a_state_equals_an_empty_one_from_its_expiry_on`.
-//! * Any integer in any field of a request gets an answer. Nothing wraps around, and nothing panics.
-//!   `tests/requests.rs`: `extremes_are_answered`;
-//!   `tests/extremes.rs`: `t_is_the_least_that_admits_no_more_than_the_limit`,
-//!   `a_bucket_admits_by_the_formula_at_all_extremes`,
+//! * Any integer in any field of a request gets an answer. No integer wraps around, and nothing panics.
+//!   `tests/requests.rs`: `extremes_are_answered`; `tests/extremes.rs`:
+//!   `t_is_the_least_that_admits_no_more_than_the_limit`, `a_bucket_admits_by_the_formula_at_all_extremes`,
 //!   `another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes`,
 //!   `segments_are_weighted_exactly_at_all_extremes`.
 //! * A state that was encoded and decoded again decides everything as before. Words that are not a state are rejected.

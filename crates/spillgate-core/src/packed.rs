@@ -6,7 +6,8 @@
 use crate::Time;
 use crate::quota::MAX_SPAN_NS;
 
-/// A state in three integers. A bucket, a window or a counter with one segment fits this form, if it has no penalty.
+/// A state in three integers. A bucket, a window or a counter with one segment fits this form, if the key has no
+/// penalty (a time in which it is refused).
 ///
 /// A store keeps the three integers and passes them back unchanged. It must not interpret `first` and `second`, because
 /// their meaning depends on the algorithm. All fields are public, and there will never be a fourth field, because
@@ -30,7 +31,7 @@ pub struct Packed {
     /// From this time on, the state decides like an empty state. It may do so earlier already, by less than one window.
     pub expires_at: u64,
     /// The units in the current window. A bucket keeps two numbers here, packed into less than 2^38: T (the time
-    /// between two units) and the bound of its debt.
+    /// between two units) and a bound of its debt (the time that it needs to refill).
     pub first: u64,
     /// The units in the previous window (`sliding_window_counter`), or else 0.
     pub second: u64,

@@ -49,7 +49,8 @@ impl Source {
 pub struct Verdict {
     /// Whether the request may pass.
     pub allowed: bool,
-    /// The index of the hit that determines the answer. `None` if the request has no hits, or only shadow hits.
+    /// The index of the hit that determines the answer. `None` if the request has no hits, or only hits with
+    /// [`Binding::Shadow`].
     ///
     /// In a refused request, this is the refusing hit with the longest wait. In an allowed request, it is the hit with
     /// the smallest share of its limit left.

@@ -1,5 +1,5 @@
 //! States as words (64-bit integers). A state that was written and read decides as before, and no words make the kernel
-//! panic.
+//! (the decision code) panic.
 //!
 //! The words come from a snapshot file. A snapshot may be old, damaged or forged, and the server has to start
 //! nevertheless.

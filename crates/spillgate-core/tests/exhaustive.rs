@@ -1,4 +1,5 @@
-//! Tries every trace over every small quota, and compares it with a model and with the bounds.
+//! Tries every trace over every small quota. The answers of the kernel (the decision code) are compared with a model
+//! and with the bounds.
 //!
 //! Random tests can miss a case. A small domain can be tried completely.
 //!

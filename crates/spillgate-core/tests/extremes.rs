@@ -2,8 +2,8 @@
 //!
 //! Overflow and wrong rounding happen at the ends of a range. Random numbers rarely come close to these ends.
 //!
-//! The letters: L is the limit, W is the window, T is the time between two units at the full rate, and w is the length
-//! of a segment.
+//! The letters: L is the limit, W is the window, T is the time between two units at the full rate, B is the burst, and
+//! w is the length of a segment.
 
 mod support;
 
@@ -98,7 +98,7 @@ fn owing(paid_at: u64, interval_ns: u64) -> State {
 
 /// The debt of the state is counted in T, and a quota has another time T' between two units. There are two ways to
 /// decide a take: by debt <= (B - cost) * T, or by converting the debt to T' and rounding up. Both give the same answer
-/// at every nanosecond. B is the burst of the quota.
+/// at every nanosecond.
 #[test]
 fn another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes() {
     let mut allowed = 0;

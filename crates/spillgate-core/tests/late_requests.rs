@@ -1,6 +1,7 @@
 //! Late requests: they are decided after other requests that read the clock later.
 //!
-//! Threads and servers overtake each other, so every store gets late requests.
+//! Threads and servers overtake each other, so every store gets late requests. The kernel (the decision code) must not
+//! forgive units then.
 //!
 //! T is the time between two units of a token bucket at the full rate. The debt of a bucket is counted in T. If a quota
 //! with another T charges the bucket, the debt is converted.

@@ -1,4 +1,4 @@
-//! Compares the kernel with a model that is simple enough to be checked by reading it.
+//! Compares the kernel (the decision code) with a model that is simple enough to be checked by reading it.
 //!
 //! Windows are a few nanoseconds long, so that every instant can be tried. Every field of every answer has to be the
 //! same. Times stand still, step back and arrive out of order. All operations occur, and limits change from one request

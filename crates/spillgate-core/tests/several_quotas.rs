@@ -235,8 +235,8 @@ proptest! {
         }
     }
 
-    /// The kernel reduces a debt that is larger than its bound, because only a clock that was set back leaves such a
-    /// debt. It must never reduce a debt that comes from requests, even if requests are late.
+    /// The kernel (the decision code) reduces a debt that is larger than its bound, because only a clock that was set
+    /// back leaves such a debt. It must never reduce a debt that comes from requests, even if requests are late.
     #[test]
     fn no_debt_of_requests_is_reduced(
         quotas in quotas().prop_filter("buckets", |quotas| quotas[0].algorithm() == Algorithm::TokenBucket),

@@ -1,4 +1,4 @@
-//! Checks that the kernel answers every trace in `tests/traces/` as the trace says.
+//! Checks that the kernel (the decision code) answers every trace in `tests/traces/` as the trace says.
 //!
 //! Every other store has to answer the same traces. So the traces have to be right about the kernel first.
 

@@ -35,7 +35,8 @@ impl Window {
     }
 
     /// Returns the window that counts at `now`: this window if it has not ended, or else a new and empty window. If
-    /// `now` is before the start of this window, the request is late, and it counts in this window too.
+    /// `now` is before the start of this window, the request is late (another request was decided before it at a newer
+    /// time). It counts in this window too.
     #[inline]
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();

@@ -1,12 +1,13 @@
 //! The algorithms: one state machine for each. A file has the name of its algorithm in rules files, and
 //! `token_bucket.rs` has the `leaky_bucket` too.
 //!
-//! All state machines have the same functions, so the rest of the kernel can call them in the same way. The quota and
+//! All state machines have the same functions, so the rest of this crate can call them in the same way. The quota and
 //! the time are parameters:
 //!
 //! * `adopt` prepares the state for a decision at this time. If the clock was set back, times that are too far in the
 //!   future are reduced or dropped. It returns false if the state then equals an empty state.
-//! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek.
+//! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek, which only asks and
+//!   takes nothing.
 //! * `charge` takes units that fit. `force` counts units even if they do not fit.
 //! * `refund` gives units back. It returns false if the state then equals an empty state.
 //! * `usage` returns what is left, and how long until nothing counts any more.

@@ -63,7 +63,7 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant. `shift` segments have begun between the newest segment of `counts` and that instant.
+/// The window at one instant. Since the newest segment of `counts`, `shift` more segments have begun.
 struct View<'s> {
     counts: &'s [u64],
     shift: usize,
@@ -126,7 +126,8 @@ impl Segments {
         u8::try_from(self.counts.len() - 1).unwrap_or(u8::MAX)
     }
 
-    /// Returns the window at `now`. A late request counts as if it came at the start of the newest segment.
+    /// Returns the window at `now`. If `now` is before the start of the newest segment, the request is late. It counts
+    /// as if it came at that start.
     #[inline]
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());

@@ -37,7 +37,8 @@ struct Entry {
 }
 
 impl Log {
-    /// Returns the time at which a request counts. A late request counts as if it came at the time of the newest entry.
+    /// Returns the time at which a request counts. A request is late if its time is before that of the newest entry. It
+    /// counts as if it came at the time of the newest entry.
     fn effective(&self, now: u64) -> u64 {
         self.entries.back().map_or(now, |newest| newest.at.max(now))
     }
@@ -122,8 +123,8 @@ impl Log {
     }
 
     /// Counts the units, and then keeps only the newest (hard capacity + 1) units. This many units are enough to refuse
-    /// every take and every peek, and they bound the size of the log. A quota with a larger limit may have counted more
-    /// units before. In this case the log keeps as many units as it had.
+    /// every take and every peek (a request of cost 0), and they bound the size of the log. A quota with a larger limit
+    /// may have counted more units before. In this case the log keeps as many units as it had.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         let own = quota.hard_capacity() + 1;
         let most = own.max(self.count(quota, now));

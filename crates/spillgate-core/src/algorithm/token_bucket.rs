@@ -19,7 +19,7 @@
 //!
 //! Token buckets with different T may share a state:
 //!
-//! * Every hit is judged in the T of the state. Under a quota with the burst B', a take of n units fits if
+//! * Every hit is judged with the T of the state. Under a quota with the burst B', a take of n units fits if
 //!   `debt <= (B' - n) * T`.
 //! * So ceil(debt/T) units are used, whichever quota asks.
 //! * A charge or a force converts the debt to the T of its own quota. No other operation does.

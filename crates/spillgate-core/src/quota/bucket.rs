@@ -43,8 +43,8 @@ impl Quota {
 
     /// Returns whether a bucket that this quota charged last [packs](crate::State::pack).
     ///
-    /// Almost every bucket packs. The only exceptions are shares of a quota whose T is longer than two seconds, if no
-    /// limit in the same window has this T.
+    /// Almost every bucket packs. The only exceptions are [shares](Quota::share) of a quota whose T is longer than two
+    /// seconds, if no limit in the same window has this T.
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.bucket_word != UNPACKED

@@ -417,8 +417,8 @@ fn interval_ns(algorithm: Algorithm, limit: u64, window_ns: u64) -> Result<u64, 
     }
 }
 
-/// Computes T = ceil(W/L), the time between two units. T is rounded up, because a shorter T would admit more than L
-/// units in W.
+/// Computes the time T between two units for the limit L in the window W. T = ceil(W/L) is rounded up, because a
+/// shorter T would admit more than L units in W.
 fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if limit == 0 {
         return Ok(0);
@@ -428,8 +428,9 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
         return Ok(interval);
     }
     // The next two lines search for the nearest exact limits. Both searches are short, because only limits above W/1000
-    // are inexact. The first search finds the largest exact limit with a longer T. It always ends, because T = W is
-    // exact. The second search finds the smallest exact limit with a shorter T. It always ends, because T = 1 is exact.
+    // are inexact, with W in nanoseconds. The first search finds the largest exact limit with a longer T. It always
+    // ends, because T = W is exact. The second search finds the smallest exact limit with a shorter T. It always ends,
+    // because T = 1 is exact.
     let exact = |&limit: &u64| is_exact(limit, window_ns);
     let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
     let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);

@@ -60,9 +60,10 @@ pub struct Quota {
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The W that is a part of the identity. In a share, this is the W of the whole quota.
+    /// The W that is a part of the identity. In a [share](Quota::share), this is the W of the whole quota.
     named_window_ns: u64,
-    /// No debt of a bucket under this quota is above 2 to this power, in nanoseconds.
+    /// No debt of a bucket (the time that it needs to refill) is above 2 to this power under this quota, in
+    /// nanoseconds.
     debt_bits: u8,
     /// The packed numbers of a bucket that this quota charged last.
     bucket_word: u64,
@@ -94,6 +95,7 @@ impl Quota {
     }
 
     /// Returns the hard capacity: floor(capacity * (1 + soft share)). A take that would use more than this is refused.
+    /// [`QuotaBuilder::soft_ppm`] sets the soft share.
     #[must_use]
     pub const fn hard_capacity(&self) -> u64 {
         self.hard_capacity

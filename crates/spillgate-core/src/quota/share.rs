@@ -22,15 +22,15 @@ impl Quota {
     /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
     /// The T of a bucket is multiplied by m. It is not computed again from a smaller limit. The cost of refusals, the
-    /// penalty, the lease and the soft share stay the same. A limit of 0 stays 0.
+    /// penalty, the lease and the share of the soft limit stay the same. A limit of 0 stays 0.
     ///
     /// In the long run, m nodes together admit no more than the quota. In a single instant, they admit at most the
     /// capacity of the quota, or m units if the capacity is smaller than m. In a leaky bucket, each node can admit one
     /// unit more.
     ///
     /// A share has to keep the bounds that every quota has. If it would not, it is made smaller. In the worst case its
-    /// limit is 0: for a bucket, if it would admit one unit in more than 73 years, and for a window, if it would admit
-    /// one unit in more than 146 years.
+    /// limit is 0. This happens to a bucket that would admit less than one unit in 73 years, and to a window that would
+    /// admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
     /// two exceptions: a share with a longer window, and the share of a queue. Each of them has an identity of its own,

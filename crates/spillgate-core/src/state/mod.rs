@@ -26,7 +26,8 @@ use crate::{Algorithm, OpKind, Packed, Quota, Reason, Receipt, Time, Wait};
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct State {
     body: Body,
-    /// When the penalty of the key ends, in nanoseconds since the epoch; 0 = no penalty.
+    /// When the penalty of the key ends, in nanoseconds since the epoch. Until then, the key is refused. 0 means no
+    /// penalty.
     penalty_until: u64,
     /// The whole duration of the penalty. A request may be late by one second, so a clock that is set back makes the
     /// penalty longer by up to one second, but not by more.
@@ -155,7 +156,8 @@ impl State {
         }
     }
 
-    /// Returns why `cost` more units do not fit now, or `None` if they fit. A cost of 0 is a peek.
+    /// Returns why `cost` more units do not fit now, or `None` if they fit. A cost of 0 is a peek, which only asks and
+    /// takes nothing.
     #[inline]
     pub(crate) fn refusal(&self, quota: &Quota, cost: u64, max_wait_ns: u64, now: Time) -> Option<Refusal> {
         let own = if cost > quota.hard_capacity() {
@@ -196,7 +198,8 @@ impl State {
         }
     }
 
-    /// Counts `cost` units even if they do not fit. Counters saturate, and the debt of a bucket is bounded.
+    /// Counts `cost` units even if they do not fit. Counters saturate, and the debt of a bucket (the time that it needs
+    /// to refill) is bounded.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: Time, late_ns: u64) {
         if cost == 0 || quota.limit() == 0 || !quota.supports(OpKind::Force) {
             return;

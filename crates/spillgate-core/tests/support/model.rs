@@ -1,4 +1,4 @@
-//! A model of every algorithm that has none of the kernel's shortcuts.
+//! A model of every algorithm. It has none of the shortcuts of the kernel (the decision code).
 //!
 //! The model is slow but simple, so that a reader can check it. It adds up what was used for each answer. It finds a
 //! wait by trying every instant, and it finds what is left by trying every cost. It is only for small numbers, for
