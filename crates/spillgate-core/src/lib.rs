@@ -4,9 +4,9 @@
 //! no clock, opens no socket and writes no log. So it can be tested completely, and it gives the same answer in every
 //! store.
 //!
-//! All arithmetic is on integers. No integer wraps around and no number causes a panic, in debug builds and in release
-//! builds. Most states own no memory on the heap. The exceptions are the states of logs, of counters with several
-//! segments, and of concurrency limits.
+//! All arithmetic is on integers. A result that is too large saturates, or the operation is refused. No number causes a
+//! panic, in debug builds and in release builds. Most states own no memory on the heap. The exceptions are the states
+//! of logs, of counters with several segments, and of concurrency limits.
 //!
 //! # The words
 //!
@@ -121,7 +121,7 @@
 //!   `tests/properties.rs`: `refill_does_not_drift_however_often_it_is_polled`.
 //! * From `expires_at` on, a state decides like an empty state. One nanosecond earlier, it still counts something.
 //!   `tests/properties.rs`: `a_state_equals_an_empty_one_from_its_expiry_on`.
-//! * Any integer in any field of a request gets an answer. No integer wraps around, and nothing panics.
+//! * Any integer in any field of a request gets an answer. No result wraps around, and nothing panics.
 //!   `tests/requests.rs`: `extremes_are_answered`; `tests/extremes.rs`:
 //!   `t_is_the_least_that_admits_no_more_than_the_limit`, `a_bucket_admits_by_the_formula_at_all_extremes`,
 //!   `another_t_decides_as_by_converted_debt_rounded_up_at_all_extremes`,

@@ -22,7 +22,8 @@ struct Event {
     leaves_at: u64,
 }
 
-/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are shares.
+/// Quotas of one algorithm, from 1 unit a year to 10 million units a second. Some of them are shares of a quota, for
+/// one of several nodes.
 fn quotas(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let limits = prop_oneof![1..=5u64, 1..=1000u64, Just(10_000_000)];
     let nodes = prop_oneof![2 => Just(NonZeroU32::MIN), 1 => (1..=20u32).prop_filter_map("none", NonZeroU32::new)];

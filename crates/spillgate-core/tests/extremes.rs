@@ -156,7 +156,8 @@ fn a_bucket_admits_by_the_formula_at_all_extremes() {
 }
 
 /// Returns whether `oldest * (w - e) + (rest + cost) * w <= L * w` at the instant `at`, after two takes at `first` and
-/// `second`. e is the time since the start of the segment that contains `at`.
+/// `second`. `oldest` are the units in the oldest segment, and `rest` are the units in all other segments. e is the
+/// time since the start of the segment that contains `at`.
 fn segments_fit(quota: &Quota, first: (u64, u64), second: (u64, u64), cost: u64, at: u64) -> bool {
     let (w, segments) = (u128::from(quota.interval_ns()), quota.window_ns() / quota.interval_ns());
     let (segment, elapsed) = (at / quota.interval_ns(), u128::from(at) % w);

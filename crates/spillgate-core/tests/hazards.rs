@@ -1,6 +1,6 @@
 //! Mistakes that rate limiters are known to make, with a test for each of them.
 //!
-//! A test is named after the correct behaviour. The tests in the first part are about arithmetic. The tests in the
+//! The name of a test says the correct behaviour. The tests in the first part are about arithmetic. The tests in the
 //! second part are about mistakes that were seen in other limiters.
 
 mod support;

@@ -74,7 +74,7 @@ impl fmt::Display for QuotaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             QuotaError::TooLarge { field, value, max } => {
-                write!(f, "{field} is {value}, but at most {max} can be counted exactly here")
+                write!(f, "{field} is {value}; it has to be at most {max}")
             }
             QuotaError::Span { field } => {
                 write!(f, "{field} has to be longer than 0 and at most 146 years")
@@ -94,7 +94,7 @@ impl fmt::Display for QuotaError {
             QuotaError::Indivisible { window_ns, segments } => {
                 write!(
                     f,
-                    "a window of {window_ns} ns cannot be cut into {segments} equal segments; choose a number that divides it"
+                    "a window of {window_ns} ns cannot be cut into {segments} equal segments; choose a number of segments that divides the window"
                 )
             }
             QuotaError::NotFor { field, algorithm } => {
