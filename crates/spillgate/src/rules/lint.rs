@@ -56,7 +56,7 @@ pub(super) fn long_values(rules: &Rules, files: &[RulesFile], value_bytes: usize
 
 /// Warnings of concurrency limits whose permits can be taken by callers that cannot release them.
 ///
-/// `taken` says for each rule whether such callers exist. If they may exist, the finding is a note.
+/// `taken` says for each rule whether such callers exist. If that is not known, the finding is a note.
 pub(super) fn unreleased(rules: &Rules, files: &[RulesFile], taken: impl Fn(&Rule) -> Unreleased) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for (number, entry) in rules.domains.iter().enumerate() {
@@ -146,7 +146,7 @@ impl<'r> Linter<'r> {
         self.entry.domain.compat_envoy
     }
 
-    /// Warns of a domain without any limit. A file that was cut looks like this.
+    /// Warns of a domain without any limit. The file may have been cut before its first limit.
     fn no_limits(&mut self, domain: usize) {
         if self.rules.rules_of(domain).iter().any(|rule| !rule.limits.is_empty() || rule.unlimited) {
             return;

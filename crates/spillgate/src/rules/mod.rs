@@ -17,7 +17,8 @@
 //! 3. The rule with this `key` and no `value`.
 //!
 //! If nothing below a candidate fits, the search goes back up and tries the next one. A descriptor matches only a rule
-//! that is as deep as the descriptor has entries. Each value that a request brings has its own counter.
+//! that is as deep as the descriptor has entries. Each value has a counter of its own,
+//! unless the rule has `share_threshold`.
 //!
 //! ```
 //! use spillgate::rules::{Rules, RulesFile};
@@ -156,7 +157,7 @@ impl Rules {
     /// The warnings and notes: what is valid but probably not meant.
     ///
     /// They are in the order of files and lines. At most 1,000 are kept, and further ones are dropped. Rules with
-    /// warnings work as written, so a program decides itself whether it loads them.
+    /// warnings work as written, so a program may use them or reject them.
     ///
     /// ```
     /// use spillgate::rules::{Rules, RulesFile, Severity};

@@ -38,7 +38,7 @@ pub struct Request<'p> {
 /// A descriptor in a request.
 #[derive(Clone, Copy, Debug)]
 struct Part<'p> {
-    /// The end of its entries. They begin where those of the descriptor before it end.
+    /// The index after its last entry. Its first entry follows the last entry of the descriptor before it.
     end: usize,
     action: Action,
     limit: Option<&'p Limit>,
@@ -154,7 +154,7 @@ pub struct Plan<'p> {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Planned<'p> {
-    /// The rule that matches. `None` if no rule does, or if the descriptor has a limit of its own.
+    /// The rule that matches. `None` if no rule matches, or if the descriptor has a limit of its own.
     pub rule: Option<&'p Rule>,
     /// Whether the rule allows everything and counts nothing.
     pub unlimited: bool,
@@ -173,7 +173,7 @@ impl Rules {
     /// values with the same beginning share a counter. A client chooses the values, and could otherwise make keys of
     /// any length.
     ///
-    /// Nothing is allocated for up to four descriptors with two limits each.
+    /// Nothing is allocated for up to four descriptors that have at most two limits each, and at most four in all.
     ///
     /// ```
     /// use spillgate::KeyHasher;
@@ -264,7 +264,7 @@ impl<'p> Plan<'p> {
     /// Adds `hit`, or merges it with an equal hit at or after the index `first`. Returns its index, or `None` if there
     /// are too many hits.
     ///
-    /// Two descriptors may count in the same state. Merged, they take the sum of their units or nothing.
+    /// Two descriptors may count in the same state. Their merged hit takes the sum of both costs, or nothing.
     fn place(&mut self, hit: Hit<'p>, first: usize) -> Option<usize> {
         let same_key = |there: &Hit<'p>| if there.key == hit.key { there.merged(&hit) } else { None };
         for (index, there) in self.hits.iter_mut().enumerate().skip(first) {

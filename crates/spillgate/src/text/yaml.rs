@@ -106,6 +106,7 @@ pub struct Advice {
 ///
 /// # Errors
 /// * The text is not YAML, or it has tags (`!name`).
+/// * It is empty or has an alias, and `advice` has a help text for that.
 /// * It has more than one document.
 /// * It exceeds a bound: 16 MiB, 64 levels, 4 million values, 10,000 aliases, or 250,000 values that aliases stand for.
 pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
@@ -155,8 +156,8 @@ fn options(advice: &Advice) -> Options {
     }
 }
 
-/// A value as serde returns it. The text of plain numbers and words is read again later from the file, because `value:
-/// 007` in a rule means these three characters.
+/// A value as serde returns it. The text of plain numbers and words is read again later from the file: in a rule,
+/// `value: 007` means these three characters.
 enum Raw {
     Null,
     Plain,

@@ -53,8 +53,8 @@ struct Slot {
     longest: usize,
     /// The nodes with a wildcard, in the order in which they are tried.
     wildcards: Vec<Wildcard>,
-    /// The nodes of `wildcards` by the text of their pattern, to find equal ones. It is empty once the level is
-    /// finished.
+    /// The nodes of `wildcards` by the text of their pattern, to find equal patterns. The map is empty once the
+    /// level is finished.
     patterns: HashMap<Box<str>, u32>,
     /// The node with the key and no value.
     alone: Option<u32>,
@@ -86,7 +86,7 @@ enum Tried<'i> {
 }
 
 impl Tried<'_> {
-    /// The same as a value that does not borrow from the index, for a report.
+    /// Converts this to a [`How`], which does not borrow from the index.
     fn how(&self) -> How {
         match self {
             Tried::Exact => How::Exact,

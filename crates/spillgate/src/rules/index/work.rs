@@ -26,7 +26,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// The work to look up a text of this length.
+    /// The work to look up a text of this length in a hash map.
     pub(super) const fn lookup(bytes: usize) -> Work {
         Work { compared_bytes: LOOK_BYTES + bytes, searches: 0 }
     }
@@ -80,7 +80,7 @@ pub(super) fn together<'p>(below: impl Iterator<Item = (&'p str, Work)>) -> Work
     let mut below: Vec<(&str, Work)> = below.collect();
     below.sort_unstable_by_key(|(prefix, _)| *prefix);
     let mut most = Work::default();
-    // The texts that the current one begins with. Each has the work of all texts up to it.
+    // The earlier texts that the current text begins with. Each has its own work and that of the texts before it.
     let mut open: Vec<(&str, Work)> = Vec::new();
     for (prefix, work) in below {
         while open.last().is_some_and(|(shorter, _)| !prefix.starts_with(shorter)) {

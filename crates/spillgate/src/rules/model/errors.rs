@@ -21,8 +21,8 @@ pub struct RulesErrors {
 }
 
 impl RulesErrors {
-    /// The most errors that are kept. A file of another kind can have an error on each line, and thousands of errors
-    /// help no reader. [`Display`](fmt::Display) shows how many more there are at least.
+    /// The most errors that are kept. A file of another kind can have an error on each line, and no reader
+    /// needs thousands of them. [`Display`](fmt::Display) shows how many more there are at least.
     pub const MAX: usize = 100;
 
     /// The errors of a load and the number of errors that were `dropped`. `None` if there are no errors.

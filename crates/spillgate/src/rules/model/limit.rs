@@ -20,21 +20,21 @@ pub struct Limit {
     pub name: Option<Box<str>>,
     /// How much is allowed in which time.
     pub quota: Quota,
-    /// The named unit of the window. `None` if the file has a `window`, and for concurrency.
+    /// The named unit of the window. `None` for a limit with `window`, and for a concurrency limit.
     pub unit: Option<Unit>,
     /// The units of each window as written. For a concurrency limit, the permits.
     pub requests_per_unit: u64,
-    /// Names of limits that this limit replaces: if both match a request, those are left out.
+    /// Names of limits that this limit replaces. If a request has this limit, the limits with these names are left out.
     pub replaces: Box<[Box<str>]>,
-    /// Whether requests are charged after the work. A take is then never refused, only a peek is.
+    /// Whether requests are charged after the work. Such a limit refuses only peeks, and never a take.
     pub post_paid: bool,
     /// The key of the entry whose value picks the slot of a Redis Cluster.
     ///
-    /// All limits with the same value of this entry are in one slot, and are decided in one step. The counter's name
-    /// depends on it: a limit that gets or loses it starts to count from zero.
+    /// All limits with the same value of this entry are in one slot, and are decided in one step. The name of the
+    /// counter depends on `slot_by`: a limit that gains or loses `slot_by` starts to count from zero.
     pub slot_by: Option<Box<str>>,
-    /// Whether clients see the limit. With `expose: false` it is enforced, and neither its name nor its numbers are
-    /// shown.
+    /// Whether clients see the limit. With `expose: false` the limit is enforced, but answers show neither its name nor
+    /// its numbers.
     pub exposed: bool,
     /// Where the limit was written. `None` for a limit that comes with a request.
     pub origin: Option<Origin>,

@@ -24,7 +24,7 @@ pub(in super::super) struct Pattern {
 }
 
 impl Pattern {
-    /// A pattern for `text`, or `None` if it has no star. Several stars in a row are one.
+    /// A pattern for `text`, or `None` if it has no star. Several stars in a row count as one.
     pub(in super::super) fn new(text: &str) -> Option<Pattern> {
         if !text.contains('*') {
             return None;

@@ -1,7 +1,6 @@
 //! Domains and their rules, as a rules file has them.
 //!
-//! A rule is what a request is matched with. It knows the file and the line that it was written on, so that reports can
-//! name them.
+//! A request is matched with rules. Each rule knows its file and its line, so that reports can name them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ pub struct Domain {
     pub name: Box<str>,
     /// The name of the file.
     pub file: Arc<str>,
-    /// Whether it behaves as the reference server does (`compat: envoy`).
+    /// Whether the domain behaves as in the reference server (`compat: envoy`).
     pub compat_envoy: bool,
 }
 

@@ -33,7 +33,7 @@ impl Errors {
 
     /// The warnings if there are no errors, else the errors in the order of files and lines.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, RulesErrors> {
-        // The checks do not find errors in the order of the text. The files have the order of the caller.
+        // The checks do not find errors in the order of the text. Files are in the order of the caller.
         let mut order: Vec<String> = Vec::new();
         for error in &self.errors {
             if !order.iter().any(|file| file == error.file()) {

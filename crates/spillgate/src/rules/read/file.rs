@@ -38,7 +38,7 @@ const MAX_FOLDERS_DEEP: usize = 8;
 /// # Errors
 /// * There are no paths.
 /// * A path cannot be read, or names neither a folder nor a regular file.
-/// * A folder has no rules file. It has more than 10,000 entries, or more than 8 levels of folders.
+/// * A folder has no rules file, more than 10,000 entries, or more than 8 levels of folders.
 /// * A file is larger than [`MAX_FILE_BYTES`], or is not UTF-8.
 pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     if paths.is_empty() {
@@ -58,7 +58,8 @@ pub fn read_files(paths: &[PathBuf]) -> Result<Vec<RulesFile>, Diagnostic> {
     Ok(files)
 }
 
-/// The rules files in a folder and in the folders inside it. The files of a folder come before those of its folders.
+/// The rules files in a folder and in the folders inside it. The files of a folder come before the files of the
+/// folders inside it.
 fn folder(path: &Path) -> Result<Vec<PathBuf>, Diagnostic> {
     let (mut files, mut looked_at) = (Vec::new(), 0);
     let mut waiting = vec![(path.to_owned(), 0)];

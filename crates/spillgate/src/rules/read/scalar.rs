@@ -78,7 +78,7 @@ pub(super) fn integer(node: &Node, key: &str, reporter: &mut Reporter<'_>) -> Op
     None
 }
 
-/// The value of a number with a leading zero, read in base eight. `None` if the text is no such number.
+/// The value of a number with a leading zero, read in base eight. `None` for any other text.
 fn octal(text: &str) -> Option<u64> {
     u64::from_str_radix(&text.strip_prefix('0')?.replace('_', ""), 8).ok()
 }
