@@ -1,6 +1,7 @@
-//! The errors of the store: their kinds, and how errors of the client library map to them.
+//! The errors of the store: their kinds and causes, and how errors of the client library map to them.
 //!
-//! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that servers send.
+//! Metrics, policies and log lines need a small fixed set of kinds instead of the many texts that servers send. A program
+//! that helps its user to connect also needs the cause, such as a certificate that has expired.
 //!
 //! What the kinds of this store mean for its caller:
 //!
@@ -21,9 +22,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 
 use redis::{ErrorKind as RedisErrorKind, RedisError, ServerError};
 use spillgate_core::StoreError;
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as TlsError};
 
 /// The kind of an [`Error`]: the same for every store.
 pub use spillgate_core::StoreErrorKind as ErrorKind;
@@ -72,26 +76,177 @@ pub(crate) fn means_node_is_down(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ReadOnly | ErrorKind::Loading | ErrorKind::Busy | ErrorKind::ClusterDown)
 }
 
-/// An error of the store.
+/// Why a server could not be reached, as far as the error shows it. Choose a help text by it, and not by the error's text.
 ///
 /// ```
-/// use spillgate_redis::{ErrorKind, RedisStore, Settings};
+/// use spillgate_redis::{Cause, Error};
+///
+/// fn help(error: &Error) -> &'static str {
+///     match error.cause() {
+///         Cause::CertificateDates => "renew the certificate",
+///         Cause::NotACluster => "write redis:// instead of redis-cluster://",
+///         _ => "check the address",
+///     }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The error shows no more than its [kind](Error::kind).
+    #[default]
+    Unknown,
+    /// The server's certificate has another name than the host in the URL, or than
+    /// [`server_name`](crate::Tls::server_name).
+    CertificateName,
+    /// The server's certificate has expired, or is not valid yet.
+    CertificateDates,
+    /// The server's certificate is not accepted for another reason. Mostly, no trusted authority has signed it.
+    Certificate,
+    /// The server does not accept the client's certificate, or the client has none.
+    ClientCertificate,
+    /// The TLS handshake failed, and not because of a certificate. The port may not use TLS.
+    TlsHandshake,
+    /// The server sent bytes that are not the protocol of Redis. Another program may listen there, or the port uses TLS.
+    NotRedis,
+    /// The server closed the connection.
+    ConnectionClosed,
+    /// The URL is that of a cluster, and the server does not belong to one.
+    NotACluster,
+    /// The sentinels do not know a primary of that name.
+    UnknownPrimary,
+    /// A sentinel refuses the login, or a command.
+    SentinelPermission,
+}
+
+/// The bytes of a server are not the protocol of Redis.
+#[derive(Debug)]
+pub(crate) struct NotRedis;
+
+impl fmt::Display for NotRedis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the reply is not in the protocol of Redis")
+    }
+}
+
+impl std::error::Error for NotRedis {}
+
+impl Cause {
+    /// The cause in an error of a socket or of TLS.
+    fn of_io(error: &io::Error) -> Cause {
+        let inner = error.get_ref();
+        if inner.is_some_and(|inner| inner.is::<NotRedis>()) {
+            return Cause::NotRedis;
+        }
+        match inner.and_then(|inner| inner.downcast_ref()) {
+            Some(TlsError::InvalidCertificate(error)) => Cause::of_certificate(error),
+            Some(TlsError::AlertReceived(alert)) if is_about_certificates(*alert) => Cause::ClientCertificate,
+            Some(_) => Cause::TlsHandshake,
+            None if error.kind() == io::ErrorKind::UnexpectedEof => Cause::ConnectionClosed,
+            None => Cause::Unknown,
+        }
+    }
+
+    /// The cause in an error of a certificate.
+    fn of_certificate(error: &CertificateError) -> Cause {
+        match error {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Cause::CertificateName
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Cause::CertificateDates,
+            _ => Cause::Certificate,
+        }
+    }
+
+    /// The cause in an error that a server sent. These errors have no codes of their own.
+    fn of_server(error: &ServerError) -> Cause {
+        let says = |text: &str| error.details().is_some_and(|details| details.contains(text));
+        if says("cluster support disabled") {
+            Cause::NotACluster
+        } else if says("No such master") {
+            Cause::UnknownPrimary
+        } else {
+            Cause::Unknown
+        }
+    }
+}
+
+/// Whether a server sends this alert because of the client's certificate.
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::CertificateRequired
+            | AlertDescription::NoCertificate
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
+}
+
+/// Why a store could not be created, reached or examined.
+///
+/// These calls return it: [`RedisStore::new`](crate::RedisStore::new), [`connect`](crate::RedisStore::connect),
+/// [`wait_connected`](crate::RedisStore::wait_connected), [`last_error`](crate::RedisStore::last_error),
+/// [`probe`](crate::RedisStore::probe), and the [doctor](crate::doctor). It is a [`StoreError`] with a [cause](Cause). A
+/// request returns a plain [`StoreError`], as in every other store.
+///
+/// ```
+/// use spillgate_redis::{Cause, ErrorKind, RedisStore, Settings};
 ///
 /// let error = RedisStore::new(&Settings::new("http://redis")).err().ok_or("not a store")?;
-/// assert_eq!(error.kind, ErrorKind::Other);
+/// assert_eq!((error.kind(), error.cause()), (ErrorKind::Other, Cause::Unknown));
 /// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Its kind.
-    pub kind: ErrorKind,
-    /// What the server or the system reported, for logs.
-    pub detail: Cow<'static, str>,
+    /// See [`Error::kind`].
+    pub(crate) kind: ErrorKind,
+    /// See [`Error::cause`].
+    pub(crate) cause: Cause,
+    /// See [`Error::detail`].
+    pub(crate) detail: Cow<'static, str>,
 }
 
 impl Error {
+    /// An error without a known cause.
     pub(crate) fn new(kind: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Error {
-        Error { kind, detail: detail.into() }
+        Error { kind, cause: Cause::Unknown, detail: detail.into() }
+    }
+
+    /// The same error with a text in front of its detail, such as the address of the server.
+    pub(crate) fn at(self, place: &str) -> Error {
+        Error { detail: format!("{place}: {}", self.detail).into(), ..self }
+    }
+
+    /// The kind of the error. It is what a request would fail with.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Why the server could not be reached, if the error shows more than its kind.
+    #[must_use]
+    pub const fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// What the server or the system reported, for logs.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// The command that the user may not run, as an ACL names it. `None` if the error is another one, or if the server
+    /// does not name the command.
+    #[must_use]
+    pub fn forbidden_command(&self) -> Option<&str> {
+        self.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
     }
 }
 
@@ -107,7 +262,7 @@ impl From<RedisError> for Error {
     fn from(error: RedisError) -> Error {
         // If there are several errors, the first one is the cause, or all say the same.
         if let Some((_, error)) = error.clone().into_server_errors().as_deref().and_then(<[_]>::first) {
-            return Error::new(kind_of(error), error.to_string());
+            return Error { cause: Cause::of_server(error), ..Error::new(kind_of(error), error.to_string()) };
         }
         let kind = match error.kind() {
             // After an unreadable reply, no later reply can be found. The store closes the connection.
@@ -115,16 +270,25 @@ impl From<RedisError> for Error {
             RedisErrorKind::Client => ErrorKind::Overloaded,
             _ => ErrorKind::Other,
         };
-        Error::new(kind, error.to_string())
+        let cause = io_error(&error).map_or(Cause::Unknown, Cause::of_io);
+        Error { cause, ..Error::new(kind, error.to_string()) }
     }
 }
 
-impl From<std::io::Error> for Error {
-    fn from(error: std::io::Error) -> Error {
-        Error::new(ErrorKind::Disconnected, error.to_string())
+/// The error of the socket in an error of the client library, which may share it.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let source = std::error::Error::source(error)?;
+    let shared = source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();
+    shared.map_or(source.downcast_ref(), |shared| shared.downcast_ref())
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error { cause: Cause::of_io(&error), ..Error::new(ErrorKind::Disconnected, error.to_string()) }
     }
 }
 
+/// A request has no use for the cause.
 impl From<Error> for StoreError {
     fn from(error: Error) -> StoreError {
         StoreError::new(error.kind, error.detail)

@@ -71,7 +71,7 @@ pub use command::request::{Decoded, ScriptCall, supports};
 pub use command::script::{SCRIPT_COMMANDS, Script};
 pub use command::state_codec::decode_state;
 pub use command::transaction::TRANSACTION_COMMANDS;
-pub use error::{Error, ErrorKind};
+pub use error::{Cause, Error, ErrorKind};
 pub use node::status::NodeStatus;
 pub use settings::{LogForm, Settings, Tls};
 pub use spillgate_core::Circuit;

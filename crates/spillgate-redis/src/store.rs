@@ -218,24 +218,6 @@ impl RedisStore {
         }
     }
 
-    /// Like [`Store::decide`], with a timeout of the caller's own (a day at most), and with the kind of the error.
-    ///
-    /// # Errors
-    /// The request is not decided. The error says why.
-    pub async fn decide_within(
-        &self,
-        timeout: Duration,
-        now: Option<Time>,
-        hits: &[Hit<'_>],
-        decisions: &mut [Decision],
-    ) -> Result<Verdict, Error> {
-        let decided = self.decide_or_repeat(timeout, now, hits, decisions).await;
-        if let Err(error) = &decided {
-            self.inner.failures[error.kind as usize].count(error);
-        }
-        decided
-    }
-
     /// The deny cache's refusal if it has one, otherwise the server's decision.
     async fn decide_or_repeat(
         &self,
@@ -371,8 +353,8 @@ impl RedisStore {
 
     /// The first error of this kind since the last call, for the log. Probes are not among them.
     #[must_use]
-    pub fn take_first_error(&self, kind: ErrorKind) -> Option<Error> {
-        self.inner.failures[kind as usize].first.swap(None).map(|error| Error::clone(&error))
+    pub fn take_first_error(&self, kind: ErrorKind) -> Option<StoreError> {
+        self.inner.failures[kind as usize].first.swap(None).map(|error| Error::clone(&error).into())
     }
 
     /// How long a request waits if its caller sets no timeout.
@@ -482,6 +464,10 @@ impl Store for RedisStore {
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
         let timeout = timing.timeout.unwrap_or(self.timeout);
-        Ok(self.decide_within(timeout, timing.now, hits, decisions).await?)
+        let decided = self.decide_or_repeat(timeout, timing.now, hits, decisions).await;
+        if let Err(error) = &decided {
+            self.inner.failures[error.kind as usize].count(error);
+        }
+        Ok(decided?)
     }
 }

@@ -285,7 +285,7 @@ impl Cluster {
         }
         nodes.all().iter().find_map(|member| {
             let error = member.node.last_error()?;
-            Some(Error::new(error.kind, format!("{}: {}", address_text(&member.address), error.detail)))
+            Some(error.at(&address_text(&member.address)))
         })
     }
 

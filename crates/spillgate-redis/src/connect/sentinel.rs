@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connect::connector::Connector;
 use crate::connect::url::address_text;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Cause, Error, ErrorKind};
 
 /// How long to wait for the other sentinels once most have replied. One of them may have seen a later failover.
 const LAG: Duration = Duration::from_millis(20);
@@ -94,8 +94,12 @@ impl Sentinels {
                 Err(error) => {
                     was_refused |= !matches!(error.kind, ErrorKind::Disconnected | ErrorKind::Timeout);
                     if i >= last_error.0 {
-                        let detail = format!("the sentinel {}: {}", address_text(&self.addresses[i]), error.detail);
-                        last_error = (i, Error::new(error.kind, detail));
+                        let error = error.at(&format!("the sentinel {}", address_text(&self.addresses[i])));
+                        let cause = match error.kind {
+                            ErrorKind::NoPermission => Cause::SentinelPermission,
+                            _ => error.cause,
+                        };
+                        last_error = (i, Error { cause, ..error });
                     }
                 }
             }

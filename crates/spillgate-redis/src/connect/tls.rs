@@ -26,7 +26,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
 };
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Cause, Error, ErrorKind};
 use crate::settings::Tls;
 
 /// Makes connections secure.
@@ -66,10 +66,16 @@ impl TlsClient {
     ///
     /// # Errors
     /// [`Disconnected`](ErrorKind::Disconnected) if the handshake fails, for example because a certificate is not
-    /// trusted. The detail is the text of rustls.
+    /// trusted. The detail is the text of rustls. The cause says whether the certificate is why.
     pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Error> {
         let name = self.name.clone().map_or_else(|| server_name(host), Ok)?;
-        Ok(self.connector.connect(name, stream).await?)
+        self.connector.connect(name, stream).await.map_err(|error| match Error::from(error) {
+            // A server without TLS may also close the connection, or reset it.
+            error @ Error { cause: Cause::Unknown | Cause::ConnectionClosed, .. } => {
+                Error { cause: Cause::TlsHandshake, ..error }
+            }
+            error => error,
+        })
     }
 }
 

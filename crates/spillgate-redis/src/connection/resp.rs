@@ -18,6 +18,8 @@ use std::io;
 
 use redis::{Value, parse_redis_value};
 
+use crate::error::NotRedis;
+
 /// The longest reply. CLUSTER SLOTS of a cluster in which every slot is a range of its own fits.
 const LENGTH_MAX: usize = 8 << 20;
 /// The most elements in all arrays of one reply.
@@ -174,7 +176,7 @@ fn number(rest: &[u8]) -> io::Result<Option<(Option<usize>, usize)>> {
 
 /// The bytes are not RESP.
 fn not_resp() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the reply is not in the protocol of Redis")
+    io::Error::new(io::ErrorKind::InvalidData, NotRedis)
 }
 
 /// The reply is longer, or has more elements, than any reply that we ask for.

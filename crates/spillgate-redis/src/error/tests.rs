@@ -1,6 +1,11 @@
 //! Tests of the kinds of errors.
 
-use super::{ErrorKind, kind_of_code};
+use std::io;
+
+use redis::RedisError;
+use tokio_rustls::rustls::{AlertDescription, Error as TlsError};
+
+use super::{Cause, Error, ErrorKind, NotRedis, kind_of_code};
 
 #[test]
 fn errors_of_servers_are_classed_by_their_first_word() {
@@ -25,4 +30,29 @@ fn errors_of_servers_are_classed_by_their_first_word() {
     for (code, kind) in classed {
         assert_eq!(kind_of_code(code), kind, "{code}");
     }
+}
+
+#[test]
+fn the_cause_of_an_error_survives_the_client_library() {
+    let not_redis = || io::Error::new(io::ErrorKind::InvalidData, NotRedis);
+    let alert = || io::Error::other(TlsError::AlertReceived(AlertDescription::CertificateRequired));
+    let causes: [(fn() -> io::Error, Cause); 4] = [
+        (not_redis, Cause::NotRedis),
+        (alert, Cause::ClientCertificate),
+        (|| io::ErrorKind::UnexpectedEof.into(), Cause::ConnectionClosed),
+        (|| io::ErrorKind::ConnectionRefused.into(), Cause::Unknown),
+    ];
+    for (error, cause) in causes {
+        assert_eq!(Error::from(error()).cause(), cause);
+        assert_eq!(Error::from(RedisError::from(error())).cause(), cause);
+        assert_eq!(Error::from(RedisError::from(error())).kind(), ErrorKind::Disconnected);
+    }
+}
+
+#[test]
+fn the_forbidden_command_is_named() {
+    let named =
+        Error::new(ErrorKind::NoPermission, "NOPERM: User web has no permissions to run the 'script|load' command");
+    assert_eq!(named.forbidden_command(), Some("script|load"));
+    assert_eq!(Error::new(ErrorKind::NoPermission, "WRONGPASS: invalid username").forbidden_command(), None);
 }

@@ -242,7 +242,7 @@ async fn what_cannot_be_served_is_said_at_load_and_refused_when_asked() {
     assert!(!store.supports(&quotas[2], OpKind::Refund) && !store.supports(&quotas[2], OpKind::Reset));
     for (quota, op) in [(&quotas[0], Op::take(1)), (&quotas[1], Op::Peek), (&quotas[2], Op::Reset)] {
         let hits = [Hit::new(1, quota, op, Binding::Enforce)];
-        let verdict = store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await;
-        assert_eq!(verdict.map_err(|error| error.kind), Err(ErrorKind::Malformed), "{op:?} on {quota:?}");
+        let verdict = store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()]).await;
+        assert_eq!(verdict.map_err(|error| error.kind()), Err(ErrorKind::Malformed), "{op:?} on {quota:?}");
     }
 }

@@ -38,7 +38,7 @@ impl KeyLoad {
                         Ok(_) => u64::from(is_used_up.swap(true, Ordering::Relaxed)),
                         Err(failure) => {
                             may_have_been_applied
-                                .fetch_add(u64::from(failure.kind.may_have_been_applied()), Ordering::Relaxed);
+                                .fetch_add(u64::from(failure.kind().may_have_been_applied()), Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed)
                         }
                     };

@@ -104,8 +104,9 @@ async fn a_request_whose_states_are_on_their_way_waits_for_them() {
     assert!(!task.is_finished());
     // No caller waits longer than its timeout: a further pause, or a further attempt, would end too late.
     let within = Duration::from_millis(20);
-    let late = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
-    assert!(matches!(late.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
+    let late =
+        store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("it is on its way");
+    assert!(matches!(late.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{late}");
     migrate(&hits[1]);
     let decisions = task.await.expect("no task panics").expect("both are there");
     assert_eq!(decisions.map(|decision| decision.remaining), [998; 2]);
@@ -128,8 +129,9 @@ async fn a_request_of_several_new_states_fails_until_their_slot_has_moved() {
     let mut decisions = [Decision::default(); 2];
     // However often the request is tried.
     let within = Duration::from_millis(500);
-    let error = store.decide_within(within, None, &hits, &mut decisions).await.expect_err("it is on its way");
-    assert!(matches!(error.kind, ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
+    let error =
+        store.decide(Timing::BY_STORE.within(within), &hits, &mut decisions).await.expect_err("it is on its way");
+    assert!(matches!(error.kind(), ErrorKind::Moved | ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
     assert!(to.info("errorstat_TRYAGAIN:count=") > 1);
     // Only one state is new at a time.
     store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]).await.expect("it is sent on");
@@ -153,7 +155,7 @@ async fn a_request_is_not_sent_on_for_ever() {
     other.run(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(one)]);
     for requests in 1..=10 {
         let error = take(&store, key, &quota, PATIENCE).await.expect_err("no node owns the slot");
-        assert_eq!(error.kind, ErrorKind::Moved, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Moved, "{error}");
         let sent_on = [one, other].map(|node| node.info("errorstat_MOVED:count=")).iter().sum::<u64>();
         assert!((5 * requests..=6 * requests).contains(&sent_on), "{sent_on} times in {requests} requests");
     }

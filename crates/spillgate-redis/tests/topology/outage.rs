@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use spillgate_core::{Binding, Decision, Hit, Op, Quota};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing};
 use spillgate_redis::{RedisStore, Settings};
 use tokio::task::JoinSet;
 
@@ -27,7 +27,7 @@ async fn store(cluster: &Cluster, timeout: Duration) -> RedisStore {
 async fn left(store: &RedisStore, key: u128, quota: &Quota) -> u64 {
     let hits = [Hit::new(key, quota, Op::Peek, Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect("its node serves");
+    store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect("its node serves");
     decisions[0].remaining
 }
 
@@ -56,7 +56,8 @@ async fn while_a_node_is_down_limits_on_live_nodes_are_not_drained() {
             tasks.spawn(async move {
                 for _ in 0..250 {
                     let hits = [take(keys[0], &live), take(keys[1], &dead)];
-                    let decided = store.decide_within(WITHIN, None, &hits, &mut [Decision::default(); 2]).await;
+                    let decided =
+                        store.decide(Timing::BY_STORE.within(WITHIN), &hits, &mut [Decision::default(); 2]).await;
                     decided.expect_err("one of its nodes is down");
                 }
             });
@@ -93,14 +94,17 @@ async fn all_permits_come_back_after_a_node_was_down() {
             while !is_over.load(Ordering::Relaxed) {
                 let (hits, mut decisions) = ([take(key, &permits), take(beside, &wide)], [Decision::default(); 2]);
                 let timeout = Duration::from_secs(2);
-                let Ok(verdict) = store.decide_within(timeout, None, &hits, &mut decisions).await else {
+                let Ok(verdict) = store.decide(Timing::BY_STORE.within(timeout), &hits, &mut decisions).await else {
                     failures.fetch_add(1, Ordering::Relaxed);
                     continue;
                 };
                 assert!(verdict.allowed, "{TASKS} tasks have a permit each at most, and one that is given back");
                 admitted.fetch_add(1, Ordering::Relaxed);
                 let release = hits[0].with_op(Op::Refund { cost: 1, receipt: decisions[0].receipt });
-                store.decide_within(PATIENCE, None, &[release], &mut decisions[..1]).await.expect("its node serves");
+                store
+                    .decide(Timing::BY_STORE.within(PATIENCE), &[release], &mut decisions[..1])
+                    .await
+                    .expect("its node serves");
             }
         });
     }

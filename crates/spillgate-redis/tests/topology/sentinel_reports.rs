@@ -90,7 +90,7 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     fakes[2].tell(Report::Primary(1, old.port()));
     new.kill();
     let is_refused = |error: spillgate_redis::Error| {
-        error.kind == ErrorKind::ReadOnly && error.detail.contains("1 of 3 sentinels answer, and missed a failover")
+        error.kind() == ErrorKind::ReadOnly && error.detail().contains("1 of 3 sentinels answer, and missed a failover")
     };
     until("it is not believed", || store.last_error().is_some_and(is_refused)).await;
     take(&store, 1, &a_day(1000), PATIENCE / 100).await.expect_err("no server gets the request");
@@ -127,7 +127,7 @@ async fn without_any_sentinel_the_last_primary_is_tried() {
     // The server was demoted, and no sentinel reports what replaced it.
     primary.run(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     primary.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let is_left = |error: spillgate_redis::Error| error.detail.contains("is no primary");
+    let is_left = |error: spillgate_redis::Error| error.detail().contains("is no primary");
     until("a replica is not asked", || store.last_error().is_some_and(is_left)).await;
 
     // A new report of a sentinel replaces its earlier one.

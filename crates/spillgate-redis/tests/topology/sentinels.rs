@@ -1,6 +1,6 @@
 //! A primary that sentinels name: it is replaced, killed or frozen, and comes back.
 
-use spillgate_redis::{Error, ErrorKind, RedisStore, Settings};
+use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Settings};
 
 use crate::cluster::{WITHIN, role, text};
 use crate::common::limiter;
@@ -118,7 +118,7 @@ async fn one_sentinel_that_knows_is_enough() {
     assert!(is_at(&store, &sentinel_setup.servers[0]));
 
     let unknown = RedisStore::new(&Settings::new(url("other"))).expect("valid").wait_connected().await;
-    assert!(unknown.expect_err("no such name").detail.contains("No such master"));
+    assert_eq!(unknown.expect_err("no such name").cause(), Cause::UnknownPrimary);
 
     // A sentinel that does not know of the failover yet.
     let sentinel = sentinel_setup.sentinels[1].port;
@@ -126,7 +126,7 @@ async fn one_sentinel_that_knows_is_enough() {
     let settings = Settings::new(format!("redis-sentinel://limiter:secret@127.0.0.1:{sentinel}/main"));
     let demoted = RedisStore::new(&settings).expect("valid").wait_connected().await;
     let error = demoted.expect_err("it is a replica");
-    assert!(error.kind == ErrorKind::ReadOnly && error.detail.contains("is no primary"), "{error}");
+    assert!(error.kind() == ErrorKind::ReadOnly && error.detail().contains("is no primary"), "{error}");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn sentinels_that_want_a_password_get_their_own() {
         for password in [None, Some("hash")] {
             let store = store(password);
             take(&store, 1, &a_day(1000), WITHIN).await.expect_err("no sentinel reports the primary");
-            let is_refused = |error: Error| error.kind == ErrorKind::NoPermission;
+            let is_refused = |error: Error| error.cause() == Cause::SentinelPermission;
             until("it is not let in", || store.last_error().is_some_and(is_refused)).await;
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use redis::Value;
-use spillgate_core::{Binding, Decision, Hit, Op, Quota};
+use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing};
 use spillgate_redis::{Circuit, ErrorKind, LogForm, RedisKey, RedisStore, SCRIPT_COMMANDS, Settings};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -34,8 +34,8 @@ async fn a_key_of_another_type_affects_no_other_key() {
     server.run(&["SADD", &name, "foreign"]);
     for taken in 1..100 {
         let error = take(&store, 7, &quota, PATIENCE).await.expect_err("the key holds a set");
-        assert_eq!(error.kind, ErrorKind::WrongType, "{error}");
-        assert!(error.detail.ends_with(&format!("DEL {name}")) && !error.detail.contains("script"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        assert!(error.detail().ends_with(&format!("DEL {name}")) && !error.detail().contains("script"), "{error}");
         let (_, decision) = take(&store, 8, &quota, PATIENCE).await.expect("another key");
         assert_eq!(decision.remaining, 1000 - taken);
     }
@@ -55,13 +55,14 @@ async fn a_value_of_another_program_is_reported_with_all_keys_that_may_hold_it()
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&server.url())).expect("valid"), a_day(1000));
     server.run(&["SET", &name(1, &quota), "foreign"]);
     let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the key holds a text");
-    assert!(error.detail.ends_with(&format!("DEL {}", name(1, &quota))), "{error}");
+    assert!(error.detail().ends_with(&format!("DEL {}", name(1, &quota))), "{error}");
     for (keys, more) in [(3, ""), (4, ", or 1 more")] {
         let hits: Vec<_> = (1..=keys).map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce)).collect();
         let mut decisions = vec![Decision::default(); hits.len()];
-        let error = store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect_err("one is a text");
+        let error =
+            store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect_err("one is a text");
         let names: Vec<_> = (1..=3).map(|key| name(key, &quota)).collect();
-        assert!(error.detail.ends_with(&format!(": {}{more}", names.join(", "))), "{error}");
+        assert!(error.detail().ends_with(&format!(": {}{more}", names.join(", "))), "{error}");
     }
 }
 
@@ -74,8 +75,8 @@ async fn an_error_of_many_commands_is_reported_once() {
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
         let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
         let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("it may not load");
-        assert_eq!((error.kind, error.detail.matches(word).count()), (ErrorKind::NoPermission, 1), "{error}");
-        assert!(!error.detail.contains("Pipeline"), "{error}");
+        assert_eq!((error.kind(), error.detail().matches(word).count()), (ErrorKind::NoPermission, 1), "{error}");
+        assert!(!error.detail().contains("Pipeline"), "{error}");
     }
 }
 
@@ -86,7 +87,7 @@ async fn a_user_who_may_not() {
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
     let (store, quota) = (RedisStore::new(&with_long_timeouts(&url)).expect("valid"), a_day(1000));
     let error = take(&store, 1, &quota, PATIENCE).await.expect_err("it may not read");
-    assert_eq!(error.kind, ErrorKind::NoPermission, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("it may, on the same connection");
     assert_eq!(decision.remaining, 999);
@@ -130,12 +131,12 @@ async fn a_script_that_may_not_do_all_does_nothing() {
             for hits in requests.iter().chain(&requests) {
                 let before = held(&server);
                 let mut decisions = vec![Decision::default(); hits.len()];
-                let decided = store.decide_within(PATIENCE, None, hits, &mut decisions).await;
+                let decided = store.decide(Timing::BY_STORE.within(PATIENCE), hits, &mut decisions).await;
                 let after = held(&server);
                 assert!(after.values().all(|(_, ends)| *ends), "without {command} a state never ends: {hits:?}");
                 if let Err(error) = decided {
                     assert_eq!(
-                        (error.kind, error.kind.may_have_been_applied()),
+                        (error.kind(), error.kind().may_have_been_applied()),
                         (ErrorKind::NoPermission, false),
                         "{error}"
                     );
@@ -159,7 +160,7 @@ async fn a_full_memory_refuses_what_would_be_written() {
     server.run(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..100 {
         let error = take(&store, 1, &quota, PATIENCE).await.expect_err("the server has no memory");
-        assert_eq!(error.kind, ErrorKind::OutOfMemory, "{error}");
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     }
     assert_eq!(store.circuit(), Circuit::Closed);
     server.run(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -222,8 +223,8 @@ async fn a_primary_that_refuses_writes_loses_its_connections() {
                 Err(error) => break error,
             }
         };
-        assert!(error.kind == ErrorKind::ReadOnly && error.detail.contains(word), "{error}");
-        assert!(!error.detail.contains("DEL"), "{error}");
+        assert!(error.kind() == ErrorKind::ReadOnly && error.detail().contains(word), "{error}");
+        assert!(!error.detail().contains("DEL"), "{error}");
         assert_ne!(store.circuit(), Circuit::Closed);
         until("the connection is dropped", || ours(&server).iter().all(|it| !before.contains(it))).await;
         refuses(word, false);
@@ -244,7 +245,7 @@ async fn a_slow_script_of_another_client() {
     until_failed(&store, &quota, ErrorKind::Busy).await;
     assert_ne!(store.circuit(), Circuit::Closed);
     let why = store.last_error().expect("the circuit is open");
-    assert!(why.kind == ErrorKind::Busy && why.detail.contains("SCRIPT KILL"), "{why}");
+    assert!(why.kind() == ErrorKind::Busy && why.detail().contains("SCRIPT KILL"), "{why}");
     server.run(&["SCRIPT", "KILL"]);
     assert!(slow.join().expect("it ends").is_err(), "it was killed");
     until_decided(&store, &quota).await;
@@ -262,8 +263,10 @@ async fn a_server_that_loads_its_data() {
     // Loading takes ten milliseconds for each key. The server looks at its connections in between.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
     server.start_again(&slowly, "server initialized");
-    until("the server says that it loads", || store.last_error().is_some_and(|error| error.kind == ErrorKind::Loading))
-        .await;
+    until("the server says that it loads", || {
+        store.last_error().is_some_and(|error| error.kind() == ErrorKind::Loading)
+    })
+    .await;
     assert!(take(&store, 1, &quota, Duration::from_millis(10)).await.is_err());
     let (_, decision) = until_decided(&store, &quota).await;
     assert!(decision.remaining >= 998, "{decision:?}");
@@ -287,5 +290,5 @@ async fn a_wrong_password_is_reported() {
     let settings = Settings { connect_timeout: Duration::from_secs(1), ..Settings::new(url) };
     let store = RedisStore::new(&settings).expect("valid");
     let error = store.wait_connected().await.expect_err("no such user");
-    assert_eq!(error.kind, ErrorKind::NoPermission, "{error}");
+    assert_eq!(error.kind(), ErrorKind::NoPermission, "{error}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spillgate::{MemoryOptions, MemoryStore};
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Time};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Time, Timing};
 use spillgate_redis::{ErrorKind, RedisKey, RedisStore, Settings};
 
 use crate::server::{Server, free_port};
@@ -19,7 +19,10 @@ fn one_connection(url: &str) -> RedisStore {
 
 async fn decide(store: &RedisStore, now: Option<Time>, hit: Hit<'_>) -> Result<Decision, ErrorKind> {
     let mut decisions = [Decision::default()];
-    let verdict = store.decide_within(PATIENCE, now, &[hit], &mut decisions).await.map_err(|error| error.kind)?;
+    let verdict = store
+        .decide(now.map_or(Timing::BY_STORE, Timing::at).within(PATIENCE), &[hit], &mut decisions)
+        .await
+        .map_err(|error| error.kind())?;
     assert_eq!(verdict.allowed, decisions[0].allowed);
     Ok(decisions[0])
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Verdict};
+use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Timing, Verdict};
 use spillgate_redis::{Error, RedisStore, SCRIPT_COMMANDS, Settings};
 use tokio::time::{Instant, sleep};
 
@@ -29,7 +29,7 @@ pub(crate) async fn take(
 ) -> Result<(Verdict, Decision), Error> {
     let hits = [Hit::new(key, quota, Op::take(1), Binding::Enforce)];
     let mut decisions = [Decision::default()];
-    let verdict = store.decide_within(timeout, None, &hits, &mut decisions).await?;
+    let verdict = store.decide(Timing::BY_STORE.within(timeout), &hits, &mut decisions).await?;
     Ok((verdict, decisions[0]))
 }
 

@@ -31,7 +31,7 @@ async fn a_connection_that_cannot_be_made_again_blocks_no_caller() {
         }
         redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).exec(&mut last).expect("it may");
         // Three of four connections do not exist, and cannot be made.
-        let is_said = || store.last_error().is_some_and(|error| error.detail.contains("max number of clients"));
+        let is_said = || store.last_error().is_some_and(|error| error.detail().contains("max number of clients"));
         until("the server says why it hangs up", is_said).await;
         let takes = (0..64).map(|i| {
             let store = store.clone();
@@ -85,7 +85,7 @@ async fn callers_without_time_affect_no_other_caller() {
             while !stop.load(Ordering::Relaxed) {
                 // On a busy machine the reply may come first, or the deadline may pass before the request is sent.
                 if let Err(error) = take(&store, i, &a_day(1_000_000), Duration::from_millis(1)).await {
-                    assert!(matches!(error.kind, ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
+                    assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::NotSent), "{error}");
                 }
             }
         })

@@ -101,7 +101,7 @@ async fn a_server_freezes() {
     until_more_are_decided(&load).await;
     // A long time: the connection is given up.
     server.freeze();
-    let says = |words: &str| store.last_error().is_some_and(|error| error.detail.contains(words));
+    let says = |words: &str| store.last_error().is_some_and(|error| error.detail().contains(words));
     until("the circuit is open, and it is known why", || says("no answer before the deadline")).await;
     until("the server is connected to in vain", || says("not connected in time")).await;
     assert_ne!(store.circuit(), Circuit::Closed);

@@ -1,7 +1,7 @@
 //! Invalid replies, and transactions of which only a part was executed. The requests may have been charged.
 
-use spillgate_core::{Binding, Decision, Hit, Op};
-use spillgate_redis::{Error, ErrorKind, RedisStore, Settings};
+use spillgate_core::{Binding, Decision, Hit, Op, Store, StoreError, Timing};
+use spillgate_redis::{ErrorKind, RedisStore, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -50,10 +50,12 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
     for (reply, op) in [(b"$3\r\nabc\r\n".as_slice(), taken), (b":1\r\n", taken), (b"$-1\r\n", taken), (lies, look)] {
         let store = RedisStore::new(&with_long_timeouts(&answering(reply).await)).expect("valid");
         let hits = [Hit::new(1, &quota, op, Binding::Enforce)];
-        let error =
-            store.decide_within(PATIENCE, None, &hits, &mut [Decision::default()]).await.expect_err("an invalid reply");
+        let error = store
+            .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default()])
+            .await
+            .expect_err("an invalid reply");
         assert_eq!(
-            (error.kind, error.kind.may_have_been_applied()),
+            (error.kind(), error.kind().may_have_been_applied()),
             (ErrorKind::Garbled, true),
             "{error}, {:?}",
             store.last_error()
@@ -63,12 +65,15 @@ async fn a_request_with_an_invalid_reply_may_have_been_applied() {
 }
 
 /// Two takes without scripts. The key of the second counter is a set of another program.
-async fn half(server: &Server, url: &str) -> (Error, u64) {
+async fn half(server: &Server, url: &str) -> (StoreError, u64) {
     let store = RedisStore::new(&Settings { scripts: false, ..with_long_timeouts(url) }).expect("valid");
     let quota = a_day(1000);
     let error = {
         let hits = [1, 2].map(|key| Hit::new(key, &quota, Op::take(1), Binding::Enforce));
-        store.decide_within(PATIENCE, None, &hits, &mut [Decision::default(); 2]).await.expect_err("one is a set")
+        store
+            .decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut [Decision::default(); 2])
+            .await
+            .expect_err("one is a set")
     };
     server.run(&["ACL", "SETUSER", "limiter", "+@all"]);
     let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("a counter");
@@ -87,8 +92,8 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
     server.run(&["SADD", &names[0], "foreign"]);
 
     let (error, charged) = half(&server, &url).await;
-    assert_eq!((error.kind, error.kind.may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{error}");
-    assert!(error.detail.contains("WRONGTYPE"), "{error}");
+    assert_eq!((error.kind(), error.kind().may_have_been_applied(), charged), (ErrorKind::Garbled, true, 1), "{error}");
+    assert!(error.detail().contains("WRONGTYPE"), "{error}");
 
     // Without MULTI each command is executed by itself. Without another command none is executed.
     for (command, class, charges) in [("multi", ErrorKind::Garbled, 1), ("incrby", ErrorKind::NoPermission, 0)] {
@@ -96,6 +101,6 @@ async fn a_transaction_that_is_done_in_part_leaves_doubt() {
         server.run(&["SADD", &names[0], "foreign"]);
         server.run(&["ACL", "SETUSER", "limiter", &format!("-{command}")]);
         let (error, charged) = half(&server, &url).await;
-        assert_eq!((error.kind, charged), (class, charges), "without {command}: {error}");
+        assert_eq!((error.kind(), charged), (class, charges), "without {command}: {error}");
     }
 }

@@ -117,7 +117,7 @@ async fn ask(
             }
             Err(error) => {
                 tally.failed += 1;
-                tally.may_have_been_applied += u64::from(error.kind.may_have_been_applied());
+                tally.may_have_been_applied += u64::from(error.kind().may_have_been_applied());
                 sleep(Duration::from_millis(1)).await;
             }
         }

@@ -27,7 +27,7 @@ async fn a_store_is_there_before_its_server() {
     assert_eq!(store.failures(ErrorKind::CircuitOpen) + store.failures(ErrorKind::NotSent), 100);
     assert!(store.failures(ErrorKind::CircuitOpen) > 50, "most are answered at once");
     let trouble = store.last_error().expect("no server listens");
-    assert!(trouble.kind == ErrorKind::Disconnected && trouble.detail.contains("refused"), "{trouble}");
+    assert!(trouble.kind() == ErrorKind::Disconnected && trouble.detail().contains("refused"), "{trouble}");
 
     let _server = Server::start_with(port, &[]);
     let (_, decision) = until_decided(&store, &quota).await;
@@ -43,13 +43,13 @@ async fn a_request_that_comes_too_late_is_not_sent() {
     server.freeze();
     for within in [Duration::ZERO, Duration::from_millis(20)] {
         let error = take(&store, 1, &quota, within).await.expect_err("the server does not reply");
-        assert_eq!((error.kind, error.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
+        assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
     }
     server.thaw();
     store.wait_connected().await.expect("it serves");
     for taken in 1..10 {
         let error = take(&store, 1, &quota, Duration::ZERO).await.expect_err("no time");
-        assert_eq!((error.kind, error.kind.may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
+        assert_eq!((error.kind(), error.kind().may_have_been_applied()), (ErrorKind::NotSent, false), "{error}");
         // What was written earlier on the same connection was executed earlier.
         let (_, decision) = take(&store, 1, &quota, PATIENCE).await.expect("time enough");
         assert_eq!(decision.remaining, 1000 - taken);
@@ -64,7 +64,7 @@ async fn to_connect_in_vain_says_why() {
         ..Settings::new(format!("redis://127.0.0.1:{}/", free_port()))
     };
     let error = RedisStore::new(&settings).expect("valid").wait_connected().await.expect_err("no server listens");
-    assert!(error.detail.contains("refused"), "{error}");
+    assert!(error.detail().contains("refused"), "{error}");
 }
 
 #[test]
@@ -124,7 +124,7 @@ async fn settings_at_their_extremes() {
         }
         let store = RedisStore::new(&Settings { max_in_flight: 0, ..with_long_timeouts(url) }).expect("valid");
         let refused = take(&store, 99, &a_day(1000), max).await.expect_err("none may be in flight");
-        assert_eq!((refused.kind, store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
+        assert_eq!((refused.kind(), store.failures(ErrorKind::Overloaded)), (ErrorKind::Overloaded, 1));
     }
 }
 
@@ -151,7 +151,8 @@ async fn one_request_of_many_parts_has_one_place() {
     let before = server.info("cmdstat_evalsha:calls=");
     for left in [1, 0] {
         let mut decisions = vec![Decision::default(); hits.len()];
-        let verdict = store.decide_within(PATIENCE, None, &hits, &mut decisions).await.expect("one is not too many");
+        let verdict =
+            store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut decisions).await.expect("one is not too many");
         assert!(verdict.allowed && decisions.iter().all(|decision| decision.remaining == left));
     }
     assert_eq!(server.info("cmdstat_evalsha:calls=") - before, 2 * MAX_HITS as u64, "each in a slot of its own");
@@ -162,15 +163,17 @@ async fn one_request_of_many_parts_has_one_place() {
 async fn what_is_malformed_is_counted() {
     let (store, quota) = (RedisStore::new(&Settings::new("redis://127.0.0.1:1/")).expect("valid"), a_day(1));
     let hits = [Hit::new(1, &quota, Op::take(1), Binding::Enforce)];
-    let error = store.decide_within(PATIENCE, None, &hits, &mut []).await.expect_err("one hit, no decision");
-    assert_eq!((error.kind, store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
+    let error =
+        store.decide(Timing::BY_STORE.within(PATIENCE), &hits, &mut []).await.expect_err("one hit, no decision");
+    assert_eq!((error.kind(), store.failures(ErrorKind::Malformed)), (ErrorKind::Malformed, 1));
 }
 
 type Takes = Vec<JoinHandle<Option<ErrorKind>>>;
 
 fn spawn_takes(store: &RedisStore, count: usize) -> Takes {
-    let one =
-        |store: RedisStore| async move { take(&store, 1, &a_day(1000), PATIENCE).await.err().map(|error| error.kind) };
+    let one = |store: RedisStore| async move {
+        take(&store, 1, &a_day(1000), PATIENCE).await.err().map(|error| error.kind())
+    };
     (0..count).map(|_| tokio::spawn(one(store.clone()))).collect()
 }
 

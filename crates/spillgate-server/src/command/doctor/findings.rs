@@ -305,7 +305,7 @@ fn scripts(server: &ServerReport) -> Finding {
             let found = format!("{} of {} fail; {name}: {why}", failed.len(), server.scripts.len());
             // The name of the script is in the text already.
             let found = found.split(" script: ").next().unwrap_or_default();
-            Finding::new("scripts", Grade::Fix, found, script_help(why.kind))
+            Finding::new("scripts", Grade::Fix, found, script_help(why.kind()))
         }
     }
 }

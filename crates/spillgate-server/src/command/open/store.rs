@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use spillgate::KeyHasher;
-use spillgate_redis::{Error, ErrorKind, RedisStore, Tls};
+use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Tls};
 
 use super::secret_file;
 use crate::command::terminal::Problem;
@@ -28,44 +28,51 @@ pub(crate) const NO_SECRET: &str = "note: hashed without a secret, as a server w
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The error of a command that cannot reach the store, with help for the likely cause.
-pub(crate) fn unreachable(settings: &Settings, failed: &Error) -> Problem {
+pub(crate) fn unreachable(settings: &Settings, error: &Error) -> Problem {
     let url = &settings.store.url;
-    let said = |words: &str| failed.detail.contains(words);
+    let message = format!("the store {url} cannot be reached: {error}");
+    if let Some(command) = error.forbidden_command() {
+        let user = login_user(settings);
+        let help = format!(
+            "ACL SETUSER {user} +{command}; the book has the least rights for each kind of store \
+             (docs/src/operating/least-rights.md)"
+        );
+        return Problem::new(message, help);
+    }
     let is_secure = ["rediss", "valkeys"].iter().any(|scheme| url.to_string().starts_with(scheme));
-    let no_tls = ["no answer within", "corrupt message", "handshake"].iter().any(|words| said(words));
-    let help = match missing_command(failed) {
-        Some(command) => &format!(
-            "ACL SETUSER {} +{command}; the book has the least rights for each kind of store (docs/src/operating/least-rights.md)",
-            login_user(settings)
-        ),
-        None if failed.kind == ErrorKind::NoPermission && failed.detail.starts_with("the sentinel") => {
+    Problem::new(message, help_to_connect(error, is_secure))
+}
+
+/// What to do about an error of a connection. `is_secure` says whether the URL asks for TLS.
+fn help_to_connect(error: &Error, is_secure: bool) -> &'static str {
+    const NO_TLS: &str = "does that port use TLS? If not, write redis:// in the URL";
+    match error.cause() {
+        Cause::SentinelPermission => {
             "check the login of the sentinels: `store.sentinel_user` and `store.sentinel_password_file`"
         }
-        None if failed.kind == ErrorKind::NoPermission => "check the login: `store.user` and `store.password_file`",
-        None if said("not valid for name") => {
+        Cause::CertificateName => {
             "set `store.tls.server_name` to a name in the certificate; if it has no name, set `store.tls.skip_name_check`"
         }
-        None if said("certificate expired") || said("not valid yet") => {
-            "renew the store's certificate, or correct the clock of this machine"
-        }
-        None if said("certificate") => {
+        Cause::CertificateDates => "renew the store's certificate, or correct the clock of this machine",
+        Cause::Certificate => {
             "set `store.tls.ca` to a file with the certificate of the authority that signed the store's certificate. If that \
              is self-signed, use the store's certificate itself"
         }
-        None if said("cluster support disabled") => "that server is not a cluster: write redis:// (rediss:// with TLS)",
-        None if said("No such master") => {
+        Cause::ClientCertificate => {
+            "the store wants a certificate of this client from an authority that it trusts: set `store.tls.cert` and \
+             `store.tls.key`"
+        }
+        Cause::TlsHandshake => NO_TLS,
+        Cause::NotACluster => "that server is not a cluster: write redis:// (rediss:// with TLS)",
+        Cause::UnknownPrimary => {
             "the sentinels do not know a primary of that name: SENTINEL MASTERS on one of them lists the names"
         }
-        None if is_secure && no_tls => "does that port use TLS? If not, write redis:// in the URL",
-        None if said("not in the protocol of Redis") => {
-            "check the port: another program listens there, or it uses TLS (rediss://)"
-        }
-        None if said("hung up") || said("closed the connection") => {
-            "check the port: it may use TLS (rediss://), or belong to another program"
-        }
-        None => "check the address, that the store runs, and that no firewall blocks the connection",
-    };
-    Problem::new(format!("the store {url} cannot be reached: {failed}"), help)
+        Cause::NotRedis => "check the port: another program listens there, or it uses TLS (rediss://)",
+        Cause::ConnectionClosed => "check the port: it may use TLS (rediss://), or belong to another program",
+        _ if error.kind() == ErrorKind::NoPermission => "check the login: `store.user` and `store.password_file`",
+        _ if error.kind() == ErrorKind::Timeout && is_secure => NO_TLS,
+        _ => "check the address, that the store runs, and that no firewall blocks the connection",
+    }
 }
 
 /// The user that logs in, as an ACL names it.
@@ -74,11 +81,6 @@ pub(crate) fn login_user(settings: &Settings) -> String {
         (None, StoreUrl::Shared(url)) => spillgate_redis::Settings::new(url).user(),
         (named, _) => named.clone().unwrap_or_default(),
     }
-}
-
-/// The command that the user may not run, from the store's error, as an ACL writes it.
-fn missing_command(failed: &Error) -> Option<&str> {
-    failed.detail.split_once("run the '")?.1.split_once("' command").map(|(command, _)| command)
 }
 
 /// The store of the settings, with this many connections.
@@ -91,8 +93,8 @@ pub(crate) fn redis_store_with(
     settings: &Settings,
     reached: &spillgate_redis::Settings,
 ) -> Result<RedisStore, Problem> {
-    RedisStore::new(reached).map_err(|failed| {
-        let message = format!("the store {} cannot be used: {}", settings.store.url, failed.detail);
+    RedisStore::new(reached).map_err(|error| {
+        let message = format!("the store {} cannot be used: {}", settings.store.url, error.detail());
         let help = match settings.store.tls == StoreTls::default() {
             true => "correct `store.url`: redis://HOST:PORT, or another form of --store in `spillgate serve --help`",
             false => "correct `store.url`, or the files under `store.tls`",

@@ -82,7 +82,7 @@ impl<'s> Watch<'s> {
     async fn run(mut self) {
         loop {
             let probed = self.probe().await;
-            let why = probed.as_ref().err().map(|failed| failed.kind);
+            let why = probed.as_ref().err().map(|failed| failed.kind());
             let recoveries = self.changes.recoveries;
             let answers = self.changes.record(probed.is_ok(), self.failures_until_down(), Instant::now());
             self.service.set_store_error(why.filter(|_| !answers));
@@ -111,11 +111,11 @@ impl<'s> Watch<'s> {
         // connection counts here. It ends when the node redirects no probe any more. All other connection errors show in the
         // result of the probe.
         if let Ok(Err(failed)) = connected
-            && failed.kind == ErrorKind::Moved
+            && failed.kind() == ErrorKind::Moved
         {
             return Err(failed);
         }
-        probed.map(drop).map_err(|failed| match failed.kind {
+        probed.map(drop).map_err(|failed| match failed.kind() {
             ErrorKind::CircuitOpen | ErrorKind::Disconnected | ErrorKind::NotSent => {
                 store.last_error().unwrap_or(failed)
             }
@@ -138,7 +138,7 @@ impl<'s> Watch<'s> {
 
     fn log_change(&mut self, probed: Result<(), Error>) {
         let Some(Change { answers, after, changes }) = self.changes.next_line(Instant::now()) else { return };
-        let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind.explanation())).unwrap_or_default();
+        let why = probed.err().map(|failed| format!("{} ({failed})", failed.kind().explanation())).unwrap_or_default();
         // Some changes since the last line had no line of their own.
         let more = if changes > 1 {
             format!(" (this has changed {changes} times since the last line)")
@@ -166,8 +166,11 @@ impl<'s> Watch<'s> {
             self.logged.iter_mut().zip(ErrorKind::ALL).partition(|(_, class)| class.is_consequence());
         for (logged, class) in causes.into_iter().chain(consequences) {
             let failures = logged.reportable(self.store.failures(class), class.is_consequence());
-            logged.detail =
-                self.store.take_first_error(class).map(|error| error.detail.into_owned()).or(logged.detail.take());
+            logged.detail = self
+                .store
+                .take_first_error(class)
+                .map(|error| error.into_detail().into_owned())
+                .or(logged.detail.take());
             if failures == logged.failures || logged.at.is_some_and(|at| at.elapsed() < LOG_EVERY) {
                 continue;
             }
