@@ -348,7 +348,7 @@ fn the_least_rights_without_scripts_are_enough_and_a_missing_one_is_reported() {
 #[test]
 fn the_least_rights_on_a_cluster_are_enough_and_a_missing_one_is_reported() {
     let more = rights(&CLUSTER_COMMANDS);
-    assert_the_book_has(&format!("| a cluster | `{more}`"));
+    assert_the_book_has(&format!("| The store is a cluster. | In addition `{more}`, on every node. |"));
     let (cluster, (folder, arguments)) = (Cluster::start(), login());
     let doctor = || folder.run(&format!("doctor --json --store {} {LOGIN}", cluster.url()));
     let all = |rights: &str| cluster.nodes.iter().for_each(|node| user(node, rights));
