@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the book of docs/ into target/book. If mdbook is not below target/, this installs it there first.
+# Builds the book of docs/ into target/book. If mdbook is not below target/, the script first installs it there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

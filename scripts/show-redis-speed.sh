@@ -2,7 +2,7 @@
 # Measures decisions per second on Redis, in one run, with Redis commands and bytes per decision. It compares:
 # * the library with redis-benchmark, which runs the same script;
 # * spillgate over gRPC with a server that makes one call of the same script for each request;
-# * a refused hot key with an allowed key. This fails if Redis receives anything for a refusal.
+# * a refused hot key with an allowed key. The script fails if Redis receives anything for a refusal.
 # Prints markdown for bench/RESULTS.md. Arguments go to all three programs: scripts/show-redis-speed.sh --repetitions 9
 set -euo pipefail
 cd "$(dirname "$0")/.."

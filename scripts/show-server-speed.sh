@@ -28,6 +28,6 @@ if [ $# -eq 0 ]; then
     set -- grpc http scaling
 fi
 cd bench
-echo "Peer: $PEER $PEER_VERSION, built with its own lock file and release profile."
+echo "$PEER $PEER_VERSION is built with its own lock file and release profile."
 echo
 exec target/release/bench --throttlecrab "target/peers/bin/$PEER" "$@"

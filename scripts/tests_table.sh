@@ -2,7 +2,7 @@
 #
 # tests_table TITLE [OPTIONS OF CARGO TEST] [-- FILTER...]
 # Runs tests, and prints a table with a row for each test. The name of a test says what it checks. The output of the tests follows
-# the table. It fails if a test fails, or if a filter finds no test.
+# the table. The script fails if a test fails, or if a filter finds no test.
 tests_table() {
   local title=$1 log options=() filters=() filter
   shift
