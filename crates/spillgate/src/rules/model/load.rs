@@ -30,7 +30,7 @@ pub const MAX_PATH_BYTES: usize = 64 << 20;
 /// All hits of a request are decided in one step, so their number has a bound too: [`MAX_HITS`](crate::MAX_HITS).
 pub const MAX_LIMITS: usize = 8;
 
-/// The name and the text of one rules file. [`Rules::parse`] has an example.
+/// The name and the text of one rules file. [`Rules::parse`](crate::rules::Rules::parse) has an example.
 #[derive(Clone, Debug)]
 pub struct RulesFile {
     /// The name in reports, usually the path.
