@@ -9,8 +9,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use spillgate_core::conformance::Reference;
 use spillgate_core::{
-    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_UNITS, Op, OpKind, Quota, QuotaBuilder, QuotaError, Receipt,
-    State, Time, Wait, decide,
+    Algorithm, Anchor, Binding, Decision, Denied, Hit, MAX_UNITS, Op, OpKind, Quota, QuotaBuilder, QuotaError, Reason,
+    Receipt, State, Time, Verdict, Wait, decide,
 };
 use support::{Cost, Gap, ask, ask_copy, builder, cases, costs, gaps, plain_quotas, quotas_with_extras, take};
 use support::{windows_ns, within_bound};
@@ -63,6 +63,26 @@ fn verdict_of(decisions: &[Decision], bindings: &[Binding]) -> (bool, Wait) {
     let shortest = quota.into_iter().min().filter(|_| quota_refuses);
     let longest = enforcing.iter().copied().max();
     (enforcing.is_empty() && !quota_refuses, longest.max(shortest).unwrap_or(Wait::NONE))
+}
+
+/// A hit in shadow never changes a verdict. One hit is combined by a shorter path than several hits, so both paths must agree.
+#[test]
+fn a_shadow_hit_beside_another_hit_leaves_its_verdict_as_it_is() {
+    let quota = Quota::per_second(5).build().expect("a quota");
+    let mut decisions = vec![Decision::allow(5, 3), Decision::allow(5, 0)];
+    decisions[1].delay_ns = 70;
+    decisions.push(Decision::refuse(5, Reason::Exceeded, Wait::After(9)));
+    decisions.push(Decision::refuse(5, Reason::Exceeded, Wait::Never));
+    for binding in [Binding::Enforce, Binding::Quota, Binding::Shadow] {
+        let hits = [binding, Binding::Shadow].map(|binding| Hit::new(7, &quota, take(1), binding));
+        for (one, shadow) in decisions.iter().flat_map(|one| decisions.iter().map(move |shadow| (*one, *shadow))) {
+            let now = Time::from_nanos(NOW);
+            let both = Verdict::of(&hits, &[one, shadow], now);
+            assert_eq!(Verdict::of(&hits[..1], &[one], now), both, "{binding:?}: {one:?}");
+            let (allowed, wait) = verdict_of(&[one], &[binding]);
+            assert_eq!((both.allowed, both.retry_after), (allowed, wait), "{binding:?}: {one:?}");
+        }
+    }
 }
 
 /// Two quotas that count in the same state and have different limits.

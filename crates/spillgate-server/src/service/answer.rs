@@ -76,7 +76,11 @@ impl<'a, 'p> AnswerView<'a, 'p> {
 
 /// The status of each descriptor of the plan.
 pub(super) fn statuses<'p>(plan: &Plan<'p>, decisions: &[Decision]) -> SmallVec<[Status<'p>; 2]> {
-    plan.descriptors.iter().map(|planned| status(planned, decisions)).collect()
+    let mut statuses = SmallVec::with_capacity(plan.descriptors.len());
+    for planned in &plan.descriptors {
+        statuses.push(status(planned, decisions));
+    }
+    statuses
 }
 
 impl<'p> Answer<'p> {

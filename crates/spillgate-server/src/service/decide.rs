@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use spillgate::rules::{Plan, Request};
 use spillgate::{Binding, Clock, Decision, Hit, MAX_HITS, Time, Timing, Verdict};
 use tracing::Level;
@@ -47,7 +47,9 @@ impl<C: Clock> Service<C> {
         // The plan is built where it stays. A function that returned it beside an error would copy it once more.
         let mut plan = loaded.rules.plan(self.limiter.keys(), request, self.options.bounds.value_bytes);
         self.apply_options(&mut plan, loaded, request).map_err(|error| self.rejected(error))?;
-        let mut decisions: SmallVec<[Decision; 4]> = smallvec![Decision::default(); plan.hits.len()];
+        // `smallvec!` would fill a list elsewhere and copy it.
+        let mut decisions: SmallVec<[Decision; 4]> = SmallVec::new();
+        decisions.resize(plan.hits.len(), Decision::default());
         let now = timing.now.unwrap_or_else(|| self.limiter.now());
         let decided = if plan.separately {
             // The box keeps this rare case out of the future of every other request.

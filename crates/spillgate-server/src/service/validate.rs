@@ -15,12 +15,13 @@ impl<C: Clock> Service<C> {
         if request.domain.is_empty() {
             return Err(ServiceError::BadRequest("the domain is empty".into()));
         }
-        if request.descriptors().len() == 0 {
+        let descriptors = request.descriptors();
+        if descriptors.len() == 0 {
             return Err(ServiceError::BadRequest("there are no descriptors".into()));
         }
         within("bytes in the domain", request.domain.len(), bounds.key_bytes)?;
-        within("descriptors", request.descriptors().len(), bounds.descriptors)?;
-        for descriptor in request.descriptors() {
+        within("descriptors", descriptors.len(), bounds.descriptors)?;
+        for descriptor in descriptors {
             within("entries in a descriptor", descriptor.entries.len(), bounds.entries)?;
             for (key, _) in descriptor.entries {
                 within("bytes in an entry's key", key.len(), bounds.key_bytes)?;

@@ -38,8 +38,8 @@ pub struct Request<'p> {
 /// A descriptor in a request.
 #[derive(Clone, Copy, Debug)]
 struct Part<'p> {
-    /// The index after its last entry. Its first entry follows the last entry of the descriptor before it.
-    end: usize,
+    /// The number of its entries. Its first entry follows the last entry of the descriptor before it.
+    entries: usize,
     action: Action,
     limit: Option<&'p Limit>,
 }
@@ -80,17 +80,19 @@ impl<'p> Request<'p> {
         action: Action,
         limit: Option<&'p Limit>,
     ) {
-        self.entries.extend(entries);
-        self.parts.push(Part { end: self.entries.len(), action, limit });
+        let before = self.entries.len();
+        // For the few entries of a usual descriptor this is cheaper than `extend`, which reserves memory first.
+        entries.into_iter().for_each(|entry| self.entries.push(entry));
+        self.parts.push(Part { entries: self.entries.len() - before, action, limit });
     }
 
     /// The descriptors in order. Each is decided by its own rule.
     #[must_use]
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor<'_, 'p>> {
-        let mut start = 0;
+        let mut rest = &self.entries[..];
         self.parts.iter().map(move |part| {
-            let entries = &self.entries[start..part.end];
-            start = part.end;
+            let (entries, others) = rest.split_at(part.entries);
+            rest = others;
             Descriptor { entries, action: part.action, limit: part.limit }
         })
     }
