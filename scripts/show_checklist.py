@@ -24,23 +24,25 @@ def git(*arguments):
 
 
 def rows(text, title):
-    """Yields the rows of a checklist, each as its number and the patterns of the paths that it names."""
+    """The paths of a checklist, each with the number of its row. `NAME` is any name; a path without `/` is the end of one."""
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     found = {section.splitlines()[0].strip(): section for section in sections}
     if title not in found:
         sys.exit(f"CONTRIBUTING.md has no checklist {title!r}; it has: {', '.join(found)}")
     for number, files, rest in re.findall(r"^\| (\d+) \| ([^|]*) \| (.*)$", found[title], re.MULTILINE):
         named = re.findall(r"`([^`\s]+)`", files) + re.findall(r"`([^`\s]+(?:\.rs|\.json|\.md|\.toml|/))`", rest)
-        yield int(number), [re.sub(r"(\\)?NAME", r"[^/]+", re.escape(path)) for path in named]
+        for path in named:
+            yield int(number), path
 
 
 def row_of(path, checklist):
-    """Returns the number of the first row that names a file by its folder or by the end of its path, or None."""
-    for number, patterns in checklist:
-        for pattern in patterns:
-            if re.search(f"(^|/){pattern}" + ("" if pattern.endswith("/") else "$"), path):
-                return number
-    return None
+    """The number of the row that names the file most exactly: without `NAME`, not only by its folder, and first."""
+    found = []
+    for number, named in checklist:
+        pattern = re.escape(named).replace("NAME", "[^/]+")
+        if re.search(f"(^|/){pattern}" + ("" if named.endswith("/") else "$"), path):
+            found.append(("NAME" in named, named.endswith("/"), -len(named), number))
+    return min(found)[-1] if found else None
 
 
 def main():
@@ -58,7 +60,7 @@ def main():
         used.add(row)
         unnamed += row is None and path not in ALWAYS
         print(f"| {path} | +{added} −{removed} | {row or ('any change' if path in ALWAYS else '**none**')} |")
-    left = [str(number) for number, _ in checklist if number not in used]
+    left = [str(number) for number in sorted({number for number, _ in checklist} - used)]
     print(f"\n{len(changes)} files; {unnamed} that the list does not name; rows not used: {', '.join(left) or 'none'}")
 
 
