@@ -24,7 +24,10 @@ def git(*arguments):
 
 
 def rows(text, title):
-    """The paths of a checklist, each with the number of its row. `NAME` is any name; a path without `/` is the end of one."""
+    """Yields the paths of a checklist, each with the number of its row.
+
+    `NAME` in a path means any name. A path without `/` means every path that ends with it.
+    """
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     found = {section.splitlines()[0].strip(): section for section in sections}
     if title not in found:
@@ -36,7 +39,11 @@ def rows(text, title):
 
 
 def row_of(path, checklist):
-    """The number of the row that names the file most exactly: without `NAME`, not only by its folder, and first."""
+    """Returns the number of the row that names the file most exactly, or None if no row names it.
+
+    A name without `NAME` is more exact than a name with it. The name of a file is more exact than the name of its folder. A
+    longer name is more exact than a shorter one.
+    """
     found = []
     for number, named in checklist:
         pattern = re.escape(named).replace("NAME", "[^/]+")
