@@ -3,8 +3,6 @@
 
 #![allow(clippy::print_stdout, reason = "a process tells the one that started it what it was admitted")]
 
-#[path = "../support/port.rs"]
-mod port;
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "nothing is killed or frozen here")]
 mod server;

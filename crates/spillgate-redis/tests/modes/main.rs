@@ -11,8 +11,6 @@ mod deny_cache;
 #[allow(dead_code, reason = "the tests of transport need more of it")]
 #[path = "../transport/load.rs"]
 mod load;
-#[path = "../support/port.rs"]
-mod port;
 #[allow(dead_code, reason = "the tests of transport need more of it")]
 #[path = "../transport/server.rs"]
 mod server;

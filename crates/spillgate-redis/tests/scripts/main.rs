@@ -4,8 +4,6 @@ mod conformance;
 mod differential;
 mod keys;
 mod older_states;
-#[path = "../support/port.rs"]
-mod port;
 mod products;
 mod repeated;
 mod replies;

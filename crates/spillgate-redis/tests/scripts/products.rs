@@ -1,6 +1,7 @@
 //! The scripts compare products of 106 bits with doubles only. The results are compared with 128-bit integers.
 
-use crate::support::{self, Random, RedisServer};
+use crate::support::{self, RedisServer};
+use spillgate_testkit::Random;
 
 const CASES: usize = 200_000;
 const CASES_A_CALL: usize = 5_000;

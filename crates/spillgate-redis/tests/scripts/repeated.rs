@@ -13,10 +13,11 @@ use spillgate_core::{
     Time, Timing, Verdict, decide,
 };
 use spillgate_redis::{LogForm, RedisStore, Settings};
+use spillgate_testkit::Random;
 use tokio::time::sleep;
 
 use crate::differential::fixture::{reads, stored_state};
-use crate::support::{Client, Random, RedisServer};
+use crate::support::{Client, RedisServer};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);

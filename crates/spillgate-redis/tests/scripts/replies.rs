@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Receipt, StoreError, StoreErrorKind, Time};
 use spillgate_redis::{Decoded, ScriptCall};
+use spillgate_testkit::Random;
 
-use crate::support::{Random, RedisServer, bytes, call};
+use crate::support::{RedisServer, bytes, call};
 
 const CASES: u32 = 200_000;
 

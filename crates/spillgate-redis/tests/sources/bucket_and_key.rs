@@ -1,10 +1,10 @@
 //! A library that counts hits on (bucket, key) in a window of milliseconds, with options that may differ on every call.
 
 use super::*;
-use crate::server::free_port;
 use spillgate::{Limiter, ManualClock};
 use spillgate_core::Timing;
 use spillgate_redis::RedisKey;
+use spillgate_testkit::free_port;
 
 /// `max_limit` in `window_ms`.
 fn options(window_ms: u64, max_limit: u64) -> Quota {

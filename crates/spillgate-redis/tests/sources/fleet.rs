@@ -131,6 +131,6 @@ async fn when_the_store_fails_the_policy_allows_or_denies() {
             assert_eq!(decision.reason, Reason::StoreFailed);
         }
     }
-    server.start_again(&[], "ready to accept connections");
+    server.start_again();
     until_from(Source::Store).await;
 }

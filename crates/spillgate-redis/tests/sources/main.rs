@@ -5,8 +5,6 @@ mod bucket_and_key;
 mod fleet;
 mod is_allowed;
 mod outbound;
-#[path = "../support/port.rs"]
-mod port;
 #[path = "../transport/server.rs"]
 #[allow(dead_code, reason = "nothing is frozen here")]
 mod server;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::Value;
 use spillgate_core::{Binding, Hit, Op, Quota};
 use spillgate_redis::{RedisKey, RedisStore};
+use spillgate_testkit::free_port;
 
-use crate::server::{Server, free_port, run};
+use crate::server::{Server, run};
 use crate::{until, with_long_timeouts};
 
 /// Three primaries, and three replicas if wanted.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use spillgate_redis::{Cause, Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_testkit::free_port;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on, slot, text};
 use crate::load::{Load, States, counted};
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,7 +20,7 @@ async fn a_cluster_that_lacks_slots_serves_no_request_until_it_is_complete() {
     cluster.nodes[2].kill();
     until("the others say that the cluster is down", || store.failures(ErrorKind::ClusterDown) > 10).await;
     assert_ne!(store.circuit(), Circuit::Closed);
-    cluster.nodes[2].start_again(&[], "ready to accept connections");
+    cluster.nodes[2].start_again();
     let mut failed = 0;
     for node in 0..3 {
         failed += until_decided_on(&store, key_on(&cluster.nodes[0], node, &a_day(1), 9)).await;
@@ -46,7 +47,7 @@ async fn a_circuit_is_half_open_while_some_nodes_serve_and_open_when_none_does()
         }
         assert_eq!(store.circuit(), expected, "without node {node}");
     }
-    cluster.nodes.iter().for_each(Server::thaw);
+    cluster.nodes.iter().for_each(|node| node.thaw());
     for key in keys {
         until_decided_on(&store, key).await;
     }

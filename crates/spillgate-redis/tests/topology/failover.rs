@@ -35,7 +35,7 @@ async fn a_primary_dies_and_its_replica_takes_over() {
     );
 
     // The old primary comes back as a replica, and gets no requests.
-    cluster.nodes[0].start_again(&[], "ready to accept connections");
+    cluster.nodes[0].start_again();
     until("it is a replica", || role(&cluster.nodes[0]) == "slave").await;
     let decided = load.decided();
     until("the store decides", || load.decided() > decided + 1000).await;

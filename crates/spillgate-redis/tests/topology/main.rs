@@ -11,8 +11,6 @@ mod load;
 mod load_on_one_key;
 mod migration;
 mod outage;
-#[path = "../support/port.rs"]
-mod port;
 mod requests;
 mod sentinel_reports;
 mod sentinel_setup;

@@ -118,11 +118,7 @@ async fn all_permits_come_back_after_a_node_was_down() {
             cluster.nodes[1].freeze()
         }
         until("requests fail", || failures.load(Ordering::Relaxed) > before + 500).await;
-        if is_killed {
-            cluster.nodes[1].start_again(&[], "ready to accept connections")
-        } else {
-            cluster.nodes[1].thaw()
-        }
+        if is_killed { cluster.nodes[1].start_again() } else { cluster.nodes[1].thaw() }
     }
     let before = admitted.load(Ordering::Relaxed);
     until("requests are admitted again", || admitted.load(Ordering::Relaxed) > before + 100).await;

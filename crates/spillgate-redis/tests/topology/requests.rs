@@ -8,6 +8,7 @@ use spillgate_core::{
     decide,
 };
 use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_testkit::Random;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::{Cluster, WITHIN, key_on};
@@ -20,18 +21,6 @@ struct Fixture {
     quotas: Vec<Quota>,
     /// The receipts of takes that were charged.
     receipts: Vec<(usize, usize, Receipt)>,
-}
-
-/// xorshift64* (Vigna, 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-    }
 }
 
 fn quotas() -> Vec<Quota> {
@@ -56,15 +45,15 @@ impl Fixture {
     /// Up to five hits, no two of them on one limit.
     fn hits(&self, random: &mut Random) -> Vec<Hit<'_>> {
         let mut chosen: Vec<(usize, usize)> = Vec::new();
-        for _ in 0..1 + random.below(5) {
-            let one = (random.below(self.keys.len()), random.below(self.quotas.len()));
+        for _ in 0..1 + random.index(5) {
+            let one = (random.index(self.keys.len()), random.index(self.quotas.len()));
             if !chosen.contains(&one) {
                 chosen.push(one);
             }
         }
         let bindings = [Binding::Enforce, Binding::Enforce, Binding::Quota, Binding::Shadow];
         let hit = |(key, quota): (usize, usize)| {
-            let op = match random.below(20) {
+            let op = match random.index(20) {
                 0 => Op::Peek,
                 1 => Op::Force { cost: 1 },
                 2 => {
@@ -72,9 +61,9 @@ impl Fixture {
                     Op::Refund { cost: 1, receipt: of.map(|(_, _, receipt)| *receipt) }
                 }
                 3 => Op::Reset,
-                _ => Op::Take { cost: 1 + random.below(3) as u64, max_wait_ns: u64::MAX },
+                _ => Op::Take { cost: 1 + random.index(3) as u64, max_wait_ns: u64::MAX },
             };
-            Hit::new(self.keys[key], &self.quotas[quota], op, bindings[random.below(4)])
+            Hit::new(self.keys[key], &self.quotas[quota], op, bindings[random.index(4)])
         };
         chosen.into_iter().map(hit).collect()
     }
@@ -109,7 +98,7 @@ async fn slots_decide_together_what_the_kernel_decides() {
     let (mut random, mut now) = (Random(7), 1_790_000_000_000_000_000);
     let (mut refused, mut states) = (0, BTreeMap::new());
     for turn in 0..REQUESTS {
-        now += random.below(40_000_000) as u64;
+        now += random.index(40_000_000) as u64;
         let at = Time::from_nanos(now);
         let hits = fixture.hits(&mut random);
         let (mut reported, mut right) = (vec![Decision::default(); hits.len()], vec![Decision::default(); hits.len()]);
@@ -168,9 +157,9 @@ async fn many_tasks_on_several_slots_are_never_admitted_above_a_limit() {
         tokio::spawn(async move {
             let (mut random, mut admitted) = (Random(seed as u64 + 1), [0; 6]);
             for _ in 0..TAKES {
-                let first = random.below(6);
-                let which = [first, (first + 1) % 6, (first + 2 + random.below(4)) % 6];
-                let which = &which[..1 + random.below(3)];
+                let first = random.index(6);
+                let which = [first, (first + 1) % 6, (first + 2 + random.index(4)) % 6];
+                let which = &which[..1 + random.index(3)];
                 if is_allowed(&store, &takes(&limited, which.iter().copied())).await {
                     which.iter().for_each(|i| admitted[*i] += 1);
                 }

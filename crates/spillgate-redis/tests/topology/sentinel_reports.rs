@@ -102,7 +102,7 @@ async fn what_was_true_before_a_failover_is_not_believed_after() {
     take(&store, 1, &a_day(1000), PATIENCE).await.expect("it serves");
 
     // All sentinels are set up again.
-    new.start_again(&[], "ready to accept connections");
+    new.start_again();
     fakes.iter().for_each(|fake| fake.tell(Report::Primary(0, new.port())));
     old.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     until("what all tell is believed", || is_at(&store, &new)).await;

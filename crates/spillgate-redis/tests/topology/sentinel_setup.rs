@@ -4,10 +4,11 @@ use std::fs;
 use std::process::{Child, Command};
 
 use redis::Value;
+use spillgate_testkit::{free_port, redis_program, start_until_logged};
 use tempfile::TempDir;
 
 use crate::cluster::text;
-use crate::server::{Server, free_port, program, run, started};
+use crate::server::{Server, run};
 use crate::until;
 
 pub(crate) struct SentinelSetup {
@@ -56,9 +57,9 @@ impl Sentinel {
              sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n{more}"
         );
         fs::write(folder.path().join("sentinel.conf"), settings).expect("written");
-        let mut command = Command::new(program());
+        let mut command = Command::new(redis_program());
         command.args(["sentinel.conf", "--sentinel"]).current_dir(folder.path());
-        let process = started(&mut command, "+monitor master main");
+        let process = start_until_logged(&mut command, "+monitor master main");
         Sentinel { process, port, _folder: folder }
     }
 

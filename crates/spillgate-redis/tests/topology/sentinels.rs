@@ -1,13 +1,14 @@
 //! A primary that sentinels name: it is replaced, killed or frozen, and comes back.
 
 use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Settings};
+use spillgate_testkit::free_port;
 
 use crate::cluster::{WITHIN, role, text};
 use crate::common::limiter;
 use crate::load::{Load, States, counted};
 use crate::load_on_one_key::{KeyLoad, LIMIT, passed_on};
 use crate::sentinel_setup::{Sentinel, SentinelSetup};
-use crate::server::{Server, free_port, run};
+use crate::server::{Server, run};
 use crate::{a_day, take, until, with_long_timeouts};
 
 fn store(sentinel_setup: &SentinelSetup) -> RedisStore {
@@ -66,7 +67,7 @@ async fn a_primary_is_killed_and_comes_back_with_nothing() {
     sentinel_setup.servers[1].run(&["CONFIG", "SET", "replica-priority", "100"]);
     until("the store has found the new one", || is_at(&store, &sentinel_setup.servers[1])).await;
     // It believes that it is a primary until the sentinels demote it.
-    sentinel_setup.servers[0].start_again(&[], "ready to accept connections");
+    sentinel_setup.servers[0].start_again();
     let [admitted, failed, may_have_been_applied] = key_load.end().await;
     let lost = before.saturating_sub(passed_on);
     assert!(

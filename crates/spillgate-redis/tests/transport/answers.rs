@@ -6,11 +6,12 @@ use std::time::Duration;
 use redis::Value;
 use spillgate_core::{Binding, Decision, Hit, Op, Quota, Store, Timing};
 use spillgate_redis::{Circuit, ErrorKind, LogForm, RedisKey, RedisStore, SCRIPT_COMMANDS, Settings};
+use spillgate_testkit::free_port;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::common::limiter;
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 /// Sends requests until one has failed with this kind of error.
@@ -262,7 +263,7 @@ async fn a_server_that_loads_its_data() {
     server.kill();
     // Loading takes ten milliseconds for each key. The server looks at its connections in between.
     let slowly = ["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"];
-    server.start_again(&slowly, "server initialized");
+    server.start_again_until(&slowly, "server initialized");
     until("the server says that it loads", || {
         store.last_error().is_some_and(|error| error.kind() == ErrorKind::Loading)
     })

@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Anchor, Binding, Decision, Hit, Op, Quota, Store, Time, Timing};
 use spillgate_redis::{ErrorKind, RedisKey, RedisStore, Settings};
+use spillgate_testkit::free_port;
 
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::start::until_serves;
 use crate::{PATIENCE, a_day, with_long_timeouts};
 

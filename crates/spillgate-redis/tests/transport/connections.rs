@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use redis::Value;
 use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_testkit::free_port;
 use tokio::time::timeout;
 
 use crate::proxy::delayed;
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -44,7 +44,7 @@ async fn a_server_is_killed_and_comes_back() {
         server.kill();
         until("the server is not asked any more", || store.failures(ErrorKind::CircuitOpen) > open).await;
         assert_ne!(store.circuit(), Circuit::Closed);
-        server.start_again(&[], "ready to accept connections");
+        server.start_again();
     }
     until_more_are_decided(&load).await;
     let tally = load.end().await;
@@ -76,7 +76,7 @@ async fn a_limit_is_given_out_at_most_once_in_each_life_of_the_server() {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     until("half is given out", || count(&admitted) >= LIMIT / 2).await;
     server.kill();
-    server.start_again(&[], "ready to accept connections");
+    server.start_again();
     for task in tasks {
         timeout(crate::PATIENCE, task).await.expect("every request is answered").expect("no task panics");
     }

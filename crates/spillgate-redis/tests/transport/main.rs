@@ -7,8 +7,6 @@ mod connections;
 mod faults;
 mod invalid_replies;
 mod load;
-#[path = "../support/port.rs"]
-mod port;
 mod proxy;
 mod server;
 mod start;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use spillgate_core::{Binding, Decision, Hit, MAX_HITS, Op, Store as _, StoreError, Timing};
 use spillgate_redis::{Circuit, ErrorKind, RedisStore, Settings};
+use spillgate_testkit::free_port;
 use tokio::runtime::Builder;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until, until_decided, with_long_timeouts};
 
 #[tokio::test]

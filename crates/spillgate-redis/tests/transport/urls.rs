@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use spillgate_redis::{Cause, Error, ErrorKind, RedisStore, Settings, Tls};
+use spillgate_testkit::free_port;
 use tempfile::TempDir;
 
 use crate::common::limiter;
-use crate::server::{Server, free_port};
+use crate::server::Server;
 use crate::{PATIENCE, a_day, take, until_decided, with_long_timeouts};
 
 /// Takes twice. The second take finds what the first one left.

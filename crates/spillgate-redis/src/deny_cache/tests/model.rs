@@ -33,22 +33,6 @@ pub(super) fn timed(limit: u64) -> [QuotaBuilder; 7] {
     ]
 }
 
-/// xorshift64* (Vigna, 2014).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % bound.max(1)
-    }
-
-    pub(super) fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
-
 /// A server that decides by the kernel, at simulated times.
 #[derive(Clone, Default)]
 pub(super) struct Model(pub(super) BTreeMap<u128, State>);

@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use spillgate_core::{Binding, Decision, Denied, Hit, Op, OpKind, Quota, Reason, Source, Verdict};
 
-use super::model::{Fixture, LONG, Random, SECOND, build, is_log, timed};
+use spillgate_testkit::Random;
+
+use super::model::{Fixture, LONG, SECOND, build, is_log, timed};
 use crate::deny_cache::{ObservedStates, RequestGuard};
 
 /// A request in flight.

@@ -6,8 +6,9 @@ use redis::Value;
 use spillgate::{MemoryOptions, MemoryStore};
 use spillgate_core::{Algorithm, Binding, Decision, Hit, Op, Quota, Receipt, State, Time, Verdict, decide};
 use spillgate_redis::{Decoded, LogForm, RedisKey, ScriptCall, decode_state};
+use spillgate_testkit::Random;
 
-use crate::support::{Client, Random, bytes, call};
+use crate::support::{Client, bytes, call};
 
 /// The times at which fixtures begin: mostly today, and both ends of time.
 const STARTS: [u64; 4] = [1_790_000_000_123_456_789, 1_790_000_000_000_000_000, 0, i64::MAX as u64 - 5_000_000_000];
