@@ -52,11 +52,11 @@ install_packages() {
     fi
     as_root=(sudo)
   fi
-  say "installing them (Debian may start their services; the tests do not use those)"
+  say "installing these packages (Debian may start their services; the tests do not use these services)"
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
   mapfile -t packages < <(missing_packages)
-  [ ${#packages[@]} -eq 0 ] || { say "still missing after that: ${packages[*]}" >&2; exit 1; }
+  [ ${#packages[@]} -eq 0 ] || { say "still missing after the installation: ${packages[*]}" >&2; exit 1; }
 }
 
 check_python() {

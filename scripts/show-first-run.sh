@@ -20,8 +20,8 @@ began=$SECONDS
 cargo run --quiet --release --locked -- serve examples/quickstart.yaml --json >"$folder/ready" &
 server=$!
 until [ -s "$folder/ready" ]; do
-  kill -0 "$server" || { echo "it ended before it was ready" >&2; exit 1; }
-  [ $((SECONDS - began)) -lt 1800 ] || { echo "not ready after 30 minutes" >&2; exit 1; }
+  kill -0 "$server" || { echo "the server ended before it was ready" >&2; exit 1; }
+  [ $((SECONDS - began)) -lt 1800 ] || { echo "the server is not ready after 30 minutes" >&2; exit 1; }
   sleep 0.2
 done
 unset "${!SPILLGATE_@}"
@@ -35,16 +35,16 @@ ask() {
 for wanted in "7 200" "mallory 429"; do
   status=$(ask "${wanted% *}")
   echo "user_id=${wanted% *}: $status $(cat "$folder/answer")"
-  [ "$status" = "${wanted#* }" ] || { echo "${wanted#* } was expected" >&2; exit 1; }
+  [ "$status" = "${wanted#* }" ] || { echo "the status ${wanted#* } was expected" >&2; exit 1; }
 done
 kill "$server"
-wait "$server" || { echo "it did not end cleanly: exit status $?" >&2; exit 1; }
+wait "$server" || { echo "the server did not end cleanly: exit status $?" >&2; exit 1; }
 server=
 
 began=$SECONDS
 CI=true bash .ci/run
 took=$((SECONDS - began))
 printf '\n### From a fresh clone, on %s cores\n\n| step | seconds | at most |\n|---|---|---|\n' "$(nproc)"
-echo "| \`cargo run --release -- serve\` answers, its build included | $ready_s | 1800 |"
+echo "| \`cargo run --release -- serve\` answers, with its build | $ready_s | 1800 |"
 echo "| \`make test\`: set-up, lints and all tests pass | $took | $((limit_minutes * 60)) |"
 [ "$took" -le $((limit_minutes * 60)) ]

@@ -9,7 +9,7 @@ for version in 8.1 9.1; do
   reported=$("$server" --version)
   [[ $reported == "Valkey server v=$version."* ]] || { echo "$server is not Valkey $version but $reported" >&2; exit 1; }
   echo "== $reported"
-  # These builds have no TLS. TLS is tested with Redis, and its code does not depend on the server.
+  # These builds have no TLS. TLS is tested with Redis, and our code for TLS does not depend on the server.
   REDIS_SERVER="$server" DIFFERENTIAL_DECISIONS="${DIFFERENTIAL_DECISIONS:-10000}" \
     cargo test --quiet --package spillgate-redis --tests --locked -- --skip with_certificates --skip urls::a_certificate "$@"
 done
