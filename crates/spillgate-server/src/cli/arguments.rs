@@ -60,7 +60,7 @@ pub(super) fn descriptor_argument() -> Arg {
         .action(ArgAction::Append)
         .required(true)
         .value_parser(entries)
-        .help("One descriptor; repeat it for a request with several")
+        .help("One descriptor. Repeat the flag for a request with several descriptors")
 }
 
 pub(super) fn rules_argument() -> Arg {
@@ -89,7 +89,8 @@ pub(super) fn given(matches: &ArgMatches, keys: impl Iterator<Item = &'static Ke
     keys.filter(is_given).map(|key| (key, values(key))).collect()
 }
 
-/// Reads a descriptor such as `user_id=7,path=/x`: entries with commas between. A `\` makes the next character plain.
+/// Reads a descriptor such as `user_id=7,path=/x`: entries with commas between. A `,`, `=` or `\` after a `\` is part of
+/// the text.
 fn entries(text: &str) -> Result<Entries, String> {
     let mut entries = Vec::new();
     let (mut key, mut part) = (None, String::new());

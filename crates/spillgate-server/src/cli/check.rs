@@ -22,11 +22,11 @@ pub(super) fn command() -> Command {
         .about("Ask rules without a server and explain the answers, on a virtual clock or in a shared store")
         .long_about(
             "Ask rules without a server, on a virtual clock, and explain the answers.\n\n\
-             The clock starts at 0s, where every window begins, and nothing was used before. If a shared store is named \
+             The clock starts at 0s. Every window begins then, and nothing has been used. If a shared store is named \
              (--store, SPILLGATE_STORE or the settings file), that store is asked instead, with its own clock and counts. \
              The answer is what the store would decide now. Units are taken only with --take. The settings \
-             store.key_secret_file, store.log and store.scripts have to be those of the servers: with others, other keys \
-             are read. --store memory always uses the virtual clock.",
+             store.key_secret_file, store.log and store.scripts must have the same values as on the servers. Otherwise \
+             other keys are read. --store memory always uses the virtual clock.",
         )
         .after_help(format!(
             "Descriptors are written KEY=VALUE, with commas between entries. The first = ends the key. Write \\, for a comma \

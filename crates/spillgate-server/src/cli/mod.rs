@@ -35,9 +35,9 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, clap
     }
 }
 
-/// The error with a better suggestion: if the wrong flag is written as a key is, the flag of that key.
+/// The error with a better suggestion. clap suggests the most similar flag, which may belong to another key.
 ///
-/// clap suggests the most similar flag, which may belong to another key.
+/// If the wrong flag has the form of a key, the suggestion is the flag of that key.
 fn with_suggestion(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(written)) = error.get(ContextKind::InvalidArg) else { return error };
     let is_key = |key: &&Key| written.strip_prefix("--") == Some(&*key.path.replace(['.', '_'], "-"));

@@ -14,7 +14,7 @@ pub(super) fn command() -> Command {
         .long_about(
             "Serve decisions over gRPC (Envoy RLS v3) and HTTP.\n\n\
              Each setting has a flag, an environment variable and a key in the settings file. The flag wins over the \
-             variable, and the variable over the file. Both names are shown in brackets after each flag. \
+             variable, and the variable over the file. The brackets after each flag show its variable and its key. \
              Relative paths in a settings file start at its folder.",
         )
         .after_help(format!(

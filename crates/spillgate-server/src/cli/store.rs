@@ -11,7 +11,7 @@ use super::arguments::{
 use super::verb::{Check, Doctor, KeyNames, Setting};
 use crate::settings::KEYS;
 
-/// The settings that say how to reach a shared store, and with which commands.
+/// The settings that say how to reach a shared store, and which commands to send.
 const REACHING: [&str; 12] = [
     "store.url",
     "store.user",
@@ -28,7 +28,7 @@ const REACHING: [&str; 12] = [
 ];
 /// The settings that change the names of keys.
 const NAMING: [&str; 3] = ["store.key_secret_file", "store.log", "store.scripts"];
-/// The doctor compares the latency with this one.
+/// The doctor compares the latency of the store with its deadline.
 const DEADLINE: [&str; 1] = ["store.deadline"];
 
 /// The settings of a command that reads keys in a store.
@@ -94,7 +94,7 @@ pub(super) fn doctor_command() -> Command {
             "Find faults of a shared store and how to fix them.\n\n\
              It examines the version, the role, the eviction policy, the rights of the user, the clock, the scripts and \
              the latency. It also examines the slots and replicas of a cluster, and whether all sentinels answer. It runs \
-             the scripts on its own keys and removes them. It changes nothing else.",
+             the scripts on keys of its own, and then removes these keys. It changes nothing else.",
         )
         .after_help(format!(
             "Examples:\n  spillgate doctor --store redis://127.0.0.1:6379\n  \

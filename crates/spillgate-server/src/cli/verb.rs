@@ -53,9 +53,9 @@ pub struct Check {
     pub rules: Vec<PathBuf>,
     pub domain: String,
     pub descriptors: Vec<Entries>,
-    /// The units of the questions of one round, in order.
+    /// The cost of each question of one round, in order.
     pub costs: Vec<u64>,
-    /// The rounds of questions at each time of `at`.
+    /// How many rounds are asked at each time of `at`.
     pub times: u32,
     /// Whether permits are released before the next question.
     pub releases: bool,
@@ -67,7 +67,7 @@ pub struct Check {
     pub wait: Duration,
     /// The settings of the store.
     pub flags: Vec<Setting>,
-    /// Whether units are really taken from the shared store. Otherwise it is only read.
+    /// Whether units are really taken from the shared store. Otherwise the store is only read.
     pub takes: bool,
     pub json: bool,
 }

@@ -1,6 +1,7 @@
-//! Counters of rules: one set for each rule, and for each value where a rule demands it.
+//! Counters of rules: one set for each rule, or one set for each value of a rule.
 //!
-//! A rule demands it by `detailed_metric` or `value_to_metric`. Clients choose the values, so their number has a bound.
+//! A rule asks for sets by value with `detailed_metric` or `value_to_metric`. Clients choose the values, so their number has
+//! a bound.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -51,7 +52,7 @@ pub struct RuleCounters {
 #[derive(Debug, Default)]
 struct ByValue {
     hasher: RandomState,
-    /// By the hash of the values that the name shows. So the name itself is built only once.
+    /// The keys are hashes of the values that the name shows, so that the name itself is built only once.
     counters: RwLock<HashMap<u64, Arc<Outcomes>>>,
 }
 
@@ -67,7 +68,8 @@ impl RuleCounters {
         zip(&rule.limits, &self.refused)
     }
 
-    /// Counts a peek at `rule` that it never refuses. For the first peek of this rule, returns how many rules have had one.
+    /// Counts a peek at `rule` that the rule never refuses. At the first such peek of this rule, returns how many rules have
+    /// had such a peek.
     pub fn count_peek(&self, metrics: &Metrics, rule: &Rule) -> Option<usize> {
         let mut rules = None;
         let counter = self.peeks.get_or_init(|| {
@@ -112,7 +114,7 @@ impl ByValue {
     }
 }
 
-/// Each level of the rule. With it comes the client's value, if the name shows that instead of the rule's text.
+/// Each level of the rule, with the client's value if the name shows that value instead of the rule's text.
 fn named_values<'a>(
     rule: &'a Rule,
     entries: &'a [(&'a str, &'a str)],

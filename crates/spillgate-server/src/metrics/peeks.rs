@@ -1,4 +1,4 @@
-//! Counters of peeks at limits that never refuse one, by rule.
+//! Counters of peeks at limits that never refuse a peek, by rule.
 //!
 //! Such a limit allows everything when Envoy charges at the end of a stream. The counter shows which rules are affected.
 
@@ -16,7 +16,7 @@ use super::by_rule::labels_of;
 pub(super) struct Peeks(pub(super) Mutex<BTreeMap<Arc<str>, Counter>>);
 
 impl Peeks {
-    /// The counter of `rule`. If it is new, also the number of rules that have one now.
+    /// The counter of `rule`. If the counter is new, also the number of rules that have a counter now.
     pub(super) fn of(&self, rule: &Rule) -> (Counter, Option<usize>) {
         let mut counters = self.0.lock();
         let before = counters.len();

@@ -1,7 +1,7 @@
 //! Counters, gauges, and the text format of metrics.
 //!
-//! A scrape of many series must not delay requests. So a page is built in pieces, and a lock is held no longer than it takes
-//! to list the series of one piece.
+//! A scrape of many series must not delay requests. A page is therefore built in pieces. A lock is held only while the series
+//! of one piece are listed.
 
 use std::fmt::Write as _;
 use std::ops::Range;

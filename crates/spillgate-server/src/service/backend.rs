@@ -1,7 +1,7 @@
 //! The store that the settings chose: memory, or Redis with a fallback to memory.
 //!
-//! The service sees one store and its health. So another store needs one more variant here and no change elsewhere in
-//! the service.
+//! The service sees one store and its health. Another store needs one more variant here, and no change elsewhere in the
+//! service.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -63,7 +63,7 @@ impl Backend {
         self.redis().map(RedisStore::health)
     }
 
-    /// How long a caller that gives itself `asked` waits for the store: at most as long as the store's setting says.
+    /// How long a caller with the timeout `asked` waits for the store. The setting of the store is the longest time.
     /// `None` for memory, which never waits.
     #[inline]
     #[must_use]
@@ -93,7 +93,7 @@ fn unsupported(store: &RedisStore, hits: &[Hit<'_>]) -> Option<String> {
     ))
 }
 
-/// The local store of the fallback has no clock. So a caller always passes the time, whichever store this is.
+/// The local store of the fallback has no clock, so a caller always passes the time, whichever store this is.
 impl Store for Backend {
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         match self {

@@ -35,7 +35,7 @@ impl<C: Clock> Service<C> {
     /// Without a time in `timing` the service reads the clock.
     ///
     /// # Errors
-    /// As for [`decide`](Service::decide).
+    /// The errors of [`decide`](Service::decide).
     pub async fn decide_in<'p, 'q: 'p>(
         &self,
         timing: Timing,
@@ -118,7 +118,7 @@ impl<C: Clock> Service<C> {
         }
         within("limits that match", hits.len(), MAX_HITS)?;
         let store = self.limiter.store();
-        // Rules were checked when they were loaded. So this limit, or its operation, came with the call.
+        // Rules were checked when they were loaded. This limit, or its operation, must have come with the call.
         if let Some(error) = store.unsupported(hits) {
             return Err(ServiceError::BadRequest(error));
         }

@@ -53,7 +53,7 @@ impl Loaded {
     #[cold]
     pub(super) fn refuse_unmatched<'p>(&'p self, plan: &mut Plan<'p>, request: &Request<'_>) {
         let Some(limit) = &self.unmatched else { return };
-        // The key is next to that of the first hit. So a request in one slot of a cluster stays in that slot.
+        // The key is in the cluster slot of the first hit, so that a request in one slot stays in one slot.
         let key = plan.hits.first().map_or(0, |hit| hit.key ^ 1);
         let mut refusing = None;
         for (planned, descriptor) in plan.descriptors.iter_mut().zip(request.descriptors()) {

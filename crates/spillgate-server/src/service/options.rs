@@ -15,7 +15,7 @@ pub struct Bounds {
     pub entries: usize,
     /// The most bytes of an entry's key, and of the domain.
     pub key_bytes: usize,
-    /// The bytes of an entry's value that its counter is found by. Rules match the whole value.
+    /// Only this many first bytes of an entry's value decide which counter is used. Rules match the whole value.
     pub value_bytes: usize,
 }
 

@@ -14,11 +14,11 @@ use super::Service;
 /// Whether the server wants requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It does.
+    /// The server wants requests.
     Ready,
-    /// It does not: the store does not decide, and some limits have the policy `error`.
+    /// The server wants no requests: the store does not decide, and some limits have the policy `error`.
     StoreDown,
-    /// It does not any more: it ends once the requests in flight are answered.
+    /// The server wants no more requests: it ends once the requests in flight are answered.
     Draining,
 }
 
@@ -92,7 +92,7 @@ impl<C: Clock> Service<C> {
     pub fn set_store_error(&self, why: Option<StoreErrorKind>) {
         {
             let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
-            // An outage that goes on keeps its beginning.
+            // If the outage goes on, the time of its beginning stays.
             let since = outage.map_or_else(|| self.limiter.now(), |outage| outage.since);
             *outage = why.map(|why| Outage { since, why });
         }

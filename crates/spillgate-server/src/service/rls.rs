@@ -10,7 +10,7 @@ use super::{ServiceError, Status};
 /// The binding limit of a descriptor, as RLS reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedLimit<'p> {
-    /// Whether the name and the numbers are reported. If not, only the wait is.
+    /// Whether the name and the numbers are reported. If not, only the wait is reported.
     pub exposed: bool,
     /// Empty if the limit has no name.
     pub name: &'p str,

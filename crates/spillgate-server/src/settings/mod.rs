@@ -185,7 +185,7 @@ pub struct Limits {
     pub entries: usize,
     /// The most bytes of an entry's key.
     pub key: usize,
-    /// The bytes of an entry's value that are counted. Rules match the whole value.
+    /// Only this many first bytes of an entry's value decide which counter is used. Rules match the whole value.
     pub value: usize,
     /// The most values of one rule that have metrics of their own.
     pub metric_values: usize,

@@ -36,7 +36,7 @@ pub(super) struct AskedLimit<'p> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct After {
     pub(super) remaining: u64,
-    /// Unknown where nothing was taken and something would have been.
+    /// `None` if it is unknown: units would have been taken, but the store was only read.
     pub(super) reset_after_ns: Option<u64>,
 }
 

@@ -73,7 +73,7 @@ fn descriptor(
         table.row([
             (Tone::Plain, format!("{indent}{}={}", step.key, step.value)),
             (Tone::Plain, step.how.to_string()),
-            (Tone::Plain, came_of(step)),
+            (Tone::Plain, outcome(step)),
             (Tone::Faint, origin),
         ]);
     }
@@ -101,7 +101,7 @@ fn is_left_out(asked: &[Asked<'_>], descriptor: usize, limit: &Limit) -> bool {
     !asked.iter().any(|asked| asked.limits.iter().any(is_it))
 }
 
-fn came_of(step: &Step) -> String {
+fn outcome(step: &Step) -> String {
     let text = match step.outcome {
         Outcome::WentDeeper => "then below it",
         Outcome::WentBack => "but nothing below it: back up",

@@ -170,8 +170,8 @@ fn ask_all<'p, C: Clock>(
         let rounds = check.at.iter().flat_map(|at| std::iter::repeat_n(*at, check.times as usize));
         for (at, (cost, request)) in rounds.flat_map(|at| questions.iter().map(move |question| (at, question))) {
             set(at);
-            let looks_only = settings.is_some() && !check.takes;
-            let question = Question { at, cost: *cost, request, looks_only, releases: check.releases };
+            let peeks_only = settings.is_some() && !check.takes;
+            let question = Question { at, cost: *cost, request, peeks_only, releases: check.releases };
             asked.push(ask(service, loaded, &question).await.map_err(|error| match error {
                 ServiceError::Store(_) if settings.is_some() => {
                     let help = "`spillgate doctor` finds faults of the store";
@@ -204,7 +204,7 @@ struct Question<'q, 'p> {
     at: Duration,
     cost: u64,
     request: &'q Request<'p>,
-    looks_only: bool,
+    peeks_only: bool,
     releases: bool,
 }
 
@@ -215,9 +215,9 @@ async fn ask<'p, C: Clock>(
 ) -> Result<Asked<'p>, ServiceError> {
     let request = question.request;
     let plan = service.plan(loaded, request, Grants::default())?;
-    let looks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
-    let before = one_by_one(service, &looks).await?;
-    let (verdict, decisions, after) = if question.looks_only {
+    let peeks: Vec<Hit<'_>> = plan.hits.iter().map(|hit| hit.with_op(Op::Peek)).collect();
+    let before = one_by_one(service, &peeks).await?;
+    let (verdict, decisions, after) = if question.peeks_only {
         let decisions = dry_run::decisions(service, &plan.hits, &before).await?;
         let verdict = Verdict::of(&plan.hits, &decisions, service.limiter().now());
         let after = dry_run::after(&plan.hits, &decisions, &before, verdict.allowed);
@@ -231,7 +231,7 @@ async fn ask<'p, C: Clock>(
                 decisions[*hit] = *judged.decision;
             }
         }
-        let after = one_by_one(service, &looks).await?;
+        let after = one_by_one(service, &peeks).await?;
         if question.releases {
             release(service, &plan.hits, &decisions).await?;
         }

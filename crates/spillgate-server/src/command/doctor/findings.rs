@@ -192,8 +192,8 @@ fn failover(info: Option<&Info>) -> Finding {
         Some(info) if info.waits_for_replicas => Finding::good("failover", "min-replicas-to-write is set"),
         Some(_) => {
             let help = "after a failover, an old primary that is cut off but still reached by servers goes on counting. Then both \
-                        primaries count. CONFIG SET min-replicas-to-write 1, on the replicas too, ends this after \
-                        min-replicas-max-lag. While there is no replica, limits are then answered by on_store_failure";
+                        primaries count. Run CONFIG SET min-replicas-to-write 1 on the primary and on its replicas: an old primary then \
+                        stops after min-replicas-max-lag. While there is no replica, limits are then answered by on_store_failure";
             Finding::new("failover", Grade::Fix, "min-replicas-to-write is 0", help)
         }
     }
@@ -353,8 +353,7 @@ fn clock(server: &ServerReport) -> Finding {
     let direction = if ahead_ns < 0 { "behind" } else { "ahead of" };
     let found = format!("{} {direction} this machine's, give or take {}", duration(off), duration(give));
     if off > SKEW + give {
-        let help =
-            "limits use the store's clock. Synchronize both machines (NTP), or reset times and logs do not agree";
+        let help = "limits use the store's clock. Synchronize both machines (NTP). Otherwise reset times and logs do not agree";
         return Finding::new("clock", Grade::Fix, found, help);
     }
     Finding::good("clock", found)

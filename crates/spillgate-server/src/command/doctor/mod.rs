@@ -1,6 +1,7 @@
 //! `spillgate doctor`: finds faults of a shared store and says how to fix them.
 //!
-//! A store can work and still lose counts: by eviction, a failover or a missing right. This shows it before that happens.
+//! A store can work and still lose counts later: by eviction, a failover or a missing right. The doctor shows such faults
+//! before counts are lost.
 
 mod findings;
 mod render;

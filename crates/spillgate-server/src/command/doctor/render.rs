@@ -1,6 +1,6 @@
 //! Prints the findings of the doctor, for people or as JSON.
 //!
-//! It is apart from the findings so that both forms show the same ones.
+//! Both forms are made from the same findings, so that they cannot differ.
 
 use serde_json::json;
 

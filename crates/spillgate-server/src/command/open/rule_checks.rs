@@ -1,7 +1,7 @@
 //! Checks that a server with these settings can serve these rules.
 //!
-//! Rules and settings are each valid on their own, and may still not fit: a store that cannot count a limit, or a
-//! forward-auth request that no rule limits. Without these checks that would show only while requests are served.
+//! Rules and settings can each be valid and still not fit together. For example, the store cannot count a limit, or no rule
+//! limits a forward-auth request. Without these checks, this would show only while requests are served.
 
 use spillgate::rules::{Limit, Rule, RuleStep, Rules, Unreleased};
 use spillgate::text::nearest;
@@ -21,7 +21,7 @@ pub(crate) fn check_for_server(settings: &Settings, rules: &Rules) -> Result<(),
     Problems::check(found)
 }
 
-/// The descriptors of forward-auth that no rule limits. Every request would pass there, and no log would show it.
+/// The descriptors of forward-auth that no rule limits. Each such request would pass, and no log would show it.
 fn unlimited_forward_auth(settings: &Settings, rules: &Rules) -> Vec<Problem> {
     let auth = &settings.forward_auth;
     let Some(domain) = &auth.domain else { return Vec::new() };
@@ -76,7 +76,7 @@ fn path_of(entry: &EntrySource) -> String {
 }
 
 /// The name that was probably meant, or a list of the known names.
-fn suggestion(written: &str, known: impl Iterator<Item = String>, there_is: &str) -> String {
+fn suggestion(written: &str, known: impl Iterator<Item = String>, introduction: &str) -> String {
     let mut known: Vec<_> = known.collect();
     known.sort();
     known.dedup();
@@ -86,8 +86,8 @@ fn suggestion(written: &str, known: impl Iterator<Item = String>, there_is: &str
     let more = if known.len() > LISTED { ", ..." } else { "" };
     known.truncate(LISTED);
     match known.is_empty() {
-        true => format!("{there_is}: nothing"),
-        false => format!("{there_is}: {}{more}", known.join(", ")),
+        true => format!("{introduction}: nothing"),
+        false => format!("{introduction}: {}{more}", known.join(", ")),
     }
 }
 
@@ -162,7 +162,7 @@ fn uncountable(settings: &Settings, limit: &Limit) -> Problem {
              charged` and `post_paid`: write such a limit, or allow scripts"
         }
         true => {
-            "in a shared store, a window is a whole number of microseconds, at most 71 years, and so is each segment"
+            "in a shared store, a window and each of its segments must be a whole number of microseconds, and at most 71 years"
         }
     };
     Problem::new(message, help)

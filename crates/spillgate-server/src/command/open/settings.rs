@@ -1,6 +1,6 @@
 //! From a settings file, the environment and flags to the settings.
 //!
-//! It is apart from the `settings` module because that one reads no files and no environment.
+//! The module `settings` reads no files and no environment. This module reads them and passes the texts on.
 
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -37,8 +37,9 @@ fn filter(level: &str) -> String {
 
 /// The system's clock, which logs when the wall clock was set.
 pub(super) fn clock() -> SystemClock {
-    SystemClock::start()
-        .on_step(|step_ns| tracing::warn!(step_ms = step_ns / 1_000_000, "the wall clock was set; following it"))
+    SystemClock::start().on_step(|step_ns| {
+        tracing::warn!(step_ms = step_ns / 1_000_000, "the wall clock was set; the server follows it")
+    })
 }
 
 fn log_panic(info: &PanicHookInfo<'_>) {

@@ -18,7 +18,7 @@ pub(super) fn log_lost_counts(before: &Rules, after: &Rules) {
         tracing::info!("{what} of {rule} changed: its counts start again at zero");
     }
     if changes.len() > NAMED {
-        tracing::info!("the same holds for {} more rules", changes.len() - NAMED);
+        tracing::info!("{} more rules changed: their counts start again at zero", changes.len() - NAMED);
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn limits_lost(before: &Rules, after: &Rules) -> Vec<Problem> {
     let problem = lost.map(|domain| {
         let message = format!("{}: domain `{}` had limits and now has none: everything would pass", domain.file, domain.name);
         let help = "check that the file is complete: write it under another name and rename it. If this is intended, restart the \
-                    server, or remove the file (a domain of another name then needs another file)";
+                    server. Or remove the file, and write the new domain into another file";
         Problem::new(message, help)
     });
     problem.collect()

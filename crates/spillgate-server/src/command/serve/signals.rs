@@ -70,7 +70,7 @@ impl Signals {
                         }
                     }
                     if draining {
-                        tracing::warn!("second signal to end: requests in flight are cut");
+                        tracing::warn!("second SIGTERM or SIGINT: requests in flight are cut");
                         saver.finish();
                         service.rules().log_refusals();
                         std::process::exit(EXIT_UNAVAILABLE.into());

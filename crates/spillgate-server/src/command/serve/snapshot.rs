@@ -69,7 +69,7 @@ fn move_aside(path: &Path) {
     });
     let is_free = |name: &PathBuf| fs::symlink_metadata(name).is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let Some(bad) = names.into_iter().find(is_free) else {
-        tracing::warn!("the next snapshot replaces it: {KEPT_MAX} earlier ones were moved aside and are kept");
+        tracing::warn!("the next snapshot replaces this file: {KEPT_MAX} earlier invalid files are kept already");
         return;
     };
     match fs::rename(path, &bad) {

@@ -108,7 +108,7 @@ impl<'s> Watch<'s> {
         self.probes = self.probes.wrapping_add(1);
         let probed = self.store.probe(self.probes, PROBE_WITHIN).await;
         // A URL can name one node of a cluster by mistake. That node decides some probes itself, so the error of the
-        // connection counts here. It ends when the node redirects no probe any more. All other connection errors show in the
+        // connection counts here. The error ends when the node redirects no probe any more. All other connection errors show in the
         // result of the probe.
         if let Ok(Err(failed)) = connected
             && failed.kind() == ErrorKind::Moved
@@ -151,8 +151,8 @@ impl<'s> Watch<'s> {
                 tracing::info!("the store decides again after {:.1} s{more}", after.as_secs_f64());
             }
             (false, None) => tracing::warn!(
-                "the store cannot be reached yet: {why}; limits are answered by their on_store_failure until it can, \
-                 and it is tried again all the time"
+                "the store cannot be reached yet: {why}; limits are answered by their on_store_failure until it can be \
+                 reached, and the server keeps trying"
             ),
             (false, Some(_)) => tracing::warn!(
                 "the store does not answer: {why}; limits are answered by their on_store_failure until it does{more}"

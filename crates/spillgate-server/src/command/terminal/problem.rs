@@ -11,7 +11,7 @@ use spillgate::rules::Diagnostic;
 use super::Terminal;
 use crate::settings::masked;
 
-/// Everything that is wrong, each with its place and its fix. It is never empty.
+/// Everything that is wrong, each with its place and its fix. The list is never empty.
 #[derive(Debug)]
 pub(crate) struct Problems(pub(crate) Vec<Diagnostic>);
 

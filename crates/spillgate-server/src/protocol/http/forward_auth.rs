@@ -3,8 +3,8 @@
 //! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send such sub-requests. The settings map their
 //! header fields to descriptors.
 //!
-//! Every request uses every descriptor of the mapping. A missing header field has the empty value. So all clients that omit
-//! it share one counter, and omitting it does not avoid a limit.
+//! Every request uses every descriptor of the mapping. A missing header field has the empty value. All clients that omit it
+//! therefore share one counter, and omitting it does not avoid a limit.
 
 use std::borrow::Cow;
 

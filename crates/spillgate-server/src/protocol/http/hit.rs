@@ -190,8 +190,8 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
     let mut released: Option<u64> = None;
     // Each lease needs two hits, and one request has at most MAX_HITS.
     for leases in leases.chunks(MAX_HITS / 2) {
-        // The renewal in the same request is decided before the refund takes effect. So it reports whether the lease had
-        // expired.
+        // The renewal in the same request is decided before the refund takes effect. The renewal therefore reports
+        // whether the lease had expired.
         let hits: SmallVec<[Hit<'_>; 4]> = leases
             .iter()
             .flat_map(|Lease { key, quota, permits, receipt }| {
@@ -215,7 +215,7 @@ pub(super) async fn release<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Resu
 /// Renews a lease for its full time. It renews all permits, or none if one has expired.
 pub(super) async fn renew<C: Clock>(state: &HttpState<C>, body: &[u8]) -> Result<Response, Failure> {
     let leases = leases(state, body)?;
-    // Each lease needs one hit, and an id has at most MAX_HITS leases. So one verdict decides all.
+    // Each lease needs one hit, and an id has at most MAX_HITS leases. One verdict therefore decides all.
     let hits: SmallVec<[Hit<'_>; 4]> = leases
         .iter()
         .map(|Lease { key, quota, receipt, .. }| {

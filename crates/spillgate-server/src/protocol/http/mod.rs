@@ -110,8 +110,8 @@ struct HttpContext<C: Clock> {
 impl<C: Clock> HttpState<C> {
     /// Serves `service` over HTTP.
     ///
-    /// Lease ids are signed with a secret that is derived from the secret of the limiter's keys. So an id is valid as long as
-    /// its leases can be found.
+    /// Lease ids are signed with a secret that is derived from the secret of the limiter's keys. An id is therefore valid as
+    /// long as its leases can be found.
     ///
     /// # Errors
     /// An option is invalid.
