@@ -217,7 +217,7 @@ fn layers_import_only_what_they_may() {
         }
     }
     assert!(checked.len() >= 5, "layers were moved: only {checked:?} were found");
-    assert_none(&problems, "DESIGN.md's table says who may import whom");
+    assert_none(&problems, "a part imports only what `LAYERS` allows");
 }
 
 /// Whether `path` is `item` or something in it.
