@@ -193,6 +193,12 @@ store:
 }
 
 #[test]
+fn a_tag_without_a_meaning_is_ignored() {
+    let settings = from_file("workers: !number 3\nstore: !group {url: !url memory}").expect("valid");
+    assert_eq!(settings.workers, Some(3));
+}
+
+#[test]
 fn a_default_that_is_written_in_another_way_is_a_default() {
     for text in [
         "memory: {snapshot: {interval: 60000ms}}",

@@ -16,6 +16,7 @@ const ADVICE: Advice = Advice {
     // Every setting has a default.
     empty: None,
     alias: Some("write the value out in place of the alias"),
+    ignore_tags: true,
     documents: "keep one document a file: remove this `---`",
     depth: "no key needs more than a few levels",
     size: "write fewer and shorter values",

@@ -72,6 +72,8 @@ pub struct Advice {
     pub empty: Option<&'static str>,
     /// What to do if the file has an alias (`*name`). With `None` aliases are valid.
     pub alias: Option<&'static str>,
+    /// Whether tags that have no meaning here (`!name`) are ignored. Otherwise such a tag is an error.
+    pub ignore_tags: bool,
     /// What to do if the file has more than one document.
     pub documents: &'static str,
     /// What to do if the file is nested too deeply.
@@ -91,6 +93,7 @@ pub struct Advice {
 /// let advice = Advice {
 ///     empty: Some("write a key"),
 ///     alias: None,
+///     ignore_tags: false,
 ///     documents: "use two files",
 ///     depth: "nest less",
 ///     size: "use two files",
@@ -105,8 +108,8 @@ pub struct Advice {
 /// ```
 ///
 /// # Errors
-/// * The text is not YAML, or it has tags (`!name`).
-/// * It is empty or has an alias, and `advice` has a help text for that.
+/// * The text is not YAML.
+/// * It is empty, or has an alias or a tag (`!name`), and `advice` does not allow that.
 /// * It has more than one document.
 /// * It exceeds a bound: 16 MiB, 64 levels, 4 million values, 10,000 aliases, or 250,000 values that aliases stand for.
 pub fn parse(source: &Source, advice: &Advice) -> Result<Node, Diagnostic> {
@@ -149,7 +152,7 @@ fn options(advice: &Advice) -> Options {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         strict_booleans: true,
-        reject_unsupported_tags: true,
+        reject_unsupported_tags: !advice.ignore_tags,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
         emit_comments: false,

@@ -48,6 +48,7 @@ const MAX_COUNTED: usize = 10_000;
 const ADVICE: yaml::Advice = yaml::Advice {
     empty: Some("start with `domain: NAME`"),
     alias: None,
+    ignore_tags: false,
     documents: "one domain a file: move what follows `---` into a file of its own",
     depth: "descriptors nest at most 16 levels",
     size: "spread the rules over several domains, one file each",
