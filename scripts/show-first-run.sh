@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Does the first steps of a newcomer: clones what is committed, serves the quick start with one command, and runs all tests.
-# Prints a table with the seconds of each step.
+# Does the first steps of a newcomer: clones the last commit, serves the quick start with one command, and runs all
+# tests. Prints a table with the seconds of each step.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,7 +44,7 @@ server=
 began=$SECONDS
 CI=true bash .ci/run
 took=$((SECONDS - began))
-printf '\n### From a fresh clone, on %s cores\n\n| step | seconds | at most |\n|---|---|---|\n' "$(nproc)"
+printf '\n### From a fresh clone, on %s cores\n\n| step | seconds | bound, seconds |\n|---|---|---|\n' "$(nproc)"
 echo "| \`cargo run --release -- serve\` answers, with its build | $ready_s | 1800 |"
 echo "| \`make test\`: set-up, lints and all tests pass | $took | $((limit_minutes * 60)) |"
 [ "$took" -le $((limit_minutes * 60)) ]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Compares the cost of a decision with that of an earlier commit, in three ways:
+# Compares the cost of a decision with the cost at an earlier commit, in three ways:
 # * instructions of the library and of Service::decide, counted by valgrind;
 # * CPU time of the server over gRPC, over HTTP, and over gRPC with Redis, in pairs of runs;
-# * allocations per request.
-# Prints markdown. The script fails if one of these grew too much, or if the measurement is too noisy to tell.
+# * allocations per request. Prints markdown. The script fails if one of these costs grew too much, or if the
+#   measurement is too noisy for a verdict.
 #
 #     scripts/show-no-regression.sh [COMMIT [OPTIONS]]
 #
@@ -16,8 +16,9 @@ BASE=${1:-e7b6eea}
 WORK=$PWD/target/no-regression
 # The instructions of this many decisions are counted.
 DECISIONS=4000
-# Commits older than this commit are measured with the counting program of this commit. The first commits have no such program.
-# After this commit the interface of the library changed, so the present program does not compile with older commits.
+# Commits older than this commit are measured with the counting program of this commit. The first commits have no such
+# program. After this commit the interface of the library changed, so the present counting program does not compile with
+# older commits.
 COUNTER=a71aeeb
 
 for program in git valgrind taskset redis-server; do
@@ -46,11 +47,12 @@ if ! git merge-base --is-ancestor "$COUNTER" "$commit"; then
         sed -i 's/^members = \[/members = ["instructions", /' "$base/bench/Cargo.toml"
 fi
 
-# Each build has a target folder of its own. In a shared folder, Cargo would reuse files of the other build if they are newer
-# than the sources. The panic strategy is that of the server, because the profile of the benchmarks has another one.
+# Each build has a target folder of its own. In a shared folder, Cargo would reuse files of the other build if they are
+# newer than the sources. The panic strategy is that of the server. The profile of the benchmarks has another panic
+# strategy.
 export CARGO_PROFILE_RELEASE_PANIC=unwind
 build() { # TREE NAME
-    echo "building $2: this takes minutes" >&2
+    echo "building the commit '$2', which takes some minutes" >&2
     export CARGO_TARGET_DIR=$WORK/$2.build
     nice -n 5 cargo build --release --quiet --locked --manifest-path "$1/Cargo.toml" -p spillgate-server
     nice -n 5 cargo build --release --quiet --manifest-path "$1/bench/Cargo.toml" -p instructions -p allocations
@@ -82,13 +84,13 @@ each() { # NAME CASE
 echo "Base: $(git log -1 --format='%h %s' "$commit")"
 echo "Now: $(git log -1 --format='%h %s')$(git diff --quiet HEAD || echo ', and what is not committed')"
 echo
-echo "| instructions a decision | base | now | now / base, at most 1.01 | |"
+echo "| instructions per decision | base | now | now / base, at most 1.01 | verdict |"
 echo "|---|---|---|---|---|"
 while IFS= read -r case; do
     was=$(each base "$case")
     now=$(each now "$case")
     ratio=$(awk -v a="$now" -v b="$was" 'BEGIN { printf "%.4f", a / b }')
-    word=held
+    word="no regression"
     if awk -v r="$ratio" 'BEGIN { exit !(r > 1.01) }'; then
         word="**REGRESSION**"
         failed+=("instructions of $case")
@@ -97,10 +99,10 @@ while IFS= read -r case; do
 done < <("$WORK/now.bin/instructions")
 
 echo
-echo "| allocations a request | base | now | |"
+echo "| allocations per request | base | now | verdict |"
 echo "|---|---|---|---|"
 while IFS='|' read -r path was now; do
-    word=held
+    word="no regression"
     if awk -v a="$now" -v b="$was" 'BEGIN { exit !(a > b + 0.5) }'; then
         word="**REGRESSION**"
         failed+=("allocations of $path")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# People often build some limiters on Redis by hand. Here each of them is made with spillgate, on a real Redis and in memory. The
-# tests check what each limiter does, and that the known faults of the original do not occur. Prints a table of the tests.
+# People often build some limiters on Redis by hand. Here each of these limiters is made with spillgate, on a real Redis
+# and in memory. The tests check what each limiter does, and that the known faults of the original do not occur. Prints
+# a table of the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

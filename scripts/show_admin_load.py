@@ -1,6 +1,6 @@
 """Measures decisions at a steady rate: alone, while a client scrapes metrics in a loop, and while other processes use the CPU.
 
-The other processes use as much CPU time as scraping. The difference of the last two results is therefore the cost of scraping
+The other processes use as much CPU time as scraping. So the difference between the last two results is the cost of scraping
 without its CPU time.
 """
 
@@ -147,7 +147,7 @@ def measure(server, loadgen, rounds, seconds):
         shares.append(sum(share))
         with Beside(*((burn, part) for part in share)):
             kinds["burnt"].append(load())
-        print(f"{turn + 1} of {rounds}: " + ", ".join(f"{name} {runs[-1]['longest']:.1f} ms" for name, runs in
+        print(f"round {turn + 1} of {rounds}, longest decision: " + ", ".join(f"{name} {runs[-1]['longest']:.1f} ms" for name, runs in
               kinds.items()), file=sys.stderr)
     return report(kinds, shares, samples, pages.value, (before, once, memory(server.pid, "VmHWM")))
 
@@ -157,17 +157,18 @@ def spread(figures):
 
 
 def report(kinds, shares, samples, pages, megabytes):
-    print(f"### How much longer decisions take while metrics are scraped\n\nA client makes {RATE} decisions a second over "
+    print(f"### How much longer decisions take while metrics are scraped\n\nA client asks for {RATE} decisions a second over "
           f"gRPC, on a server with {samples} series. There were {len(shares)} rounds, and {pages} pages were read. Scraping "
           f"took {spread(shares)} of a core, for the server and the reader together.\n")
-    print("| what runs beside the decisions | p99 ms, median (min to max) | longest ms, median (min to max) |\n|---|---|---|")
+    print("| what runs beside the decisions | p99 in ms, median (min to max) | longest in ms, median (min to max) |\n|---|---|---|")
     names = {"alone": "nothing", "scraped": "a client that scrapes", "burnt": "processes that use the same CPU time"}
     for name, runs in kinds.items():
         print(f"| {names[name]} | {spread([run['p99'] for run in runs])} | {spread([run['longest'] for run in runs])} |")
     more = [scraped["longest"] - burnt["longest"] for scraped, burnt in zip(kinds["scraped"], kinds["burnt"])]
     is_met = statistics.median(more) <= LIMIT_MS
     print(f"| **longest while scraped, minus longest with the same CPU time used**, at most {LIMIT_MS} | | {spread(more)}: {'met' if is_met else 'missed'} |")
-    print("\nMemory: {:.1f} MiB before the first page, {:.1f} after it, {:.1f} at most.".format(*megabytes))
+    print("\nMemory of the server: {:.1f} MiB before the first page, {:.1f} MiB after the first page, "
+          "{:.1f} MiB at most.".format(*megabytes))
     return is_met
 
 

@@ -41,7 +41,7 @@ def rows(text, title):
 def row_of(path, checklist):
     """Returns the number of the row that names the file most exactly, or None if no row names it.
 
-    A name without `NAME` is more exact than a name with it. The name of a file is more exact than the name of its folder. A
+    A name without `NAME` is more exact than a name with `NAME`. The name of a file is more exact than the name of its folder. A
     longer name is more exact than a shorter one.
     """
     found = []
@@ -68,7 +68,7 @@ def main():
         unnamed += row is None and path not in ALWAYS
         print(f"| {path} | +{added} −{removed} | {row or ('any change' if path in ALWAYS else '**none**')} |")
     left = [str(number) for number in sorted({number for number, _ in checklist} - used)]
-    print(f"\n{len(changes)} files; {unnamed} that the list does not name; rows not used: {', '.join(left) or 'none'}")
+    print(f"\n{len(changes)} files; {unnamed} files have no row; rows that name no file of the change: {', '.join(left) or 'none'}")
 
 
 if __name__ == "__main__":

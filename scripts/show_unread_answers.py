@@ -34,7 +34,7 @@ def requests(path, body, numbers):
 
 
 class Deaf:
-    """A client that never reads an answer: its HTTP/2 connection has a window of 0 for DATA frames."""
+    """A client that never reads an answer, because its HTTP/2 connection has a window of 0 for DATA frames."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -101,7 +101,8 @@ def measure(spillgate, rules, name, path, body):
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         ready = json.loads(server.stdout.readline())
-        # The first clients send one request each. Memory that a server allocates only once is then not counted for a connection.
+        # The first clients send one request each. So memory that the server allocates only once is not counted for a
+        # connection.
         for numbers in (range(1), range(REQUESTS)):
             before, known = resident(server.pid), decided(ready["admin"])
             clients = [Deaf(ready[name]) for _ in range(CONNECTIONS)]
@@ -136,9 +137,10 @@ def main():
         rules.write(RULES)
         rules.flush()
         print(f"### Answers that clients never read\n\nThere are {CONNECTIONS} connections with {REQUESTS} unread answers each. "
-              f"limits.idle is {IDLE_S} s. A connection may have 4 MiB of resident memory, and must be closed after {IDLE_S + 2} s.\n")
-        print("| port | memory per connection | per answer | first closed, after its requests | last closed, after the "
-              "last decision | within the bound |\n|---|---|---|---|---|---|")
+              f"limits.idle is {IDLE_S} s. The server may use 4 MiB of resident memory for a "
+              f"connection, and must close the connection within {IDLE_S + 2} s.\n")
+        print("| port | memory per connection | memory per answer | first connection closed, after its requests | "
+              "last connection closed, after the last decision | within the bound |\n|---|---|---|---|---|---|")
         http = measure(sys.argv[1], rules.name, "http", b"/v1/check", CHECK)
         grpc = measure(sys.argv[1], rules.name, "grpc", RLS, CALL)
     sys.exit(not (http and grpc))

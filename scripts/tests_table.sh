@@ -20,12 +20,12 @@ tests_table() {
   fi
   for filter in "" "${filters[@]}"; do
     if ! grep -q "^test .*$filter.* ok$" "$log"; then
-      echo "no test has the name '$filter'" >&2
+      echo "no test has a name that contains '$filter'" >&2
       rm "$log"
       return 1
     fi
   done
-  printf '\n### %s\n\n| what is checked, one test a row | result |\n|---|---|\n' "$title"
+  printf '\n### %s\n\n| what is checked (one test in each row) | result |\n|---|---|\n' "$title"
   awk '/^test .* ok$/ { name = $2; gsub("::", ": ", name); gsub("_", " ", name); print "| " name " | passed |" }' "$log"
   awk '/^---- .* stdout ----$/ { name = $2; print ""; print "What `" name "` printed:"; print ""; shown = 1; next }
     /^(successes|failures):$/ { shown = 0 } shown && NF { print "    " $0 }' "$log"

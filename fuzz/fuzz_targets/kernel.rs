@@ -1,5 +1,5 @@
-//! Sends any requests at any times to the kernel (the pure decision code) and to the memory store. Neither panics, both
-//! decide alike, and their answers are true.
+//! Sends any requests at any times to the kernel (the pure decision code) and to the memory store. Neither of them
+//! panics, both give the same answers, and a refused take is allowed after the reported wait.
 //!
 //! The store has a fast path and removes expired states, so it could decide differently from the kernel. Random requests
 //! find such cases.
@@ -186,7 +186,8 @@ fuzz_target!(|scenario: Scenario| {
     let mut map = HashMap::new();
     let mut receipts = Vec::new();
     let mut now = Time::from_nanos(1_700_000_000_000_000_000);
-    // The store may have removed expired states. If the clock is set back, the map still counts them, and the two differ.
+    // The store may have removed expired states. If the clock is set back, the map still counts them, and the answers
+    // may differ.
     let mut alike = true;
     for plan in scenario.requests.iter().take(64) {
         let next = plan.jump.map_or(now.after(Duration::from_nanos(u64::from(plan.step_ns))), Time::from_nanos);

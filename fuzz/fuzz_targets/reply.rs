@@ -1,7 +1,7 @@
 //! Parses any bytes as replies of Redis.
 //!
 //! For each reply, our parser finds the same end and the same value as the parser of the client library, or returns an
-//! error. It never takes a part of a reply for a whole reply, and no reply ends after the last byte.
+//! error. Our parser never takes a part of a reply for a whole reply, and never reports an end beyond the last byte.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Loads any file as a snapshot. The result is a clear error, or a store. This store admits no more than an empty store, and
 //! can be saved again.
 //!
-//! A snapshot comes from a disk, so its bytes must be checked like those of a network.
+//! A snapshot comes from a disk, so its bytes must be checked like bytes from a network.
 
 #![no_main]
 
@@ -25,10 +25,12 @@ mod allocator;
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
-/// The bytes that loading may use for a file of any length. Buffers and empty tables use them.
+/// The bytes of memory that loading may use, whatever the length of the file is. Buffers and empty tables use this
+/// memory.
 const FIXED_BYTES: usize = 512 * 1024;
-/// The bytes that loading may use for each byte of the file. They are many, because a table that grows exists twice, and keys
-/// that are close together make a table grow while only a sixteenth of it is used.
+/// The bytes of memory that loading may use in addition for each byte of the file. This number is large, because a
+/// table that grows exists twice, and keys that are close together make a table grow while only a sixteenth of it is
+/// used.
 const BYTES_PER_BYTE: usize = 64;
 const OPTIONS: MemoryOptions = MemoryOptions { max_keys: 100_000, max_heap_bytes: 1 << 24, on_full: OnFull::Deny };
 const START_NS: u64 = 1_790_000_000_000_000_000;
@@ -73,7 +75,7 @@ struct RecordPlan {
     numbers: Vec<NumberPlan>,
 }
 
-/// A number of a record. Such a number has a meaning in the record more often than a random number.
+/// A number in a record. These numbers are valid in a record more often than random numbers.
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum NumberPlan {
     Small(u8),
@@ -170,7 +172,7 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A store with states of all kinds, and its file.
+/// A store with states of all kinds, and the snapshot of this store.
 struct Base {
     quotas: Vec<Quota>,
     file: Vec<u8>,
@@ -178,7 +180,7 @@ struct Base {
 }
 
 static BASE: LazyLock<Base> = LazyLock::new(|| {
-    // A save waits for the disk. A file in memory saves that time.
+    // A save waits for the disk. With a file in memory, there is no such wait.
     let memory = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir());
     let folder = memory.unwrap_or_else(std::env::temp_dir);
     let path = folder.join(format!("spillgate-fuzz-{}", std::process::id()));

@@ -1,6 +1,6 @@
 //! An allocator that counts allocations. It calls the allocator of the system for the memory itself.
 //!
-//! An allocation is hard to see in code, but it costs more than a decision. This allocator counts every allocation.
+//! An allocation is hard to see in code. This allocator counts every allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The number of requests before the count starts. In this time, buffers grow and tables are filled.
+/// The number of requests before the count starts. During these requests, buffers grow and tables are filled.
 const WARMUP: u32 = 500;
 /// The number of requests that are counted.
 const COUNTED: u32 = 2000;

@@ -1,7 +1,7 @@
 //! Counts the allocations of a request on each path, over one connection that is kept open. It prints markdown.
 //!
 //! The servers of the folder `limits` answer the same message and do nothing else. Their allocations belong to the
-//! protocol stack. All other allocations of a request belong to spillgate.
+//! protocol stack. If spillgate allocates more, the additional allocations are its own.
 
 #[path = "../../limits/src/answer.rs"]
 #[allow(dead_code)]
@@ -53,7 +53,7 @@ struct Row {
     allocations: f64,
     /// The highest number that the test accepts.
     most: f64,
-    /// The name of a server that only answers the same message, and its allocations per request.
+    /// The name of a server that answers the same message without a decision, and its allocations per request.
     at_once: Option<(&'static str, f64)>,
 }
 
@@ -62,8 +62,11 @@ fn main() -> Outcome {
         println!("Prints the allocations of a request on each path, as markdown. There are no arguments.");
         return Ok(());
     }
-    println!("### Allocations per request, in steady state\n");
-    println!("| path | allocations per request | at most | a server that only answers |\n|---|---|---|---|");
+    println!("### Allocations per request, after many requests on the same connection\n");
+    println!(
+        "| path | allocations per request | bound | allocations per request of a server that answers without a \
+        decision |\n|---|---|---|---|"
+    );
     for Row { path, allocations, most, at_once } in count()? {
         let at_once = at_once.map_or(String::from("-"), |(name, count)| format!("{count:.1} ({name})"));
         println!("| {path} | {allocations:.1} | {most} | {at_once} |");

@@ -1,11 +1,12 @@
 //! Measures spillgate against other servers, and prints markdown for `RESULTS.md`.
 //!
-//! Some of the other servers only answer, so they show the limit of their protocol stack. Others are rate limiters too.
+//! Some of the other servers answer without a decision, so they show the highest speed of their protocol stack. The
+//! rest are rate limiters.
 //!
 //! All servers of a comparison run at the same time on one core. A load generator on another core sends requests to one
 //! server after the other. In each round, every server has one run, and the order is reversed after each round. So all
-//! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round.
-//! Ratios are valid on other machines, but speeds are not.
+//! servers suffer equally from other programs on the machine. A ratio is computed from two runs of the same round. The
+//! ratios are valid on other machines too, but the speeds are not.
 
 mod measure;
 mod regression;
@@ -35,7 +36,8 @@ struct Cli {
     /// rounds
     #[arg(long)]
     base: Option<PathBuf>,
-    /// A server to measure instead of spillgate, as a command. {address} is replaced in it
+    /// The command of a server to measure instead of spillgate. {address} is replaced by the address on which it must
+    /// listen
     #[arg(long)]
     contender: Option<String>,
     /// The binary of throttlecrab-server. If it is given, its gRPC server is measured too

@@ -12,7 +12,7 @@ use kit::{Counted, pinned};
 
 /// The smallest number of decisions from which the cost of a decision can be computed.
 const DECISIONS_MIN: f64 = 100.0;
-/// How often a run is repeated if it had fewer decisions.
+/// The most runs that are made until a run has at least [`DECISIONS_MIN`] decisions.
 const TRIES: u32 = 20;
 
 /// One run of the load generator, with the figures that it reported.
@@ -21,7 +21,8 @@ pub(crate) struct Run {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) server_cpu_us: f64,
-    /// The share of its core that the client used. If it is close to 1, the client itself may have limited the speed.
+    /// The share of its core that the client used. If this share is close to 1, the client itself may have limited the
+    /// speed.
     pub(crate) client_share: f64,
     decisions: f64,
 }
@@ -62,7 +63,7 @@ impl Comparison {
                 runs[which].push(load_again(cli, scenario, &servers[which])?);
             }
             let last = runs.iter().filter_map(|runs| runs.last()).map(|run| format!("{:.0}", run.per_second));
-            eprintln!("{scenario:?} {}: {}", repetition + 1, last.collect::<Vec<_>>().join(" / "));
+            eprintln!("{scenario:?}, round {}: {} decisions/s", repetition + 1, last.collect::<Vec<_>>().join(" / "));
         }
         let asked = servers.iter_mut().map(|server| asked(cli, scenario, server)).collect::<Result<_, _>>()?;
         Ok(Comparison { asked, names: servers.iter().map(|server| server.process.name.clone()).collect(), runs })
@@ -87,7 +88,7 @@ fn asked(cli: &Cli, scenario: Scenario, server: &mut Server) -> Result<Option<As
 }
 
 /// Runs the load generator again until a run has enough decisions. If other programs use the core, a run can have too
-/// few.
+/// few decisions.
 fn load_again(cli: &Cli, scenario: Scenario, server: &Server) -> Result<Run, String> {
     for _ in 0..TRIES {
         let run = load(cli, scenario, server, cli.warmup)?;
@@ -116,10 +117,10 @@ fn load(cli: &Cli, scenario: Scenario, server: &Server, warmup: f64) -> Result<R
     }
     let report: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("loadgen's report: {e}"))?;
     let figure = |name: &str| report[name].as_f64().ok_or_else(|| format!("loadgen reported no {name}"));
-    // The limit is so large that no request is refused. If the server did anything except allow, something else was
-    // measured.
+    // The limit is so large that no request is refused. If the server refused a request or reported an error, the run
+    // did not measure what it should.
     if figure("errors")? > 0.0 || figure("denied")? > 0.0 {
-        return Err(format!("{} did not allow everything: {report}", server.process.name));
+        return Err(format!("{} did not allow every request: {report}", server.process.name));
     }
     let per_second = figure("ops_per_s")?;
     Ok(Run {

@@ -14,7 +14,7 @@ const ROUNDS_MIN: usize = 31;
 /// If the verdict is unclear, more rounds follow, up to this many times the number of rounds that was asked for.
 const ROUNDS_FACTOR_MAX: usize = 5;
 
-/// The verdict of all rounds, by the interval that has the true median with a confidence of 95 %.
+/// The verdict of all rounds. It depends on the interval that contains the true median with a confidence of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The whole interval is above the least ratio, so there is no regression.

@@ -100,7 +100,7 @@ impl Scenario {
         command.env("REDIS", redis.process.address.to_string()).env("CONNECTIONS", connections.to_string());
         let name = match connections {
             1 => "tonic, one script call a request over one connection".to_owned(),
-            more => format!("the same over a pool of {more} connections"),
+            more => format!("tonic, one script call a request over a pool of {more} connections"),
         };
         Ok(Server::start(&name, command, address, RLS)?.with(redis))
     }
@@ -176,13 +176,14 @@ impl Scenario {
     pub(crate) fn title(self, cli: &Cli) -> String {
         let (connections, in_flight) = self.load(cli);
         match self {
-            Scenario::Grpc => format!("gRPC, {in_flight} in flight on one connection, server on one core"),
+            Scenario::Grpc => format!("gRPC, {in_flight} requests in flight on one connection, server on one core"),
             Scenario::Shared => format!(
-                "gRPC, {in_flight} in flight on one connection, server on one core; a Redis for each on the client's core; token buckets"
+                "gRPC, {in_flight} requests in flight on one connection, server on one core; each server has a \
+                Redis on the client's core; token buckets"
             ),
             Scenario::Http => format!("HTTP `POST /v1/check`, {connections} connections, server on one core"),
             Scenario::Scaling => format!(
-                "gRPC, {in_flight} in flight on {connections} connections; the server has two cores, the client shares them"
+                "gRPC, {in_flight} requests in flight on {connections} connections; the server and the client share two cores"
             ),
         }
     }

@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 const CLIENT_SHARE_MAX: f64 = 0.95;
 
 pub(crate) const REGRESSION_HEAD: &str = "\
-| server CPU us a decision | base | now | pairs | base / now, median | 95 % interval, above 0.97 | |
+| server CPU time per decision, us | base | now | rounds | base / now, median | its 95 % interval, must be above 0.97 | verdict |
 |---|---|---|---|---|---|---|";
 
 /// Returns a row of the table that begins with [`REGRESSION_HEAD`].
@@ -22,9 +22,9 @@ pub(crate) fn regression(title: String, comparison: &Comparison, verdict: Verdic
     let ratios = ratios(&comparison.runs);
     let (low, high) = median_interval(ratios.iter().copied()).unwrap_or((f64::NAN, f64::NAN));
     let word = match verdict {
-        Verdict::Held => "held",
+        Verdict::Held => "no regression",
         Verdict::Regressed => "**REGRESSION**",
-        Verdict::Unclear => "**not shown**: more rounds, or a quieter machine",
+        Verdict::Unclear => "**unclear**: more rounds or a less busy machine are needed",
     };
     let (rounds, ratio) = (ratios.len(), spread(ratios).median);
     format!("| {title} | {:.2} | {:.2} | {rounds} | {ratio:.3} | {low:.3} to {high:.3} | {word} |", cpu(1), cpu(0))
@@ -32,7 +32,9 @@ pub(crate) fn regression(title: String, comparison: &Comparison, verdict: Verdic
 
 pub(crate) fn comparison(cli: &Cli, scenario: Scenario, comparison: &Comparison) -> String {
     let mut out = format!("### {}\n\n", scenario.title(cli));
-    out.push_str("| server | decisions/s, median (min to max) | p50 us | p99 us | server CPU us a decision |\n");
+    out.push_str(
+        "| server | decisions/s, median (min to max) | p50, us | p99, us | server CPU time per decision, us |\n",
+    );
     out.push_str("|---|---|---|---|---|\n");
     for (name, runs) in comparison.names.iter().zip(&comparison.runs) {
         let of = |figure: fn(&Run) -> f64| spread(runs.iter().map(figure));
@@ -49,23 +51,29 @@ pub(crate) fn comparison(cli: &Cli, scenario: Scenario, comparison: &Comparison)
         let target = scenario.target(other).map(|least| format!(", at least {least}: {}", met(speed.median >= least)));
         let _ = writeln!(
             out,
-            "| **ratio to {name}**, {} pairs of {} s{} | **{speed:.3}** | | {p99:.2} | {cpu:.3} |",
+            "| **ratio to {name}**, {} pairs of runs of {} s{} | **{speed:.3}** | | {p99:.2} | {cpu:.3} |",
             cli.repetitions,
             cli.seconds,
             target.unwrap_or_default()
         );
     }
     if comparison.asked.iter().any(Option::is_some) {
-        out.push_str("\n| server | Redis commands a decision | bytes in | bytes out |\n|---|---|---|---|\n");
+        out.push_str(
+            "\n| server | script calls per decision | bytes to Redis per decision | bytes from Redis \
+             per decision |\n|---|---|---|---|\n",
+        );
     }
     for (name, asked) in comparison.names.iter().zip(&comparison.asked) {
         let Some(asked) = asked else { continue };
         let _ = writeln!(out, "| {name} | {:.4} | {:.1} | {:.1} |", asked.scripts, asked.bytes_in, asked.bytes_out);
     }
     let client = spread(comparison.runs.iter().flatten().map(|run| run.client_share));
-    let _ = writeln!(out, "\nThe client used {:.0} % of a core at most.", client.max * 100.0);
+    let _ = writeln!(out, "\nIn the busiest run, the client used {:.0} % of its core.", client.max * 100.0);
     if client.max > CLIENT_SHARE_MAX {
-        out.push_str("That is nearly all of it: the true ratio may be lower.\n");
+        out.push_str(
+            "This is nearly the whole core, so the client itself may have limited the speed, and the \
+             true ratios may differ.\n",
+        );
     }
     out
 }

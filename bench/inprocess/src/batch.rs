@@ -1,7 +1,7 @@
 //! Compares the batch call with the single call, on the same keys of the same store.
 //!
-//! A batch call fetches the memory of several keys at the same time. This program shows how much faster a batch call
-//! is.
+//! A batch call fetches the memory of several keys at the same time. This program shows how much faster a batch call is
+//! than single calls.
 
 use std::fmt::Write;
 
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
                 costs[which].push(cost);
             }
         }
-        eprint!("\r{repetition} of {} repetitions", options.repetitions);
+        eprint!("\rrepetition {repetition} of {}", options.repetitions);
     }
     eprintln!();
     Ok(report(options, &sizes, &costs))
@@ -98,14 +98,17 @@ fn report(options: &Options, sizes: &[usize], costs: &[Vec<Cost>]) -> String {
     let mut out = kit::machine();
     let _ = writeln!(
         out,
-        "\n### Token bucket, {} threads, {} keys, uniform, all allowed; {} repetitions of {} decisions\n",
+        "\n### Token bucket, {} threads, {} keys drawn uniformly, all requests allowed; {} repetitions of {} decisions\n",
         options.threads,
         options.keys,
         options.repetitions,
         options.threads * options.decisions
     );
-    out.push_str("| call | ns a decision, median (min to max) | CPU ns a decision | times as fast as the single call ");
-    out.push_str("| the same by CPU time |\n|---|---|---|---|---|\n");
+    out.push_str(
+        "| call | wall ns per decision, median (min to max) | CPU ns per decision, median | wall time \
+         of `hit_now` / wall time ",
+    );
+    out.push_str("| CPU time of `hit_now` / CPU time |\n|---|---|---|---|---|\n");
     for (&size, costs_here) in sizes.iter().zip(costs) {
         let ratio = |figure: fn(&Cost) -> f64| -> Spread {
             spread(costs[0].iter().zip(costs_here).map(|(single, batch)| figure(single) / figure(batch)))

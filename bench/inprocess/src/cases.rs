@@ -1,4 +1,4 @@
-//! The limiters that are measured. Each is called as its users call it.
+//! The limiters that are measured. Each limiter is called as in a real program.
 //!
 //! A comparison is fair only if every limiter gets the same keys and each answer is used.
 
@@ -34,14 +34,14 @@ pub(crate) enum Case {
     SlidingWindowCounter,
     /// governor with its keyed DashMap, its default clock and String keys
     Governor,
-    /// 256 mutexes, each around a HashMap that uses foldhash and owns its keys. It has no clock and no limit, and shows
-    /// the cost of a plain map
+    /// 256 mutexes, each around a HashMap that uses foldhash and owns its keys. This map has no clock and no limit, and
+    /// shows the cost of a plain map
     PlainMap,
     /// A hash table with open addressing, 64-bit fingerprints and 16 bytes per slot. A decision is one atomic addition,
     /// without a clock and without a limit
     BareTable,
-    /// The bare table with spillgate's hash and clock. The difference between this and spillgate is the cost of the
-    /// decision itself
+    /// The bare table with spillgate's hash and clock. The difference between this table and spillgate is the cost of
+    /// the decision itself
     BareTableSameInputs,
 }
 
@@ -54,7 +54,7 @@ impl Case {
             Case::Governor => "governor 0.10.4 keyed DashMap",
             Case::PlainMap => "256 mutexes around HashMap, foldhash (no clock, no limit)",
             Case::BareTable => "table of 64-bit fingerprints (no clock, no limit)",
-            Case::BareTableSameInputs => "the same table with spillgate's hash and clock (no limit)",
+            Case::BareTableSameInputs => "table of 64-bit fingerprints, with spillgate's hash and clock (no limit)",
         }
     }
 

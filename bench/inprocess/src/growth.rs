@@ -17,8 +17,8 @@ use crate::timing::thread_cpu_ns;
 
 /// The time after which the state of a key expires.
 const LIFE: Duration = Duration::from_secs(3600);
-/// The number of batches during which [`LIFE`] passes. After them, all keys that were decided before have expired, so
-/// the store can get small again.
+/// The number of batches during which [`LIFE`] passes. After these batches, all keys that were decided before have
+/// expired, so the store can get small again.
 const LIFE_BATCHES: u32 = 50;
 /// The number of keys that have requests all the time.
 const HOT_KEYS: u32 = 10_000;
@@ -51,19 +51,25 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
     let _ = writeln!(
         report,
-        "\n### The slowest batch while keys come and expire\n\nThread CPU time of each batch of {} decisions. In the first phase every decision is on a new key, up to {} keys. \
-         Then the clock advances until all keys have expired. In the second phase half of the decisions are on new keys, a \
-         quarter on old keys and a quarter on {HOT_KEYS} hot keys, until the store is small again.\n",
+        "\n### The slowest batch while keys come and expire\n\nThe times are the CPU time of one batch of {} decisions. \
+         In the first phase, every decision is on a new key, until there are {} keys. \
+         Then the clock advances until all keys have expired. In the second phase, half of the decisions are on new keys, a \
+         quarter on old keys and a quarter on {HOT_KEYS} hot keys. This phase ends when the store is small again.\n",
         options.batch, options.keys
     );
-    report.push_str("| limiter, phase | batches | median us | p99.9 us | second slowest us | slowest us (batch) ");
-    report.push_str("| slowest / median | at the end |\n|---|---|---|---|---|---|---|---|\n");
+    report.push_str(
+        "| limiter, phase | batches | median batch, us | p99.9 of the batches, us | second slowest batch, us ",
+    );
+    report.push_str(
+        "| slowest batch, us (its index) | slowest / median | keys and memory at the end \
+         |\n|---|---|---|---|---|---|---|---|\n",
+    );
     for &case in &options.cases {
         let phases = match case {
             Case::Governor => vec![grow_governor(options)?],
             Case::TokenBucket | Case::FixedWindow | Case::SlidingWindowCounter => Store::new(case, options)?.run(),
             Case::PlainMap | Case::BareTable | Case::BareTableSameInputs => {
-                return Err(format!("{} removes no keys", case.name()));
+                return Err(format!("{} cannot be measured here, because it never removes a key", case.name()));
             }
         };
         for phase in phases {

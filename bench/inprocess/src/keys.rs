@@ -28,7 +28,7 @@ impl Keys {
         Keys(Vec::with_capacity(keys * KEY_BYTES))
     }
 
-    /// Replaces all keys. Allocates nothing if the new keys are not more than the old ones.
+    /// Replaces all keys. Allocates nothing if there are not more new keys than old keys.
     pub(crate) fn fill(&mut self, sequence: impl IntoIterator<Item = u32>) {
         self.0.clear();
         let mut text = [0; KEY_BYTES];

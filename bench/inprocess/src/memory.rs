@@ -1,6 +1,6 @@
 //! Measures bytes per key: all memory that a process gains while a limiter is made and gets its keys.
 //!
-//! Memory is the first limit of a store with many keys. Each case runs in a process of its own.
+//! Memory limits the number of keys that a store can have. Each case runs in a process of its own.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -53,7 +53,7 @@ impl Footprint {
         Ok(Footprint { live: live_bytes(), peak: peak_bytes(), resident: resident_bytes()? })
     }
 
-    /// The difference to `before`.
+    /// Returns how much these figures are above the figures of `before`.
     fn since(self, before: Footprint) -> Footprint {
         Footprint {
             live: self.live.saturating_sub(before.live),
@@ -82,11 +82,15 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
     let _ = writeln!(
         report,
-        "\n### Bytes per key in memory\n\nBytes per key, in a new process for each line: live in the allocator, the peak of that, and the growth of the \
-         resident memory of the process. spillgate may have {} keys.\n",
+        "\n### Bytes per key in memory\n\nEach line was measured in a new process. Its figures are bytes per \
+        key: the bytes that are allocated \
+         at the end, the most bytes that were allocated at one time, and the growth of the \
+         resident memory of the process. The store of spillgate can have {} keys.\n",
         options.max_keys
     );
-    report.push_str("| limiter | keys | live | peak while growing | resident | the larger of live and resident |\n");
+    report.push_str(
+        "| limiter | keys | allocated | most allocated | resident | the larger of allocated and resident |\n",
+    );
     report.push_str("|---|---|---|---|---|---|\n");
     for &case in &options.cases {
         let mut figures = Vec::new();
@@ -135,7 +139,7 @@ pub(crate) fn run_case(options: &CaseOptions) -> Result<String, String> {
     drop(subject);
     if allowed != options.keys as usize {
         return Err(format!(
-            "{} allowed {allowed} of {}: it does not have all keys",
+            "{} allowed {allowed} of {} requests, so some keys are missing",
             options.case.name(),
             options.keys
         ));

@@ -24,27 +24,31 @@ pub(crate) struct Options {
     decisions: usize,
     #[arg(long, default_value_t = 9)]
     repetitions: usize,
-    /// Exponents of the distribution of keys. 0 means uniform
+    /// Exponents of the Zipf distribution of the keys. 0 means that all keys are equally likely
     #[arg(long, num_args = 1.., default_values_t = [0.0, 1.0])]
     zipf: Vec<f64>,
     /// Allow only one request per key and hour, so that nearly all measured requests are refused
     #[arg(long)]
     deny: bool,
-    /// The limiters. Ratios are relative to the first one
+    /// The limiters to measure. Ratios are relative to the first limiter
     #[arg(long, value_enum, num_args = 1.., default_values_t = Case::value_variants().to_vec())]
     cases: Vec<Case>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<String, String> {
     let mut report = kit::machine();
-    report.push_str("\nWall time times threads, divided by decisions; CPU time of the threads beside it.\n");
+    report.push_str(
+        "\nThe wall time of a decision is the wall time of the run multiplied by the threads and \
+         divided by the decisions.\n",
+    );
     for &exponent in &options.zipf {
         let measured = measure(options, exponent)?;
-        let draw = if exponent == 0.0 { String::from("uniform") } else { format!("Zipf({exponent:.1})") };
-        let answer = if options.deny { "nearly all refused" } else { "all allowed" };
+        let draw =
+            if exponent == 0.0 { String::from("drawn uniformly") } else { format!("drawn by Zipf({exponent:.1})") };
+        let answer = if options.deny { "nearly all requests refused" } else { "all requests allowed" };
         let _ = writeln!(
             report,
-            "\n### {} threads, {} keys, {draw}, {answer}; {} repetitions of {} decisions\n",
+            "\n### {} threads, {} keys {draw}, {answer}; {} repetitions of {} decisions\n",
             options.threads,
             options.keys,
             options.repetitions,
@@ -78,7 +82,7 @@ fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
                 costs[which].push(cost);
             }
         }
-        eprint!("\r{repetition} of {} repetitions", options.repetitions);
+        eprint!("\rrepetition {repetition} of {}", options.repetitions);
     }
     eprintln!();
     Ok(costs)
@@ -87,13 +91,18 @@ fn measure(options: &Options, exponent: f64) -> Result<Vec<Vec<Cost>>, String> {
 /// Decides for all keys, and checks the number of allowed requests.
 fn decide(subject: &dyn Subject, keys: &Keys, options: &Options) -> usize {
     let allowed = subject.count_allowed(keys);
-    assert!(options.deny || allowed == options.decisions, "{allowed} of {} were allowed", options.decisions);
+    assert!(options.deny || allowed == options.decisions, "{allowed} of {} requests were allowed", options.decisions);
     options.decisions
 }
 
 fn table(cases: &[Case], measured: &[Vec<Cost>]) -> String {
-    let mut out = String::from("| limiter | ns a decision, median (min to max) | CPU ns a decision | ");
-    let _ = writeln!(out, "time by that of {} | the same by CPU time |\n|---|---|---|---|---|", cases[0].name());
+    let mut out =
+        String::from("| limiter | wall ns per decision, median (min to max) | CPU ns per decision, median | ");
+    let _ = writeln!(
+        out,
+        "wall time / wall time of {first} | CPU time / CPU time of {first} |\n|---|---|---|---|---|",
+        first = cases[0].name()
+    );
     for (case, costs) in cases.iter().zip(measured) {
         let of = |figure: fn(&Cost) -> f64| -> Spread { spread(costs.iter().map(figure)) };
         let ratio = |figure: fn(&Cost) -> f64| -> Spread {

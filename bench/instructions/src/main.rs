@@ -87,12 +87,12 @@ fn of_library(algorithm: &str, allowed: bool, count: usize) -> Outcome {
         verdict.map(|_| decisions[0])
     };
     each(allowed, count, |key| match (algorithm, allowed) {
-        // A permit is released after it was taken, as a usual caller does.
+        // Like a usual caller, this program releases a permit after it has taken the permit.
         ("concurrency", true) => {
             let taken = decide(key, Op::take(1))?;
             Ok(decide(key, Op::Refund { cost: 1, receipt: taken.receipt })?.allowed && taken.allowed)
         }
-        // The caller waits for its turn, as a usual caller of a queue does.
+        // Like a usual caller of a queue, this program waits for its turn.
         ("leaky_bucket", true) => Ok(decide(key, Op::Take { cost: 1, max_wait_ns: u64::MAX })?.allowed),
         _ => Ok(limiter.hit_now("bench", key, &quota, 1).allowed),
     })
@@ -120,8 +120,8 @@ fn of_service(request: &str, count: usize) -> Outcome {
         other => return Err(format!("there is no case {other}").into()),
     };
     // This is the usual log level of a server, because a decision includes the checks before a log line. The service
-    // looks up only the first thousand unmatched descriptors in a second. If both counts are larger, the difference
-    // between them has no such lookups.
+    // looks up only the first thousand unmatched descriptors in a second. If both counts are larger than a thousand,
+    // the difference between the two results contains no such lookups.
     tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(io::sink).init();
     let rules = Rules::parse(&[RulesFile { name: "rules.yaml".into(), text: RULES.into() }])?;
     let store = Backend::Memory(MemoryStore::new(MemoryOptions::default()));
@@ -147,7 +147,7 @@ fn each(allowed: bool, count: usize, mut decide: impl FnMut(&str) -> Outcome<boo
     }
     for key in keys.iter().cycle().take(count) {
         if decide(black_box(key))? != allowed {
-            return Err(format!("the answer for {key} is not that of this case").into());
+            return Err(format!("the answer for {key} is not the answer of this case").into());
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ pub fn machine() -> String {
     let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
     let load = load.split(' ').next().unwrap_or("?");
     format!(
-        "Machine: {cores} cores, {}, Linux {}; load average at the start {load}.\n",
+        "Machine: {cores} cores, {}, Linux {}. The load average at the start is {load}.\n",
         model.trim_start_matches([' ', '\t', ':']),
         kernel.trim()
     )

@@ -1,4 +1,5 @@
-//! A server that is measured. It runs on cores of its own, and it ends with the measurement, even after an error.
+//! A server that is measured. The server runs on cores of its own. It is killed when the measurement ends, even after
+//! an error.
 //!
 //! A server that is left running would use the processor during the next measurement.
 
@@ -36,7 +37,7 @@ impl Process {
                 return Err(format!("{name} ended at once: {status}"));
             }
             if Instant::now() > deadline {
-                return Err(format!("{name} does not listen on {address}"));
+                return Err(format!("{name} did not listen on {address} in time"));
             }
             thread::sleep(Duration::from_millis(2));
         }

@@ -18,8 +18,8 @@ pub fn print(program: &str, outcome: Result<String, String>) -> ExitCode {
     }
 }
 
-/// Returns the word for a speed that reaches its target or misses it. A missed target is not an error, because a slow
-/// or busy machine may miss it.
+/// Returns the word that says whether a speed meets its target. A missed target is not an error, because a slow or busy
+/// machine may miss it.
 pub fn met(is_met: bool) -> &'static str {
     if is_met { "met" } else { "missed" }
 }

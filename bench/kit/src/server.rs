@@ -39,7 +39,7 @@ impl Redis {
         answer.map_err(|e| format!("{}: {e}", words.join(" ")))
     }
 
-    /// Runs a command like [`run`](Redis::run), with words that are not text.
+    /// Runs a command like [`run`](Redis::run). Its words may be bytes that are not text.
     pub fn run_bytes<T: FromRedisValue>(&mut self, words: &[&[u8]]) -> Result<T, String> {
         redis::Cmd::new().arg(words).query(&mut self.connection).map_err(|e| e.to_string())
     }
@@ -93,10 +93,11 @@ fn connection(address: SocketAddr) -> Result<Connection, String> {
     redis::Client::open(url).and_then(|client| client.get_connection()).map_err(|e| format!("redis-server: {e}"))
 }
 
-/// The counts of a Redis server. The commands that read the counts are not included, except for their few bytes.
+/// The counts of a Redis server. The commands that read the counts are not counted as commands, but their few bytes are
+/// counted.
 #[derive(Clone, Copy)]
 pub struct Counted {
-    /// The calls of scripts, which are the commands of a store.
+    /// The calls of scripts. A store decides by calling scripts.
     pub scripts: u64,
     /// All commands, including the commands that scripts call.
     pub commands: u64,

@@ -1,6 +1,6 @@
 //! The answer that a limiter would give to the first request under the rule in `bench/rules.yaml`.
 //!
-//! The rule allows a billion requests in an hour, and one of them is used. The servers of this folder give this answer
+//! The rule allows a billion requests in an hour, and one of them is used. The servers of this folder send this answer
 //! without a decision.
 
 use prost::Message;

@@ -1,4 +1,4 @@
-//! A gRPC server on the h2 crate alone. The difference to the server `tonic` is what tonic and hyper cost.
+//! A gRPC server on the h2 crate alone. The server `tonic` is slower than this server by the cost of tonic and hyper.
 
 use bytes::Bytes;
 use h2::server::{Connection, SendResponse};

@@ -1,11 +1,11 @@
-//! Servers that only answer. They show the highest speed of each protocol stack on a machine.
+//! Servers that answer without a decision. They show the highest speed of each protocol stack on a machine.
 //!
 //! `tonic` and `axum` decode the same requests as spillgate, and answer the same messages as spillgate does for a rule
 //! that allows. So the ratio of spillgate to them is the cost of deciding.
 //!
-//! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. It makes one script call for
-//! each request, and it sends only one call at a time on each of its `CONNECTIONS`. It shows the speed of a server that
-//! is built in this simple way.
+//! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. `script` makes one script call
+//! for each request, and it sends only one call at a time on each connection. The variable `CONNECTIONS` sets the
+//! number of connections. `script` shows the speed of a server that is built in this simple way.
 //!
 //! With `RT=current`, a server runs on a single thread. Otherwise it uses tokio's default runtime. The servers whose
 //! names begin with `raw-` always run on a single thread, without a runtime.

@@ -1,4 +1,4 @@
-//! A gRPC server on tonic that asks Redis in the simplest way: it makes one script call for each request.
+//! A gRPC server on tonic that asks Redis in the simplest way, which is one script call for each request.
 //!
 //! A request has a connection for itself until its answer has arrived.
 

@@ -1,7 +1,8 @@
 //! The engine of the load generator: it sends requests on many connections, and counts the replies and their latencies.
 //!
 //! Each thread has one epoll loop. A connection has at most as many requests in flight as its window allows. In an open
-//! loop, requests are sent on a fixed schedule. In a closed loop, each reply makes space for the next request.
+//! loop, requests are sent on a fixed schedule. In a closed loop, a request is sent as soon as a reply has made space
+//! for it.
 
 use crate::Load;
 use crate::keys::Keys;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Makes the state of the protocol for one connection.
 pub(crate) type MakeProtocol = dyn Fn() -> Box<dyn Protocol> + Send + Sync;
 
-/// The results of all threads in the measured time.
+/// The sum of the results of all threads in the measured time.
 pub(crate) struct Outcome {
     pub allowed: u64,
     pub denied: u64,

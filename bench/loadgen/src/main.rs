@@ -1,7 +1,7 @@
 //! A load generator for rate-limit servers, with a closed loop or an open loop.
 //!
-//! Each thread serves its part of the connections in one epoll loop, and it writes and reads the protocol itself. So a
-//! client on one core can keep a server on another core fully busy. The result is one line of JSON.
+//! Each thread serves its part of the connections in one epoll loop, and it writes and reads the protocol itself. So
+//! this program on one core can keep a server on another core fully busy. The result is one line of JSON.
 //!
 //!     loadgen rls  --target 127.0.0.1:8081 --connections 4 --concurrency 64 --seconds 5
 //!     loadgen http --target 127.0.0.1:8080 --path /check --body '{"key":"{key}"}'
@@ -48,7 +48,8 @@ enum Protocol {
         /// Path of the request. Another path calls another unary method that takes the same message
         #[arg(long, default_value = rls::DEFAULT_PATH)]
         path: String,
-        /// Send a throttlecrab.ThrottleRequest with this max_burst, count and period instead
+        /// Send a throttlecrab.ThrottleRequest with this max_burst, count and period, and not a request of Envoy's
+        /// protocol
         #[arg(long, num_args = 3, value_names = ["BURST", "COUNT", "PERIOD"])]
         throttlecrab: Option<Vec<u64>>,
     },
@@ -83,8 +84,8 @@ enum Protocol {
     Resp {
         #[command(flatten)]
         load: Load,
-        /// Words of the command. {key} is replaced by the generated key, and ; separates commands that are sent as one
-        /// request
+        /// Words of the command. {key} is replaced by the generated key. A semicolon separates commands that are sent
+        /// as one request
         #[arg(long, default_value = "PING")]
         command: String,
         /// The integer that means denied. It is the reply, or the first number in the reply
@@ -125,7 +126,7 @@ pub(crate) struct Load {
     key_prefix: String,
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Report the CPU time that the process with this id used
+    /// The id of a server process. Its CPU time is reported too
     #[arg(long)]
     server_pid: Vec<u32>,
     /// A text that is copied into the output line

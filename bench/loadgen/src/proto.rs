@@ -1,5 +1,5 @@
-//! What every protocol of the load generator implements. The engine sends and counts requests without knowing the
-//! protocol.
+//! The trait that every protocol of the load generator implements. With this trait, the engine sends and counts
+//! requests without knowing the protocol.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {

@@ -1,8 +1,8 @@
 //! Unary gRPC over HTTP/2 without TLS. It is written by hand, so that the client uses little CPU time.
 //!
-//! Every request has the same block of headers. The headers are literals, so no side has to keep a table. The headers
-//! of replies are not decoded. If a stream has a message, the message says whether the request is allowed. If a stream
-//! ends without a message, the request is an error.
+//! Every request has the same block of headers. The headers are literals, so neither the client nor the server has to
+//! keep a table. The client does not decode the headers of replies. If a stream has a message, the message says whether
+//! the request is allowed. If a stream ends without a message, the request is an error.
 
 use crate::proto::{Completion, Protocol, Verdict};
 use std::collections::VecDeque;
@@ -140,7 +140,8 @@ pub(crate) struct Rls {
     streams: u32,
     /// The bytes that were received, and for which no WINDOW_UPDATE was sent yet.
     unacknowledged: usize,
-    /// The verdicts of streams that have a message but have not ended. They are few, and mostly in order.
+    /// The verdicts of streams that have a message but have not ended. There are only a few such streams, mostly in the
+    /// order of their numbers.
     open: VecDeque<(u32, Verdict)>,
 }
 

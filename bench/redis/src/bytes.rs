@@ -1,6 +1,7 @@
 //! Measures how many bytes a key needs in Redis, everything included.
 //!
-//! It measures in two ways: by the growth of the server's memory, and by the command MEMORY USAGE for each key.
+//! The program measures in two ways: by the growth of the server's memory, and by the command MEMORY USAGE for each
+//! key.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -77,8 +78,12 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let store = RedisStore::new(&settings).map_err(|e| e.to_string())?;
     runtime.block_on(store.wait_connected()).map_err(|e| e.to_string())?;
     let mut out = format!(
-        "### Bytes per key in Redis\n\n{} keys of each kind, with their expiry. Names have {NAME} bytes; states that are \
-         not logs have at most {STATE_MAX} bytes.\n\n| kind | name | state | MEMORY USAGE, at most | growth of used_memory per key | at most |\n\
+        "### Bytes per key in Redis\n\nThere are {} keys of each kind, and each key has a time of expiry. The \
+        name of a key must have \
+         {NAME} bytes. A state that is \
+         not a log may have at most {STATE_MAX} bytes.\n\n| kind of key | name, bytes | longest state | largest \
+         MEMORY USAGE, bytes \
+         | growth of used_memory per key, bytes | bound, bytes |\n\
          |---|---|---|---|---|---|\n",
         options.keys
     );
@@ -108,8 +113,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 struct Figures {
     name: usize,
-    /// The length of the longest state. For a log it is the number of entries, and for other states the number of
-    /// bytes.
+    /// The length of the longest state. For a log, this is the number of entries. For any other state, it is the number
+    /// of bytes.
     length: u64,
     usage: u64,
     growth: f64,
@@ -117,7 +122,7 @@ struct Figures {
 
 impl Figures {
     fn state(&self, kind: &Kind) -> String {
-        let unit = if kind.is_log() { "times" } else { "bytes" };
+        let unit = if kind.is_log() { "entries" } else { "bytes" };
         format!("{} {unit}", self.length)
     }
 }
@@ -157,7 +162,7 @@ async fn fill(store: &RedisStore, kind: &Kind, keys: u32) -> Result<(), String> 
                     let hits = [hit(&quota, number)];
                     let verdict = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await;
                     if !verdict.map_err(|e| e.to_string())?.allowed {
-                        return Err(format!("{} refused", quota.algorithm().as_str()));
+                        return Err(format!("{} refused a hit", quota.algorithm().as_str()));
                     }
                 }
             }

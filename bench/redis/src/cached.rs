@@ -32,7 +32,7 @@ pub(crate) struct Options {
     busy: u32,
 }
 
-/// A refused request has to be at least this many times as fast as an allowed one.
+/// A refused request has to be at least this many times as fast as an allowed request.
 const RATIO_MIN: f64 = 20.0;
 /// How long the deny cache keeps a refusal. It is longer than any run. By default, the cache asks Redis again after a
 /// second, and that call would be counted.
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         ("allowed", options.allowed),
         ("refused", options.refused),
         ("allowed, two limits", options.allowed),
-        ("refused, beside a busy limit", options.busy),
+        ("refused, two limits", options.busy),
     ];
     let mut all = kinds.map(|(name, requests)| Runs { name, requests, runs: Vec::new() });
     for turn in 1..=options.repetitions {
@@ -97,18 +97,20 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         let beside = [[narrow, shared], [wide, shared]];
         busy.runs.push(runtime.block_on(ask_busy(&store, &mut redis, beside, busy.requests))?);
         let speeds = [&allowed, &refused, &two, &busy].map(|runs| format!("{:.0}", runs.runs[turn - 1].per_second));
-        eprintln!("{turn}: {}", speeds.join(" / "));
+        eprintln!("round {turn}, decisions/s: {}", speeds.join(" / "));
     }
     report(options, &all)
 }
 
 fn report(options: &Options, all: &[Runs; 4]) -> Result<String, String> {
     let mut out = format!(
-        "### A hot key that is refused by the deny cache, against one that is allowed\n\n\
-         One task sends one request after the other; {} rounds. The refused key has a limit of its own. In the last rows a \
-         second limit is beside it, and another request takes from that limit before each refused request.\n\n\
-         | hot key | requests a round | decisions/s, median (min to max) | calls of Redis for it, all rounds | bytes in a \
-         decision | bytes out |\n|---|---|---|---|---|---|\n",
+        "### A hot key that is refused by the deny cache, against a hot key that is allowed\n\n\
+         One task sends one request after the other, in {} rounds. The refused key has a limit of its own. In the rows \
+         with two limits, the request also has a limit that \
+         all requests share. Another request takes from the shared limit before each refused request.\n\n\
+         | hot key | requests in a round | decisions/s, median (min to max) | script calls of Redis in all rounds \
+         | bytes to Redis per \
+         decision | bytes from Redis per decision |\n|---|---|---|---|---|---|\n",
         options.repetitions
     );
     for Runs { name, requests, runs } in all {
@@ -127,16 +129,16 @@ fn report(options: &Options, all: &[Runs; 4]) -> Result<String, String> {
         let ratio = ratio(refused, allowed);
         let _ = writeln!(
             out,
-            "| **ratio**, {} : {}, at least {RATIO_MIN}: {} | | **{ratio:.1}** | | | |",
+            "| **ratio** of \"{}\" to \"{}\", at least {RATIO_MIN}: {} | | **{ratio:.1}** | | | |",
             refused.name,
             allowed.name,
             met(ratio.median >= RATIO_MIN)
         );
         if ratio.median < RATIO_MIN {
-            missed.push(format!("{} is less than {RATIO_MIN} times as fast", refused.name));
+            missed.push(format!("\"{}\" is less than {RATIO_MIN} times as fast as \"{}\"", refused.name, allowed.name));
         }
         if scripts(&refused.runs) > 0 {
-            missed.push(format!("Redis was called for {}", refused.name));
+            missed.push(format!("Redis was called for \"{}\"", refused.name));
         }
     }
     if missed.is_empty() { Ok(out) } else { Err(format!("{out}\n{}", missed.join("; "))) }

@@ -36,10 +36,10 @@ pub(crate) struct Options {
 
 /// The time that a request may take beyond its deadline.
 const GRACE_MS: f64 = 10.0;
-/// The time after which the store has to decide again when the server is back.
+/// After a server accepts writes again, the store has to decide again within this time.
 const RECOVERY_MS: f64 = 1000.0;
 
-/// How long the load runs before a fault, and after the end of the fault.
+/// How long the load runs before a fault begins, and after the fault has ended.
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(3);
 
@@ -47,7 +47,8 @@ const AFTER: Duration = Duration::from_secs(3);
 enum Fault {
     /// The only server is killed, and is started again after this time.
     Killed(Duration),
-    /// The only server is stopped by a signal, and continues after this time. It keeps its data and its connections.
+    /// The only server is stopped by a signal, and continues after this time. The server keeps its data and its
+    /// connections.
     Frozen(Duration),
     /// The primary of a cluster is killed, and the other primaries promote its replica.
     Promoted,
@@ -58,10 +59,10 @@ enum Fault {
 impl Fault {
     fn name(self) -> String {
         match self {
-            Fault::Killed(away) => format!("killed, back after {} s", away.as_secs_f64()),
-            Fault::Frozen(away) => format!("frozen for {} s", away.as_secs_f64()),
+            Fault::Killed(away) => format!("server killed, started again after {} s", away.as_secs_f64()),
+            Fault::Frozen(away) => format!("server frozen for {} s", away.as_secs_f64()),
             Fault::Promoted => format!(
-                "primary of a cluster of six killed, replica promoted (cluster-node-timeout {DOWN_AFTER_MS} ms)"
+                "primary of a cluster of six servers killed, replica promoted (cluster-node-timeout {DOWN_AFTER_MS} ms)"
             ),
             Fault::FailedOver => {
                 format!("primary killed, replica promoted by three sentinels (down-after {DOWN_AFTER_MS} ms)")
@@ -88,15 +89,17 @@ struct Asked {
 
 /// The figures of one round.
 struct Round {
-    /// The number of requests that were sent after the fault and before the store decided again.
+    /// The number of requests that were sent after the fault began and before the store decided again.
     asked: usize,
     p99_ms: f64,
     longest_ms: f64,
     /// How long no server accepted a write.
     away_ms: f64,
-    /// The time from the first accepted write to the end of the first request that the store decided.
+    /// The time from the first write that a server accepted again, to the end of the first request that the store
+    /// decided again.
     recovery_ms: f64,
-    /// The part of this time until a sentinel reported the address of the new primary.
+    /// The time from the first write that a server accepted again, until a sentinel reported that server as the
+    /// primary. 0 without sentinels.
     unreported_ms: f64,
 }
 
@@ -106,7 +109,8 @@ struct Times {
     away: Instant,
     /// From this time on, a server accepts writes again.
     back: Instant,
-    /// From this time on, a sentinel reports this server. Without sentinels, this time equals `back`.
+    /// From this time on, a sentinel reports the server that accepts writes again. Without sentinels, this time equals
+    /// `back`.
     reported: Instant,
 }
 
@@ -115,11 +119,14 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let deadline_ms = Settings::new("").timeout.as_secs_f64() * 1000.0;
     let p99_max_ms = deadline_ms + GRACE_MS;
     let mut out = format!(
-        "### What callers see while a Redis server fails\n\n{} tasks use keys of the server that fails, with the store's \
-         usual settings (a deadline of {deadline_ms:.0} ms). {} rounds; the table has the median (min to max), and how many \
-         rounds met the target.\n\n\
-         | fault | no server for ms | requests in it | longest ms | p99 ms | at most {p99_max_ms:.0} | decides again \
-         after ms | at most {RECOVERY_MS:.0} | of it until a sentinel reported it ms |\n|---|---|---|---|---|---|---|---|---|\n",
+        "### What callers see while a Redis server fails\n\n{} tasks use keys of the server that fails. The store has its \
+         default settings, with a deadline of {deadline_ms:.0} ms. There are {} rounds. The table has the median of all rounds \
+         (min to max), and the number of rounds that met each target.\n\n\
+         | fault | no server accepts writes, ms | requests until the store decides again | longest of these requests, ms \
+         | p99 of these requests, ms | rounds with a p99 of at most {p99_max_ms:.0} ms \
+         | first accepted write until the store decides again, ms \
+         | rounds with at most {RECOVERY_MS:.0} ms \
+         | first accepted write until a sentinel reports the new primary, ms |\n|---|---|---|---|---|---|---|---|---|\n",
         options.tasks, options.repetitions,
     );
     let faults = [
@@ -168,7 +175,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
     let store = RedisStore::new(&Settings::new(&fleet.url)).map_err(|e| e.to_string())?;
     runtime.block_on(store.wait_connected()).map_err(|e| e.to_string())?;
     let stop = Arc::new(AtomicBool::new(false));
-    // The thread is joined even after an error, because it uses the servers of the fleet.
+    // The thread that causes the fault is joined even after an error, because it uses the servers of the fleet.
     let (times, asked) = thread::scope(|scope| {
         let faulty = scope.spawn(|| {
             let times = happen(&mut fleet, fault, core, &probe);
@@ -178,7 +185,7 @@ fn round(options: &Options, fault: Fault) -> Result<Round, String> {
         let asked = runtime.block_on(ask_all(&store, &keys, &quota, &stop));
         (faulty.join(), asked)
     });
-    let Times { away, back, reported } = times.map_err(|_| "the fault panicked")??;
+    let Times { away, back, reported } = times.map_err(|_| "the thread that causes the fault panicked")??;
     let asked = asked?;
     let again = asked.iter().filter(|asked| asked.decided).map(|asked| asked.at + asked.took);
     let again = again.filter(|end| *end >= back).min().ok_or("the store never decided again")?;
@@ -206,8 +213,8 @@ fn keys_of_the_first(quota: &Quota) -> impl Iterator<Item = u128> {
         .filter(|key| name(*key, quota).slot() < FIRST_END)
 }
 
-/// Causes the fault while the load runs. Returns when no server accepted a write of the key `probe`, and when a server
-/// accepted it again.
+/// Causes the fault while the load runs, and returns the times of the fault. A server accepts writes if it accepts a
+/// write of the key `probe`.
 fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Times, String> {
     thread::sleep(BEFORE);
     let away = Instant::now();
@@ -226,7 +233,7 @@ fn happen(fleet: &mut Fleet, fault: Fault, core: u32, probe: &str) -> Result<Tim
         Fault::Promoted | Fault::FailedOver => first.process.kill().map_err(|e| e.to_string())?,
     }
     let heir = &mut fleet.servers[fleet.heir];
-    until("a server takes a write", || {
+    until("a server accepts a write", || {
         let written = heir.run::<()>(&["SET", probe, "", "PX", "1"]).is_ok();
         // A server that becomes a primary may close its connections.
         if !written && !heir.is_connected() {
@@ -287,8 +294,8 @@ async fn ask(store: &RedisStore, key: u128, quota: &Quota, stop: &AtomicBool) ->
         let at = Instant::now();
         let decided = store.decide(Timing::BY_STORE, &hits, &mut [Decision::default()]).await.is_ok();
         all.push(Asked { at, took: at.elapsed(), decided });
-        // A request that fails is followed by the same pause as a request that succeeds. Otherwise tasks whose requests
-        // end quickly would send more requests, and would have more weight in the figures.
+        // A request that fails is followed by the same pause as a request that succeeds. Otherwise, requests that fail
+        // at once would be sent more often, and would have more weight in the figures.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     all

@@ -1,4 +1,4 @@
-//! The Redis servers to which faults happen: a single server, a cluster, or a primary with sentinels.
+//! The Redis servers that are made to fail: a single server, a cluster, or a primary with sentinels.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,12 +19,12 @@ const SLOTS: usize = 16384;
 /// The first hash slot that does not belong to the first primary of a cluster.
 pub(crate) const FIRST_END: u16 = (SLOTS / PRIMARIES) as u16;
 
-/// The longest time until the servers are ready.
+/// The longest time that the program waits until the servers are ready.
 const START: Duration = Duration::from_secs(60);
 
 /// A group of servers. They end when this value is dropped.
 pub(crate) struct Fleet {
-    /// All servers. Faults happen to the first one.
+    /// All servers. The first server is made to fail.
     pub(crate) servers: Vec<Redis>,
     /// The index of the server that replaces the first server. A single server replaces itself.
     pub(crate) heir: usize,
@@ -69,7 +69,7 @@ impl Fleet {
             until("the replica knows its primary", || Ok(replica.run::<()>(&["CLUSTER", "REPLICATE", &id]).is_ok()))?;
         }
         for (i, node) in servers.iter_mut().enumerate() {
-            until("the cluster serves", || {
+            until("the cluster accepts requests", || {
                 let info: String = node.run(&["CLUSTER", "INFO"])?;
                 let known = format!("cluster_known_nodes:{}\r", 2 * PRIMARIES);
                 Ok(info.contains("cluster_state:ok") && info.contains(&known) && has_its_pair(node, i >= PRIMARIES)?)
@@ -87,7 +87,7 @@ impl Fleet {
         let replica = start(core, &folder, &["--replicaof", &ip, &port])?;
         let mut servers = vec![primary, replica];
         for (i, server) in servers.iter_mut().enumerate() {
-            until("the replica follows", || has_its_pair(server, i > 0))?;
+            until("the replica is connected to its primary", || has_its_pair(server, i > 0))?;
         }
         let settings = format!(
             "bind 127.0.0.1\nsentinel monitor {NAME} {ip} {port} 2\n\
@@ -95,7 +95,7 @@ impl Fleet {
         );
         let mut sentinels: Vec<Redis> = (0..3).map(|_| sentinel(core, &folder, &settings)).collect::<Result<_, _>>()?;
         for sentinel in &mut sentinels {
-            until("the sentinels know all", || knows_all(sentinel))?;
+            until("the sentinels know all servers", || knows_all(sentinel))?;
         }
         let hosts: Vec<String> = sentinels.iter().map(|sentinel| sentinel.process.address.to_string()).collect();
         let url = format!("redis-sentinel://{}/{NAME}", hosts.join(","));
@@ -142,7 +142,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, String>)
     let deadline = Instant::now() + START;
     while !is_so()? {
         if Instant::now() > deadline {
-            return Err(format!("waited in vain until {what}"));
+            return Err(format!("this did not become true in time: {what}"));
         }
         thread::sleep(Duration::from_millis(2));
     }

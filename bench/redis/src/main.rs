@@ -2,7 +2,7 @@
 //! costs.
 //!
 //! redis-server runs on one core. This program and redis-benchmark run on another core. Every command prints markdown
-//! for `RESULTS.md`. Ratios are valid on other machines, but speeds are not.
+//! for `RESULTS.md`. The ratios are valid on other machines too, but the speeds are not.
 
 mod bytes;
 mod cached;
@@ -27,12 +27,12 @@ struct Cli {
 enum Command {
     /// Decisions per second by the library, compared with redis-benchmark that runs the same script
     Speed(speed::Options),
-    /// A hot key that the deny cache refuses, compared with a hot key that is allowed. Fails if Redis is asked about
-    /// the refused key
+    /// A hot key that the deny cache refuses, compared with a hot key that is allowed. The program fails if Redis is
+    /// asked about the refused key
     Cached(cached::Options),
     /// Redis's time for a request on a bucket that another quota has charged
     Quotas(quotas::Options),
-    /// Bytes per key with 10,000 keys. Fails if a key needs more than its bound
+    /// Bytes per key with 10,000 keys. The program fails if a key needs more than its bound
     Bytes(bytes::Options),
     /// Latency while a server is killed or frozen or its replica is promoted, and the time until the store decides
     /// again
@@ -51,7 +51,8 @@ struct Cores {
 }
 
 impl Cores {
-    /// Moves this program to the client's core. Programs that it starts without a core of their own run there too.
+    /// Moves this program to the client's core. Programs that it starts also run on this core, unless they get another
+    /// core.
     fn pin_client(self) -> Result<(), String> {
         let mut cores = CpuSet::new();
         cores.set(self.client_core as usize);

@@ -1,8 +1,8 @@
 //! Measures Redis's time for a request on a bucket that another quota has charged.
 //!
 //! The store has a short script for the usual case, and a general script for all other cases. Two other times are
-//! measured for comparison: the time under the quota that charged the bucket, and the time if only the general script
-//! is called.
+//! measured for comparison. One is the time of a request under the quota that charged the bucket. The other is the time
+//! of a request for which only the general script is called.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -59,13 +59,25 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         Case { name, first_key, quotas, allowed, general }
     };
     let cases = [
-        case("refused, the quota that charged it", 1 << 64, &[&large], false, false),
-        case("refused, another quota", 1 << 64, &[&small], false, false),
-        case("refused, another quota, the general script alone", 1 << 64, &[&small], false, true),
-        case("refused, the quota that charged it, the general script alone", 1 << 64, &[&large], false, true),
-        case("allowed, the quota that charged it", 2 << 64, &[&wide], true, false),
-        case("allowed, another quota each time", 3 << 64, &[&wide, &wider], true, false),
-        case("allowed, the quota that charged it, the general script alone", 4 << 64, &[&wide], true, true),
+        case("refused, by the quota that charged the bucket", 1 << 64, &[&large], false, false),
+        case("refused, by another quota", 1 << 64, &[&small], false, false),
+        case("refused, by another quota, with only the general script", 1 << 64, &[&small], false, true),
+        case(
+            "refused, by the quota that charged the bucket, with only the general script",
+            1 << 64,
+            &[&large],
+            false,
+            true,
+        ),
+        case("allowed, by the quota that charged the bucket", 2 << 64, &[&wide], true, false),
+        case("allowed, by two quotas in turns", 3 << 64, &[&wide, &wider], true, false),
+        case(
+            "allowed, by the quota that charged the bucket, with only the general script",
+            4 << 64,
+            &[&wide],
+            true,
+            true,
+        ),
     ];
     for key in 0..options.keys {
         ask(&mut redis, key + (1 << 64), &large, 1000, true, false)?;
@@ -94,9 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
 
 fn report(options: &Options, cases: &[Case<'_>], figures: &[(Vec<f64>, Vec<f64>)]) -> Result<String, String> {
     let mut out = format!(
-        "### Redis's time for a request on a bucket, by the quota that charged the bucket before\n\n\
-         {} rounds of {} requests on a token bucket. The time is Redis's own count for its scripts.\n\n\
-         | request | calls of scripts | us of Redis, median (min to max) |\n|---|---|---|\n",
+        "### Redis's time for a request on a bucket that another quota has charged\n\n\
+         There are {} rounds of {} requests on a token bucket. Redis itself measures the time of its scripts.\n\n\
+         | request | script calls per request | time in Redis per request, us, median (min to max) |\n|---|---|---|\n",
         options.repetitions, options.questions
     );
     for (case, (micros, calls)) in cases.iter().zip(figures) {
@@ -114,7 +126,8 @@ fn report(options: &Options, cases: &[Case<'_>], figures: &[(Vec<f64>, Vec<f64>)
     let is_met = ratio.median <= 1.0;
     let _ = writeln!(
         out,
-        "| **ratio**, refused by another quota: the general script alone, at most 1: {} | | **{ratio:.2}** |",
+        "| **ratio** of a refusal by another quota to the same refusal with only the general script, at most 1: \
+        {} | | **{ratio:.2}** |",
         met(is_met)
     );
     if is_met {

@@ -59,10 +59,12 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     let keys: Arc<[u32]> = kit::draw(options.keys, 0.0, 42, 1 << 20).into();
     let mut out = format!(
         "### Decisions per second on Redis: the library against redis-benchmark with the same script\n\n\
-         {} rounds, each of {} s through the library and {} requests of `redis-benchmark -c 1`; {} keys.\n\n\
-         | algorithm | at once | decisions/s, median (min to max) | redis-benchmark | **ratio** | at least \
+         There are {} rounds. In each round, the library decides for {} s, and `redis-benchmark -c 1` sends {} requests. \
+         There are {} keys.\n\n\
+         | algorithm | requests in flight | decisions/s of the library, median (min to max) | requests/s of redis-benchmark | \
+         **library / redis-benchmark** | at least \
          {RATIO_MIN} | commands per decision | \
-         bytes in | bytes out |\n|---|---|---|---|---|---|---|---|---|\n",
+         bytes to Redis per decision | bytes from Redis per decision |\n|---|---|---|---|---|---|---|---|---|\n",
         options.repetitions, options.seconds, options.requests, options.keys
     );
     for quota in &quotas()? {
@@ -72,7 +74,12 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
                 let round = round(options, &mut redis, quota, &keys, tasks, turn % 2 == 1)?;
                 // The first round creates the keys, so it is not counted.
                 if turn > 0 {
-                    eprintln!("{} {tasks} {turn}: {:.0} / {:.0}", quota.algorithm().as_str(), round.ours, round.its);
+                    eprintln!(
+                        "{}, {tasks} in flight, round {turn}: library {:.0}/s, redis-benchmark {:.0}/s",
+                        quota.algorithm().as_str(),
+                        round.ours,
+                        round.its
+                    );
                     rounds.push(round);
                 }
             }

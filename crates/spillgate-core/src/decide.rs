@@ -19,7 +19,7 @@ use crate::{Decision, Denied, Hit, Op, OpKind, Reason, State, Time, Verdict, Wai
 /// * A refused take costs nothing. There is one exception: if its limit [charges](Denied::Charged) refusals, it costs
 ///   min(cost, capacity).
 /// * A take that its own limit refuses starts the penalty of this limit (a time in which the key is refused), even if
-///   the request is allowed. A take with a cost of 0 does this too.
+///   the request is allowed. A refused take with a cost of 0 starts the penalty too.
 /// * Forces, refunds and resets always take effect. Refunds and resets come last, so that they free no capacity for
 ///   takes of the same request.
 /// * A renewal takes effect only if the request is allowed.
@@ -64,14 +64,15 @@ pub fn decide(
 /// Decides like [`decide`], for a store in which requests may be late.
 ///
 /// A request is late if the store has already decided at a newer time. `newest` is the newest time at which the store
-/// has decided on any state of this request, as far as the store knows. Everything is decided at `now`, except one
-/// thing: the conversion of a bucket's debt.
+/// has decided on any state of this request, as far as the store knows. Everything is decided at `now`, except the
+/// conversion of a bucket's debt.
 ///
-/// The debt of a bucket is counted in T, the time between two units at the full rate. If a quota with another T, here
-/// called T', charges the bucket, the debt is converted to T'. For a request that is late by d, a conversion at `now`
-/// would be wrong. If the two quotas charge in turns:
+/// The debt of a bucket is the time that the bucket needs to refill. The debt is counted in T, the time between two
+/// units at the full rate. If a quota with another T, here called T', charges the bucket, the debt is converted to T'.
+/// For a request that is late by d, a conversion of the whole debt would be wrong. If the two quotas charged in turns,
+/// this would happen:
 ///
-/// * If T' is shorter than T, each such conversion would forgive d * (1/T' - 1/T) units.
+/// * If T' is shorter than T, each conversion would forgive d * (1/T' - 1/T) units.
 /// * If T' is longer than T, the units that drain between `now` and `newest` would be counted twice.
 ///
 /// For this reason, a charge converts only the debt that is left at `newest`. The store has to remember `newest` for
@@ -105,7 +106,7 @@ pub fn decide_late(
 ) -> Verdict {
     let late_ns = newest.as_nanos().saturating_sub(now.as_nanos());
     let late_ns = if late_ns > MAX_LATE_NS { 0 } else { late_ns };
-    assert!(hits.len() == state_of.len() && hits.len() == decisions.len(), "one state and decision a hit");
+    assert!(hits.len() == state_of.len() && hits.len() == decisions.len(), "one state and one decision for each hit");
     for (hit, &state) in hits.iter().zip(state_of) {
         states[state].adopt(hit.quota, now);
     }
@@ -222,8 +223,8 @@ fn update_wait(state: &State, hit: &Hit<'_>, cost_on_state: u64, now: Time, deci
     }
 }
 
-/// Reports the state in the decision: what is left, how long until nothing counts any more, and whether the soft limit
-/// is exceeded.
+/// Writes the report of the state into the decision: the units that are left, the time until the state equals an empty
+/// state, and whether the soft limit is exceeded.
 #[inline]
 fn report(state: &State, hit: &Hit<'_>, now: Time, decision: &mut Decision) {
     let usage = state.usage(hit.quota, now);

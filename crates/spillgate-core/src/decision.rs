@@ -47,8 +47,8 @@ impl Wait {
         }
     }
 
-    /// Returns the wait in whole milliseconds, rounded up so that a refusal never shows 0. `None` as in
-    /// [`nanos`](Wait::nanos).
+    /// Returns the wait in whole milliseconds, rounded up so that a refusal never shows 0. Returns `None` for
+    /// [`Wait::Unknown`] and [`Wait::Never`].
     #[must_use]
     pub const fn millis_ceil(self) -> Option<u64> {
         match self.nanos() {
@@ -57,8 +57,8 @@ impl Wait {
         }
     }
 
-    /// Returns the wait in whole seconds, rounded up so that a refusal never shows 0. `None` as in
-    /// [`nanos`](Wait::nanos).
+    /// Returns the wait in whole seconds, rounded up so that a refusal never shows 0. Returns `None` for
+    /// [`Wait::Unknown`] and [`Wait::Never`].
     #[must_use]
     pub const fn secs_ceil(self) -> Option<u64> {
         match self.nanos() {
@@ -279,7 +279,8 @@ impl Decision {
         Decision { receipt: None, ..self }
     }
 
-    /// Compares two decisions by `remaining` / `limit`, the share of the limit that is left. It needs no division.
+    /// Compares two decisions by `remaining` / `limit`, the share of the limit that is left. The comparison
+    /// needs no division.
     #[must_use]
     pub fn cmp_share_left(&self, other: &Decision) -> Ordering {
         let left = u128::from(self.remaining) * u128::from(other.limit.max(1));

@@ -61,8 +61,8 @@ pub struct Hit<'q> {
 }
 
 impl<'q> Hit<'q> {
-    /// In a Redis Cluster, the bits of the key from this bit on choose the hash slot, whatever the quota is. There are
-    /// 30 such bits: five digits of 6 bits.
+    /// In a Redis Cluster, the bits from this bit upwards choose the hash slot of [`key`](Hit::key), whatever the quota
+    /// is. These are 30 bits, because the name of a Redis key contains them as five base64url digits of 6 bits each.
     pub const SLOT_SHIFT: u32 = 98;
 
     /// Builds a hit that applies `op` to `quota` for `key`.
@@ -101,8 +101,8 @@ impl<'q> Hit<'q> {
 
     /// Sums the costs of all takes among `hits`. The sum saturates.
     ///
-    /// A store calls this function with all hits on one state. The sum is what the state has to hold if all of these
-    /// takes are allowed.
+    /// A store calls this function with all hits on one state. The sum has to fit in the state if all of these takes
+    /// are to be allowed.
     ///
     /// ```
     /// use spillgate_core::{Binding, Hit, Op, Quota};

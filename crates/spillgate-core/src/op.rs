@@ -1,6 +1,6 @@
 //! The operations that a request can perform on a limit.
 //!
-//! They have a file of their own, because hits are not their only user: a quota says which operations its algorithm
+//! They have a file of their own, because hits and quotas both use them. A quota says which operations its algorithm
 //! supports.
 
 use crate::Receipt;

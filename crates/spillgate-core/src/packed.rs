@@ -28,9 +28,10 @@ use crate::quota::MAX_SPAN_NS;
 pub struct Packed {
     /// The time from which a store may drop the state, in nanoseconds since the epoch. 0 if the state is empty.
     ///
-    /// From this time on, the state decides like an empty state. It may do so earlier already, by less than one window.
+    /// From this time on, the state decides like an empty state. The state of a `sliding_window_counter` may decide
+    /// like an empty state up to one window earlier.
     pub expires_at: u64,
-    /// The units in the current window. A bucket keeps two numbers here, packed into less than 2^38: T (the time
+    /// The units in the current window. A bucket keeps two numbers here, packed into one number below 2^38: T (the time
     /// between two units) and a bound of its debt (the time that it needs to refill).
     pub first: u64,
     /// The units in the previous window (`sliding_window_counter`), or else 0.
@@ -45,7 +46,7 @@ impl Packed {
     pub const fn is_sound(&self) -> bool {
         let time = self.expires_at > 0 && self.expires_at <= Time::MAX.as_nanos();
         // Only the quota says whether an integer is a time span or a number of units. Time spans have the larger bound,
-        // so that bound is checked.
+        // so both integers are checked against the bound of time spans.
         time && self.first <= MAX_SPAN_NS && self.second <= MAX_SPAN_NS
     }
 }

@@ -7,14 +7,15 @@ use crate::{Binding, Decision, Hit, Time, Wait};
 
 /// Which part of the system made a verdict; [`Verdict::with_source`] has an example.
 ///
-/// This enum is exhaustive on purpose: verdicts are counted by source. If a source is added, the compiler shows each
-/// place that has to count it.
+/// This enum is exhaustive on purpose, because verdicts are counted by source. If a source is added, the compiler shows
+/// each place that has to count it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Source {
     /// The store decided.
     #[default]
     Store,
-    /// The deny cache. The store was not asked, because a state that it returned earlier still refuses the request.
+    /// The deny cache decided. The store was not asked, because a state that it returned earlier still refuses the
+    /// request.
     DenyCache,
     /// The store failed, and a local store decided instead.
     Local,
@@ -93,7 +94,8 @@ impl Verdict {
         }
     }
 
-    /// The verdict on one hit. It equals [`of_several`](Verdict::of_several), and costs much less.
+    /// Returns the verdict on one hit. The result equals that of [`of_several`](Verdict::of_several), but takes much
+    /// less time to compute.
     #[inline]
     fn of_one(hit: &Hit<'_>, decision: &Decision, now: Time) -> Verdict {
         let shadow = hit.binding == Binding::Shadow;
@@ -108,7 +110,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict on any number of hits. It is not inlined, to keep the path of one hit short.
+    /// Returns the verdict on any number of hits. The function is not inlined, to keep the path of one hit short.
     #[inline(never)]
     fn of_several(hits: &[Hit<'_>], decisions: &[Decision], now: Time) -> Verdict {
         let allowed = is_allowed(hits, decisions);

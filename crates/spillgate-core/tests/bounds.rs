@@ -65,8 +65,8 @@ fn admitted(quota: &Quota, start: u64, steps: &[(Gap, Cost)]) -> Vec<Event> {
     events
 }
 
-/// Checks every pair of events. The units that were admitted from the first event to the second event, including both,
-/// are at most f of the time between them.
+/// Checks every pair of events. From the first event to the second event, including both, at most f(s) units may be
+/// admitted, where s is the time between them.
 fn assert_bound(quota: &Quota, events: &[Event]) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let mut sum = 0u128;
@@ -126,7 +126,7 @@ proptest! {
         }
     }
 
-    /// A caller waits at most as long as a full queue needs, and at most as long as it accepts.
+    /// A caller waits at most as long as a full queue needs, and at most as long as the caller accepts.
     #[test]
     fn queue_delays_by_what_is_ahead_and_at_most_what_callers_accept(
         quota in quotas(Algorithm::LeakyBucket), start in starts_ns(), steps in steps(),
@@ -143,8 +143,8 @@ proptest! {
         })?;
     }
 
-    /// Counts the permits as their holders do. The leases that are neither released nor expired hold at most N permits,
-    /// where N is the limit.
+    /// The test counts the permits as their holders do. The leases that are neither released nor expired must hold at
+    /// most N permits, where N is the limit.
     #[test]
     fn at_most_n_permits_are_held(
         permits in 1..=20u64,

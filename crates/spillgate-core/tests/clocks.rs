@@ -19,8 +19,8 @@ fn is_bucket(quota: &Quota) -> bool {
     matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket)
 }
 
-/// The greatest debt of a bucket, and one second more. A late request is up to one second earlier, so it sees up to one
-/// second more debt.
+/// Returns the greatest debt of a bucket, plus one second. A late request is up to one second earlier, so it sees up to
+/// one second more debt.
 fn greatest_debt_and_a_second_ns(quota: &Quota) -> u64 {
     2 * quota.hard_capacity() * quota.interval_ns() + MAX_LATE_NS
 }
@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     /// Windows, counters and logs count a late request as if it came at the newest time. So the test takes the newest
-    /// time as the time of a late request, and expects the bound f for those times.
+    /// time as the time of a late request, and expects that the bound f is kept for these times.
     ///
     /// A bucket only knows when its debt is paid. If requests are late by at most d, the bound of a bucket is B + (s +
     /// 2d)/T.
@@ -115,8 +115,8 @@ proptest! {
 
     /// If the clock steps back by J, a refused caller is refused for at most J longer.
     ///
-    /// Windows never refuse for longer than two windows and a segment. A bucket always refuses for less than 2 * (its
-    /// greatest debt + one second).
+    /// Windows, counters and logs never refuse for longer than two windows and a segment. A bucket always refuses for
+    /// less than 2 * (its greatest debt + one second).
     #[test]
     fn a_clock_that_steps_back_refuses_for_no_longer_than_the_step(
         quota in plain_quotas(), steps in steps(), cost in 1..=1000u64, step_ns in 0..=3000u64,
@@ -163,8 +163,8 @@ proptest! {
         prop_assert_eq!(then, if debt == 0 { then.min(step_ns) } else { (debt + step_ns).min(most) });
     }
 
-    /// If a count is more than a window in the future, the clock was wrong when it was made. Such a count is dropped,
-    /// which admits the capacity once more.
+    /// If a count is more than a window in the future, the clock was wrong when the units were counted. Such a count is
+    /// dropped, so the capacity can be admitted once more.
     #[test]
     fn a_window_is_forgotten_when_the_clock_steps_back_by_more_than_its_length(
         quota in plain_quotas().prop_filter("windows", |q| !is_bucket(q)), steps in steps(), step_ns in 1001..=9000u64,

@@ -1,5 +1,5 @@
-//! Tries every trace over every small quota. The answers of the kernel (the decision code) are compared with a model
-//! and with the bounds.
+//! Tries every short trace (a sequence of operations) with every small quota. The answers of the kernel (the decision
+//! code) are compared with a model and with the bounds.
 //!
 //! Random tests can miss a case. A small domain can be tried completely.
 //!
@@ -79,7 +79,8 @@ impl Node {
         }
     }
 
-    /// Checks the bound from each earlier event to the newest event: at most f of the time between them was admitted.
+    /// Checks the bound from each earlier event to the newest event. At most f(s) units may be admitted, where s is the
+    /// time between the two events.
     fn assert_bound(&self, quota: &Quota) {
         let (mut admitted, mut refunded) = (0u128, 0u128);
         for (at, taken, given_back) in self.events.iter().rev() {

@@ -17,7 +17,7 @@ fn every_algorithm_names_the_test_of_its_bound() {
     let page = read("src/quota/algorithm.rs");
     let variants = page.split_once("pub enum Algorithm {").expect("the algorithms").1;
     let variants = variants.split_once("\n}").expect("their end").0;
-    assert_eq!(variants.matches("/// Held by").count(), 6, "one for each algorithm");
+    assert_eq!(variants.matches("/// Checked by the test").count(), 6, "one for each algorithm");
     for name in quoted(variants) {
         assert!(has_test("tests/bounds.rs", &name), "there is no {name} in tests/bounds.rs");
     }

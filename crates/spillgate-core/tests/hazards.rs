@@ -109,7 +109,7 @@ fn waits_are_rounded_up_and_remaining_is_rounded_down() {
     let refused = ask(&mut state, &quota, take(1), SECOND_NS / 3 - 1);
     assert_eq!(refused.retry_after, Wait::After(2));
     assert_eq!((refused.retry_after.millis_ceil(), refused.retry_after.secs_ceil()), (Some(1), Some(1)));
-    assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units are 1");
+    assert_eq!(ask(&mut state, &quota, Op::Peek, 666_666_667).remaining, 1, "1.99 units count as 1");
     // The last nanosecond of a window belongs to this window and not to the next window.
     let fixed = Quota::fixed_window(1, Duration::from_millis(300)).build().expect("fixed");
     let mut state = State::default();
@@ -183,7 +183,7 @@ fn two_hits_on_one_state_cannot_pass_where_their_sum_does_not() {
     assert!(hit(6, Binding::Enforce).merged(&hit(5, Binding::Quota)).is_none());
 
     // These hits are not merged, because their bindings differ. Both count in the first state, so their sum does not
-    // fit. Other states make no difference.
+    // fit. Some requests also have states in which no hit counts. Such states do not change the answer.
     let hits = [hit(6, Binding::Enforce), hit(5, Binding::Quota)];
     for states in 1..4 {
         let mut states = vec![State::default(); states];

@@ -32,7 +32,7 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
             admitted += u64::from(ask_late(&mut state, quota, take(1), at, NOW).allowed);
         }
         assert!((9..=10).contains(&admitted), "{admitted} at {late_ns} ns late");
-        // This loop does not pass the newest time, and then the kernel does forgive units. So a store has to pass the
+        // This loop does not pass the newest time, so the kernel forgives units. This shows why a store has to pass the
         // newest time.
         let (mut state, mut admitted) = (State::default(), 0);
         for i in 0..2000 {
@@ -75,8 +75,8 @@ fn a_late_request_gets_a_wait_from_its_own_time() {
         (late.allowed, late.retry_after.nanos(), late.reset_after_ns),
         (false, Some(SECOND_NS + 300), 5 * SECOND_NS + 300)
     );
-    // A request that is more than a second behind is not late: the clock must have been set back. So the newest time is
-    // ignored.
+    // If a request is more than a second behind, the clock was set back, and the request is not late. So the newest
+    // time is ignored.
     let back = ask_late(&mut state, &fast, take(1), NOW - 2 * SECOND_NS, NOW);
     assert_eq!((back.allowed, back.retry_after.nanos()), (false, Some(3 * SECOND_NS)));
 }
@@ -97,8 +97,8 @@ fn queue() -> Quota {
     Quota::leaky_bucket(1, Duration::from_secs(1)).queue(3).build().expect("a queue")
 }
 
-/// A late caller waits until its turn, counted from the time of its request. If it does not accept such a long wait, it
-/// is refused.
+/// A late caller waits until its turn, counted from the time of its request. If the caller does not accept such a long
+/// wait, it is refused.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     for (turn_ns, late_ns) in [(0, 300), (100, 300), (SECOND_NS, 300), (0, SECOND_NS), (0, SECOND_NS - 1)] {

@@ -94,7 +94,7 @@ decides_as_the_model! {
 
 fn one_plain_quota() -> impl Strategy<Value = Quota> {
     // Windows that start at the first hit are left out. If the take opens such a window, the window stays open after
-    // the take was given back.
+    // the take was given back, so the state differs.
     let algorithm = prop_oneof![algorithms(), Just(Algorithm::Concurrency)]
         .prop_filter("anchor", |a| *a != Algorithm::FixedWindow(Anchor::FirstHit));
     let first = algorithm.prop_flat_map(tiny_quotas).prop_map(|quotas| quotas[0].clone());

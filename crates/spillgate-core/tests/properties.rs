@@ -1,4 +1,4 @@
-//! What each operation does, over random and adversarial events.
+//! Tests what each operation does, with random events and with the events of an attacker.
 //!
 //! Each property tests a sentence of the documentation, for all algorithms to which the sentence applies.
 
@@ -289,7 +289,7 @@ proptest! {
     }
 
     /// A penalty begins at the first refusal and lasts for its duration. If refusals are charged, each refusal starts
-    /// it again.
+    /// the penalty again.
     #[test]
     fn a_penalty_lasts_as_long_as_it_says(
         quota in quotas_with_extras().prop_filter("penalty", |q| q.penalty_ns() > 0),
@@ -318,8 +318,8 @@ proptest! {
         }
     }
 
-    /// A bucket admits exactly one unit every T (the time between two units), however often it is polled. It neither
-    /// drifts nor starves.
+    /// A bucket admits exactly one unit every T (the time between two units), however often it is polled. Polls make
+    /// the refill neither faster nor slower.
     #[test]
     fn refill_does_not_drift_however_often_it_is_polled(
         (limit, window_ns) in prop_oneof![

@@ -34,8 +34,8 @@ fn free_quotas() -> impl Strategy<Value = Quota> {
     prop_oneof![3 => small, 1 => plain_quotas(), 1 => concurrency]
 }
 
-/// Hits that have a state each: the quota, the costs that were taken before, the cost, the kind of operation and the
-/// binding.
+/// Hits with different states. Each hit has a quota, the costs that were taken before, its cost, the kind of its
+/// operation, and its binding.
 fn hits_alone() -> impl Strategy<Value = Vec<(Quota, Vec<Cost>, Cost, u8, Binding)>> {
     let used = prop::collection::vec(costs(), 0..4);
     prop::collection::vec((any_quotas(), used, costs(), 0..10u8, bindings()), 1..6)
@@ -201,8 +201,8 @@ proptest! {
         }
     }
 
-    /// Several takes of one request count in one state. Their sum keeps the bound, whatever their bindings are. Their
-    /// waits are exact.
+    /// Several takes of one request count in one state. All of them together keep the bound, whatever their bindings
+    /// are. Their waits are exact.
     #[test]
     fn hits_on_one_state_keep_the_bound(
         quota in plain_quotas(),
@@ -326,8 +326,8 @@ proptest! {
         prop_assert_eq!((ask(&old, Op::Peek).remaining, ask(&new, Op::Peek).remaining), (0, 0));
     }
 
-    /// Any integers are allowed: in any field, in any operation, on any quota, at any time. Each request gets an
-    /// answer, and nothing panics.
+    /// The requests have any integers in any field, any operation, any quota and any time. Each request gets an answer,
+    /// and nothing panics.
     #[test]
     fn extremes_are_answered(
         quotas in prop::collection::vec(extreme_quotas(), 1..4),

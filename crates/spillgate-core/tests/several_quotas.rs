@@ -1,8 +1,8 @@
 //! Several quotas on one state.
 //!
 //! This happens when the same limit has different values in different places. A canary may run with new limits beside
-//! other servers, a reload reaches one server after the other, and some limits come with a call. A hit under one quota
-//! must never lower what was counted under another quota.
+//! other servers, a reload reaches one server after the other, and some callers send the limit with each call. A hit
+//! under one quota must never lower what was counted under another quota.
 //!
 //! T is the time between two units of a bucket at the full rate. The depth of a bucket is its capacity.
 
@@ -60,8 +60,8 @@ fn steps_of(kinds: impl Strategy<Value = Kind>) -> impl Strategy<Value = Vec<Ste
     prop::collection::vec((gaps(), 0..3usize, costs(), kinds, late), 1..60)
 }
 
-/// The steps of an attacker. It takes all that is left under one quota and then all that is left under another quota.
-/// Between the takes it does not wait, or it waits until units are free again.
+/// The steps of an attacker. The attacker takes all that is left under one quota, and then all that is left under
+/// another quota. Between the takes, the attacker does not wait, or waits until units are free again.
 fn greedy_steps() -> impl Strategy<Value = Vec<Step>> {
     let gaps =
         prop_oneof![3 => Just(Gap::Ns(0)), 2 => (0..=1i64).prop_map(Gap::Retry), 1 => (-1..=0i64).prop_map(Gap::Edge)];
@@ -304,7 +304,8 @@ proptest! {
     }
 }
 
-/// One server has a limit of 1000 an hour. Another server still has a limit of 10 an hour, and gets one in 41 requests.
+/// One server has a limit of 1000 an hour. Another server still has a limit of 10 an hour, and gets one of every 41
+/// requests.
 #[test]
 fn a_fleet_of_two_limits_admits_the_larger_one() {
     let (large, small) = (bucket(1000, 3600, 1000), bucket(10, 3600, 10));
@@ -433,7 +434,7 @@ fn explore(quotas: &[Quota], state: &State, now: u64, events: &mut Vec<Event>, l
                 assert_bound_of_the_largest(quotas, events, 0).expect("the bound of the largest");
             }
             // The next level is explored only if this hit changed the state, or if time has passed and the hit is not a
-            // peek. Otherwise it would add no new case.
+            // peek. Otherwise the next level would add no new case.
             let differs = wrote || (gap_ns > 0 && op != Op::Peek);
             questions += 1 + if length > 1 && differs { explore(quotas, &state, now, events, length - 1) } else { 0 };
             if wrote {

@@ -10,8 +10,8 @@ use support::{
     algorithms, ask, ask_copy, cases, costs, gaps, plain_quotas, quotas_with_extras, starts_ns, take, tiny_quotas,
 };
 
-/// Asks again for the refused caller, at the `instants` before the end of the wait and at its end. No other caller asks
-/// meanwhile.
+/// Asks again for the refused caller, at the `instants` before the end of the wait, and at the end itself. No other
+/// caller asks meanwhile.
 fn assert_exact(
     state: &State,
     quota: &Quota,
@@ -100,7 +100,7 @@ proptest! {
     }
 
     /// A take with the same or a larger cost is refused until the wait is over, even if other callers take or force
-    /// units meanwhile. A cache of refusals relies on this.
+    /// units meanwhile. A cache of refusals relies on this property.
     #[test]
     fn a_refusal_holds_for_all_that_cost_as_much(
         quota in plain_quotas(),

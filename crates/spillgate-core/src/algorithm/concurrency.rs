@@ -5,9 +5,13 @@
 //! N is the limit of the quota. At any time, the leases that have not expired hold at most N permits together.
 //!
 //! An operation takes time in proportion to d * log(n), where n is the number of leases and d is the number of
-//! different lease durations. d is 1, unless the lease duration of the quota was changed. There are two additional
-//! costs. Each lease is visited once when it expires, and once when it is removed. If the clock steps back, an
-//! operation also visits each lease that was granted or has expired within that step.
+//! different lease durations. d is 1, unless the lease duration of the quota was changed. Three events take additional
+//! time:
+//!
+//! * When a lease has expired, the next operation visits this lease once.
+//! * A take removes all expired leases, and visits each of them once more.
+//! * If the clock steps back from t2 to t1, the next operation visits each lease that was granted or expires between t1
+//!   and t2.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -19,8 +23,8 @@ use super::types::{LATEST_NS, Refusal, Usage};
 use crate::quota::{MAX_RECORDS, MAX_SPAN_NS};
 use crate::{Quota, Reason, Receipt, Time, Wait};
 
-/// The table is boxed, because the state of every key is as large as the largest kind of state. Few keys have a
-/// concurrency limit.
+/// The table is boxed to keep this kind of state small. The state of every key is as large as the largest kind of
+/// state, and few keys have a concurrency limit.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Leases(Box<Table>);
 
@@ -33,7 +37,8 @@ struct Table {
     groups: Vec<Group>,
     /// The newest id of a lease. An id is never used twice.
     last_id: u64,
-    /// The permits of the leases that have not expired at `counted_at`. This sum is always kept up to date.
+    /// The permits of the leases that have not expired at `counted_at`. Every insertion and every removal updates this
+    /// sum.
     held: u64,
     counted_at: u64,
 }

@@ -1,6 +1,6 @@
 //! The fixed window: one counter for each window.
 //!
-//! It has the smallest state of all algorithms: a start and a count.
+//! Its state has only two numbers: the start of the window and a count.
 //!
 //! L is the limit, and W is the length of the window. [`Algorithm`] has a table of all letters. The anchor of the quota
 //! says where windows start. In an interval of length s, at most this many units are admitted:
@@ -36,7 +36,7 @@ impl Window {
 
     /// Returns the window that counts at `now`: this window if it has not ended, or else a new and empty window. If
     /// `now` is before the start of this window, the request is late (another request was decided before it at a newer
-    /// time). It counts in this window too.
+    /// time). A late request counts in this window too.
     #[inline]
     fn at(&self, quota: &Quota, now: u64) -> Window {
         let window_ns = quota.window_ns();

@@ -1,16 +1,16 @@
-//! The algorithms: one state machine for each. A file has the name of its algorithm in rules files, and
-//! `token_bucket.rs` has the `leaky_bucket` too.
+//! The algorithms. Each algorithm has a state machine, in a file that is named after the algorithm: `fixed_window.rs`
+//! for `fixed_window`. The file `token_bucket.rs` also has the state machine of `leaky_bucket`.
 //!
-//! All state machines have the same functions, so the rest of this crate can call them in the same way. The quota and
-//! the time are parameters:
+//! All state machines have the same functions, so the rest of this crate can call them in the same way. These are the
+//! functions:
 //!
-//! * `adopt` prepares the state for a decision at this time. If the clock was set back, times that are too far in the
-//!   future are reduced or dropped. It returns false if the state then equals an empty state.
+//! * `adopt` prepares the state for a decision at a given time. If the clock was set back, times that are too far in
+//!   the future are reduced or dropped. `adopt` returns false if the state then equals an empty state.
 //! * `refusal` returns why a cost does not fit, or `None` if the cost fits. A cost of 0 is a peek, which only asks and
 //!   takes nothing.
 //! * `charge` takes units that fit. `force` counts units even if they do not fit.
-//! * `refund` gives units back. It returns false if the state then equals an empty state.
-//! * `usage` returns what is left, and how long until nothing counts any more.
+//! * `refund` gives units back. `refund` returns false if the state then equals an empty state.
+//! * `usage` returns how many units are left, and after how long the state equals an empty state.
 //! * `expires_at` returns the time from which the state equals an empty state.
 //! * `encode` writes the state as words (64-bit integers). `decode` reads the words, or returns `None` if no state has
 //!   these words.

@@ -4,8 +4,8 @@
 //! [`Algorithm`](crate::Algorithm) has a table of all letters.
 //!
 //! The window moves with time, so only a part of the oldest segment lies in it. The units of the oldest segment count
-//! in proportion to this part. The window touches up to n + 1 segments, so a key has n + 1 counters. A log needs up to
-//! L entries. With n = 1, this is the well-known algorithm that weights the count of the previous window.
+//! in proportion to this part. The window touches up to n + 1 segments, so a key has n + 1 counters. A log would need
+//! up to L entries instead. With n = 1, this is the well-known algorithm that weights the count of the previous window.
 //!
 //! In an interval of length s, at most this many units are admitted:
 //!
@@ -63,7 +63,7 @@ impl DerefMut for Counts {
     }
 }
 
-/// The window at one instant. Since the newest segment of `counts`, `shift` more segments have begun.
+/// The window at one instant. Since the newest segment in `counts` began, `shift` more segments have begun.
 struct View<'s> {
     counts: &'s [u64],
     shift: usize,
@@ -132,8 +132,8 @@ impl Segments {
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());
         let start = now - now % segment_ns;
-        // Another quota may have stored a start that is not a multiple of this quota's segments. So `self.start` can be
-        // later than `start`.
+        // Another quota may have stored a start that is not a multiple of the segment length of this quota. So
+        // `self.start` can be later than `start`.
         let shift = usize::try_from(start.saturating_sub(self.start) / segment_ns).unwrap_or(usize::MAX);
         View { counts: &self.counts, shift, start, elapsed: now - start }
     }
@@ -167,7 +167,7 @@ impl Segments {
             return None;
         }
         // Finds the earliest instant at which the cost fits, segment by segment. In the last step all segments have
-        // expired, so the cost fits there at the latest.
+        // expired, so the cost fits in that step at the latest.
         for later in 0..=self.counts.len() {
             let (oldest, rest) = view.sums(later);
             let Some(free) = u128::from(quota.hard_capacity()).checked_sub(rest + u128::from(cost)) else { continue };

@@ -2,8 +2,8 @@
 //!
 //! L is the limit, and W is the length of the window. [`Algorithm`](crate::Algorithm) has a table of all letters.
 //!
-//! The log is the only algorithm that admits at most L units in every window, wherever the window starts. In return, it
-//! stores up to L entries for each key. Units that are taken at the same instant share an entry.
+//! The log is the only algorithm that admits at most L units in every window, wherever the window starts. To do this,
+//! it stores up to L entries for each key. Units that are taken at the same instant share an entry.
 //!
 //! There are two ways to state the bound:
 //!
@@ -31,8 +31,8 @@ pub(crate) struct Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     at: u64,
-    /// The running total: the units of all entries up to this entry, and of this entry. Only differences between totals
-    /// are used, so a total may wrap around after 2^64 units.
+    /// The running total: the units of this entry and of all older entries. Only differences between totals are used,
+    /// so a total may wrap around after 2^64 units.
     total: u64,
 }
 
@@ -78,7 +78,7 @@ impl Log {
         self.first_not(0, |e| effective - e.at >= quota.window_ns())
     }
 
-    /// Returns the units that still count.
+    /// Returns the number of units that still count at `now`.
     fn count(&self, quota: &Quota, now: u64) -> u64 {
         self.units(self.entries.len()) - self.units(self.expired(quota, now))
     }

@@ -1,19 +1,20 @@
-//! The generic cell rate algorithm (GCRA): the token bucket, the leaky bucket as a meter, and the queue.
+//! The generic cell rate algorithm (GCRA). It decides for token buckets and for queues.
 //!
-//! One file serves `token_bucket` and `leaky_bucket`, because their states are the same. Only their answers differ. A
-//! token is available at once. A turn in the queue comes after a delay.
+//! One file serves `token_bucket` and `leaky_bucket` (the queue), because their states are the same. Only their answers
+//! differ. A token of a token bucket is available at once. A turn in the queue comes after a delay.
 //!
 //! The letters: T is the time between two units at the full rate, B is the burst, and Q is the length of the queue.
 //! [`Algorithm`] has a table of all letters.
 //!
 //! The debt of a bucket is the time that it needs to refill completely. A take of n units adds n * T to the debt. The
-//! state is one time, the theoretical arrival time (TAT): the time at which all debt is paid. So the debt is TAT - now,
-//! and this is also the delay of the next turn in a queue.
+//! state has one time, the theoretical arrival time (TAT). This is the time at which all debt is paid. So the debt is
+//! TAT - now, and this is also the delay of the next turn in a queue.
 //!
 //! The state also keeps two numbers of the quota that charged it last. One is T, because the debt is counted in this T.
 //! The other is a bound of the debt. Only a clock that was set back leaves a debt above this bound.
 //!
-//! The source is ITU-T I.371, annex A (virtual scheduling). Here, the burst is a multiple of T.
+//! The source is ITU-T I.371, annex A (virtual scheduling). In the standard, the tolerance of bursts can be any time.
+//! Here, it is a multiple of T.
 //!
 //! In an interval of length s, a token bucket admits at most B + s/T units. A queue admits at most Q + 1 + s/T units.
 //!
@@ -22,7 +23,7 @@
 //! * Every hit is judged with the T of the state. Under a quota with the burst B', a take of n units fits if
 //!   `debt <= (B' - n) * T`.
 //! * So ceil(debt/T) units are used, whichever quota asks.
-//! * A charge or a force converts the debt to the T of its own quota. No other operation does.
+//! * A charge or a force converts the debt to the T of its own quota. No other operation converts the debt.
 //! * A hit under one quota never lowers what was counted under another quota, unless the hit is a refund or a reset.
 
 use alloc::vec::Vec;
@@ -158,8 +159,8 @@ impl Bucket {
 
     /// Gives units back. They are counted in the T of the state, and T does not change.
     ///
-    /// A queue gives back only its last turn, and only with the receipt of that turn. Callers with later turns already
-    /// wait for exact times.
+    /// A queue gives back only its last turn, and only with the receipt of that turn. An earlier turn cannot be given
+    /// back, because callers with later turns already wait for exact times.
     pub(crate) fn refund(&mut self, quota: &Quota, cost: u64, receipt: Option<Receipt>, now: u64) -> bool {
         let queue = quota.algorithm() == Algorithm::LeakyBucket;
         let stays = queue && receipt.is_none_or(|receipt| receipt.mark != self.tat);

@@ -1,6 +1,6 @@
-//! What the algorithms share: a refusal, what a state reports, and the latest time in a state.
+//! Types that all algorithms use: a refusal, the report of a state, and the latest time in a state.
 //!
-//! They are in a file of their own, so that no algorithm has to import another algorithm.
+//! These types are in a file of their own, so that no algorithm has to import another algorithm.
 
 use crate::quota::MAX_SPAN_NS;
 use crate::{Reason, Time, Wait};

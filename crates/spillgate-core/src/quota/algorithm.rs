@@ -5,8 +5,8 @@
 /// How a quota counts.
 ///
 /// f(s) is the most units that are admitted in any interval of length s that includes both its ends. For each bound,
-/// `tests/bounds.rs` has a property over random and adversarial events. It also has a worst case in which exactly f(s)
-/// units are admitted.
+/// `tests/bounds.rs` has a property test with random events and with the events of an attacker. It also has a test of
+/// the worst case, in which exactly f(s) units are admitted.
 ///
 /// | letter | meaning | set by |
 /// |---|---|---|
@@ -14,7 +14,7 @@
 /// | W | the window | the window |
 /// | T | the emission interval ceil(W/L): the time between two units at the full rate | follows from W and L |
 /// | B | the burst: units that a full token bucket admits at once | [`burst`](super::QuotaBuilder::burst) |
-/// | Q | the queue length: units that can wait in a leaky bucket behind the one that is served | [`queue`](super::QuotaBuilder::queue) |
+/// | Q | the queue length: units that can wait in a leaky bucket behind the unit that is served | [`queue`](super::QuotaBuilder::queue) |
 /// | n, w | the number of segments in a sliding window counter, and the length W/n of each segment | [`segments`](super::QuotaBuilder::segments) |
 /// | N | the permits of a concurrency limit | the limit |
 ///
@@ -35,14 +35,14 @@ pub enum Algorithm {
     /// Two other algorithms decide in the same way: the generic cell rate algorithm (GCRA), and the leaky bucket as a
     /// meter.
     ///
-    /// Held by `token_bucket_admits_b_and_s_over_t`.
+    /// Checked by the test `token_bucket_admits_b_and_s_over_t`.
     TokenBucket,
     /// Each window has one counter.
     ///
     /// * If windows are anchored at the epoch: f(s) = L * (ceil(s/W) + 1).
     /// * If a window is anchored at the first hit: f(s) = L * (floor(s/W) + 1), plus L - 1 unless s is a multiple of W.
     ///
-    /// Held by `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
+    /// Checked by the tests `fixed_window_admits_l_a_window_and_twice_across_an_edge` and
     /// `first_hit_window_admits_l_a_window_and_nearly_twice_across_an_edge`.
     FixedWindow(Anchor),
     /// Every admitted unit is stored until it is W old. f(s) = L * (floor(s/W) + 1). This algorithm is exact: at most L
@@ -51,38 +51,38 @@ pub enum Algorithm {
     /// A decision takes time in proportion to log L. A refund with a receipt takes time in proportion to the number of
     /// entries that are newer than the take.
     ///
-    /// Held by `log_admits_l_in_every_window`.
+    /// Checked by the test `log_admits_l_in_every_window`.
     SlidingWindowLog,
     /// There are n segments of length w = W/n, each with a counter. The oldest segment counts in proportion to the part
     /// of it that is still in the window.
     ///
     /// If n = 1: f(s) = L + L*s/W. If n > 1: f(s) = L * (1 + floor(s/W) + max(0, (s mod W - W + w)/w)).
     ///
-    /// Held by `counter_admits_l_and_l_s_over_w` and `segments_admit_l_and_a_segments_share`.
+    /// Checked by the tests `counter_admits_l_and_l_s_over_w` and `segments_admit_l_and_a_segments_share`.
     SlidingWindowCounter {
         /// The number n of segments: 1 to 128. The window W has to be divisible by n.
         segments: u8,
     },
-    /// A queue. Callers leave it in the order in which they entered, one unit every T. A caller is admitted *after a
-    /// delay* of at most Q*T.
+    /// A queue. Callers leave the queue in the order in which they entered it, one unit every T. A caller is admitted
+    /// *after a delay* of at most Q*T.
     ///
     /// For units that enter the queue, f(s) = Q + 1 + s/T. For units that leave it, f(s) = largest cost + s/T.
     ///
-    /// Held by `queue_admits_q_and_one_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
+    /// Checked by the tests `queue_admits_q_and_one_and_s_over_t`, `queue_lets_out_one_every_t_in_order` and
     /// `queue_delays_by_what_is_ahead_and_at_most_what_callers_accept`.
     LeakyBucket,
     /// At most N permits are held at any time. A permit becomes free when it is released, or when its lease expires.
     ///
     /// Every operation takes time in proportion to log N.
     ///
-    /// Held by `at_most_n_permits_are_held`.
+    /// Checked by the test `at_most_n_permits_are_held`.
     Concurrency,
 }
 
 impl Algorithm {
     /// All names, in the order in which help texts list them. `gcra` is a second name of the token bucket.
     ///
-    /// The anchor of the fixed window and the number of segments of the counter are the defaults.
+    /// In this list, the fixed window has the default anchor, and the counter has the default number of segments.
     pub const NAMES: [(&'static str, Algorithm); 7] = [
         ("fixed_window", Algorithm::FixedWindow(Anchor::Epoch)),
         ("token_bucket", Algorithm::TokenBucket),
@@ -119,7 +119,7 @@ pub enum Anchor {
     /// Windows start at multiples of the window's length since the Unix epoch. All keys have the same windows.
     #[default]
     Epoch,
-    /// A window starts at the first hit of a key after the last window of this key has ended.
+    /// A window starts at the first hit of a key after the previous window of this key has ended.
     FirstHit,
 }
 

@@ -1,15 +1,15 @@
-//! Two numbers that the state of a bucket or a queue keeps from the quota that charged it last.
+//! Packs two numbers of the state of a bucket or a queue. Both numbers come from the quota that charged the state last.
 //!
-//! One number is T, the time between two units at the full rate. The other number is a bound of the debt. The debt is
-//! the time that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both numbers,
-//! so this file packs them ([`Quota::packs`]).
+//! One number is T, the time between two units at the full rate. The other number is an upper bound of the debt. The
+//! debt is the time that the bucket needs to refill. A store that keeps millions of buckets has only 38 bits for both
+//! numbers together ([`Quota::packs`]).
 
 use super::{Algorithm, Quota};
 
 /// The most nanoseconds by which a request can be late. A request is late if other requests that read the clock later
 /// were decided before it.
 ///
-/// If the time of a request is further behind, the clock was set back.
+/// If the time of a request is further behind, the clock is treated as set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
 
 /// The largest bound of a debt is 2 to this power, in nanoseconds.
@@ -24,8 +24,8 @@ const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
-    /// Returns the greatest debt that this quota can cause: the depth of the bucket (capacity * T) for takes, and the
-    /// same again for forces.
+    /// Returns the greatest debt that this quota can cause: 2 * hard capacity * T. Takes alone cause at most half of
+    /// this debt. Forces can add debt up to this value.
     pub(crate) const fn max_debt_ns(&self) -> u64 {
         2 * self.hard_capacity * self.interval_ns
     }
@@ -41,9 +41,9 @@ impl Quota {
         self.debt_bits
     }
 
-    /// Returns whether a bucket that this quota charged last [packs](crate::State::pack).
+    /// Returns whether a bucket that this quota charged last can be [packed](crate::State::pack).
     ///
-    /// Almost every bucket packs. The only exceptions are [shares](Quota::share) of a quota whose T is longer than two
+    /// Almost every bucket can be packed. The exceptions are [shares](Quota::share) of a quota with a T longer than two
     /// seconds, if no limit in the same window has this T.
     #[must_use]
     pub const fn packs(&self) -> bool {
@@ -58,9 +58,9 @@ impl Quota {
 
     /// Packs T and the bound of the debt into one number below 2^38. Returns `None` if T does not fit.
     ///
-    /// A T below 2^31 ns (two seconds) is stored as it is. A longer T is ceil(W/L) for the window W and some limit L
-    /// below 2^31. In this case L is stored instead of T. `unpack_bucket` can compute T from L, because all quotas that
-    /// share a state have the same W.
+    /// A T below 2^31 ns (two seconds) is stored as it is. For a longer T, a limit L below 2^31 with ceil(W/L) = T is
+    /// stored, where W is the window. If there is no such L, T does not fit. `unpack_bucket` can compute T from L,
+    /// because all quotas that share a state have the same W.
     pub(crate) fn pack_bucket(&self, interval_ns: u64, debt_bits: u8) -> Option<u64> {
         if interval_ns == self.interval_ns && debt_bits == self.debt_bits {
             return self.packs().then_some(self.bucket_word);
@@ -68,8 +68,8 @@ impl Quota {
         packed_interval(interval_ns, self.named_window_ns).map(|packed| u64::from(debt_bits) << INTERVAL_BITS | packed)
     }
 
-    /// Returns T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. Any number
-    /// gives a T and a bound.
+    /// Returns T and the bound of the debt from a number that [`pack_bucket`](Quota::pack_bucket) has made. For any
+    /// other number, the result is some T and some bound.
     #[inline]
     pub(crate) fn unpack_bucket(&self, word: u64) -> (u64, u8) {
         if word == self.bucket_word {

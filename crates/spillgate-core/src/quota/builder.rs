@@ -10,32 +10,32 @@ use super::{
 };
 
 impl Quota {
-    /// Starts a token bucket of `limit` units each second; [`Quota`] has an example.
+    /// Returns a builder for a token bucket of `limit` units each second; [`Quota`] has an example.
     #[must_use]
     pub const fn per_second(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(1))
     }
 
-    /// Starts a token bucket of `limit` units each minute.
+    /// Returns a builder for a token bucket of `limit` units each minute.
     #[must_use]
     pub const fn per_minute(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(60))
     }
 
-    /// Starts a token bucket of `limit` units each hour.
+    /// Returns a builder for a token bucket of `limit` units each hour.
     #[must_use]
     pub const fn per_hour(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(3600))
     }
 
-    /// Starts a token bucket of `limit` units each day.
+    /// Returns a builder for a token bucket of `limit` units each day.
     #[must_use]
     pub const fn per_day(limit: u64) -> QuotaBuilder {
         Quota::token_bucket(limit, Duration::from_secs(86_400))
     }
 
-    /// Starts a token bucket of `limit` units each `window`. The burst is the limit unless another burst is
-    /// [set](QuotaBuilder::burst).
+    /// Returns a builder for a token bucket of `limit` units each `window`. The burst is the limit unless another burst
+    /// is [set](QuotaBuilder::burst).
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -50,15 +50,15 @@ impl Quota {
         QuotaBuilder::new(Algorithm::TokenBucket, limit, window)
     }
 
-    /// Starts a limit of `limit` units in each fixed window. Windows start at the epoch unless another start is
-    /// [set](QuotaBuilder::anchor). That option has an example.
+    /// Returns a builder for a limit of `limit` units in each fixed window. Windows start at multiples of `window`
+    /// since the epoch, unless another anchor is set. [`QuotaBuilder::anchor`] has an example.
     #[must_use]
     pub const fn fixed_window(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::FixedWindow(Anchor::Epoch), limit, window)
     }
 
-    /// Starts a limit of exactly `limit` units in any window. `limit` can be 65,536 at most, because the state has the
-    /// time of each unit.
+    /// Returns a builder for a limit of exactly `limit` units in any window. `limit` can be 65,536 at most, because the
+    /// state stores the time of each unit.
     ///
     /// ```
     /// use spillgate_core::Quota;
@@ -71,22 +71,22 @@ impl Quota {
         QuotaBuilder::new(Algorithm::SlidingWindowLog, limit, window)
     }
 
-    /// Starts a limit of about `limit` units in any window. There is one segment unless another number is
-    /// [set](QuotaBuilder::segments).
+    /// Returns a builder for a limit of about `limit` units in any window. The window has one segment unless another
+    /// number is [set](QuotaBuilder::segments).
     #[must_use]
     pub const fn sliding_window_counter(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::SlidingWindowCounter { segments: 1 }, limit, window)
     }
 
-    /// Starts a queue that `limit` units leave in each `window`. The queue length is the limit unless another length is
-    /// [set](QuotaBuilder::queue).
+    /// Returns a builder for a queue that `limit` units leave in each `window`. The queue length is the limit unless
+    /// another length is [set](QuotaBuilder::queue).
     #[must_use]
     pub const fn leaky_bucket(limit: u64, window: Duration) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::LeakyBucket, limit, window)
     }
 
-    /// Starts a limit of at most `limit` permits at a time. A permit that is neither released nor renewed expires after
-    /// 30 s, unless another time is [set](QuotaBuilder::lease).
+    /// Returns a builder for a limit of at most `limit` permits at a time. A permit that is neither released nor
+    /// renewed expires after 30 s, unless another time is [set](QuotaBuilder::lease).
     #[must_use]
     pub const fn concurrency(limit: u64) -> QuotaBuilder {
         QuotaBuilder::new(Algorithm::Concurrency, limit, Duration::ZERO)
@@ -95,7 +95,7 @@ impl Quota {
 
 /// Collects the parts of a [`Quota`]; [`build`](QuotaBuilder::build) checks them.
 ///
-/// Each option that is not set has a default. An option that belongs to another algorithm is an error.
+/// Each option that is not set has a default. If an option of another algorithm is set, `build` returns an error.
 ///
 /// ```
 /// use core::time::Duration;
@@ -125,7 +125,7 @@ pub struct QuotaBuilder {
 }
 
 impl QuotaBuilder {
-    /// Starts with an algorithm that is chosen at run time. Concurrency ignores `window`.
+    /// Returns a builder for an algorithm that is chosen at run time. A concurrency limit ignores `window`.
     ///
     /// ```
     /// use core::time::Duration;
@@ -214,7 +214,8 @@ impl QuotaBuilder {
         self
     }
 
-    /// Sets how long a permit is held without a release or a renewal (`concurrency`). The default is 30 s.
+    /// Sets the time after which a permit expires if it is neither released nor renewed (`concurrency`). The default is
+    /// 30 s.
     ///
     /// ```
     /// use core::time::Duration;
@@ -245,7 +246,8 @@ impl QuotaBuilder {
         self
     }
 
-    /// Makes the capacity a soft limit. Takes may exceed the capacity by this share of it, given in millionths.
+    /// Makes the capacity a soft limit. Takes may exceed the capacity by this share of the capacity, given in
+    /// millionths.
     ///
     /// A take above the capacity is flagged in [`Decision::soft_over`](crate::Decision::soft_over). The default is no
     /// soft limit.
@@ -342,7 +344,7 @@ impl QuotaBuilder {
         .with_bucket())
     }
 
-    /// Returns the algorithm with its anchor and segments. An option of another algorithm is an error.
+    /// Returns the algorithm with its anchor and segments. Returns an error if an option of another algorithm is set.
     fn resolved_algorithm(&self) -> Result<Algorithm, QuotaError> {
         let name = self.algorithm.as_str();
         let stray = |field, set: bool, belongs: bool| {
@@ -427,10 +429,10 @@ fn emission_interval_ns(limit: u64, window_ns: u64) -> Result<u64, QuotaError> {
     if is_exact(limit, window_ns) {
         return Ok(interval);
     }
-    // The next two lines search for the nearest exact limits. Both searches are short, because only limits above W/1000
-    // are inexact, with W in nanoseconds. The first search finds the largest exact limit with a longer T. It always
-    // ends, because T = W is exact. The second search finds the smallest exact limit with a shorter T. It always ends,
-    // because T = 1 is exact.
+    // The next two lines search for the nearest exact limits. An exact limit loses at most a thousandth when T is
+    // rounded up. Both searches are short, because only limits above W/1000 are inexact (W in nanoseconds). The first
+    // search finds the largest exact limit with a longer T. It always ends, because T = W is exact. The second search
+    // finds the smallest exact limit with a shorter T. It always ends, because T = 1 is exact.
     let exact = |&limit: &u64| is_exact(limit, window_ns);
     let below = (interval..=window_ns).map(|t| (window_ns + window_ns / 1000) / t).find(exact).unwrap_or(1);
     let above = (1..interval).rev().map(|t| window_ns.div_ceil(t)).find(exact);

@@ -1,6 +1,6 @@
 //! What can be wrong with a quota.
 //!
-//! Each error carries the values that a message needs to say how to fix it.
+//! Each error carries the values with which its message says how to fix the quota.
 
 use core::fmt;
 
@@ -16,13 +16,13 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QuotaError {
-    /// A field is larger than what can be counted exactly.
+    /// A field is too large.
     TooLarge {
         /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u64,
-        /// The largest value that works.
+        /// The largest value that is accepted.
         max: u64,
     },
     /// A duration is zero or longer than 2^62 ns.
@@ -30,8 +30,8 @@ pub enum QuotaError {
         /// The name of the field.
         field: &'static str,
     },
-    /// The time between two units (T) has to be rounded up to whole nanoseconds. This would reduce the limit by more
-    /// than a thousandth.
+    /// The time between two units (T) has to be rounded up to whole nanoseconds. This rounding would reduce the limit
+    /// by more than a thousandth.
     Inexact {
         /// The limit that was given.
         limit: u64,
@@ -47,7 +47,7 @@ pub enum QuotaError {
         /// T, the time between two units, in nanoseconds.
         interval_ns: u64,
     },
-    /// The burst is 0, and the limit is not.
+    /// The burst is 0, but the limit is not 0.
     NoBurst,
     /// The number of segments is not between 1 and 128.
     Segments {

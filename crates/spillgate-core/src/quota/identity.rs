@@ -1,12 +1,12 @@
 //! The identity of a quota. Quotas with the same identity count in the same state of a key.
 //!
 //! A state has a meaning only for quotas that count in the same way, so all other quotas need another identity. A quota
-//! whose limit was changed keeps its identity, because it has to find what was used before.
+//! whose limit was changed keeps its identity, because it has to find the state that has what was used before.
 
 use super::algorithm::{Algorithm, Anchor};
 
-/// Returns 128 well mixed bits. `interval_ns` is a part of the identity only for a queue (`leaky_bucket`): the time T
-/// between two units.
+/// Returns 128 well mixed bits. Only the bits of a queue (`leaky_bucket`) depend on `interval_ns`, the time T between
+/// two units.
 pub(super) fn identity(algorithm: Algorithm, window_ns: u64, interval_ns: u64) -> u128 {
     let tag = match algorithm {
         Algorithm::TokenBucket => 1,

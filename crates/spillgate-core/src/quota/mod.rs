@@ -30,7 +30,8 @@ pub const MAX_UNITS: u64 = (1 << 53) - 1;
 /// not be longer either.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
-/// The largest limit of a log or of concurrency. Both keep a record for each unit or permit.
+/// The largest limit of a log or of a concurrency limit. A log keeps a record for each unit, and a concurrency limit
+/// keeps a record for each permit.
 pub(crate) const MAX_RECORDS: u64 = 65_536;
 
 /// A limit: how many units are allowed in how much time, and by which algorithm.
@@ -52,17 +53,17 @@ pub struct Quota {
     capacity: u64,
     hard_capacity: u64,
     soft_ppm: u32,
-    /// T of a bucket or a queue, w of a counter, or W of the other windows. 0 for concurrency, and for a bucket with a
-    /// limit of 0.
+    /// T (the time between two units) of a bucket or a queue, w (the length of a segment) of a counter, or W (the
+    /// window) of a fixed window or a log. 0 for concurrency, and for a bucket with a limit of 0.
     interval_ns: u64,
     lease_ns: u64,
     penalty_ns: u64,
     denied: Denied,
     on_store_failure: OnStoreFailure,
     identity: u128,
-    /// The W that is a part of the identity. In a [share](Quota::share), this is the W of the whole quota.
+    /// The window W from which the identity was computed. In a [share](Quota::share), this is the W of the whole quota.
     named_window_ns: u64,
-    /// No debt of a bucket (the time that it needs to refill) is above 2 to this power under this quota, in
+    /// The debt of a bucket is the time that it needs to refill. Under this quota, no debt is above 2 to this power, in
     /// nanoseconds.
     debt_bits: u8,
     /// The packed numbers of a bucket that this quota charged last.
@@ -88,7 +89,8 @@ impl Quota {
         self.window_ns
     }
 
-    /// Returns the capacity in units: B of a token bucket, Q + 1 of a leaky bucket, or else L.
+    /// Returns the capacity in units: the burst of a token bucket, the queue length plus 1 of a leaky bucket, or else
+    /// the limit.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
@@ -101,13 +103,15 @@ impl Quota {
         self.hard_capacity
     }
 
-    /// Returns T of a bucket or a queue, w of a counter, or W of the other windows, in nanoseconds.
+    /// Returns T (the time between two units) of a bucket or a queue, w (the length of a segment) of a counter, or W
+    /// (the window) of a fixed window or a log, in nanoseconds. Returns 0 for concurrency, and for a bucket with a
+    /// limit of 0.
     #[must_use]
     pub const fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// Returns how long a permit is held without a renewal, in nanoseconds (`concurrency`), or else 0.
+    /// Returns the nanoseconds after which a permit expires without a renewal (`concurrency`), or else 0.
     #[must_use]
     pub const fn lease_ns(&self) -> u64 {
         self.lease_ns
@@ -151,15 +155,15 @@ impl Quota {
         self.on_store_failure
     }
 
-    /// Returns the same quota with another answer for the time while the shared store fails.
+    /// Returns the same quota with another choice of what to answer while the shared store fails.
     #[must_use]
     pub const fn with_on_store_failure(mut self, on_store_failure: OnStoreFailure) -> Quota {
         self.on_store_failure = on_store_failure;
         self
     }
 
-    /// Returns whether the algorithm supports the operation. A concurrency limit does not support a force, and all
-    /// other algorithms do not support a renewal.
+    /// Returns whether the algorithm supports the operation. A concurrency limit does not support a force. No other
+    /// algorithm supports a renewal.
     #[must_use]
     pub const fn supports(&self, op: OpKind) -> bool {
         let concurrency = matches!(self.algorithm, Algorithm::Concurrency);
@@ -172,9 +176,10 @@ impl Quota {
 
     /// Returns 128 well mixed bits that identify the state. Quotas with equal bits count in the same state of a key.
     ///
-    /// The bits depend on the algorithm, with its anchor and its number of segments, and on W. For a queue they depend
-    /// on T too, because callers already wait for turns that were computed with the old T. The bits never depend on the
-    /// limit or the burst. So a quota whose limit was changed continues with what was used before.
+    /// The bits depend on the algorithm (with its anchor and its number of segments) and on the window W. For a queue
+    /// they also depend on T, because after a change of T, callers still wait for turns that were computed with the old
+    /// T. The bits never depend on the limit or the burst. So a quota whose limit was changed continues with what was
+    /// used before.
     ///
     /// ```
     /// use core::time::Duration;

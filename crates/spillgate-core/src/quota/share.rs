@@ -1,7 +1,7 @@
-//! The share of a quota that belongs to one of several servers, for a time when each server counts by itself.
+//! The share of a quota that one of several servers may use while each server counts by itself.
 //!
 //! While the common store fails, no store counts for all servers (nodes) together. If each of m nodes then admitted the
-//! whole limit, they would admit m times the limit.
+//! whole limit, the m nodes together would admit m times the limit.
 
 use core::num::NonZeroU32;
 
@@ -9,8 +9,8 @@ use super::identity::identity;
 use super::{Algorithm, MAX_SPAN_NS, Quota, hard_capacity};
 
 impl Quota {
-    /// Returns this node's share of the quota, if each of `nodes` counts by itself. A node is a server that decides
-    /// with this quota.
+    /// Returns the share of the quota for one node, if `nodes` nodes count by themselves. A node is a server that
+    /// decides with this quota.
     ///
     /// The letters in the table are those of [`Algorithm`], and m is the number of nodes.
     ///
@@ -21,20 +21,20 @@ impl Quota {
     /// | leaky bucket | a queue length of floor(Q/m), one unit every m * T |
     /// | concurrency | floor(N/m) permits, possibly 0 |
     ///
-    /// The T of a bucket is multiplied by m. It is not computed again from a smaller limit. The cost of refusals, the
+    /// The T of a bucket is multiplied by m. T is not computed again from a smaller limit. The cost of refusals, the
     /// penalty, the lease and the share of the soft limit stay the same. A limit of 0 stays 0.
     ///
     /// In the long run, m nodes together admit no more than the quota. In a single instant, they admit at most the
     /// capacity of the quota, or m units if the capacity is smaller than m. In a leaky bucket, each node can admit one
     /// unit more.
     ///
-    /// A share has to keep the bounds that every quota has. If it would not, it is made smaller. In the worst case its
-    /// limit is 0. This happens to a bucket that would admit less than one unit in 73 years, and to a window that would
-    /// admit less than one unit in 146 years.
+    /// Every quota has bounds, for example on the length of its window. A share that would break a bound is made
+    /// smaller. In the worst case its limit is 0. This happens to a bucket that would admit less than one unit in 73
+    /// years, and to a window that would admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
     /// two exceptions: a share with a longer window, and the share of a queue. Each of them has an identity of its own,
-    /// so that no other limit of the same key finds its state.
+    /// so that no other limit of the same key uses its state.
     ///
     /// ```
     /// use core::num::NonZeroU32;

@@ -1,4 +1,4 @@
-//! A state: what one key has used, under the quotas of one identity.
+//! A state: what one key has used under the quotas that count in this state.
 //!
 //! One type serves all algorithms, so a store can keep states without knowing their algorithms.
 
@@ -29,8 +29,8 @@ pub struct State {
     /// When the penalty of the key ends, in nanoseconds since the epoch. Until then, the key is refused. 0 means no
     /// penalty.
     penalty_until: u64,
-    /// The whole duration of the penalty. A request may be late by one second, so a clock that is set back makes the
-    /// penalty longer by up to one second, but not by more.
+    /// The whole duration of the penalty. If the clock is set back by more than a second, the rest of the penalty is
+    /// reduced to this duration. A smaller step changes nothing, because a request may be late by one second.
     penalty_ns: u64,
 }
 
@@ -88,8 +88,8 @@ impl Body {
 }
 
 impl State {
-    /// Returns the state in three integers. `None` if the state has a penalty, a log, several segments, leases, or a
-    /// bucket that does not [pack](Quota::packs).
+    /// Returns the state in three integers. Returns `None` if the state has a penalty, a log, several segments, leases,
+    /// or a bucket that does not [pack](Quota::packs).
     #[must_use]
     #[inline]
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    /// Returns what is left, and how long until nothing counts any more.
+    /// Returns how many units are left, and after how long the state equals an empty state.
     #[inline]
     pub(crate) fn usage(&self, quota: &Quota, now: Time) -> Usage {
         if quota.limit() == 0 {
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// Returns how long the penalty still lasts, in nanoseconds. A quota without a penalty ignores it.
+    /// Returns how long the penalty still lasts, in nanoseconds. Returns 0 for a quota without a penalty.
     #[inline]
     pub(crate) fn penalty_left_ns(&self, quota: &Quota, now: Time) -> u64 {
         if quota.penalty_ns() == 0 { 0 } else { self.penalty_until.saturating_sub(now.as_nanos()) }

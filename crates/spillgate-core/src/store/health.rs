@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::{StoreError, StoreErrorKind};
 
-/// Whether a circuit breaker lets requests through. [`StoreHealth`] has one, and its example shows it.
+/// Whether a circuit breaker lets requests through. [`StoreHealth`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Circuit {
     /// All requests are sent.

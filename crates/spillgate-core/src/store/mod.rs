@@ -20,8 +20,8 @@ pub use timing::Timing;
 /// One call decides *all* hits of one request. Every limit is checked before any limit is charged, in one atomic step.
 ///
 /// For the same requests at the same times, every store decides like [`decide`](crate::decide), as long as time does
-/// not go back. A store may know more than this function about late requests, whose time is before that of an earlier
-/// decision. [`decide_late`](crate::decide_late) says what changes.
+/// not go back. A request is late if its time is before that of an earlier decision. A store may decide late requests
+/// like [`decide_late`](crate::decide_late) instead.
 ///
 /// `MemoryStore` and `RedisStore` are the stores of this project. The documentation of each store begins with an
 /// example.

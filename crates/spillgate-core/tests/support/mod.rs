@@ -149,7 +149,8 @@ pub(crate) fn tiny_quotas(algorithm: Algorithm) -> impl Strategy<Value = Vec<Quo
     })
 }
 
-/// The time since the previous event. It aims at the edges of the quota.
+/// The time since the previous event. Most of these times end close to an edge of a window or segment, or close to the
+/// end of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Ns(u64),

@@ -1,8 +1,8 @@
 //! A model of every algorithm. It has none of the shortcuts of the kernel (the decision code).
 //!
-//! The model is slow but simple, so that a reader can check it. It adds up what was used for each answer. It finds a
-//! wait by trying every instant, and it finds what is left by trying every cost. It is only for small numbers, for
-//! requests with one hit, and for quotas that count in the same state.
+//! The model is slow but simple, so that a reader can check it. For each answer, the model adds up again what was used.
+//! It finds a wait by trying every instant, and it finds what is left by trying every cost. The model is only for small
+//! numbers, for requests with one hit, and for quotas that count in the same state.
 //!
 //! W is the window, w is the length of a segment, and T is the time between two units of a bucket.
 
@@ -25,7 +25,7 @@ enum Used {
     #[default]
     Nothing,
     /// The debt of a bucket. `paid_at` is when all debt is paid, `interval_ns` is the T in which it is counted, and
-    /// `most_ns` is its bound. Only a clock that was set back leaves a larger debt.
+    /// `most_ns` is the bound of the debt. Only a clock that was set back leaves a debt above this bound.
     Debt { paid_at: u64, interval_ns: u64, most_ns: u64 },
     /// The start of the window, and the units in it.
     Window { start: u64, count: u64 },
@@ -298,7 +298,7 @@ impl Model {
             (self.penalty_until, self.penalty_ns) = (until, quota.penalty_ns());
         }
         // The wait and the reason are computed again after the charge. If this refusal has just started a penalty, the
-        // reason stays the one from before the charge.
+        // reason from before the charge stays.
         let (reason, shut_out) = (answer.reason, answer.reason == Reason::Penalty);
         self.refuse(quota, cost, max_wait_ns, now, answer);
         if answer.reason == Reason::Penalty && !shut_out {

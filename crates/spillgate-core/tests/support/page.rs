@@ -37,6 +37,6 @@ pub(crate) fn assert_guarantees(page: &str, least: usize) {
                 named += 1;
             }
         }
-        assert!(named > 0, "no test holds: {guarantee}");
+        assert!(named > 0, "no test is named for this guarantee: {guarantee}");
     }
 }

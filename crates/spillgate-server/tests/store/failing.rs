@@ -198,7 +198,7 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
     let distinct: BTreeSet<_> = classes.iter().collect();
     assert_eq!(classes.len(), distinct.len(), "one line for each class: {classes:?}");
     let line = |text: &str| log.iter().position(|line| line.contains(text));
-    let consequence = line("did not decide: it failed just before");
+    let consequence = line("did not decide: it failed, and requests");
     // The failure of a probe is a cause too: perhaps no request was in flight when the connections ended.
     let causes = ["the store does not answer", "did not decide: the connection to it ended"];
     let cause = causes.into_iter().filter_map(line).min();
