@@ -1,6 +1,6 @@
-//! The commands that need no server: help, validate, check, schema.
+//! Tests of the commands that need no server: help, validate, check, schema.
 //!
-//! Scripts read their output and exit codes, so the tests compare them in full.
+//! Scripts read the output and the exit codes of these commands, so the tests compare both.
 
 mod cli_support;
 mod support;
@@ -47,7 +47,7 @@ fn without_arguments_there_is_a_short_help() {
     for word in ["serve", "validate", "check", "schema", "Start here:", "Exit codes:"] {
         assert!(output.stdout.contains(word), "{word}: {}", output.stdout);
     }
-    assert!(output.stdout.lines().count() < 40, "short: {}", output.stdout);
+    assert!(output.stdout.lines().count() < 40, "the help is short: {}", output.stdout);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn schema_is_json_that_describes_rules_files() {
 fn validate_prints_what_it_has_read() {
     let output = folder().run("validate rules.yaml");
     let expected = (0, "1 file: 1 domain, 6 rules, good\n", "");
-    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), expected, "plain limits have no note");
+    assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), expected, "these rules have no note");
     let folder = Folder::new(&[("rules.yaml", &format!("{RULES}  - key: unlimited\n"))]);
     let output = folder.run("validate rules.yaml");
     assert_eq!((output.code, output.stdout.as_str()), (0, "1 file: 1 domain, 7 rules, good, 1 note\n"));
@@ -175,7 +175,7 @@ fn a_concurrency_limit_has_a_warning_only_if_its_permits_cannot_be_released() {
         (output.code, output.stdout.trim_end().rsplit_once(", ").map(|(_, last)| last.to_owned()).unwrap_or_default())
     };
     assert_eq!(validated("grpc: off"), (0, "good".to_owned()));
-    assert_eq!(validated("shadow: off"), (0, "1 note".to_owned()), "gRPC can take what it cannot release");
+    assert_eq!(validated("shadow: off"), (0, "1 note".to_owned()), "gRPC can take a permit, but cannot release it");
     assert_eq!(validated(&format!("{auth}grpc: off")), (1, "1 warning".to_owned()));
     assert_eq!(validated("http: off"), (1, "1 warning".to_owned()));
 }
@@ -197,7 +197,7 @@ fn validate_shows_each_error_with_its_line_and_its_fix() {
     assert_eq!((error["column"].as_u64(), error["help"].as_str()), (Some(5), Some("did you mean `key`?")));
 }
 
-/// The second rule can never be reached.
+/// Rules with a limit for which `validate` warns on line 6.
 const WARNED: &str = "\
 domain: api
 descriptors:
@@ -400,7 +400,10 @@ fn check_decides_as_the_reference_server_with_compat_envoy() {
     let output = folder.run("check rules.yaml -d d -e a=1 -e b=1 --times 3");
     assert!(output.stdout.starts_with("domain d (rules.yaml, compat: envoy)"), "{}", output.stdout);
     let first: Vec<_> = output.stdout.lines().filter(|line| line.contains("1: #1")).collect();
-    assert!(first[2].contains("3 -> 2 of 5"), "refused requests are charged to the others: {first:?}");
+    assert!(
+        first[2].contains("3 -> 2 of 5"),
+        "with `compat: envoy`, the refused requests are charged to the other descriptor: {first:?}"
+    );
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! The README and the book of `docs/` say what is so: their rules load, their commands run, their output is what is
-//! printed, their links lead somewhere, and their tables are those of the code.
+//! Checks the README and the book in `docs/`. Their rules load, their commands run and print what the pages show, their links
+//! lead to existing pages, and their tables agree with the code.
 //!
-//! `make docs-tables` writes the tables and pictures again from the code.
+//! Without these tests, a change of the code would make the pages wrong. `make docs-tables` writes the tables and pictures
+//! again from the code.
 
-#![allow(clippy::disallowed_methods, reason = "a page that meets the edge of a minute is read again")]
+#![allow(clippy::disallowed_methods, reason = "if a new minute begins while a page is run, the page is run again")]
 
 #[path = "docs/complete.rs"]
 mod complete;
@@ -31,7 +32,8 @@ use std::time::SystemTime;
 
 use session::Session;
 
-/// Runs a page. Windows begin with each minute of the clock, so a page that was being read at that time is read again.
+/// Runs the code blocks of a page. The windows of limits begin with each minute of the clock. If a new minute begins while the
+/// page is run, the output may differ from the page. So the page is then run again.
 fn run(path: &str) {
     let minute = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() / 60);
     let blocks = page::blocks(path, &page::read(path));
@@ -45,10 +47,10 @@ fn run(path: &str) {
     }
 }
 
-/// One test for each page, so that they run beside each other.
+/// Defines one test for each page, so that the pages are run in parallel.
 macro_rules! pages {
     ($($name:ident: $path:literal,)*) => {
-        /// The pages that are run.
+        /// The pages whose code blocks are run.
         const PAGES: &[&str] = &[$($path),*];
         mod pages {
             $(#[test]
@@ -100,7 +102,7 @@ fn every_page_is_run() {
     }
 }
 
-/// rustdoc compiles and runs the Rust of these pages, as tests of the crate that includes them.
+/// rustdoc compiles and runs the Rust code of a page only if the `lib.rs` of a crate includes the page.
 #[test]
 fn every_page_with_rust_is_a_doc_test() {
     let crates = ["crates/spillgate/src/lib.rs", "crates/spillgate-redis/src/lib.rs"].map(page::read);

@@ -1,7 +1,7 @@
-//! Tests with a real Envoy in front of a real upstream, with the documented configuration.
+//! Tests with a real Envoy in front of a real upstream. Envoy uses the documented configuration, deploy/envoy/envoy.yaml.
 //!
-//! Users copy that configuration. Envoy must refuse what spillgate refuses. When spillgate is down, Envoy must follow
-//! `failure_mode_deny`.
+//! Users copy this configuration. Envoy must refuse each request that spillgate refuses. When spillgate is down, Envoy must
+//! follow its own setting `failure_mode_deny`.
 
 #![allow(clippy::print_stdout, reason = "`make show-envoy` shows the answers")]
 
@@ -31,7 +31,8 @@ struct Envoy {
 }
 
 impl Envoy {
-    /// Runs deploy/envoy/envoy.yaml with the test's ports. `changes` are further replacements, each as (from, to).
+    /// Starts Envoy with deploy/envoy/envoy.yaml and the ports of the test. `changes` are more replacements in this file, each as
+    /// (from, to).
     fn start(upstream: u16, spillgate: u16, changes: &[(&str, &str)]) -> Envoy {
         let mut text = fs::read_to_string(support::root().join("deploy/envoy/envoy.yaml")).expect("the configuration");
         let ports = [(9901, 0), (10000, 0), (9000, upstream), (8081, spillgate)];
@@ -63,7 +64,7 @@ impl Envoy {
         get(self.ingress, "/", &[("x-user-id", user)])
     }
 
-    /// A counter of the cluster `application`, where Envoy's rate limit filter counts its results.
+    /// Returns a counter of Envoy's rate limit filter. The filter counts its results in the cluster `application`.
     fn counter(&self, name: &str) -> u64 {
         let stats = get(self.admin, "/stats?format=json", &[]).body;
         let stats: Value = serde_json::from_str(&stats).expect("JSON");
@@ -74,7 +75,8 @@ impl Envoy {
     }
 }
 
-/// The path of the executable. The package's start script would be an extra process between the test and Envoy.
+/// Returns the path of Envoy itself. The start script of its package is not used, because it would be an extra process between
+/// the test and Envoy.
 fn binary() -> PathBuf {
     let libraries = support::from_environment("envoy", "lib");
     let pythons = fs::read_dir(&libraries).expect("a folder").flatten().map(|entry| entry.path());
@@ -94,7 +96,8 @@ fn spillgate(arguments: &[&str]) -> Spillgate {
     Spillgate::serve(&support::root().join("deploy/envoy/rules.yaml"), arguments)
 }
 
-/// Uses up the limit of a new user and returns the answer to one more request. `None` if the hour ended meanwhile.
+/// Uses up the limit of a new user, and returns the answer to one more request. Returns `None` if the hour ended during these
+/// requests.
 fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
     let mut reset_s = HOUR_S;
     let mut answered = Vec::new();
@@ -147,7 +150,7 @@ fn envoy_refuses_what_spillgate_refuses() {
     assert_eq!((login.status, login.number("x-ratelimit-remaining")), (200, LOGIN_LIMIT - 1));
 }
 
-/// Without a duration Envoy writes `x-ratelimit-reset: 0`, and the client asks again at once.
+/// If the answer of spillgate had no duration, Envoy would write `x-ratelimit-reset: 0`. The client would then ask again at once.
 #[test]
 fn envoy_sends_a_banned_user_the_end_of_the_window() {
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
@@ -204,7 +207,8 @@ fn a_long_query_does_not_avoid_the_limit_of_its_user() {
     let envoy = Envoy::start(upstream.port(), spillgate.grpc().port(), &[]);
     assert_eq!(refused_within_one_hour(&envoy, &upstream, "long").status, 429);
     let path = format!("/?{}", "x".repeat(3_000));
-    // A refused user stays refused with any path, unless a new hour has begun.
+    // One of the users `long-1` to `long-3` has used up the limit. This user is refused with any path, unless a new hour has
+    // begun.
     let users = (1..=3).map(|attempt| format!("long-{attempt}"));
     let statuses: Vec<u16> = users.map(|user| get(envoy.ingress, &path, &[("x-user-id", &user)]).status).collect();
     assert!(statuses.contains(&429), "{statuses:?}");
@@ -240,7 +244,7 @@ fn envoy_can_refuse_requests_when_spillgate_is_killed() {
     let before = upstream.seen();
     for _ in 0..20 {
         let refused = envoy.get_as("a-new-user");
-        assert_eq!(refused.status, 503, "status_on_error of envoy.yaml: {refused:?}");
+        assert_eq!(refused.status, 503, "the status is that of `status_on_error` in envoy.yaml: {refused:?}");
     }
     assert_eq!(upstream.seen(), before, "no request reaches the upstream");
     println!("killed, failure_mode_deny: true: 20 of 20 answered 503");

@@ -1,7 +1,7 @@
 //! Tests with a real nginx and a real Caddy in front of a real upstream, with the documented configurations.
 //!
-//! Users copy these configurations. The proxies must refuse what spillgate refuses, with 429 and the header fields.
-//! When spillgate is down, they must allow requests.
+//! Users copy these configurations. The proxies must refuse each request that spillgate refuses, with status 429 and the header
+//! fields of spillgate. When spillgate is down, the proxies must allow requests.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn deployed(file: &str) -> std::path::PathBuf {
     support::root().join("deploy").join(file)
 }
 
-/// Replaces `from`, which must occur exactly once.
+/// Replaces `from` by `to`. `from` must occur exactly once in the text.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "`{from}` occurs once in the configuration");
     text.replace(from, to)
@@ -57,7 +57,8 @@ impl Proxy {
         panic!("{name} does not start on any of five ports");
     }
 
-    /// Runs deploy/nginx/nginx.conf with the test's ports. The timeouts are longer, because a busy machine is slow.
+    /// Starts nginx with deploy/nginx/nginx.conf and the ports of the test. The timeouts are longer than in the file, because a
+    /// busy machine is slow.
     fn nginx(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/sbin/nginx", "nginx");
         let documented = fs::read_to_string(deployed("nginx/nginx.conf")).expect("the configuration");
@@ -81,7 +82,8 @@ impl Proxy {
         })
     }
 
-    /// Runs deploy/caddy/Caddyfile with the test's ports in the environment. The timeouts are longer, as for nginx.
+    /// Starts Caddy with deploy/caddy/Caddyfile. The ports of the test are in the environment. The timeouts are longer than in
+    /// the file, because a busy machine is slow.
     fn caddy(upstream: u16, spillgate: u16) -> Proxy {
         let binary = installed("/usr/bin/caddy", "caddy");
         let documented = fs::read_to_string(deployed("caddy/Caddyfile")).expect("the configuration");
@@ -103,13 +105,14 @@ impl Proxy {
         get(self.address, path, headers)
     }
 
-    /// [`get`](Proxy::get) from another address of this machine.
+    /// Sends a request like [`get`](Proxy::get), but from another address of this machine.
     fn get_from(&self, client: IpAddr, path: &str) -> Response {
         get_from(client, self.address, path)
     }
 }
 
-/// Lines that move nginx's temporary folders. Debian's nginx would write below /var/lib, which only root may do.
+/// Returns lines for nginx.conf that move nginx's temporary folders. The nginx of Debian would use folders below /var/lib, where
+/// only root may write.
 fn temporary_folders() -> String {
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let folders: String = kinds.iter().map(|kind| format!("{kind}_temp_path {kind};\n")).collect();
@@ -122,7 +125,7 @@ fn spillgate(kind: &str) -> Spillgate {
     Spillgate::serve(&deployed(kind).join("rules.yaml"), &["--config", settings, "--grpc", "off"])
 }
 
-/// Checks the answers that both proxies have in common.
+/// Checks answers that must be the same with both proxies.
 fn refuses_what_spillgate_refuses(proxy: &Proxy, upstream: &Upstream) {
     for left in (0..LIMIT).rev() {
         // A forged address must not give the client another limit.
@@ -144,7 +147,7 @@ fn refuses_what_spillgate_refuses(proxy: &Proxy, upstream: &Upstream) {
     let expected = serde_json::json!({
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Too Many Requests", "status": 429,
     });
-    assert_eq!(problem, expected, "the problem names neither rules nor stores");
+    assert_eq!(problem, expected, "the answer to a client names neither rules nor stores");
     assert_eq!(upstream.seen(), before, "a refused request never reaches the upstream");
 }
 
@@ -154,7 +157,11 @@ fn refuses_by_path(proxy: &Proxy) {
     }
     let refused = proxy.get("/login", &[]);
     assert_eq!(refused.status, 429, "{refused:?}");
-    assert_eq!(proxy.get("/elsewhere", &[]).status, 200, "the address has more left than the log-in page");
+    assert_eq!(
+        proxy.get("/elsewhere", &[]).status,
+        200,
+        "the limit of the log-in page is used up, but the limit of the address is not"
+    );
     // One client does not use up the limit of another.
     assert_eq!(proxy.get_from([127, 0, 0, 2].into(), "/login").status, 200);
     let posted = request(proxy.address, "POST", "/elsewhere", &[], "a body").expect("an answer");
@@ -165,7 +172,7 @@ fn refuses_by_path(proxy: &Proxy) {
     );
 }
 
-/// Every spelling of the path is limited like `/login`.
+/// A client can write the path `/login` in different ways. The limit of `/login` must apply to all of them.
 fn spellings_share_one_limit(start: impl Fn() -> (Proxy, Upstream, Spillgate)) {
     let spellings = ["/login", "/login?a", "//login", "/%6cogin", "/./login", "/x/../login", "/%2Flogin", "/login/"];
     for spelling in spellings {
@@ -180,7 +187,7 @@ fn spellings_share_one_limit(start: impl Fn() -> (Proxy, Upstream, Spillgate)) {
     }
 }
 
-/// The longest URL that a proxy accepts is not an error, and it does not avoid the limits.
+/// A long URL must cause no error, and it must not avoid the limits.
 fn long_urls_are_judged(proxy: &Proxy) {
     for visit in 0..LOGIN_LIMIT {
         assert_eq!(proxy.get(&format!("/login?visit={visit}{}", "x".repeat(6000)), &[]).status, 200);
@@ -190,11 +197,12 @@ fn long_urls_are_judged(proxy: &Proxy) {
     for bytes in [1_100, 6_000] {
         let long = proxy.get(&format!("/{}", "x".repeat(bytes)), &[]);
         assert_eq!((long.status, long.body.as_str()), (200, Upstream::BODY), "{bytes}: {long:?}");
-        assert!(long.header("ratelimit").is_some(), "spillgate judged the request: {long:?}");
+        assert!(long.header("ratelimit").is_some(), "spillgate decided the request: {long:?}");
     }
 }
 
-/// Some paths would add header fields to the request to spillgate, or make that request invalid. The proxy refuses them.
+/// Some paths would add header fields to the proxy's request to spillgate, or make this request invalid. The proxy refuses these
+/// paths.
 fn control_characters_are_refused(proxy: &Proxy, upstream: &Upstream) {
     for path in ["/x%0d%0aX-Forwarded-For:%20203.0.113.9", "/login%0a", "/%01", "/%7f"] {
         assert_eq!(proxy.get(path, &[]).status, 400, "{path}");
@@ -219,7 +227,7 @@ fn allows_requests_when_spillgate_is_killed(proxy: &Proxy, upstream: &Upstream, 
 }
 
 /// The store is down and the limit has `on_store_failure: error`. The proxy then allows requests, as if spillgate were down.
-/// If spillgate's settings are wrong, the proxy answers 500 and does not show what is wrong.
+/// If the settings of spillgate are wrong, the proxy answers with status 500. Its answer does not show the fault.
 fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, start: fn(u16, u16) -> Proxy) {
     let upstream = Upstream::start();
     let rules = tempfile::NamedTempFile::with_suffix(".yaml").expect("a temporary file");
@@ -230,7 +238,7 @@ fn allows_requests_without_the_store_and_none_with_wrong_settings(kind: &str, st
     let settings = settings.to_str().expect("a path of text");
     let nowhere = format!("redis://127.0.0.1:{}", spillgate_testkit::free_port());
     let store = ["--store", &nowhere, "--store-expected-nodes", "1"];
-    // The settings file also sends paths, which these rules do not limit.
+    // With this settings file, spillgate also makes descriptors from paths. These rules have no limit for paths.
     let asks = ["--forward-auth-descriptors", "[[{key: remote_address, from: client_ip}]]"];
     let spillgate =
         Spillgate::serve(rules.path(), &[&["--config", settings, "--grpc", "off"], &store[..], &asks].concat());

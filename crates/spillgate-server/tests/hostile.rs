@@ -1,8 +1,8 @@
 //! Attacks on the real server: honest clients are still served, the process lives, and its memory is bounded.
 //!
-//! Anyone who reaches a port can send anything, and must not be able to stop the server. Each test attacks it while an honest
-//! client sends requests over HTTP and gRPC. Random input comes from fixed seeds, for a second or two. `HOSTILE_SECONDS=600`
-//! makes each attack last ten minutes.
+//! Everyone who can reach a port can send any bytes, and must not be able to stop the server. Each test attacks the server while
+//! an honest client sends requests over HTTP and gRPC. Random input comes from fixed seeds. An attack with random input lasts a
+//! second or two. With `HOSTILE_SECONDS=600` it lasts ten minutes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "attacks and timeouts of clients need real time")]
@@ -32,7 +32,7 @@ fn connect(server: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` as far as the server accepts them. Reads until the server closes the connection or sends nothing for 100 ms.
+/// Sends `bytes` until the server accepts no more. Then reads until the server closes the connection or sends nothing for 100 ms.
 fn send(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(server);
     // The server may close the connection at any time.
@@ -43,14 +43,14 @@ fn send(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     reply
 }
 
-/// Reads until the server closes the connection. Fails if the server sends nothing for as long as the deadline.
+/// Reads until the server closes the connection. Fails if the server sends nothing until the deadline.
 fn read_until_closed(mut stream: TcpStream) -> Vec<u8> {
     let mut reply = Vec::new();
     match stream.read_to_end(&mut reply) {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
             panic!("the server keeps the connection open after {DEADLINE:?}: {reply:?}")
         }
-        // A reset closes the connection too.
+        // The server may also close the connection with a TCP reset.
         _ => reply,
     }
 }
@@ -130,7 +130,10 @@ fn streams_opened_and_reset_at_once() {
         send(attack.spillgate.grpc(), &bytes);
     });
     let closed = r#"spillgate_connections_closed_total{reason="broken"}"#;
-    assert!(attack.metric(closed).is_some_and(|closed| closed > 0), "the server closes such connections");
+    assert!(
+        attack.metric(closed).is_some_and(|closed| closed > 0),
+        "the server closes the connections of the attack and counts them"
+    );
     let log = attack.spillgate.process.stderr();
     assert!(log.is_empty(), "a client cannot fill the log: {log:?}");
     attack.end();
@@ -242,14 +245,14 @@ fn a_client_that_never_reads_cannot_fill_the_servers_memory() {
     );
     let mut clients = Vec::new();
     for _ in 0..4 {
-        // The buffers on this side are small, so that the server's own buffers fill.
+        // The buffers of the client are small, so that the buffers of the server fill.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         socket.set_send_buffer_size(1 << 16).unwrap();
         socket.connect(&attack.spillgate.http().into()).unwrap();
         let mut stream = TcpStream::from(socket);
         stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-        // This ends when the server has read nothing for 300 ms.
+        // The client stops when the server has read nothing for 300 ms.
         let sent = fill(&mut stream, request.repeat(100).as_bytes(), 64 << 20);
         assert!(sent < 64 << 20, "the server took {sent} bytes of requests from a client that reads no answer");
         clients.push(stream);
@@ -304,7 +307,7 @@ fn ten_thousand_descriptors() {
     let message = http2::message(&http2::rate_limit_request("attack", "user", "a", 10_000));
     for _ in 0..5 {
         let answer = connection.call(http2::SHOULD_RATE_LIMIT, &message).unwrap();
-        assert_eq!(answer.as_deref(), Some(&[][..]), "a status without a message");
+        assert_eq!(answer.as_deref(), Some(&[][..]), "the answer has a gRPC status and no message");
     }
     drop(connection);
     attack.end();
@@ -313,7 +316,7 @@ fn ten_thousand_descriptors() {
 #[test]
 fn a_body_of_a_gibibyte() {
     const ANNOUNCED: usize = 1 << 30;
-    /// More than the buffers between two processes can hold.
+    /// More bytes than the operating system buffers between two processes.
     const TAKEN: usize = 64 << 20;
     let attack = Attack::begin(&BOUNDS);
     let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
@@ -348,7 +351,7 @@ fn a_body_of_a_gibibyte() {
 /// Raises the limit on open files of this process to `wanted`, if the machine allows it. Returns the limit.
 fn open_files(wanted: u64) -> u64 {
     let process = std::process::id().to_string();
-    // Without the tool, or the right to raise the limit, it stays unchanged.
+    // The limit stays unchanged if the tool is missing or this process may not raise the limit.
     let _ = Command::new("prlimit").args(["--pid", &process, &format!("--nofile={wanted}:{wanted}")]).output();
     let _ = Command::new("prlimit").args(["--pid", &process, &format!("--nofile={wanted}:")]).output();
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
@@ -367,7 +370,7 @@ fn twenty_thousand_connections_at_a_bound_of_five_hundred() {
         if held.len() >= open {
             held.clear();
         }
-        // Several source addresses, so that no port range runs out.
+        // The clients use several source addresses. One address would not have enough free ports.
         let from = Ipv4Addr::new(127, 0, 1, 1 + u8::try_from(number / 5000).unwrap());
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -379,7 +382,7 @@ fn twenty_thousand_connections_at_a_bound_of_five_hundred() {
         }
     }
     attack.wait_served(20);
-    // The server closes connections that send nothing. A new client is then served, although the other clients stay.
+    // The server closes connections that send nothing, so that it can serve a new client. The other clients do not disconnect.
     let begun = Instant::now();
     let answer = eventually("a connection for a new client", || {
         http::request(attack.spillgate.http(), "POST", "/v1/check", &[("content-type", "application/json")], CHECK).ok()

@@ -1,6 +1,6 @@
 //! Tests of every HTTP path, with a real service on the memory store.
 //!
-//! Each test moves the clock itself, so times in answers are exact and no test waits.
+//! Each test sets the clock itself. So the times in answers are exact, and no test has to wait.
 
 #[path = "http/admin.rs"]
 mod admin;

@@ -1,6 +1,6 @@
 //! Tests with an independent gRPC client: it is written in Python and uses published stubs.
 //!
-//! A mistake that our server and our own client share would not be noticed without it.
+//! Without this client, a mistake that both our server and our own client make would not be noticed.
 
 #![allow(clippy::print_stdout, reason = "`make show-python-client` shows a line for each case")]
 
@@ -12,10 +12,11 @@ use std::time::Duration;
 use support::process::Process;
 use support::spillgate::Spillgate;
 
-/// The number of cases in `rls_client.py`, so that a lost case is noticed.
+/// The number of test cases in `rls_client.py`. With this number, the test notices a case that was not run.
 const ENFORCING_CASES: usize = 29;
 const GUARDED_CASES: usize = 2;
-/// A case that runs across the end of its window is tried again. A slow machine may need several attempts.
+/// The time limit of the client. If the window of a limit ends during a case, the client runs the case again. A slow machine may
+/// need several attempts.
 const CASE_DEADLINE: Duration = Duration::from_secs(300);
 
 #[test]

@@ -1,6 +1,6 @@
-//! Reloads on SIGHUP: which files are read again, when their rules take effect, and what the log says.
+//! Tests of reloads on SIGHUP: which files are read again, when their rules take effect, and what the log says.
 //!
-//! A bad reload must neither turn limits off nor stop the server.
+//! An invalid rules file must neither turn limits off nor stop the server.
 
 mod cli_support;
 mod support;
@@ -24,7 +24,7 @@ fn rules(limit: u32) -> String {
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
-/// `limit` and `remaining` of one more request.
+/// Sends one more request. Returns the members `limit` and `remaining` of its answer.
 fn check(server: &Spillgate) -> (u64, u64) {
     let answer = http::request(server.http(), "POST", "/v1/check", &[], ASK).expect("an answer");
     let answer: Value = serde_json::from_str(&answer.body).expect("JSON");
@@ -63,7 +63,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     server.process.logged("rules cannot be read");
     assert_eq!(check(&server), (5, 3));
     let metrics = || http::get(server.admin(), "/metrics", &[]).body;
-    eventually("both are counted", || metrics().contains("reload_failures_total 2").then_some(()));
+    eventually("the metric counts both failures", || metrics().contains("reload_failures_total 2").then_some(()));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_pipe_among_the_rules_does_not_block_signals() {
     signal(server.process.id(), "HUP");
     let line = server.process.logged("is not a regular file");
     assert!(line.contains("b.yaml"), "{line}");
-    assert_eq!(check(&server), (5, 4), "the rules loaded before stay in force");
+    assert_eq!(check(&server), (5, 4), "the old rules still apply");
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
 }
@@ -95,7 +95,7 @@ fn a_sighup_during_the_start_reloads_and_does_not_end_the_server() {
     pipe(&folder.path("token"));
     let arguments = "serve rules.yaml --http 127.0.0.1:0 --grpc off --admin 127.0.0.1:0 --admin-token-file token";
     let mut server = Process::start("spillgate", command(&folder.path(".")).args(arguments.split(' ')));
-    // This opens when the server reads the file. From then on the server waits for the token.
+    // The pipe opens when the server begins to read it. Then the server waits until the test writes the token.
     let (send, opened) = channel();
     let path = folder.path("token");
     thread::spawn(move || send.send(File::options().write(true).open(path)));
@@ -133,7 +133,7 @@ fn a_file_cut_in_the_middle_does_not_turn_its_limits_off() {
     let web = rules(9).replace("api", "web");
     let folder = Folder::new(&[("rules/a.yaml", &rules(5)), ("rules/b.yaml", &web)]);
     let server = Spillgate::serve(&folder.path("rules"), &[]);
-    // The second text is cut in the middle of the domain's name.
+    // The second text ends in the middle of the domain's name, `api`.
     for (number, cut) in (1..).zip(["domain: api\n", "domain: ap", "domain: api\ndescriptors: [{key: user_id}]"]) {
         folder.write("rules/a.yaml", cut);
         signal(server.process.id(), "HUP");

@@ -1,6 +1,8 @@
-//! Requests in the log: at `debug` every request, at `info` only refused requests and requests that no rule limits.
+//! Tests of the log lines about requests. At the level `debug`, every request has a line. At `info`, only refused requests and
+//! requests that no rule limits have lines.
 //!
-//! The log must explain a decision, but neither show values at `info` nor grow with the requests.
+//! The log must explain a decision. At `info` it must not show the values of descriptors, and more requests must not make it
+//! longer.
 
 mod cli_support;
 mod support;
@@ -81,7 +83,7 @@ fn a_limit_that_is_charged_at_the_end_of_streams_and_not_post_paid_has_one_warni
     let folder = Folder::new(&[("rules.yaml", RULES)]);
     let server = Spillgate::serve(&folder.path("rules.yaml"), &[]);
     let entries = vec![Entry { key: "user_id".to_owned(), value: "secret".to_owned() }];
-    // First a peek, then the cost at the end of the stream.
+    // The proxy first peeks (a request of cost 0), and sends the cost at the end of the stream.
     let hits = |hits| RateLimitDescriptor { entries: entries.clone(), hits_addend: Some(hits), ..Default::default() };
     Runtime::new().expect("a runtime").block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc())).expect("an address");
@@ -109,7 +111,7 @@ fn every_refusal_is_in_the_log_though_the_rules_are_replaced_and_the_server_ends
     let reloaded = || server.process.stderr().iter().filter(|line| line.contains("rules reloaded")).count();
     refuse(1);
     server.process.logged("refused by this limit");
-    // The next line would be due in a minute.
+    // Without a reload, the next line would be written after a minute.
     for reloads in 1..=2 {
         refuse(3);
         signal(server.process.id(), "HUP");

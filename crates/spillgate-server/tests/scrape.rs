@@ -1,6 +1,6 @@
-//! Scrapes of many series: they take no time of the workers, and little memory.
+//! Tests of scrapes of `/metrics` with many series. A scrape takes no CPU time of the worker threads, and little memory.
 //!
-//! A large page could otherwise delay requests, and many slow readers could fill the memory.
+//! Otherwise a large page could delay requests, and many slow readers of pages could fill the memory.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use support::spillgate::Spillgate;
 use support::{eventually, http};
 
 const RULES: usize = 20_000;
-/// How many pages may be read at the same time.
+/// How many pages clients may read at the same time.
 const PAGES: usize = 16;
 const MIB: u64 = 1 << 20;
 
@@ -29,7 +29,7 @@ fn serve() -> Spillgate {
     Spillgate::serve(rules.path(), &["--workers", "1"])
 }
 
-/// CPU time of the server's thread with this name, in ticks.
+/// Returns the CPU time of the server's thread with this name, in clock ticks.
 fn cpu_ticks(spillgate: &Spillgate, thread: &str) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{}/task", spillgate.process.id())).unwrap();
     let stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());

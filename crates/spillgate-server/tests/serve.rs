@@ -1,4 +1,5 @@
-//! `spillgate serve` from its start to its end: what it prints when it is ready, signals, and reasons not to start.
+//! Tests of `spillgate serve` from its start to its end: what the server prints when it is ready, how it reacts to signals, and
+//! the reasons for which it does not start.
 //!
 //! Operators and service managers depend on these texts and exit codes.
 
@@ -22,7 +23,7 @@ fn rules(limit: u32) -> String {
 
 const ASK: &str = r#"{"domain":"api","descriptors":[{"user_id":"7"}]}"#;
 
-/// A request of which only a part was sent.
+/// A request of which the client has sent only a part.
 struct HalfSent(TcpStream);
 
 impl HalfSent {
@@ -124,12 +125,12 @@ fn a_request_that_never_ends_delays_the_end_only_for_limits_drain() {
 #[test]
 fn a_silent_client_does_not_delay_the_end() {
     let folder = Folder::new(&[("rules.yaml", &rules(5))]);
-    // Both times are longer than a test waits, so neither of them can end the server.
+    // Both times are longer than this test waits. So the server does not end because one of these times is over.
     let arguments = ["--limits-receive", "10m", "--limits-drain", "10m"];
     let mut server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
     let _silent =
         [server.http(), server.grpc()].map(|port| TcpStream::connect_timeout(&port, DEADLINE).expect("a connection"));
-    // This client connects after them. Its answer shows that the server has accepted all of them.
+    // This client connects after the two silent clients. Its answer shows that the server has accepted all connections.
     assert_eq!(http::get(server.http(), "/readyz", &[]).status, 200);
     signal(server.process.id(), "TERM");
     assert_eq!(server.process.wait().code(), Some(0));
@@ -152,7 +153,8 @@ fn the_log_can_be_json_and_quiet() {
 #[test]
 fn a_bad_first_load_never_opens_a_port() {
     let folder = Folder::new(&[("rules.yaml", "domain: api\ndescriptors: [{ky: a}]\n"), ("good.yaml", &rules(5))]);
-    // The test holds the port. A server that binds before it reads the files would say "in use" and end with code 3.
+    // The test itself listens on the port. If the server opened the port before it read the files, it would print "in use" and
+    // end with code 3.
     let held = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = held.local_addr().expect("an address");
     for arguments in
@@ -245,7 +247,8 @@ fn settings_reach_the_server() {
 
 #[test]
 fn compat_as_a_setting_applies_to_all_files() {
-    // As in the reference, the first wildcard wins, and a refused request is charged to its other descriptors.
+    // With `compat: envoy`, the first wildcard that matches wins, and a refused request is charged to its other descriptors.
+    // Envoy's reference rate limit server does the same.
     let text = "domain: api
 descriptors:
   - {key: path, value: '/a*', rate_limit: {unit: day, requests_per_unit: 1}}

@@ -1,6 +1,7 @@
-//! The settings of the real binary: which source wins, and the errors about wrong ones.
+//! Tests of the settings with the real binary. They show which source of a setting wins (flag, environment variable or file),
+//! and the errors about wrong settings.
 //!
-//! The tests of the reader itself are in `src/settings/tests.rs`.
+//! The code that reads settings has its own tests in `src/settings/tests.rs`.
 
 mod cli_support;
 mod support;
@@ -9,7 +10,7 @@ use cli_support::{Folder, Output, lines};
 
 const RULES: (&str, &str) = ("rules.yaml", "domain: d\ndescriptors: [{key: a}]\n");
 
-/// Value and origin of `key` by `serve --show-settings`.
+/// Returns the value and the origin of the setting `key`, as `serve --show-settings` prints them.
 fn shown(output: &Output, key: &str) -> (String, String) {
     assert_eq!(output.code, 0, "{output:?}");
     let line = output.stdout.lines().find(|line| line.split(' ').next() == Some(key));

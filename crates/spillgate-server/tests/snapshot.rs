@@ -1,6 +1,6 @@
-//! Restarts of `spillgate serve` with a snapshot, after a signal to end, a crash, or with an invalid file.
+//! Tests of restarts of `spillgate serve` with a snapshot: after a signal to end, after a crash, and with an invalid file.
 //!
-//! A restart without its counts would let every client start over.
+//! Without the counts from before the restart, every client could use its whole limit again.
 
 mod cli_support;
 mod support;
@@ -54,7 +54,7 @@ fn post(server: &Spillgate, path: &str, body: &Value) -> Value {
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
 }
 
-/// The units that remain after one more request.
+/// Sends one more request. Returns the units that remain after it.
 fn check(server: &Spillgate, key: &str, value: &str) -> u64 {
     let answer = post(server, "/v1/check", &json!({"domain": "api", "descriptors": [{key: value}]}));
     answer["remaining"].as_u64().unwrap_or_else(|| panic!("no remaining: {answer}"))
@@ -73,7 +73,7 @@ fn logged(process: &Process, text: &str) -> String {
 /// Waits until a snapshot that begins after this call is written.
 fn next_snapshot(server: &Spillgate) {
     let before = metric(server, "spillgate_snapshots_total");
-    // The next snapshot to be finished may have begun before this call, so two must be finished.
+    // A snapshot that is being written now began before this call. So this function waits until two more snapshots are written.
     eventually("two snapshots", || (metric(server, "spillgate_snapshots_total") >= before + 2).then_some(()));
 }
 
@@ -104,14 +104,14 @@ fn a_terminated_server_loses_no_counts() {
     for key in ["bucket", "counter", "log"] {
         assert_eq!(check(&server, key, "a"), 4_999 - used, "{key}");
     }
-    assert_eq!(check(&server, "day", "b"), 99_999, "other keys are unused, as before");
+    assert_eq!(check(&server, "day", "b"), 99_999, "the key b was not used before the restart");
     let strict = post(&server, "/v1/check", &json!({"domain": "api", "descriptors": [{"strict": "a"}]}));
     let wait_ms = strict["retry_after_ms"].as_u64().expect("a wait");
     assert!(
         (60_001..=3_600_000).contains(&wait_ms),
-        "the limit alone would ask for a minute, and the penalty asks for more: {strict}"
+        "without the penalty of one hour, the wait would be at most one minute: {strict}"
     );
-    // Leases are restored too, and a client can still release one.
+    // Leases are restored too, and a client can still release a lease from before the restart.
     assert_eq!(post(&server, "/v1/hit", &permits)["remaining"], 1);
     let released = post(&server, "/v1/release", &json!({"lease_id": lease["lease_id"]}));
     assert_eq!(post(&server, "/v1/hit", &permits)["remaining"], 1, "{released}");
@@ -191,7 +191,8 @@ fn a_path_that_cannot_be_read_is_reported_and_left_alone() {
     fs::create_dir(served.folder.path("folder")).expect("a folder");
     served.folder.write("folder/precious", "not ours");
     let _socket = UnixListener::bind(served.folder.path("socket")).expect("a socket");
-    // Root can read every file, whatever its mode. A link that points to itself stops even root.
+    // The file must be unreadable even if root runs this test. Root can read a file with any mode, but not a link that points
+    // to itself.
     symlink("loop", served.folder.path("loop")).expect("a link");
     for (path, why) in [
         ("folder", "folder: it is not a regular file"),
@@ -215,7 +216,7 @@ fn a_second_signal_cuts_requests_but_loses_no_counts() {
     let served = Served::new();
     let mut server = served.serve("1h");
     assert_eq!(check(&server, "day", "a"), 99_999);
-    // The body of this request never comes, so the server has something to drain.
+    // The client never sends the body of this request. So the server cannot finish the request while it drains.
     let mut stream = TcpStream::connect(server.http()).expect("it listens");
     let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("sent");
@@ -237,7 +238,8 @@ fn snapshots_that_cannot_be_written_are_reported_once_and_counted() {
     let mut server = served.serve("100ms");
     next_snapshot(&server);
     assert!(metric(&server, "spillgate_snapshot_timestamp_seconds") > 1_700_000_000);
-    // Root can write to every file, whatever its mode. A folder with the name of the draft stops even root.
+    // The server writes a snapshot to a draft file first. Root may write to every file, but even root cannot write the draft if
+    // a folder has its name.
     eventually("a folder", || fs::create_dir(served.folder.path("state.draft")).ok());
     eventually("failures", || (metric(&server, "spillgate_snapshot_failures_total") >= 3).then_some(()));
     let lines = |server: &Spillgate| server.process.stderr().iter().filter(|l| l.contains("cannot be written")).count();
@@ -278,13 +280,13 @@ fn a_second_server_on_the_same_snapshot_is_refused_until_the_first_has_ended() {
     }
     server.process.terminate();
     assert_eq!(server.process.wait().code(), Some(0));
-    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998, "the lock ended with the server");
+    assert_eq!(check(&served.serve("1h"), "day", "a"), 99_998, "the lock of the first server ended with this server");
 }
 
 #[test]
 fn a_folder_that_cannot_be_written_to_is_reported_before_the_server_starts() {
     let served = Served::new();
-    // Root can write to every file, whatever its mode. A folder with the name of the lock stops even root.
+    // Root may write to every file, but even root cannot write the lock file if a folder has its name.
     fs::create_dir(served.folder.path("state.lock")).expect("a folder");
     refused(&served.folder, "rules.yaml --memory-snapshot-path state", 3, "state cannot be written: ");
 }

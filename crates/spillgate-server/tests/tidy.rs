@@ -1,7 +1,7 @@
-//! Reads the whole tree and holds it to the house's rules: who may import whom, how long a file and a function may
-//! be, where time is read, and that what the pages name exists.
+//! Reads all files of the repository and checks the rules of this project. Examples: which module may import which other
+//! module, how long files and functions may be, where the code reads time, and that paths in pages exist.
 //!
-//! A rule that the compiler, clippy.toml or deny.toml can hold is not repeated here.
+//! If the compiler, clippy.toml or deny.toml can check a rule, it is not repeated here.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -28,11 +28,12 @@ use rust_source::Source;
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// What grows by itself or belongs to no one: never read.
+/// Folders with generated files. The tests never read them.
 const SKIPPED: [&str; 9] =
     ["target", ".git", "corpus", "artifacts", "node_modules", "__pycache__", ".venv", ".cache", ".pytest_cache"];
 
-/// A layer, and the paths that nothing in it may name (outside its tests). `a::b` covers `a::b::c`.
+/// A layer (some folders), and the paths that its code must not name. Tests in these folders may name them. `a::b` also forbids
+/// `a::b::c`.
 struct Layer {
     folders: &'static [&'static str],
     never: &'static [&'static str],
@@ -94,7 +95,7 @@ const LAYERS: [Layer; 9] = [
     Layer { folders: &["crates/spillgate-server/src/settings"], never: &["std::fs", "std::env", "tokio"] },
 ];
 
-/// Where bytes are turned into data or back: the only files that may name serde.
+/// The only files that may name serde. They convert bytes to data, or data to bytes.
 const SERDE: [&str; 5] = [
     "crates/spillgate/src/text/yaml",
     "crates/spillgate-server/src/settings",
@@ -103,7 +104,7 @@ const SERDE: [&str; 5] = [
     "crates/spillgate-server/src/command",
 ];
 
-/// The file that reads time.
+/// The only file that may read time.
 const CLOCKS: [&str; 1] = ["crates/spillgate/src/clock.rs"];
 
 /// The workspace that is checked. `scripts/show_house.py` sets TIDY_ROOT to check an older tree.
@@ -113,7 +114,7 @@ fn root() -> PathBuf {
     root.canonicalize().expect("the workspace's root exists")
 }
 
-/// All files below the root that are ours, as (path from the root, text); what is no text is left out.
+/// Returns the path (relative to the root) and the text of each file of the repository. Files that are not text are left out.
 fn files() -> Vec<(String, String)> {
     fn walk(folder: &Path, root: &Path, found: &mut Vec<(String, String)>) {
         let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -146,7 +147,7 @@ fn starts_with_any(path: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Whether the file is part of a program or library that is shipped, not one of its tests or of the kit for tests.
+/// Returns whether the file is part of a shipped program or library. Tests and spillgate-testkit are not shipped.
 fn is_shipped(path: &str) -> bool {
     let of_tests =
         path.ends_with("/tests.rs") || path.contains("/tests/") || path.starts_with("crates/spillgate-testkit/");
@@ -171,7 +172,7 @@ fn files_are_short() {
             problems.push(format!("{path} has {lines} lines"));
         }
     }
-    assert_none(&problems, "a file has under 500 lines: split it by idea");
+    assert_none(&problems, "a file must have less than 500 lines: split it into files with one idea each");
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn functions_are_short() {
         }
     }
     assert!(seen > 100, "only {seen} functions were found");
-    assert_none(&problems, "a function has under 70 lines");
+    assert_none(&problems, "a function must have less than 70 lines");
 }
 
 #[test]
@@ -216,11 +217,11 @@ fn layers_import_only_what_they_may() {
             }
         }
     }
-    assert!(checked.len() >= 5, "layers were moved: only {checked:?} were found");
-    assert_none(&problems, "a part imports only what `LAYERS` allows");
+    assert!(checked.len() >= 5, "folders of LAYERS were moved: only {checked:?} were found");
+    assert_none(&problems, "the code of a layer must not name the paths that LAYERS forbids");
 }
 
-/// Whether `path` is `item` or something in it.
+/// Returns whether `path` names `item` or something inside `item`.
 fn names(path: &str, item: &str) -> bool {
     path.strip_prefix(item).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
@@ -228,13 +229,13 @@ fn names(path: &str, item: &str) -> bool {
 #[test]
 fn the_kernel_is_no_std_and_depends_on_nothing() {
     let text = fs::read_to_string(root().join("crates/spillgate-core/src/lib.rs")).unwrap();
-    assert!(text.contains("#![no_std]"), "spillgate-core is no_std");
+    assert!(text.contains("#![no_std]"), "spillgate-core must be `no_std`");
     let manifest = fs::read_to_string(root().join("crates/spillgate-core/Cargo.toml")).unwrap();
     let dependencies = section(&manifest, "[dependencies]");
-    assert!(dependencies.is_empty(), "spillgate-core has dependencies: {dependencies:?}");
+    assert!(dependencies.is_empty(), "spillgate-core must have no dependencies: {dependencies:?}");
 }
 
-/// The entries of a section of a manifest.
+/// Returns the entries of a section of a Cargo.toml.
 fn section<'t>(manifest: &'t str, head: &str) -> Vec<&'t str> {
     let lines = manifest.lines().skip_while(|line| line.trim() != head).skip(1);
     lines.take_while(|line| !line.starts_with('[')).filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect()
@@ -253,7 +254,7 @@ fn dependency_versions_live_in_the_root_manifest() {
             problems.extend(own.map(|entry| format!("{path}: {entry}")));
         }
     }
-    assert_none(&problems, "versions are written once, in [workspace.dependencies]");
+    assert_none(&problems, "versions of dependencies must be only in [workspace.dependencies] of the root Cargo.toml");
 }
 
 #[test]
@@ -263,12 +264,12 @@ fn serde_stays_at_the_edge() {
         let serde = source.paths().into_iter().filter(|(_, path)| path.starts_with("serde"));
         problems.extend(serde.map(|(line, path)| format!("{}:{line} names {path}", source.path)));
     }
-    assert_none(&problems, "wire and file types stop at their module");
+    assert_none(&problems, "only the modules that read or write bytes may name serde");
 }
 
 #[test]
 fn time_is_read_by_the_clock_alone() {
-    // The timers of tokio tell no decision what time it is.
+    // The timers of tokio are allowed, because no decision gets its time from them.
     let clocks = ["std::time::Instant", "std::time::SystemTime", "std::thread::sleep", "thread::sleep", "quanta"];
     let mut problems = Vec::new();
     for source in sources().iter().filter(|s| is_shipped(&s.path) && !starts_with_any(&s.path, &CLOCKS)) {
@@ -281,7 +282,7 @@ fn time_is_read_by_the_clock_alone() {
             problems.push(format!("{} allows what clippy.toml bans", source.path));
         }
     }
-    assert_none(&problems, "only clock.rs reads time, and nothing sleeps");
+    assert_none(&problems, "only clock.rs may read time, and no code may sleep");
 }
 
 #[test]
@@ -304,21 +305,21 @@ fn nothing_is_left_undone() {
             }
         }
     }
-    assert_none(&problems, "what is merged is done");
+    assert_none(&problems, "merged code must have no marks of unfinished work");
 }
 
 #[test]
 fn every_module_says_what_it_is() {
     let mut problems = Vec::new();
     for (path, text) in files() {
-        // The parts of a test program may leave it to their root.
+        // In a test program of several files, only the root file needs this documentation.
         let root = !path.contains("/tests/") || path.ends_with("/main.rs") || path.matches('/').count() == 3;
         let rust = path.ends_with(".rs") && !path.ends_with("/tests.rs");
         if rust && root && !text.trim_start_matches("#![no_main]").trim_start().starts_with("//!") {
             problems.push(path);
         }
     }
-    assert_none(&problems, "a file begins with its module's documentation");
+    assert_none(&problems, "a file must begin with the documentation of its module (`//!`)");
 }
 
 #[test]
@@ -332,7 +333,7 @@ fn no_path_of_some_machine() {
             }
         }
     }
-    assert_none(&problems, "the tree works wherever it lies");
+    assert_none(&problems, "files must not contain paths of one machine");
 }
 
 #[test]
@@ -348,7 +349,7 @@ fn the_makefile_has_what_the_pages_name() {
     let mut seen = 0;
     for (path, text) in files().iter().filter(|(path, _)| path.ends_with(".md") || path.starts_with(".ci/")) {
         for (at, _) in text.match_indices("make ") {
-            // Only where it is typed: in a code span or on a line of its own.
+            // `make NAME` is a command only if it begins a code span or a line.
             if !(text[..at].ends_with(['`', '\n']) || text[..at].ends_with("$ ") || text[..at].ends_with("exec ")) {
                 continue;
             }
@@ -362,7 +363,7 @@ fn the_makefile_has_what_the_pages_name() {
             }
         }
     }
-    assert!(seen > 0, "no page names a target");
+    assert!(seen > 0, "the test found no page that names a make target");
     for (path, text) in files() {
         for (at, _) in text.match_indices("scripts/") {
             let rest = &text[at..];
@@ -374,7 +375,7 @@ fn the_makefile_has_what_the_pages_name() {
             }
         }
     }
-    assert_none(&problems, "a command that is named can be typed");
+    assert_none(&problems, "a make target that a page names must exist");
 }
 
 #[test]
@@ -384,7 +385,10 @@ fn the_changelog_is_kept() {
     let at = unreleased.expect("CHANGELOG.md has a section Unreleased");
     let listed =
         text.lines().skip(at + 1).take_while(|line| !line.starts_with("## ")).any(|line| line.starts_with("- "));
-    assert!(listed || text.lines().skip(at + 1).any(|line| line.starts_with("## ")), "CHANGELOG.md lists no change");
+    assert!(
+        listed || text.lines().skip(at + 1).any(|line| line.starts_with("## ")),
+        "CHANGELOG.md must list a change in Unreleased, or have a section of a version"
+    );
 }
 
 #[test]
@@ -400,12 +404,12 @@ fn links_lead_somewhere() {
             }
         }
     }
-    assert_none(&problems, "a relative link leads to a file of the tree");
+    assert_none(&problems, "a relative link must lead to a file of the repository");
 }
 
 #[test]
 fn layers_name_folders_that_are_planned() {
-    // A folder that was renamed would silently be free of its rule.
+    // If a folder of LAYERS were renamed, its rule would no longer be checked.
     for layer in &LAYERS {
         let known = [LIBRARY, SERVER, "crates/spillgate-core/src", "crates/spillgate-redis/src"];
         assert!(layer.folders.iter().all(|folder| starts_with_any(folder, &known)), "{:?}", layer.folders);

@@ -1,7 +1,7 @@
-//! Answers that no client reads: how much memory they take, and how long their connection stays open.
+//! Tests of clients that do not read their answers: how much memory the answers use, and how long the connections stay open.
 //!
-//! Without limits, such clients could fill the server's memory. Each client here answers PINGs and has no window for DATA, so
-//! every answer stays on the server's side.
+//! Without bounds, such clients could fill the server's memory. Each client here answers PING frames, but accepts no DATA frame
+//! of HTTP/2. So all answers stay in the server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 const RULES: &str = "domain: api\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n  \
      - key: refused\n    rate_limit: {unit: hour, requests_per_unit: 0}\n";
 const CHECK: &[u8] = br#"{"domain":"api","descriptors":[{"user":"7"}]}"#;
-/// The same request as a gRPC message.
+/// The request of [`CHECK`] as a gRPC message.
 const CALL: &[u8] = b"\0\0\0\0\x14\x0a\x03api\x12\x0d\x0a\x0b\x0a\x04user\x12\x037.0";
 const MIB: u64 = 1 << 20;
 const AT_ONCE: usize = 100;
@@ -96,14 +96,14 @@ impl Client {
         }
     }
 
-    /// Returns when the server has read all requests, and has produced all answers that may wait.
+    /// Waits until the server has read all requests, and has made as many answers as may wait.
     async fn wait_answered(&mut self) {
         for _ in 0..2 {
             tokio::time::timeout(DEADLINE, self.pings.ping(Ping::opaque())).await.unwrap().unwrap();
         }
     }
 
-    /// Opens the window and reads all answers. Returns their bytes, and how many requests were refused.
+    /// Accepts DATA from now on, and reads all answers. Returns the bytes of the answers, and how many requests were refused.
     async fn read_all(&mut self) -> (usize, usize) {
         self.open_window.take().unwrap().send(()).unwrap();
         let (mut bytes, mut refused) = (0, 0);
@@ -137,10 +137,11 @@ fn decided(spillgate: &Spillgate) -> usize {
     metric(spillgate, "spillgate_requests_allowed_total ")
 }
 
-/// Opens connections that send `requests` each and read no answer. Returns them, and the growth of the server's memory.
+/// Opens `connections` clients. Each client sends `requests` requests and reads no answer. Returns the clients, and the growth
+/// of the server's memory.
 ///
-/// Before that, as many connections send one request each and are closed. The memory that the server takes for its first
-/// connections is therefore not part of the growth.
+/// Before that, the same number of clients send one request each and are closed. So the growth does not include the memory that
+/// the server needs for its first connections.
 async fn clients_that_do_not_read(
     target: &Target,
     connections: usize,
@@ -153,7 +154,7 @@ async fn clients_that_do_not_read(
         clients.clear();
         for _ in 0..connections {
             let mut client = Client::connect(target).await;
-            // The test measures answers, so only a few requests are in flight at a time.
+            // The test measures the memory of answers. So only a few requests are in flight at a time.
             for at in (0..requests).step_by(AT_ONCE) {
                 client.ask(AT_ONCE.min(requests - at)).await;
                 client.wait_answered().await;
@@ -178,7 +179,7 @@ async fn unread_answers_take_at_most_4_mib_a_connection() {
     }
 }
 
-/// A list of checks that are all refused.
+/// Returns a list of checks that are all refused.
 fn long_check() -> &'static [u8] {
     let check = r#"{"domain":"api","descriptors":[{"refused":"7"}]}"#;
     format!("[{}]", [check; 256].join(",")).leak().as_bytes()
@@ -193,13 +194,13 @@ async fn long_unread_answers_count_toward_limits_unread() {
     assert!(grown <= 6 * MIB, "{grown} bytes");
     drop(clients);
     let gone = async {
-        // The connection that remains is the one that reads this metric.
+        // One connection remains: the test reads this metric over it.
         while metric(&spillgate, "spillgate_connections ") > 1 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(DEADLINE, gone).await.expect("the server notices that they are closed");
-    // Clients that read get one long answer after the other.
+    // Each of these clients reads its answer. So all of them get their long answers, one client after the other.
     for _ in 0..CONNECTIONS {
         let mut client = Client::connect(&target).await;
         client.ask(1).await;
@@ -245,12 +246,12 @@ async fn a_client_that_reads_is_answered_when_others_have_used_up_limits_unread(
 
 #[tokio::test]
 async fn a_client_that_answers_pings_and_reads_nothing_is_idle() {
-    // Much longer than the second in which the server closes an idle connection.
+    // The idle time must be much longer than one second. The server closes an idle connection within this second.
     const IDLE: Duration = Duration::from_secs(3);
     let (_spillgate, targets) = serve(&["--limits-idle", "3s"]);
     let idle = targets.map(async |target| {
         let mut client = Client::connect(&target).await;
-        // All answers come after this time.
+        // All answers arrive after this time. So the connection becomes idle after this time.
         let asked_at = Instant::now();
         client.ask(10).await;
         client.wait_answered().await;

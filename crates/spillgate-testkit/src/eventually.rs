@@ -1,17 +1,17 @@
-//! Polling with a deadline.
+//! Waits for an event: a test asks again and again, until the event happens or a deadline has passed.
 //!
-//! A fixed sleep is too short on a busy machine and too long on an idle one.
+//! A fixed sleep would be too short on a busy machine and too long on an idle machine.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long [`eventually`] polls. It is long, because a busy machine is not a failure.
+/// How long [`eventually`] waits. The time is long, because a test must not fail only because the machine is busy.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Calls `ask` until it returns a value, and returns that value.
 ///
 /// # Panics
-/// If it returns no value within [`DEADLINE`]. `what` names what was expected.
+/// Panics if `ask` returns no value within [`DEADLINE`]. The message contains `what`, which names the expected event.
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

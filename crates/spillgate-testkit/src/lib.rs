@@ -1,6 +1,7 @@
-//! What the tests of several crates need: random numbers, free ports, polling with a deadline, and a Redis of their own.
+//! Helpers for the tests of several crates: random numbers, free ports, polling with a deadline, and redis-servers.
 //!
-//! Each of these was written several times, and a fix in one copy did not reach the others. Only tests depend on this crate.
+//! Without this crate, each crate would have its own copy of these helpers, and a fix in one copy would not reach the other
+//! copies. Only tests depend on this crate.
 
 #![allow(clippy::disallowed_methods, reason = "a test that polls needs real time")]
 

@@ -1,18 +1,18 @@
-//! Ports for servers that a test starts.
+//! Finds free ports for servers that a test starts.
 //!
-//! Port 0 cannot be used for a server that needs to know its own port before it starts.
+//! With port 0, the system chooses a port when the server starts. This is too late if the port must be known before the start.
 
 use std::net::TcpListener;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A loopback port on which no server listens. It is returned once only.
+/// Returns a loopback port on which no server listens. It never returns the same port twice in a process.
 ///
-/// It is below the ports that the system uses for outgoing connections (from 32768 on Linux). Otherwise a connection of
-/// another test could take the port before the server starts.
+/// The port is below the ports that the system uses for outgoing connections (from 32768 on Linux). Otherwise a connection of
+/// another test could use the port before the server starts.
 ///
 /// # Panics
-/// Never: it tries ports until one is free.
+/// Never panics. It tries ports until a port is free.
 #[must_use]
 pub fn free_port() -> u16 {
     const FIRST: u32 = 10_240;

@@ -1,6 +1,6 @@
-//! A redis-server that belongs to one test, and can be killed, frozen and started again.
+//! A redis-server that belongs to one test. The test can kill it, freeze it and start it again.
 //!
-//! Tests run at the same time, so each needs a server of its own.
+//! Tests run at the same time, so each test needs its own server.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::free_port;
 
-/// The line of its log by which a server says that it is ready.
+/// The log line of a server that is ready. The text is in lower case.
 const READY: &str = "ready to accept connections";
 
-/// A redis-server on a loopback port. It keeps nothing on disk, and ends when this is dropped.
+/// A redis-server on a loopback port. It stores nothing on disk. The server ends when this value is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Child,
@@ -23,26 +23,26 @@ pub struct RedisServer {
     folder: TempDir,
 }
 
-/// The program: `redis-server`, or the one that the variable REDIS_SERVER names.
+/// Returns the name of the program: the value of the environment variable REDIS_SERVER, or `redis-server` without it.
 #[must_use]
 pub fn redis_program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
 }
 
 impl RedisServer {
-    /// Starts one on a free port, and returns when it is ready.
+    /// Starts a server on a free port, and waits until it is ready.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// Panics if the server cannot be started.
     #[must_use]
     pub fn start() -> RedisServer {
         RedisServer::start_with(free_port(), &[])
     }
 
-    /// Starts one on this port. The arguments come after the usual ones.
+    /// Starts a server on this port, and waits until it is ready. `arguments` are added after the default arguments.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// Panics if the server cannot be started.
     #[must_use]
     pub fn start_with(port: u16, arguments: &[&str]) -> RedisServer {
         let folder = TempDir::new().expect("a folder");
@@ -51,83 +51,83 @@ impl RedisServer {
         RedisServer { process, port, arguments, folder }
     }
 
-    /// A node that does not belong to a cluster yet, and the port on which the nodes talk to each other. That port is
-    /// chosen here: the usual one, ten thousand ports higher, may be in use.
+    /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other nodes.
+    /// This second port is a free port. Redis would use the port that is 10,000 higher, but that port may be in use.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// Panics if the server cannot be started.
     #[must_use]
     pub fn start_node() -> (RedisServer, String) {
         let bus = free_port().to_string();
         (RedisServer::start_with(free_port(), &["--cluster-enabled", "yes", "--cluster-port", &bus]), bus)
     }
 
-    /// Its port.
+    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// Returns the URL `redis://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The id of its process.
+    /// Returns the process id of the server.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Ends it by SIGKILL, and returns when it has ended.
+    /// Sends SIGKILL to the server, and waits until it has ended.
     ///
     /// # Panics
-    /// If it has ended already.
+    /// Panics if the server has ended already.
     pub fn kill(&mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ends");
     }
 
-    /// After [`kill`](RedisServer::kill): starts the same server again, which has forgotten everything.
+    /// Starts the server again on the same port, after [`kill`](RedisServer::kill). It has lost all its data.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// Panics if the server cannot be started.
     pub fn start_again(&mut self) {
         self.start_again_until(&[], READY);
     }
 
-    /// [`start_again`](RedisServer::start_again) with further arguments. It returns when the log contains `logged`, a text
-    /// in lower case.
+    /// Does the same as [`start_again`](RedisServer::start_again), but with more arguments. Waits until the log contains
+    /// `logged`, a text in lower case.
     ///
     /// # Panics
-    /// If it cannot be started.
+    /// Panics if the server cannot be started.
     pub fn start_again_until(&mut self, further: &[&str], logged: &str) {
         let further = further.iter().map(|&argument| argument.to_owned());
         let arguments: Vec<String> = self.arguments.iter().cloned().chain(further).collect();
         self.process = spawn(self.port, &arguments, self.folder.path(), logged);
     }
 
-    /// SIGSTOP: it keeps its connections, and answers nothing.
+    /// Sends SIGSTOP. The server then keeps its connections open, but answers nothing.
     ///
     /// # Panics
-    /// If it has ended.
+    /// Panics if the server has ended.
     pub fn freeze(&self) {
         kill_process(Pid::from_child(&self.process), Signal::STOP).expect("it runs");
     }
 
-    /// SIGCONT: it goes on.
+    /// Sends SIGCONT. A frozen server then works again.
     ///
     /// # Panics
-    /// If it has ended.
+    /// Panics if the server has ended.
     pub fn thaw(&self) {
         kill_process(Pid::from_child(&self.process), Signal::CONT).expect("it runs");
     }
 
-    /// What redis-cli prints of the answer to a command.
+    /// Runs a command with redis-cli, and returns what redis-cli prints.
     ///
     /// # Panics
-    /// If redis-cli is not installed.
+    /// Panics if redis-cli is not installed.
     #[must_use]
     pub fn cli(&self, words: &[&str]) -> String {
         let port = self.port.to_string();
@@ -138,7 +138,7 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The server may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -154,11 +154,12 @@ fn spawn(port: u16, arguments: &[String], folder: &Path, logged: &str) -> Child 
 /// Starts a process, and returns when its stdout contains `logged`, a text in lower case.
 ///
 /// # Panics
-/// If it cannot be started, or if it ends before that.
+/// Panics if the process cannot be started, or if it ends before this text is printed.
 pub fn start_until_logged(command: &mut Command, logged: &str) -> Child {
     let program = command.get_program().to_string_lossy().into_owned();
     let process = command.stdout(Stdio::piped()).spawn();
-    let mut process = process.unwrap_or_else(|error| panic!("{program}: {error} (`make test` installs it)"));
+    let mut process =
+        process.unwrap_or_else(|error| panic!("{program} cannot be started: {error} (`make test` installs it)"));
     let log = BufReader::new(process.stdout.take().expect("stdout is piped"));
     let mut last = String::new();
     let mut lines = log.lines().map_while(Result::ok);
@@ -166,6 +167,6 @@ pub fn start_until_logged(command: &mut Command, logged: &str) -> Child {
         last = line;
         last.to_lowercase().contains(logged)
     });
-    assert!(is_logged, "{program} ended and never logged {logged:?}; its last line: {last}");
+    assert!(is_logged, "{program} ended before it logged {logged:?}. Its last line was: {last}");
     process
 }

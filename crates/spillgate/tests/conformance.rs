@@ -1,6 +1,7 @@
-//! The memory store decides as the kernel does.
+//! Tests that the memory store decides as the kernel does. The kernel is the pure decision code in spillgate-core.
 //!
-//! Both get every trace, and random requests of several hits over all algorithms and operations.
+//! The memory store gets every trace (recorded requests with the kernel's decisions). The memory store and the kernel also get
+//! the same random requests, with several hits and with all algorithms and operations.
 
 mod support;
 
@@ -27,7 +28,8 @@ fn the_memory_store_passes_every_trace() {
     }
 }
 
-/// Two quotas for each algorithm. The second one has another limit on the same state, charged refusals or a penalty.
+/// Returns two quotas for each algorithm. The second quota of a pair has another limit. Some of these second quotas also charge
+/// refused requests, or have a penalty. Both quotas can use the same state, as after a reload that changes a limit.
 fn quotas() -> Vec<Quota> {
     let second = Duration::from_secs(1);
     let builders: [(QuotaBuilder, QuotaBuilder); 7] = [
@@ -65,5 +67,8 @@ fn random_requests_are_decided_as_by_the_kernel() {
         receipts.extend(by_store.iter().filter_map(|decision| decision.receipt));
         receipts.drain(..receipts.len().saturating_sub(20));
     }
-    assert!((REQUESTS / 10..REQUESTS * 9 / 10).contains(&allowed), "both answers must be common: {allowed} allowed");
+    assert!(
+        (REQUESTS / 10..REQUESTS * 9 / 10).contains(&allowed),
+        "at least a tenth of the requests must be allowed, and at least a tenth refused: {allowed} were allowed"
+    );
 }

@@ -1,4 +1,8 @@
-//! Tests of requests while a shared store fails: policies, receipts, resets, and the source of the verdict.
+//! Tests of requests while a shared store fails: policies, receipts, resets, and the source of the verdict (the answer to the
+//! whole request).
+//!
+//! A policy (`on_store_failure`) says what a limit does while the store fails. With the policy `local`, each node may admit its
+//! share of the limit. A share is the limit divided by the number of nodes.
 
 #[path = "support/shaky.rs"]
 mod shaky;
@@ -15,7 +19,7 @@ use spillgate::{
 const SECOND: Duration = Duration::from_secs(1);
 const NOW: Time = Time::from_nanos(1_790_000_000_000_000_000);
 
-/// A quota of twelve a minute with this policy.
+/// Returns a quota of twelve a minute with this policy.
 fn quota(policy: OnStoreFailure) -> Quota {
     built(Quota::fixed_window(12, SECOND * 60).on_store_failure(policy))
 }
@@ -36,7 +40,7 @@ fn take(key: u128, quota: &Quota, cost: u64) -> Hit<'_> {
     Hit::new(key, quota, Op::take(cost), Binding::Enforce)
 }
 
-/// One node of four: its link to the shared store, and its local store.
+/// One node of four. It has a link to the shared store, which can fail, and a local store.
 struct Node(FallbackStore<Shaky>);
 
 impl Node {
@@ -64,13 +68,13 @@ impl Node {
         matches!(self.ask_at(NOW, hits), Err(error) if error.detail() == "Lost")
     }
 
-    /// The units that are left of this node's share.
+    /// Returns the units that are left of this node's share.
     fn left_locally(&self, key: u128, quota: &Quota) -> u64 {
         let share = quota.share(nodes(4));
         self.0.local().hit_now(NOW, &Hit::new(key, &share, Op::Peek, Binding::Enforce)).remaining
     }
 
-    /// The units that are left in the shared store.
+    /// Returns the units that are left in the shared store.
     fn left_in_store(&self, key: u128, quota: &Quota) -> u64 {
         self.0.shared().shared.hit_now(NOW, &Hit::new(key, quota, Op::Peek, Binding::Enforce)).remaining
     }
@@ -110,7 +114,7 @@ fn allow_allows_and_deny_refuses_every_request() {
         let expected = Decision::refuse(12, Reason::StoreFailed, Wait::Unknown);
         assert_eq!(decisions, [expected]);
     }
-    assert!(node.0.local().is_empty(), "neither policy counts");
+    assert!(node.0.local().is_empty(), "the policies `allow` and `deny` count nothing");
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn a_cost_above_the_capacity_is_refused_by_allow_too() {
         assert_eq!((verdict.allowed, verdict.source, verdict.binding, verdict.retry_after), expected, "{hit:?}");
         let decision = &decisions[0];
         assert_eq!((decision.allowed, decision.limit, decision.receipt), (false, limit, None), "{hit:?}");
-        // The same hit beside a local limit, from which nothing is taken then.
+        // The same hit is refused in a request with a local limit. Nothing is then taken from the local limit.
         let (verdict, decisions) = node.ask(&[take(2, &local, 1), hit]);
         assert_eq!((verdict.allowed, verdict.source, verdict.binding), (false, Source::Local, Some(1)), "{hit:?}");
         assert_eq!(
@@ -136,7 +140,7 @@ fn a_cost_above_the_capacity_is_refused_by_allow_too() {
             "{hit:?}"
         );
         let (verdict, _) = node.ask(&[take(3, &local, 0), hit.with_binding(Binding::Shadow)]);
-        assert!(verdict.allowed, "a shadow refuses nothing");
+        assert!(verdict.allowed, "a limit in shadow mode refuses nothing");
     }
     assert!(node.ask(&[Hit::new(1, &banned, Op::Peek, Binding::Enforce)]).0.allowed, "the store allows this peek too");
 }
@@ -168,7 +172,7 @@ fn local_decides_by_the_share_of_this_node() {
     let (verdict, decisions) = node.ask(&[take(1, &local, 1)]);
     assert_eq!((verdict.allowed, decisions[0].reason), (false, Reason::Exceeded));
     let wait_ns = 60_000_000_000 - NOW.as_nanos() % 60_000_000_000;
-    assert_eq!(verdict.retry_after, Wait::After(wait_ns), "the wait is that of the local store");
+    assert_eq!(verdict.retry_after, Wait::After(wait_ns), "the local store computes the wait");
     let later = Time::from_nanos(NOW.as_nanos() + wait_ns);
     assert!(node.ask_at(later, &[take(1, &local, 1)]).expect("decided").0.allowed);
 }
@@ -186,7 +190,7 @@ fn a_cost_above_the_share_alone_may_fit_later() {
     assert_eq!(
         (verdict.allowed, decisions[0].limit, verdict.retry_after),
         (false, 0, Wait::Unknown),
-        "the share has no permit"
+        "a share of 3 permits for 4 nodes has no permit"
     );
 }
 
@@ -196,7 +200,10 @@ fn forces_are_charged_to_the_share() {
     let local = quota(OnStoreFailure::Local);
     let (verdict, _) = node.ask(&[Hit::new(1, &local, Op::Force { cost: 5 }, Binding::Enforce)]);
     assert!(verdict.allowed);
-    assert!(!node.ask(&[Hit::new(1, &local, Op::Peek, Binding::Enforce)]).0.allowed, "more than the share is used");
+    assert!(
+        !node.ask(&[Hit::new(1, &local, Op::Peek, Binding::Enforce)]).0.allowed,
+        "the force of 5 units used more than the share of 3 units"
+    );
 }
 
 #[test]
@@ -209,9 +216,10 @@ fn a_refusal_by_deny_charges_no_local_limit() {
     assert_eq!(decisions.iter().map(|d| d.allowed).collect::<Vec<_>>(), [true, false, true]);
     let shadow = Hit::new(2, &deny, Op::take(1), Binding::Shadow);
     let (verdict, decisions) = node.ask(&[take(1, &local, 1), shadow]);
-    assert_eq!((verdict.allowed, decisions[1].allowed), (true, false), "a shadow never refuses");
+    assert_eq!((verdict.allowed, decisions[1].allowed), (true, false), "a limit in shadow mode never refuses");
     assert_eq!(node.left_locally(1, &local), 2);
-    // Penalties and forces take effect whatever the verdict is, also locally.
+    // Penalties and forces (units that are counted without a check) take effect even if the request is refused. This is also
+    // true in the local store.
     let charged = built(Quota::fixed_window(12, SECOND * 60).penalty(SECOND * 300));
     node.ask(&[take(4, &charged, 3)]);
     node.ask(&[take(4, &charged, 1), take(2, &deny, 1), Hit::new(5, &local, Op::Force { cost: 2 }, Binding::Enforce)]);
@@ -225,12 +233,19 @@ fn quota_mode_hits_refuse_only_together_whatever_decides_them() {
     let any = |key, quota, cost| Hit::new(key, quota, Op::take(cost), Binding::Quota);
     let node = Node::cut_off();
     let (verdict, decisions) = node.ask(&[any(1, &local, 4), any(2, &allow, 1)]);
-    assert_eq!((verdict.allowed, decisions[0].allowed), (true, false), "the policy allows");
+    assert_eq!(
+        (verdict.allowed, decisions[0].allowed),
+        (true, false),
+        "one of two limits in quota mode allows, here by the policy `allow`"
+    );
     let (verdict, _) = node.ask(&[any(1, &local, 3), any(2, &deny, 1)]);
-    assert!(verdict.allowed, "the share allows");
+    assert!(verdict.allowed, "one of two limits in quota mode allows, here by its share");
     assert_eq!(node.left_locally(1, &local), 0, "the share is charged");
     let (verdict, _) = node.ask(&[any(1, &local, 1), any(2, &deny, 1)]);
-    assert!(!verdict.allowed && verdict.binding == Some(0), "the hit with the shorter wait binds");
+    assert!(
+        !verdict.allowed && verdict.binding == Some(0),
+        "the verdict has the wait of the hit with the shorter wait"
+    );
     assert!(!node.ask(&[any(2, &deny, 1)]).0.allowed);
     let (verdict, _) = node.ask(&[any(3, &local, 1), take(2, &deny, 1)]);
     assert!(!verdict.allowed && node.left_locally(3, &local) == 3);
@@ -251,7 +266,7 @@ fn the_store_keeps_its_counts_and_the_local_store_keeps_its_own() {
     assert_eq!([Link::Lost, Link::Lost].map(source), [(true, Source::Local), (false, Source::Local)]);
     assert_eq!((node.left_in_store(1, &local), node.left_locally(1, &local)), (10, 0));
     assert_eq!(source(Link::AnswerLost), (false, Source::Local));
-    assert_eq!(node.left_in_store(1, &local), 9, "the store charged it, but its answer was lost");
+    assert_eq!(node.left_in_store(1, &local), 9, "the store charged the request, but its answer was lost");
 }
 
 #[test]
@@ -271,7 +286,7 @@ fn a_local_take_is_refunded_locally() {
             assert_eq!((verdict.allowed, verdict.source), (true, Source::Local), "{link:?}");
         }
         assert!(node.left_locally(1, quota) > before, "{quota:?}");
-        assert!(node.0.shared().shared.is_empty(), "the shared store was not asked");
+        assert!(node.0.shared().shared.is_empty(), "the shared store got no request");
     }
 }
 
@@ -288,7 +303,11 @@ fn no_receipt_of_a_shared_store_looks_local_before_2189() {
     };
     let first_nanosecond_after = (1 << 63) - (1 << 61);
     assert_eq!(back(first_nanosecond_after - 1), Source::Store);
-    assert_eq!(back(first_nanosecond_after), Source::Local, "this take is not refunded");
+    assert_eq!(
+        back(first_nanosecond_after),
+        Source::Local,
+        "the receipt of this take looks like a local receipt, so the store refunds nothing"
+    );
 }
 
 #[test]
@@ -297,7 +316,7 @@ fn local_leases_are_renewed_and_released_locally() {
     let permits = permits(OnStoreFailure::Local);
     let (_, decisions) = node.ask(&[take(1, &permits, 1)]);
     let lease = receipt(&decisions[0]);
-    assert!(!node.ask(&[take(1, &permits, 1)]).0.allowed, "the share is one permit");
+    assert!(!node.ask(&[take(1, &permits, 1)]).0.allowed, "the share has only one permit, and it is taken");
     node.0.shared().set(Link::Works);
     let renew = Hit::new(1, &permits, Op::Renew { receipt: lease }, Binding::Enforce);
     let at = |seconds: u64| NOW.after(SECOND * u32::try_from(seconds).expect("a few"));
@@ -306,7 +325,11 @@ fn local_leases_are_renewed_and_released_locally() {
     let release = Hit::new(1, &permits, Op::Refund { cost: 1, receipt: Some(lease) }, Binding::Shadow);
     let shadow = renew.with_binding(Binding::Shadow);
     let (verdict, decisions) = node.ask_at(at(19), &[shadow, release]).expect("decided");
-    assert_eq!((verdict.source, decisions[0].allowed), (Source::Local, true), "the lease lasted until then");
+    assert_eq!(
+        (verdict.source, decisions[0].allowed),
+        (Source::Local, true),
+        "the local lease has not expired yet, so it can be renewed"
+    );
     let (verdict, decisions) = node.ask_at(at(19), &[renew]).expect("decided");
     assert_eq!((verdict.allowed, decisions[0].reason), (false, Reason::LeaseExpired));
     let other = Node(with_fallback(node.0.shared().other_node(), 4));
@@ -399,7 +422,7 @@ fn a_refund_to_both_stores_that_fails_is_refunded_once() {
     let left_in_store = node.left_in_store(1, &local);
     for _ in 0..3 {
         assert!(node.fails(&both));
-        assert_eq!(node.left_locally(2, &local), 1, "nothing is refunded yet");
+        assert_eq!(node.left_locally(2, &local), 1, "the failed request refunded nothing");
     }
     node.0.shared().set(Link::Works);
     let (verdict, decisions) = node.ask(&both);
@@ -418,7 +441,7 @@ fn a_full_local_store_refuses_new_keys() {
     assert_eq!((verdict.allowed, decisions[0].reason), (false, Reason::StoreFull));
     let any = |key| Hit::new(key, &local, Op::take(1), Binding::Quota);
     let (verdict, decisions) = node.ask(&[any(1), any(2)]);
-    assert_eq!((verdict.allowed, verdict.binding), (false, Some(1)), "no request is allowed uncounted");
+    assert_eq!((verdict.allowed, verdict.binding), (false, Some(1)), "a request is not allowed without being counted");
     assert_eq!((decisions[1].reason, node.left_locally(1, &local)), (Reason::StoreFull, 2));
 }
 
@@ -443,7 +466,7 @@ fn a_malformed_request_is_not_answered_by_policies() {
     let store = with_fallback(Shaky::new(), 4);
     assert!(
         malformed(at_once(store.decide(Timing::BY_STORE, &hits[..1], &mut decisions[..1]))),
-        "the local store needs the time"
+        "the local store needs a time, because it has no clock"
     );
     assert!(node.0.local().is_empty());
     assert_eq!(node.ask(&[]).0.binding, None);

@@ -1,4 +1,7 @@
-//! What a fleet admits while its shared store comes and goes: bounds, all or nothing, and no lost decision.
+//! Tests how much a fleet (nodes that share a store) admits while the nodes lose their links to the store and get them back.
+//!
+//! The fleet must keep its bounds, a refused request must charge nothing, and no decision may be lost. In the comments, m is the
+//! number of nodes. A share is the part of a limit that one node may admit without the store.
 
 #[path = "support/shaky.rs"]
 mod shaky;
@@ -21,7 +24,7 @@ const START_NS: u64 = 1_790_000_000_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);
 const LOCAL: u64 = 1 << 63;
 
-/// Some nodes that share a store. Each has its own link to it.
+/// Some nodes that share a store. Each node has its own link to the store.
 struct Fleet(Vec<FallbackStore<Shaky>>);
 
 impl Fleet {
@@ -36,7 +39,7 @@ impl Fleet {
         Ok((verdict, decisions))
     }
 
-    /// How many takes of one unit are admitted in a row, `most` at most.
+    /// Takes one unit again and again, until a take is refused or `most` takes are admitted. Returns how many takes are admitted.
     fn drain(&self, node: usize, now: Time, quota: &Quota, most: u32) -> u32 {
         let take = Op::Take { cost: 1, max_wait_ns: u64::MAX };
         let hits = [Hit::new(1, quota, take, Binding::Enforce)];
@@ -60,7 +63,7 @@ fn algorithms() -> [Algorithm; 7] {
     ]
 }
 
-/// f(s): the most units that `quota` admits in any closed interval of `s` ns.
+/// Returns f(s), the most units that `quota` can admit in an interval of `s` ns, including both ends of the interval.
 fn bound(quota: &Quota, s: u64) -> u128 {
     let (l, w, t) = (u128::from(quota.hard_capacity()), u128::from(quota.window_ns()), u128::from(quota.interval_ns()));
     let s = u128::from(s);
@@ -100,7 +103,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Between any two events the fleet admits at most f(s) + m * f'(s).
+    /// In any interval of s ns, the fleet admits at most f(s) + m * f'(s) units. f is the bound of the limit, and f' is the bound
+    /// of a share.
     #[test]
     fn nodes_admit_no_more_than_the_limit_and_their_shares(
         algorithm in prop::sample::select(algorithms().to_vec()), limit in 1..=9u64, size in 1..=5u32, steps in steps(),
@@ -121,12 +125,12 @@ proptest! {
                 sum += u128::from(*admitted);
                 let s = last_ns - first_ns;
                 let most = bound(&quota, s) + u128::from(size) * bound(&share, s);
-                prop_assert!(sum <= most, "{sum} units within {s} ns, {most} at most");
+                prop_assert!(sum <= most, "{sum} units were admitted within {s} ns, but at most {most} are allowed");
             }
         }
     }
 
-    /// At most N + m * N' leases are held at the same time.
+    /// Clients hold at most N + m * N' permits at the same time. The limit has N permits, and a share has N' permits.
     #[test]
     fn nodes_hold_no_more_permits_than_the_limit_and_their_shares(
         permits in 1..=9u64, size in 1..=5u32, steps in steps(), releases in prop::collection::vec(any::<bool>(), 60),
@@ -147,9 +151,9 @@ proptest! {
                 held.push((now_ns + quota.lease_ns(), receipt));
             }
             held.retain(|(ends_ns, _)| *ends_ns > now_ns);
-            prop_assert!(held.len() as u64 <= most, "{} permits, {most} at most", held.len());
+            prop_assert!(held.len() as u64 <= most, "{} permits are held, but at most {most} are allowed", held.len());
             if release && !held.is_empty() {
-                // Any node gets the release. Whatever it answers, the permit is not used any more.
+                // A random node gets the release, and its answer does not matter. The client no longer uses the permit.
                 let (_, receipt) = held.remove(0);
                 drop(fleet.ask(node, now, &hit(Op::Refund { cost: 1, receipt: Some(receipt) })));
             }
@@ -172,12 +176,12 @@ fn the_bound_at_once_is_reached_and_no_more() {
         assert_eq!(
             [drain(Link::Works), drain(Link::Lost), drain(Link::Works)],
             [0; 3],
-            "an outage that comes again admits nothing more"
+            "the limit and all shares are used up, so a second outage admits no more units"
         );
     }
 }
 
-/// A quota of every algorithm, all with the policy `local`.
+/// Returns a quota for every algorithm. All quotas have the policy `local`.
 fn local_quotas() -> Vec<Quota> {
     let mut quotas: Vec<Quota> =
         algorithms().into_iter().map(|algorithm| built(QuotaBuilder::new(algorithm, 7, SECOND))).collect();
@@ -200,7 +204,7 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         store.shared().set(if works { Link::Works } else { Link::Lost });
         let mut hits = random.hits(&quotas, &receipts, |i| u128::from(i) << 64);
         let was_taken_locally = |hit: &Hit<'_>| matches!(hit.op, Op::Refund { receipt: Some(r), .. } | Op::Renew { receipt: r } if r.mark & LOCAL > 0);
-        // Requests to both stores, and resets, have tests of their own.
+        // Other tests check resets, and requests with hits for both stores. They are removed here.
         hits.retain(|hit| !matches!(hit.op, Op::Reset));
         let all_local = hits.iter().all(was_taken_locally);
         hits.retain(|hit| all_local || !was_taken_locally(hit));
@@ -330,7 +334,7 @@ fn no_decision_is_lost_while_the_store_comes_and_goes() {
             taker.join().expect("no thread panics");
         }
     });
-    // Each store has charged what it admitted.
+    // Each of the two stores has charged as many units as it admitted.
     let left = |store: &spillgate::MemoryStore, quota: &Quota| {
         let peek = Hit::new(1, quota, Op::Peek, Binding::Enforce);
         store.hit_now(Time::from_nanos(START_NS), &peek).remaining

@@ -1,4 +1,4 @@
-//! The guarantees that the crate's page states name tests that exist.
+//! Tests that every guarantee in the documentation of this crate (src/lib.rs) names a test that exists.
 
 #[path = "../../spillgate-core/tests/support/page.rs"]
 mod page;

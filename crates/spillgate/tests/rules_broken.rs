@@ -1,12 +1,12 @@
-//! Each file under `broken/` has an error. The report shows the right line and the fix.
+//! Loads the files in the folder `broken`, which all have an error. The report must show the right line and how to fix the error.
 //!
-//! An error without its line or without a fix leaves the reader to search.
+//! Without the line and the fix, a user would have to search for the error.
 
 use std::path::PathBuf;
 
 use spillgate::rules::{Rules, RulesErrors, RulesFile};
 
-/// Marks the lines of a broken file that are wrong.
+/// This comment marks each wrong line of a broken file.
 const MARKER: &str = "# <-- here";
 
 fn folder() -> PathBuf {
@@ -71,7 +71,7 @@ fn each_error_has_a_fix_and_a_position_inside_the_text() {
             assert_eq!(error.file(), file.name);
             let line = file.text.lines().nth(error.line() as usize - 1).unwrap_or_default();
             assert!(error.column() as usize <= line.chars().count() + 1, "{error}");
-            // The lines of a settings file are not shown: they may contain a password.
+            // The lines of a settings file are not shown, because they may contain a password.
             let position = if file.name == "file_is_settings.yaml" { "  at file_is" } else { "`-- " };
             assert!(error.to_string().contains(position), "{error}");
         }

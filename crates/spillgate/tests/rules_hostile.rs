@@ -1,6 +1,6 @@
-//! Hostile files: loading any text ends with rules or with errors, in bounded time, and never with a panic.
+//! Tests of hostile rules files. Every text must load as rules or give errors, in bounded time and without a panic.
 //!
-//! A server reads rules again while it runs. A file that stops it would stop all its clients.
+//! A running server reads its rules again at a reload. If a file could stop the server, all its clients would be affected.
 #![allow(clippy::disallowed_methods, reason = "two searches are compared by the time that they take")]
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Request, Rules, RulesFile};
 
-/// A file that uses much of the grammar. The tests break it in random places.
+/// A rules file that uses most of the grammar. The tests change it in random places.
 const FULL: &str = r#"domain: d
 compat: envoy
 descriptors:
@@ -99,7 +99,7 @@ fn deep_and_wide_files_end_well() {
     }
 }
 
-/// One descriptor of key `k` for each value.
+/// Returns a rules file with one rule for each value of the key `k`.
 fn with_values(values: impl Iterator<Item = String>) -> String {
     let limit = "rate_limit: {unit: second, limit: 1}";
     let rules: String = values.map(|value| format!("  - {{key: k, value: \"{value}\", {limit}}}\n")).collect();
@@ -127,8 +127,8 @@ fn a_wildcard_costs_its_own_length_and_not_the_values() {
             searches.sort_unstable_by_key(|took| took[at]);
             searches[searches.len() / 2][at]
         });
-        // One value is 4,096 times as long as the other. A search that read it for each wildcard would take hundreds of
-        // times as long.
+        // The long value has 4,096 times as many bytes as the short value. If the search read the whole value for each wildcard,
+        // the long value would take hundreds of times as long.
         assert!(long < short * 32, "{end}: {long:?} for a long value, {short:?} for a short one");
     }
 }
@@ -141,7 +141,8 @@ fn rules_that_could_read_a_value_without_end_do_not_load() {
         load(within(257)).unwrap_err(),
         ["a value here is searched for up to 257 wildcards, one after the other"]
     );
-    // Wildcards that all fit one value add up. Wildcards with different beginnings cannot all fit.
+    // If one value can match several wildcards, the costs of their searches are added. A value can match at most one of several
+    // wildcards with different beginnings, so there the costs are not added.
     let nested = |first: fn(u32) -> String| {
         let below = "descriptors: [{key: b, value: '*x*'}]";
         let rules: String = (0..300).map(|n| format!("  - {{key: a, value: '{}', {below}}}\n", first(n))).collect();
@@ -158,7 +159,7 @@ fn rules_that_could_compare_without_end_do_not_load() {
     assert!(load(wildcards(500)).is_ok());
     let messages = load(wildcards(550)).unwrap_err();
     assert!(messages.len() == 1 && messages[0].starts_with("a value here is compared with up to "), "{messages:?}");
-    // The search goes back up after each wildcard, so the work below all of them counts.
+    // If nothing matches below a wildcard, the search tries the next wildcard. So the work below all wildcards is added.
     let long = format!("descriptors: [{{key: b, value: {}}}]", "v".repeat(4_000));
     let rules: String = (0..1_000).map(|n| format!("  - {{key: a, value: '*{n}', {long}}}\n")).collect();
     let deep = |compat: &str| load(format!("domain: d\n{compat}descriptors:\n{rules}"));

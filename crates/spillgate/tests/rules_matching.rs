@@ -1,12 +1,12 @@
-//! Matching, compared with a simple search through the same tree.
+//! Compares the matching of rules with a simple search through the same tree of descriptors.
 //!
-//! The index is fast and not simple. The search here is simple, so both have to be wrong in the same way for a fault to
-//! pass.
+//! The library matches rules with an index, which is fast but complex. The search in this file is slow but simple. A fault of the
+//! index is found unless this simple search has the same fault.
 
 use proptest::prelude::*;
 use spillgate::rules::{Defaults, How, Outcome, Rules, RulesFile};
 
-/// A descriptor with the descriptors below it. The name of its limit is its path in the tree.
+/// A descriptor of a rules file, with the descriptors below it. The name of its limit is its path in the tree.
 #[derive(Clone, Debug)]
 struct Tree {
     key: &'static str,
@@ -51,7 +51,7 @@ fn yaml(trees: &[Tree], indent: usize, path: &str, text: &mut String) {
     }
 }
 
-/// Whether `pattern` fits `value`, by trying every length for each star.
+/// Returns whether `pattern` matches `value`. Tries every length for each star.
 fn fits(pattern: &str, value: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == value,
@@ -61,7 +61,7 @@ fn fits(pattern: &str, value: &str) -> bool {
     }
 }
 
-/// The name of the limit that matches `entries`. It visits every descriptor of every level.
+/// Returns the name of the limit that matches `entries`. Looks at every descriptor of every level.
 fn walk(trees: &[Tree], entries: &[(&str, &str)], path: &str, compat: bool) -> Option<String> {
     let ((key, value), rest) = entries.split_first()?;
     let star = |tree: &Tree| tree.value.is_some_and(|value| value.contains('*'));

@@ -1,6 +1,7 @@
-//! From requests to hits: the options that the reference server does not have.
+//! Tests how rules turn a request into hits (operations on one limit for one key). They cover the options that Envoy's reference
+//! rate limit server does not have.
 //!
-//! A mistake here puts two clients into one counter, or one client into two.
+//! With a mistake in this code, two clients could share a counter, or one client could have two counters.
 
 use spillgate::rules::{Action, Plan, Request, Rules, RulesFile};
 use spillgate::{
@@ -11,7 +12,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The entries of a descriptor, and what to do.
+/// Returns a descriptor of a request with these entries and this action.
 type Asked<'p> = (&'p [(&'p str, &'p str)], Action);
 
 fn asked<'p>(entries: &'p [(&'p str, &'p str)], action: Action) -> Asked<'p> {
@@ -84,7 +85,11 @@ fn operations_follow_the_action_and_the_rule() {
     assert_eq!(op(("user", "7"), Action::Take(0)), Op::Peek);
     assert_eq!(op(("user", "7"), Action::Refund(3)), Op::Refund { cost: 3, receipt: None });
     assert_eq!(op(("bytes", "7"), Action::Take(500)), Op::Force { cost: 500 });
-    assert_eq!(op(("bytes", "7"), Action::Take(0)), Op::take(0), "its refusal starts a penalty");
+    assert_eq!(
+        op(("bytes", "7"), Action::Take(0)),
+        Op::take(0),
+        "the take of cost 0 stays a take, because its refusal starts a penalty"
+    );
     assert_eq!(op(("bytes", "7"), Action::Refund(1)), Op::Refund { cost: 1, receipt: None });
 }
 
@@ -195,12 +200,12 @@ descriptors:
       - {key: path, rate_limit: {unit: minute, limit: 5, slot_by: host}}
 ";
 
-/// The bits of a key that pick its slot, and the other bits.
+/// Returns the bits of a key that select its slot in a Redis Cluster, and the other bits.
 const fn parts(key: u128) -> (u128, u128) {
     (key >> 98, key & ((1 << 98) - 1))
 }
 
-/// The keys of the limits of one descriptor.
+/// Returns the keys of the limits of one descriptor.
 fn keys_of(rules: &Rules, entries: &[(&str, &str)]) -> Vec<u128> {
     let asked = [asked(entries, Action::Take(1))];
     let plan = plan(rules, &asked);
@@ -214,12 +219,12 @@ fn slot_by_puts_limits_of_several_descriptors_into_one_slot() {
     let alone = keys_of(&rules, &[("tenant", "t1")])[0];
     let [second, day, hour] = keys_of(&rules, &[("tenant", "t1"), ("path", "/a")])[..] else { panic!("three limits") };
     let user = keys_of(&rules, &[("user", "u"), ("tenant", "t1")])[0];
-    assert_eq!(parts(second).0, parts(alone).0, "the slot of the tenant");
-    assert_eq!(parts(user).0, parts(alone).0, "the position of the entry does not matter");
-    assert_ne!(parts(day).0, parts(alone).0, "the slot of the path");
+    assert_eq!(parts(second).0, parts(alone).0, "with `slot_by: tenant`, the limit is in the slot of the tenant");
+    assert_eq!(parts(user).0, parts(alone).0, "the position of the tenant's entry in the descriptor does not matter");
+    assert_ne!(parts(day).0, parts(alone).0, "with `slot_by: path`, the limit is in the slot of the path");
     assert_eq!(parts(day).0, parts(keys_of(&rules, &[("tenant", "t2"), ("path", "/a")])[1]).0);
-    assert_ne!(parts(hour).0, parts(alone).0, "without it, the slot of the whole descriptor");
-    assert_eq!(parts(second).1, parts(hour).1, "the other bits are the descriptor's own");
+    assert_ne!(parts(hour).0, parts(alone).0, "without `slot_by`, the slot depends on the whole descriptor");
+    assert_eq!(parts(second).1, parts(hour).1, "the other bits depend only on the whole descriptor");
     assert_ne!(parts(second).1, parts(user).1);
     assert_ne!(parts(second).1, parts(alone).1);
 }
@@ -235,7 +240,7 @@ fn slot_by_distinguishes_values_as_the_descriptor_does() {
         }
     }
     let slots: std::collections::BTreeSet<u128> = all.iter().step_by(3).map(|key| parts(*key).0).collect();
-    assert_eq!(slots.len(), 50, "one for each tenant");
+    assert_eq!(slots.len(), 50, "each tenant has one slot");
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), 3 * 50 * 50);
@@ -246,7 +251,7 @@ fn values_that_share_a_counter_share_its_slot() {
     let rules = rules(SLOTS);
     let (a, b) =
         (keys_of(&rules, &[("host", "api-1"), ("path", "/")]), keys_of(&rules, &[("host", "api-2"), ("path", "/")]));
-    assert_eq!(a, b, "otherwise one counter would be in two slots");
+    assert_eq!(a, b, "values that share a counter must have the same key");
     let other = keys_of(&rules, &[("host", "api-2"), ("path", "/b")]);
     assert_eq!(parts(a[0]).0, parts(other[0]).0);
     assert_ne!(a, other);
@@ -268,7 +273,7 @@ fn a_login_guard_locks_an_account_for_its_penalty() {
     }
     let locked = ask(60, 0);
     assert_eq!((locked.allowed, locked.retry_after), (false, Wait::After(900_000_000_000)));
-    assert!(ask(70, 1).allowed, "a login that had already begun fails");
+    assert!(ask(70, 1).allowed, "a failed login that began before the penalty is still counted");
     let waits = [300, 959].map(|at_s| ask(at_s, 0).retry_after);
     assert_eq!(
         waits,

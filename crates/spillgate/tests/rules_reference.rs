@@ -1,6 +1,6 @@
-//! The features of Envoy's reference rate limit server: its files load unchanged and match in the same way.
+//! Tests the features of Envoy's reference rate limit server. Its rules files load unchanged and match in the same way.
 //!
-//! Users bring their files from there, and must not have to change them.
+//! Users bring rules files from that server, and should not have to change them.
 
 use spillgate::rules::{Action, Limit, Metadata, Plan, Request, Rules, RulesFile, Severity, Unit};
 use spillgate::{Algorithm, Anchor, Binding, Denied, KeyHasher, MemoryOptions, MemoryStore, Op, Time};
@@ -11,7 +11,7 @@ fn rules(files: &[&str]) -> Rules {
     Rules::parse(&files).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The entries of a descriptor that takes a unit, and a limit of the caller.
+/// Returns a descriptor of a request that takes one unit. `limit` is a limit that the caller sends with the request.
 type Asked<'p> = (&'p [(&'p str, &'p str)], Option<&'p Limit>);
 
 fn take<'p>(entries: &'p [(&'p str, &'p str)]) -> Asked<'p> {
@@ -26,7 +26,7 @@ fn plan<'p>(rules: &'p Rules, domain: &'p str, descriptors: &[Asked<'p>]) -> Pla
     rules.plan(&KeyHasher::with_secret([7; 16]), &request, 1024)
 }
 
-/// The units and the seconds of the only limit of a rule.
+/// Returns the units and the seconds of the only limit of a rule.
 fn limit(rules: &Rules, domain: &str, entries: &[(&str, &str)]) -> Option<(u64, u64)> {
     let limits = &rules.find(domain, entries)?.limits;
     limits.first().map(|limit| (limit.requests_per_unit, limit.quota.window_ns() / 1_000_000_000))
@@ -54,8 +54,16 @@ fn the_worked_case() {
     let number = ("to_number", "2061111111");
     assert_eq!(limit(&rules, "messaging", &[marketing, number]), Some((5, 86_400)));
     assert_eq!(limit(&rules, "messaging", &[number]), Some((100, 86_400)));
-    assert_eq!(limit(&rules, "messaging", &[marketing]), None, "the depth has to be that of the rule");
-    assert_eq!(limit(&rules, "messaging", &[number, marketing]), None, "the order counts");
+    assert_eq!(
+        limit(&rules, "messaging", &[marketing]),
+        None,
+        "a descriptor must have one entry for each level of the rule"
+    );
+    assert_eq!(
+        limit(&rules, "messaging", &[number, marketing]),
+        None,
+        "the entries must be in the order of the levels"
+    );
     assert_eq!(limit(&rules, "messaging", &[("message_type", "news"), number]), None);
     let asked = [take(&[("message_type", "marketing"), ("to_number", "1")]), take(&[("to_number", "1")])];
     let plan = plan(&rules, "messaging", &asked);
@@ -63,7 +71,7 @@ fn the_worked_case() {
     assert!(!plan.separately);
 }
 
-/// The lines and messages of the warnings, without the notes.
+/// Returns the line and the message of each warning. Notes are left out.
 fn warned(rules: &Rules) -> Vec<(u32, &str)> {
     rules
         .warnings()
@@ -100,7 +108,8 @@ descriptors:
 fn aliases_cannot_make_a_file_large() {
     let parse = |text: String| Rules::parse(&[RulesFile { name: "f.yaml".into(), text }]).map(|_| ());
     let message = |text| parse(text).unwrap_err().iter().next().map(|error| error.message().to_owned());
-    // First a mebibyte a thousand times, then 10^12 values.
+    // With its aliases, the first file would have one mebibyte a thousand times. The second file would have more than 10^11
+    // values.
     let long = format!("domain: &d {}\ndescriptors: [{}]", "d".repeat(1 << 20), "*d,".repeat(1_000));
     let doubled = (1..12).map(|n| format!("l{n}: &l{n} [{}]\n", format!("*l{},", n - 1).repeat(10)));
     let nested = format!("domain: d\nl0: &l0 [x]\n{}", doubled.collect::<String>());
@@ -175,9 +184,9 @@ descriptors:
   - {key: week, rate_limit: {unit: week, requests_per_unit: 1}}
   - {key: month, rate_limit: {unit: month, requests_per_unit: 1}}
   - {key: year, rate_limit: {unit: year, requests_per_unit: 1}}"]);
-    // 2026-11-22, a Sunday, 12:00 UTC, is in the middle of day 20,779 since 1970. Midnight is in half a day, and Thursday
-    // in three and a half days; the 693rd month of 30 days ends after day 20,790, and the 57th year of 365 days after
-    // day 20,805.
+    // The time is Sunday, 2026-11-22, 12:00 UTC, when 20,779.5 days have passed since 1970. The next midnight is in half a day,
+    // and the next Thursday begins in three and a half days. The current month of 30 days ends after 693 * 30 = 20,790 days. The
+    // current year of 365 days ends after 57 * 365 = 20,805 days.
     let now = Time::from_nanos(1_795_348_800_000_000_000);
     let store = MemoryStore::new(MemoryOptions::default());
     for (key, days) in [("day", 0), ("week", 3), ("month", 10), ("year", 25)] {
@@ -318,7 +327,7 @@ descriptors:
     assert_eq!(limits(&[all, user]), [10, 5]);
     assert_eq!(limits(&[all, user, vip]), [10, 50], "the order does not matter");
     assert_eq!(limits(&[vip, user, all]), [50, 10]);
-    assert_eq!(limits(&[root, all, user, vip]), [0; 0], "what is replaced itself still replaces");
+    assert_eq!(limits(&[root, all, user, vip]), [0; 0], "a limit that is replaced still replaces other limits");
     let asked = [open, vip];
     let plan = plan(&rules, "d", &asked);
     assert!(plan.descriptors[0].replaced && !plan.descriptors[0].unlimited);
@@ -339,7 +348,11 @@ descriptors:
     assert_eq!(key(&[("ip", "10.0.0.1")]), key(&[("ip", "10.0.0.2")]));
     assert_ne!(key(&[("ip", "192.0.0.1")]), key(&[("ip", "192.0.0.2")]));
     let below = |ip, path| key(&[("ip", ip), ("path", path)]);
-    assert_eq!(below("10.0.0.1", "/"), below("10.0.0.2", "/"), "below it too");
+    assert_eq!(
+        below("10.0.0.1", "/"),
+        below("10.0.0.2", "/"),
+        "the rules below the shared wildcard share their counters too"
+    );
     assert_ne!(below("10.0.0.1", "/"), below("10.0.0.1", "/x"));
 }
 

@@ -1,6 +1,6 @@
-//! Warnings and notes: which rules get one, and which do not.
+//! Tests of warnings and notes: which rules get a warning or a note, and which rules do not.
 //!
-//! A warning that comes too often is not read, so the tests also show rules that must have none.
+//! If too many rules had a warning, users would not read it. So the tests also check rules that must have no warning.
 
 use spillgate::KeyHasher;
 use spillgate::rules::{Action, Request, Rules, RulesFile, Severity, Unreleased};
@@ -9,7 +9,7 @@ fn rules(text: &str) -> Rules {
     Rules::parse(&[RulesFile { name: "d.yaml".into(), text: text.into() }]).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-/// The lines and messages of the warnings, without the notes.
+/// Returns the line and the message of each warning. Notes are left out.
 fn warnings(text: &str) -> Vec<(u32, String)> {
     let rules = rules(text);
     let real = rules.warnings().iter().filter(|warning| warning.severity() != Severity::Note);
@@ -28,7 +28,11 @@ descriptors:
   - {key: user, value: '*', rate_limit: {unit: second, limit: 2}}
   - {key: user, value: vip*, rate_limit: {unit: second, limit: 3}}";
     assert_eq!(lines(text), [3]);
-    assert_eq!(lines(&text.replace("domain: d", "domain: d\ncompat: envoy")), [4, 6], "and what is declared after it");
+    assert_eq!(
+        lines(&text.replace("domain: d", "domain: d\ncompat: envoy")),
+        [4, 6],
+        "with `compat: envoy`, rules that are declared after `*` are not reached either"
+    );
 }
 
 #[test]
@@ -90,7 +94,7 @@ descriptors:
   - {key: e, rate_limit: {unit: second, limit: 5}}";
     let file = RulesFile { name: "d.yaml".into(), text: text.into() };
     let mut rules = rules(text);
-    assert_eq!(rules.warnings().len(), 0, "rules do not know who can reach them");
+    assert_eq!(rules.warnings().len(), 0, "the parser does not know which clients can send a request for a rule");
     rules.warn_of_unreleased(&[file], |rule| match &*rule.path {
         "a" => Unreleased::Never,
         "b" => Unreleased::Sometimes,
@@ -104,7 +108,7 @@ descriptors:
 #[test]
 fn plain_limits_have_no_note_about_peeks() {
     let plain = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, limit: 1}}]";
-    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule has a plain limit");
+    assert_eq!(rules(plain).warnings().len(), 0, "nearly every rule has such a limit, so a note would be useless");
 }
 
 #[test]
@@ -123,14 +127,18 @@ fn a_value_that_is_longer_than_what_is_counted_is_a_warning() {
     };
     assert_eq!(found(1_025), []);
     let message = "this value is 1025 bytes long, and requests are counted by the first 1024";
-    assert_eq!(found(1_024), [(3, message.to_owned())], "values that share a counter count as their pattern");
+    assert_eq!(
+        found(1_024),
+        [(3, message.to_owned())],
+        "line 4 has no warning, because its values share the counter of their pattern"
+    );
 }
 
 #[test]
 fn a_key_that_looks_like_a_wildcard_is_a_warning() {
     let text = "domain: d\ndescriptors:\n  - {key: user*, rate_limit: {unit: second, limit: 1}}";
     assert_eq!(warnings(text), [(3, "the key `user*` is matched as written: keys have no wildcards".to_owned())]);
-    assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a name like any other");
+    assert_eq!(lines(&text.replace("user*,", "user*, value: a,")), [0; 0], "a key with a value gets no warning");
 }
 
 #[test]
@@ -151,7 +159,7 @@ descriptors:
         rules.plan(&keys, &request, 1024).hits.first().map(|hit| hit.key)
     };
     assert!(counter("user*", "1").is_some());
-    assert_eq!(counter("user*", "1"), counter("user*", "2"), "as strict as it is written");
+    assert_eq!(counter("user*", "1"), counter("user*", "2"), "all values of the key `user*` share a counter");
     assert_ne!(counter("user*", "1"), counter("user?", "1"));
     assert_eq!(counter("user_id", "1"), None, "keys have no wildcards");
 }
@@ -194,5 +202,5 @@ fn a_warning_shows_its_line() {
 fn options_that_only_a_shared_store_uses_are_not_a_warning() {
     let text = "domain: d\ndescriptors:
   - {key: a, rate_limit: {unit: second, limit: 1, post_paid: true, on_store_failure: deny, slot_by: a}}";
-    assert_eq!(rules(text).warnings().len(), 0, "rules do not know their store");
+    assert_eq!(rules(text).warnings().len(), 0, "the parser does not know which store is used");
 }

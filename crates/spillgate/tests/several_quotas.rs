@@ -1,7 +1,8 @@
-//! Several quotas on one key of the memory store.
+//! Tests of several quotas that are used with one key of the memory store.
 //!
-//! This happens when rules are reloaded, and when the servers of a fleet have different limits. Requests may be late, and
-//! tables may grow at the same time.
+//! A key gets another quota when rules are reloaded, or when the servers of a fleet have different limits. At the same time,
+//! requests may be late (their time is before the newest time of the state), and the table of the store may grow. "Debt" is how
+//! much of a token bucket is used, stored as a time. A bug that forgives debt would admit too many requests.
 
 mod support;
 
@@ -25,7 +26,7 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, cost: u64, now: u64) -> D
     decisions[0]
 }
 
-/// Takes one unit by one of three paths: a request of one hit (0), a request of several hits (1), or a batch (2).
+/// Takes one unit. `path` selects how: as a request of one hit (0), as a request of several hits (1), or in a batch (2).
 fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64) -> bool {
     let other = bucket(1_000_000, SECOND_NS, 1_000_000);
     let hits = [
@@ -42,8 +43,8 @@ fn take_by(store: &MemoryStore, path: usize, key: u128, quota: &Quota, now: u64)
     decisions[0].allowed
 }
 
-/// Two quotas take turns at one instant, and requests of the faster one are late. The debt that drains between both times
-/// must not be forgiven at each turn.
+/// Requests use two quotas in turn. Requests of the slow quota come at one time, and requests of the fast quota are late. The
+/// debt that drains between these two times must not be forgiven at each turn.
 #[test]
 fn late_requests_of_a_faster_quota_forgive_nothing() {
     let (slow, fast) = (bucket(1, 1_000_000, 10), bucket(1000, 1_000_000, 10));
@@ -60,12 +61,12 @@ fn late_requests_of_a_faster_quota_forgive_nothing() {
     }
 }
 
-/// A hashed key: it is likely to be in another bucket of the table than other keys.
+/// Returns a hashed key. Two hashed keys are likely to be in different buckets of the table.
 fn hashed(key: u64) -> u128 {
     u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-/// A store of 2000 keys. Its table is so large that two hashed keys are likely to be in different buckets.
+/// Returns a store of 2000 keys. Its table is so large that two hashed keys are likely to be in different buckets.
 fn filled() -> MemoryStore {
     let (store, wide) = (MemoryStore::new(MemoryOptions::default()), bucket(1, 3600 * SECOND_NS, 10));
     for key in 1000..3000 {
@@ -74,8 +75,8 @@ fn filled() -> MemoryStore {
     store
 }
 
-/// A request is late for only one of its two states. The debt that it does not convert in the other state must stay
-/// unconverted.
+/// A request uses two states, and it is late for only one of them. A state converts its debt when it gets another quota. If the
+/// request does not convert the debt of the other state, this debt must stay as it was.
 #[test]
 fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() {
     let (fast, slow) = (bucket(1000, SECOND_NS, 1000), bucket(10, SECOND_NS, 2000));
@@ -89,11 +90,12 @@ fn a_request_that_is_late_for_one_of_its_states_forgives_nothing_in_the_other() 
         admitted += u64::from(verdict.expect("well formed").allowed);
         admitted += u64::from(take(&store, hashed(7), &fast, 980, NOW).allowed) * 980;
     }
-    // The bound is the larger burst, and twice the tokens of the second that requests are late.
+    // Requests are late by up to one second. The bound is the larger burst (2000) plus twice the tokens of one second (1000).
     assert!(admitted <= 2000 + 2 * 1000, "{admitted} admitted");
 }
 
-/// A request is late for a token bucket. The queue in the same request must compute its turn for the request's own time.
+/// A request uses a token bucket and a queue, and it is late for the token bucket. The queue must compute the delay from the time
+/// of the request, not from the newer time of the token bucket.
 #[test]
 fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     let (slow, fast) = (bucket(1, SECOND_NS, 5), bucket(10, SECOND_NS, 5));
@@ -110,12 +112,12 @@ fn a_late_request_has_its_turn_in_a_queue_by_its_own_time() {
     }
 }
 
-/// The newest time of a bucket must move to the new table with its entries.
+/// When a table grows, its entries move to a new table. The newest time of a bucket must move too.
 #[test]
 fn a_table_that_grows_keeps_the_newest_time() {
-    // These token buckets are so deep that each request is admitted. Forgiven debt shows in the remaining tokens.
+    // The capacity of these token buckets is so large that each request is admitted. If debt is forgiven, too many tokens remain.
     let (slow, fast) = (bucket(1, 1_000_000, 1000), bucket(1000, 1_000_000, 1000));
-    // Neighbours in the same buckets: some were charged long before, and some note no time.
+    // Other keys are in the same buckets of the table. Some of them were charged long before, and some store no time.
     let old = bucket(1, 10 * SECOND_NS, 10);
     let window = Quota::fixed_window(10, Duration::from_secs(3600)).build().expect("a quota");
     let (store, mut random, mut admitted, mut keys) = (MemoryStore::new(MemoryOptions::default()), Random(3), 0, 0u32);
@@ -142,8 +144,8 @@ fn a_table_that_grows_keeps_the_newest_time() {
     );
 }
 
-/// Random requests under three quotas of one key, each late by up to d. An interval may admit at most the largest depth,
-/// plus (its length + 2d) times the largest rate.
+/// Random requests use three quotas for one key. Each request is late by at most d. In an interval of s ns, at most
+/// (largest capacity) + (s + 2d) * (largest rate) requests may be admitted.
 #[test]
 fn late_requests_under_several_quotas_keep_the_bound() {
     let mut random = Random(11);
@@ -173,8 +175,8 @@ fn late_requests_under_several_quotas_keep_the_bound() {
     }
 }
 
-/// Threads use two limits in one store. This is like a fleet in which one server has another limit, or a reload that lowers
-/// a limit and raises it again.
+/// Threads use two limits for one key of a store. The same happens in a fleet in which one server has another limit, and when a
+/// reload lowers a limit and another reload raises it again.
 #[test]
 fn threads_of_two_limits_admit_the_larger_one() {
     let (large, small) = (bucket(1000, 3600 * SECOND_NS, 1000), bucket(10, 3600 * SECOND_NS, 10));
@@ -194,8 +196,8 @@ fn threads_of_two_limits_admit_the_larger_one() {
     assert_eq!(admitted, 1000);
 }
 
-/// All these token buckets fit a slot, even if T is long and not a whole number of microseconds. The state of each quota is
-/// read under another one.
+/// The states of all these token buckets fit into a slot of the table. This is true even if the time for one unit is long and not
+/// a whole number of microseconds. The test writes a state with one quota and reads it with another quota.
 #[test]
 fn token_buckets_of_any_limit_are_read_under_any_other() {
     let limits: Vec<u64> = (1..60).chain([70, 100, 101, 997, 3600, 10_007, 86_400, 100_003]).collect();

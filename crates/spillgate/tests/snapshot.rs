@@ -1,4 +1,4 @@
-//! Snapshots: a restored store decides as the saved store does, and a file that is not a whole snapshot is rejected.
+//! Tests of snapshots. A restored store decides as the saved store does. A file that is not a whole snapshot is rejected.
 
 mod support;
 
@@ -29,7 +29,7 @@ fn secret() -> KeyHasher {
     KeyHasher::with_secret([7; 16])
 }
 
-/// A folder, and the snapshot in it.
+/// A folder, and the path of a snapshot in this folder.
 struct File {
     folder: TempDir,
     path: PathBuf,
@@ -68,7 +68,7 @@ fn take(store: &MemoryStore, key: u128, quota: &Quota, now: Time) -> Decision {
     decisions[0]
 }
 
-/// A hashed key: all its bits differ from those of other keys.
+/// Returns a hashed key. Its bits look random, as those of real keys do.
 fn key(i: u64) -> u128 {
     secret().start().part(&i.to_le_bytes()).finish()
 }
@@ -78,7 +78,7 @@ fn quotas() -> Vec<Quota> {
     let builders: Vec<QuotaBuilder> = vec![
         Quota::token_bucket(5, SECOND),
         Quota::token_bucket(8, odd).burst(3).denied(Denied::Charged),
-        // This interval fits no narrow slot.
+        // The time for one unit of this quota is too long for a narrow slot of the table.
         Quota::token_bucket(1, Duration::from_nanos(86_400_000_000_007)).burst(2),
         Quota::token_bucket(5, SECOND).penalty(SECOND),
         Quota::fixed_window(5, SECOND),
@@ -99,7 +99,7 @@ fn quotas() -> Vec<Quota> {
     quotas.collect()
 }
 
-/// Random requests of several hits. Each answer depends on all answers before it.
+/// Random requests of several hits. Each answer depends on all earlier requests.
 struct Traffic {
     quotas: Vec<Quota>,
     random: Random,
@@ -131,7 +131,7 @@ impl Traffic {
 fn a_restored_store_decides_as_if_it_had_never_been_saved() {
     let file = File::new();
     let quotas = quotas();
-    assert_eq!(quotas.len(), 17, "all are valid");
+    assert_eq!(quotas.len(), 17, "all 17 quotas are valid");
     let mut traffic = Traffic { quotas, random: Random(7), now_ns: 0, receipts: Vec::new() };
     let original = MemoryStore::new(MemoryOptions::default());
     let mut restored = MemoryStore::new(MemoryOptions::default());
@@ -140,7 +140,7 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
         for _ in 0..50 {
             allowed += u32::from(traffic.request(&[&original, &restored]).allowed);
         }
-        // A restored store is saved and restored again, with more and with fewer shards.
+        // A restored store is saved and restored again. The new store has more shards or fewer shards (parts of its table).
         let saved = file.save(&restored, at(traffic.now_ns));
         let (store, report) =
             file.restore(keys([1_000, 200_000][round % 2]), at(traffic.now_ns)).expect("a whole snapshot");
@@ -149,7 +149,10 @@ fn a_restored_store_decides_as_if_it_had_never_been_saved() {
         entries += report.entries;
         restored = store;
     }
-    assert!((2_000..18_000).contains(&allowed), "both answers must be common: {allowed} allowed");
+    assert!(
+        (2_000..18_000).contains(&allowed),
+        "many requests must be allowed, and many must be refused: {allowed} were allowed"
+    );
     assert!(entries > 400 * 10, "{entries} states were restored");
 }
 
@@ -201,7 +204,7 @@ fn expired_states_are_dropped() {
     assert_eq!(file.save(&store, at(0)), 30);
     let (restored, report) = file.restore(MemoryOptions::default(), at(1_500_000_000)).expect("a whole snapshot");
     assert_eq!((report.entries, report.expired, restored.len()), (10, 20, 10));
-    assert_eq!(file.save(&store, at(1_500_000_000)), 10, "expired states are not written either");
+    assert_eq!(file.save(&store, at(1_500_000_000)), 10, "expired states are not written");
 }
 
 #[test]
@@ -215,7 +218,8 @@ fn after_a_clock_was_set_back_a_key_is_refused_no_longer_than_its_largest_debt()
     file.save(&store, at(year_ns));
     let (restored, _) = file.restore(MemoryOptions::default(), at(0)).expect("a whole snapshot");
     assert!(!take(&restored, 1, &bucket, at(0)).allowed);
-    // The debt is at most the power of two above (twice the depth plus a second), less one unit.
+    // The debt of a restored state is bounded. First, twice the time to fill the bucket and one second are added. The next
+    // power of two above this sum, minus the time for one unit, is the longest time for which the key is refused.
     let most_ns = (1 << 32) - 500_000_000;
     assert!(!take(&restored, 1, &bucket, at(most_ns - 1)).allowed);
     assert!(take(&restored, 1, &bucket, at(most_ns)).allowed);
@@ -239,7 +243,7 @@ fn a_smaller_store_restores_as_many_states_as_it_has_capacity_for() {
     assert!((100..130).contains(&restored.len()), "all windows and a few logs are restored: {}", restored.len());
 }
 
-/// Saves a small snapshot with records of all kinds, and returns its bytes.
+/// Saves a small snapshot with all kinds of records, and returns its bytes.
 fn small(file: &File) -> Vec<u8> {
     let store = MemoryStore::new(MemoryOptions::default());
     let quotas = quotas();
@@ -280,7 +284,8 @@ fn no_flipped_bit_goes_unnoticed() {
     assert!(file.restore(keys(100), at(0)).is_ok());
 }
 
-/// A file with these records and a correct checksum. Its header says that there are `entries` of each width.
+/// Returns a snapshot file with these records and a correct checksum. Its header says that there are `entries` entries of
+/// each width.
 fn forged(records: &[Vec<u64>], entries: u64) -> Vec<u8> {
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
     let mut bytes = [&b"spillgate state\n"[..], &words(&[2, START_NS]), &[7; 16], &words(&[entries, entries])].concat();
@@ -308,7 +313,7 @@ fn a_correct_checksum_is_not_enough() {
     let counter = vec![wide, 9, 9, end, 5, 5];
     let log = vec![narrow_in_slab, 10, 0, end, 5, 4, 0, 0, START_NS, 1];
     let all = [window.clone(), counter, log.clone()];
-    // No memory is allocated for entries only because the header says that there are many.
+    // The header says that there are many entries, but the file has only three. No memory is allocated for the missing entries.
     assert!(matches!(restore(&all, u64::MAX), Ok(3)));
     let wrong = [
         vec![9, 9, 0, end, 5],
@@ -328,7 +333,8 @@ fn a_correct_checksum_is_not_enough() {
         let result = restore(&[window.clone(), log.clone(), record.clone()], 3);
         assert!(matches!(result, Err(SnapshotError::Damaged(_))), "{record:?}: {result:?}");
     }
-    // Hashed keys are never this close together. No table would be large enough for these.
+    // These keys differ so little that all of them belong in one bucket of the table, and no table is large enough for them. Real
+    // keys are hashed, so they are never so similar.
     let crowd: Vec<Vec<u64>> = (1..=1_000).map(|high| vec![narrow, high, 0, end, 5]).collect();
     assert!(matches!(restore(&crowd, 1_000), Err(SnapshotError::Damaged(_))));
 }
@@ -361,7 +367,7 @@ fn a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft() {
     assert!(store.save(&secret(), at(0), &file.folder.path().join("none/state")).is_err());
     assert!(store.save(&secret(), at(0), Path::new("/")).is_err());
     assert_eq!(fs::read(&file.path).expect("still there"), whole);
-    // The draft of a process that was killed does not prevent the next save.
+    // A process that was killed may leave its draft file. This draft must not prevent the next save.
     fs::write(file.folder.path().join("state.draft"), "half").expect("written");
     assert_eq!(file.save(&store, at(0)), 0);
     assert_eq!(file.names(), ["state"]);
@@ -429,7 +435,7 @@ fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
             let least: Vec<u64> = ended.iter().map(|n| n.load(Ordering::SeqCst)).collect();
             file.save(&store, at(0));
             let most: Vec<u64> = begun.iter().map(|n| n.load(Ordering::SeqCst)).collect();
-            // If a key had been written twice, this would be an error.
+            // If the snapshot had a key twice, `restore` would return an error.
             let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
             for i in 0..KEYS {
                 let used = LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining;
@@ -440,11 +446,15 @@ fn a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time() {
         }
         done.store(true, Ordering::SeqCst);
     });
-    assert!(seen > 0 && new_keys.into_inner() > 1_000, "there was load");
+    assert!(seen > 0 && new_keys.into_inner() > 1_000, "requests were decided while the snapshots were written");
     let all: BTreeMap<u64, u64> = (0..KEYS).map(|i| (i, ended[i as usize].load(Ordering::SeqCst))).collect();
     file.save(&store, at(0));
     let (restored, _) = file.restore(keys(1_000_000), at(0)).expect("a whole snapshot");
     for (i, used) in all {
-        assert_eq!(LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining, used, "at rest");
+        assert_eq!(
+            LIMIT - 1 - take(&restored, key(i), &quotas[i as usize % 3], at(0)).remaining,
+            used,
+            "a snapshot that is saved without load has the exact counts"
+        );
     }
 }

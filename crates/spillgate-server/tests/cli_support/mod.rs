@@ -1,6 +1,6 @@
 //! Runs the real binary in a temporary folder, for commands that end by themselves.
 //!
-//! Every run has a time limit, so that a command that hangs fails its test.
+//! Every run has a time limit. So a command that never ends fails its test.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -22,7 +22,7 @@ pub(crate) struct Output {
     pub(crate) stderr: String,
 }
 
-/// A temporary folder with files. Commands run in it.
+/// A temporary folder with files. The commands of a test run in this folder.
 #[derive(Debug)]
 pub(crate) struct Folder(TempDir);
 
@@ -45,7 +45,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Runs `spillgate` here with `arguments`, separated by spaces.
+    /// Runs `spillgate` in this folder. `arguments` are separated by spaces.
     pub(crate) fn run(&self, arguments: &str) -> Output {
         self.run_with(&arguments.split(' ').filter(|a| !a.is_empty()).collect::<Vec<_>>(), &[])
     }
@@ -55,7 +55,7 @@ impl Folder {
     }
 }
 
-/// The command `spillgate`, without the `SPILLGATE_` variables of the environment.
+/// Returns the command `spillgate`, which runs in `folder`, without the `SPILLGATE_` variables of the environment.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
     command.current_dir(folder).env_remove("NO_COLOR");
@@ -87,7 +87,7 @@ pub(crate) fn signal(id: u32, name: &str) {
     assert!(status.is_ok_and(|status| status.success()), "the signal {name} cannot be sent to {id}");
 }
 
-/// The lines without spaces at their ends.
+/// Returns the lines of a text without the spaces at the end of each line.
 pub(crate) fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim_end).collect()
 }

@@ -1,4 +1,7 @@
-//! Pages that people write by hand name everything that there is: algorithms, routes, and lines of the log.
+//! Checks pages that are written by hand. They name every algorithm, every route and every member of an answer, and each log
+//! line that they show exists in the code.
+//!
+//! No generator adds a new algorithm or route to these pages, so only this test notices that one is missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,12 +13,12 @@ use super::page::read;
 use crate::support::spillgate::Spillgate;
 use crate::support::{http, root};
 
-/// The code spans in the first column of the tables of a section.
+/// Returns the code spans in the first column of all tables of a section.
 fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
     let text = read(page);
     let section = text.split(&format!("\n## {heading}\n")).nth(1).unwrap_or_else(|| panic!("{page} has no {heading}"));
     let section = section.split("\n## ").next().unwrap_or_default();
-    // The head of a table is above its dashes.
+    // The line above the dashes is the header of the table, so it is left out.
     let lines =
         section.lines().zip(section.lines().skip(1).chain([""])).filter(|(_, below)| !below.starts_with("|---"));
     let rows = lines.filter_map(|(line, _)| line.strip_prefix("| ")?.split(" | ").next());
@@ -27,7 +30,7 @@ fn first_column(page: &str, heading: &str) -> BTreeSet<String> {
 fn every_algorithm_is_explained_and_has_its_bound() {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
     let names = schema.pointer("/$defs/limit/properties/algorithm/enum").and_then(Value::as_array).expect("names");
-    // Another name for the token bucket.
+    // `gcra` is left out, because it is another name for the token bucket.
     let names: BTreeSet<_> = names.iter().filter_map(Value::as_str).filter(|name| *name != "gcra").collect();
     let sections = [
         ("docs/src/reference/rules.md", "Algorithms"),
@@ -44,7 +47,7 @@ fn every_route_is_in_the_tables() {
     let server = Spillgate::serve(&root().join("examples/quickstart.yaml"), &[]);
     let sections = [(server.http(), "Routes"), (server.admin(), "The admin listener")];
     for (address, heading) in sections {
-        // A server that knows no such path names those that it has.
+        // If the path of a request is unknown, the answer of the server lists the paths that exist.
         let answer = http::get(address, "/no-such-path", &[]).body;
         let problem: Value = serde_json::from_str(&answer).expect("a problem");
         let help = problem["help"].as_str().expect("a help");
@@ -66,7 +69,7 @@ fn every_member_of_an_answer_is_explained() {
     assert_eq!(first_column("docs/src/reference/http.md", "`POST /v1/check`"), members);
 }
 
-/// The Rust sources of a folder as one text, with line ends of string literals removed.
+/// Adds the Rust sources of a folder to `text`. A string literal that is written on several lines becomes one line.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();

@@ -1,8 +1,8 @@
-//! Pictures of how parts fit together: boxes and arrows.
+//! Draws the diagrams of the book: boxes and arrows that show how parts of spillgate work together.
 
 use super::svg::{BLUE, DARK, PALE, SAND, Svg};
 
-/// The 128 bytes of a bucket of the memory store.
+/// Draws the 128 bytes of a bucket of the memory store.
 pub(crate) fn memory_bucket() -> String {
     let mut svg = Svg::new(880, 230);
     let word = 50.0;
@@ -26,7 +26,8 @@ pub(crate) fn memory_bucket() -> String {
     svg.finish()
 }
 
-/// One request on Redis: the script returns states, and the kernel decides what to report.
+/// Draws one request to the Redis store. The script returns states, and from them the kernel (the decision code in
+/// spillgate-core) computes the answer.
 pub(crate) fn script() -> String {
     let mut svg = Svg::new(880, 270);
     let parts = [
@@ -50,7 +51,7 @@ pub(crate) fn script() -> String {
     svg.finish()
 }
 
-/// Takes that come together share one command.
+/// Draws how takes that arrive together share one command.
 pub(crate) fn one_call() -> String {
     let mut svg = Svg::new(880, 210);
     for number in 0..5 {
@@ -71,7 +72,7 @@ pub(crate) fn one_call() -> String {
     svg.finish()
 }
 
-/// From a connection to a decision.
+/// Draws the way of a request from its connection to its decision.
 pub(crate) fn server() -> String {
     let mut svg = Svg::new(880, 270);
     svg.labelled((20.0, 100.0), (110.0, 50.0), SAND, &["acceptor"]);

@@ -1,4 +1,4 @@
-//! Links between pages lead somewhere, and every page is in the table of contents.
+//! Checks that every link between pages leads to an existing file and heading, and that every page is in the table of contents.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use super::page::read;
 use crate::support::root;
 
-/// Files of the repository, as pages of the book link to them.
+/// The start of a link from a page of the book to a file of the repository.
 const REPOSITORY: &str = "https://github.com/spillgate/spillgate/blob/main/";
 
-/// All pages of the book, by their path from the root.
+/// Returns the paths of all pages of the book, relative to the top folder of the repository.
 pub(crate) fn book() -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("a folder") {
@@ -30,7 +30,7 @@ pub(crate) fn book() -> Vec<String> {
     pages
 }
 
-/// The links of a page with their lines, outside its blocks.
+/// Returns the links of a page, each with its line number. Links in code blocks are left out.
 fn links(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut is_in_block) = (Vec::new(), false);
     for (number, line) in (1..).zip(text.lines()) {
@@ -43,7 +43,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The anchors of a page: its headings as mdBook and GitHub spell them.
+/// Returns the anchors of a page: the names that mdBook and GitHub make from its headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let (mut found, mut is_in_block) = (BTreeSet::new(), false);
     for line in text.lines() {

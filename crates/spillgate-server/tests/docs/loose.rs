@@ -1,9 +1,9 @@
 //! Compares what a page shows with what a command printed.
 //!
-//! A line `...` in the page stands for any number of lines, and `...` within a line for any text. Times differ from run
-//! to run: durations, waits and dates are compared by their form only. How wide a column is does not matter either.
+//! A line `...` in the page matches any number of lines, and `...` within a line matches any text. Durations, waits and dates
+//! differ from run to run, so all times are treated as equal. The widths of columns are ignored too.
 
-/// Why `printed` is not what the page shows; nothing if it is.
+/// Returns `None` if a command printed what the page shows. Otherwise returns a message with both texts.
 pub(crate) fn difference(shown: &str, printed: &str) -> Option<String> {
     let shown: Vec<String> = lines(shown);
     let printed: Vec<String> = lines(printed);
@@ -39,13 +39,13 @@ fn match_line(shown: &str, printed: &str) -> bool {
     rest.ends_with(end)
 }
 
-/// What stands before a number that is a time.
+/// Texts after which a number is a time. A process id also differs from run to run, so it is treated as a time.
 const BEFORE: [&str; 8] =
     ["retry_after_ms\":", "reset_after_ms\":", "delay_ms\":", "retry-after: ", "-reset: ", ";t=", "_ms=", "\"pid\":"];
-/// What stands behind one.
+/// Units. A number before a unit is a time.
 const UNITS: [&str; 7] = ["ns", "us", "ms", "s", "m", "h", "µs"];
 
-/// The line with `#` in place of each time.
+/// Returns the line with `#` instead of each time.
 fn without_times(line: &str) -> String {
     let line = line.replace("0.0.0.0", "127.0.0.1").replace("localhost", "127.0.0.1").replace("ahead of", "behind");
     let (mut text, mut rest) = (String::new(), &*line);
@@ -53,7 +53,7 @@ fn without_times(line: &str) -> String {
         let (before, number) = rest.split_at(start);
         let is_part = |c: char| c.is_ascii_digit() || c == '.' || c == ':' || c == 'T' || c == '-';
         text.push_str(before);
-        // A date and time, as log lines begin with it.
+        // Log lines begin with a date and a time.
         let stamp = &number[..number.find(|c| !is_part(c)).unwrap_or(number.len())];
         if stamp.len() >= 19 && stamp.as_bytes()[10] == b'T' {
             text.push('#');

@@ -1,4 +1,6 @@
-//! What real servers show at `/metrics`, as a table; and a check that pages name no other metric.
+//! Makes the table of all metrics from `/metrics` of real servers, and checks that the pages name no other metric.
+//!
+//! A table that is written by hand would miss new metrics.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,14 +18,14 @@ use crate::support::{eventually, http, root};
 struct Family {
     help: String,
     kind: String,
-    /// Its labels, with their values where those are fixed.
+    /// The labels of the metric. A label whose values come from the rules has no values here.
     labels: BTreeMap<String, Vec<String>>,
 }
 
 /// Labels whose values come from the rules.
 const OF_RULES: [&str; 2] = ["domain", "rule"];
 
-/// Every metric there is: a server with a snapshot has some, one with a shared store has others.
+/// All metrics. Some of them exist only with a snapshot, and others only with a shared store, so two servers are started.
 static FAMILIES: LazyLock<BTreeMap<String, Family>> = LazyLock::new(|| {
     let (rules, folder) = (root().join("examples/quickstart.yaml"), TempDir::new().expect("a folder"));
     let path = folder.path().join("state").display().to_string();
@@ -64,7 +66,7 @@ fn add(page: &str, families: &mut BTreeMap<String, Family>) {
     }
 }
 
-/// All metrics.
+/// Returns the table of all metrics.
 pub(crate) fn table_of_all() -> String {
     let rows = FAMILIES.iter().map(|(name, family)| {
         let label = |(name, values): (&String, &Vec<String>)| {
@@ -87,7 +89,7 @@ fn metrics_that_pages_name_exist() {
             let rest = &text[at..];
             let end = rest.find(|c: char| !(c.is_ascii_lowercase() || c == '_')).unwrap_or(rest.len());
             let (name, after) = rest.split_at(end);
-            // Crates and modules have such names too.
+            // The names of crates and modules also begin with `spillgate_`, but they are not metrics.
             let is_code = text[..at].ends_with('/') || after.starts_with("::") || rest.starts_with("spillgate_core");
             if !is_code && !FAMILIES.contains_key(name) {
                 problems.push(format!("{page}: {name}"));

@@ -1,33 +1,34 @@
-//! A Markdown page as its fenced blocks, with the marks that stand above them.
+//! Reads a Markdown page and returns its code blocks, with the marks above the blocks.
 //!
-//! A mark is an HTML comment on the line above a block, so readers do not see it:
+//! A mark tells the test how to treat a block. It is an HTML comment above the block, so readers of the page do not see it:
 //!
-//! * `<!-- not run: REASON -->`: the block is not run, and why;
+//! * `<!-- not run: REASON -->`: the block is not run, for this reason;
 //! * `<!-- exit: 2 -->`: the last command of the block ends with this exit code;
-//! * `<!-- from: PATH -->`: the lines of the block are in that file of the repository, in a row.
+//! * `<!-- from: PATH -->`: the file PATH of the repository contains the lines of the block, one after the other.
 
 use std::fs;
 
 use crate::support::root;
 
-/// A fenced block.
+/// A code block between two fences (lines that begin with three backticks), and its marks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Block {
-    /// The line of its first fence.
+    /// The line number of its first fence.
     pub(crate) line: usize,
-    /// The word behind the fence: `sh`, `yaml`, `text`.
+    /// The word after the first fence: `sh`, `yaml`, `text`.
     pub(crate) language: String,
     pub(crate) text: String,
-    /// Why it is not run.
+    /// The reason why the block is not run. `None` if the block is run.
     pub(crate) not_run: Option<String>,
-    /// The exit code that is expected.
+    /// The exit code with which the last command must end.
     pub(crate) exit: i32,
-    /// The file that it quotes.
+    /// The file that must contain the lines of the block. `None` if the block quotes no file.
     pub(crate) from: Option<String>,
 }
 
 impl Block {
-    /// The file that the block is saved as: its first line is a comment that holds nothing but a file name.
+    /// Returns the name of the file in which the block is saved. The first line of the block gives it: a comment that contains
+    /// only this name.
     pub(crate) fn file_name(&self) -> Option<&str> {
         let name = self.text.lines().next()?.strip_prefix("# ")?.trim();
         let is_name = name.contains('.') && !name.ends_with('.');
@@ -36,12 +37,12 @@ impl Block {
     }
 }
 
-/// The text of a page, by its path from the root.
+/// Returns the text of a file. `path` is relative to the top folder of the repository.
 pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The blocks of a page.
+/// Returns the code blocks of a page.
 pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut marks = Block::default();
@@ -65,7 +66,7 @@ pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
             add_mark(&mut marks, mark.trim(), &format!("{path}:{line}"));
         } else if !trimmed.is_empty() {
             let is_used = marks.not_run.is_none() && marks.from.is_none() && marks.exit == 0;
-            assert!(is_used, "{path}:{line} a mark stands above no block");
+            assert!(is_used, "{path}:{line} there is no block below the mark");
         }
     }
     blocks
@@ -74,15 +75,15 @@ pub(crate) fn blocks(path: &str, text: &str) -> Vec<Block> {
 fn add_mark(marks: &mut Block, mark: &str, at: &str) {
     match mark.split_once(": ") {
         Some(("not run", reason)) if reason.len() > 10 => marks.not_run = Some(reason.to_owned()),
-        Some(("not run", _)) => panic!("{at} the mark says no reason"),
+        Some(("not run", _)) => panic!("{at} the mark `not run` needs a reason of more than 10 characters"),
         Some(("exit", code)) => marks.exit = code.parse().unwrap_or_else(|_| panic!("{at} no exit code: {code}")),
         Some(("from", path)) => marks.from = Some(path.to_owned()),
-        // Marks of tables, and comments for people.
+        // The marks of tables, and comments for people, are ignored.
         _ => {}
     }
 }
 
-/// Whether `lines` are in `file` in a row, whatever their indentation.
+/// Returns whether `file` contains all of `lines`, one after the other. Indentation and empty lines are ignored.
 pub(crate) fn quotes(file: &str, lines: &str) -> bool {
     fn trimmed(text: &str) -> Vec<&str> {
         text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()

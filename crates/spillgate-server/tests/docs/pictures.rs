@@ -1,6 +1,8 @@
-//! The pictures of the book. Those of decisions are drawn from decisions that the library makes, on a clock of their own.
+//! Draws the pictures of the book. Pictures of decisions show decisions that the library really made, with a clock that the
+//! test sets.
 //!
-//! The test fails if a committed picture is another one, and writes it instead if `WRITE_DOCS` is set.
+//! The test fails if a committed picture differs from the drawn picture. If `WRITE_DOCS` is set, the test writes the drawn
+//! picture instead.
 
 use std::fs;
 use std::time::Duration;
@@ -37,20 +39,20 @@ fn generated_pictures_are_what_the_code_draws() {
     }
 }
 
-/// A question, and whether it was allowed.
+/// The time of a request, and whether the request was allowed.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     at_ms: u64,
     allowed: bool,
 }
 
-/// Asks for one unit each `every_ms`, from `from_ms` to `to_ms`; `quota` may change on the way.
+/// Sends a request for one unit every `every_ms`, from `from_ms` to `to_ms`. `quota` returns the quota for each time.
 fn ask<'q>(quota: impl Fn(u64) -> &'q Quota, (from_ms, to_ms): (u64, u64), every_ms: u64) -> Vec<Asked> {
     let clock = ManualClock::at(Time::from_nanos(0));
     let limiter = Limiter::with_clock(MemoryStore::new(MemoryOptions::default()), clock);
     let times = (from_ms..to_ms).step_by(usize::try_from(every_ms).expect("a short time"));
     let ask = |at_ms| {
-        // The clock begins at an edge of every window.
+        // The clock begins at 0, where a new window of every length begins.
         limiter.clock().set(Time::from_nanos(0).after(Duration::from_millis(at_ms)));
         Asked { at_ms, allowed: limiter.hit_now("picture", "key", quota(at_ms), 1).allowed }
     };
@@ -67,7 +69,7 @@ fn x(at_ms: u64) -> f64 {
     LEFT + at_ms as f64 * 0.02
 }
 
-/// One row of questions: blue is allowed, grey refused.
+/// Draws one row of requests. An allowed request is blue, and a refused request is grey.
 fn row(svg: &mut Svg, y: f64, name: &str, asked: &[Asked]) {
     svg.end((LEFT - 12.0, y + 4.0), name);
     for Asked { at_ms, allowed } in asked {
@@ -78,7 +80,7 @@ fn row(svg: &mut Svg, y: f64, name: &str, asked: &[Asked]) {
     }
 }
 
-/// Edges of windows of ten seconds, below them the time.
+/// Draws a dashed line where each window of ten seconds begins, and below it the time.
 fn edges(svg: &mut Svg, height: f64, until_s: u64) {
     for second in (0..=until_s).step_by(10) {
         svg.dashes((x(second * 1000), 30.0), (x(second * 1000), height), GREY);
@@ -125,7 +127,8 @@ fn window_or_bucket() -> String {
     svg.finish()
 }
 
-/// What a greedy client of a token bucket gets, beside the bound B + s/T.
+/// Draws how much a token bucket admits if a client sends more than the limit. Also draws the bound B + s/T: B is the burst, s is
+/// the time since the start, and T is the time for one unit.
 fn bound() -> String {
     let quota = Quota::token_bucket(10, seconds(10)).burst(5).build().expect("a quota");
     let asked = ask(|_| &quota, (0, 30_000), 100);
@@ -153,7 +156,7 @@ fn bound() -> String {
     svg.finish()
 }
 
-/// A limit that is cut for a while and restored: what was used stays used.
+/// Draws a limit that is lowered for a while and then restored. The units that were used stay used.
 fn cut_limit() -> String {
     let large = Quota::token_bucket(20, seconds(10)).build().expect("a quota");
     let small = Quota::token_bucket(2, seconds(10)).build().expect("a quota");

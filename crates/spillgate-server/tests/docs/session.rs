@@ -1,8 +1,8 @@
-//! Runs the blocks of a page as a reader would: in one folder, in their order, with real servers.
+//! Runs the code blocks of a page as a reader would: in one folder, in the order of the page, with real servers.
 //!
-//! The folder is new, and has the repository's `examples` and `deploy` in it. Ports of a page are replaced by free ones,
-//! and shown as the page's again in what commands print. A server runs until the page ends, or until the page
-//! starts another one at its address.
+//! The folder is new. It has links to the folders `examples` and `deploy` of the repository. In commands, the ports of the page
+//! are replaced by free ports. In the output of servers, the free ports are replaced by the ports of the page. A server runs
+//! until the page ends, or until the page starts another server at the same address.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,15 +20,15 @@ use spillgate_testkit::free_port;
 use crate::support::process::Process;
 use crate::support::{eventually, root};
 
-/// The ports that pages name.
+/// The ports that occur in pages.
 const PORTS: [u16; 5] = [8080, 8081, 6070, 6379, 8090];
 
-/// A page that is being read.
+/// The state of a page that is being run.
 #[derive(Debug)]
 pub(crate) struct Session {
     folder: TempDir,
     ports: BTreeMap<u16, u16>,
-    /// The servers that run, by the port that they listen on.
+    /// The running servers. The key is the port on which a server listens.
     servers: BTreeMap<u16, Process>,
     /// The process id of the `spillgate serve` that was started last.
     last_server: Option<u32>,
@@ -53,7 +53,7 @@ impl Session {
         session
     }
 
-    /// Runs all blocks; the error says what differs from the page.
+    /// Runs all blocks. If something differs from the page, the error says what differs.
     pub(crate) fn run(&mut self, blocks: &[Block]) -> Result<(), String> {
         for (at, block) in blocks.iter().enumerate() {
             let next = blocks.get(at + 1).filter(|next| next.language == "text" && next.not_run.is_none());
@@ -76,7 +76,7 @@ impl Session {
             fs::write(path, self.to_free_ports(&block.text)).expect("a file");
         }
         if block.language == "text" && block.text.trim() == "..." {
-            return Err("a block of dots alone shows nothing".to_owned());
+            return Err("this block has only `...`, so it would match any output".to_owned());
         }
         match &*block.language {
             "sh" if block.file_name().is_none() => {
@@ -91,7 +91,7 @@ impl Session {
         }
     }
 
-    /// Rules have a domain; everything else in YAML is settings.
+    /// Checks a block of YAML with `spillgate validate`. A block with a line `domain:` has rules. Any other block has settings.
     fn validate(&self, block: &Block) -> Result<(), String> {
         let name = block.file_name().unwrap_or("block.yaml");
         fs::write(self.folder.path().join(name), self.to_free_ports(&block.text)).expect("a file");
@@ -101,7 +101,7 @@ impl Session {
         if code == block.exit { Ok(()) } else { Err(format!("validate ended with {code}:\n{printed}")) }
     }
 
-    /// Runs a block of commands and returns what they print.
+    /// Runs a block of commands and returns their output.
     fn run_commands(&mut self, block: &Block) -> Result<String, String> {
         let text = block.text.replace("cargo run --release --", "spillgate");
         let (mut printed, mut script, mut code) = (String::new(), String::new(), 0);
@@ -128,7 +128,7 @@ impl Session {
         if code == block.exit { Ok(printed) } else { Err(format!("a command ended with {code}:\n{printed}")) }
     }
 
-    /// Starts a server and adds to `printed` what it prints until it is ready.
+    /// Starts a server, and waits until it is ready. Adds its output until then to `printed`.
     fn start_server(&mut self, line: &str, printed: &mut String) {
         let line = line.trim_end_matches('&').trim_end();
         let is_redis = line.starts_with("redis-server");
@@ -156,7 +156,7 @@ impl Session {
         self.servers.insert(port, process);
     }
 
-    /// Runs a script; returns its exit code and what it prints.
+    /// Runs a script. Returns its exit code and its output.
     fn bash(&self, script: &str) -> (i32, String) {
         let script = format!("exec 2>&1\nset -eu -o pipefail\n{}", self.to_free_ports(script));
         let mut command = self.command("bash");
@@ -177,7 +177,7 @@ impl Session {
             command.env(format!("SPILLGATE_{name}"), format!("127.0.0.1:{}", self.ports[&port]));
         }
         if self.servers.contains_key(&6379) {
-            // A loaded machine answers late.
+            // On a busy machine the store may answer late, so the deadline is longer than the default.
             command.env("SPILLGATE_STORE_DEADLINE", "5s");
         }
         let server = self.last_server.map(|id| id.to_string()).unwrap_or_default();
@@ -190,12 +190,13 @@ impl Session {
         command
     }
 
-    /// Beside the page's files.
+    /// Returns the folder of the programs that `write_program` writes. It is in the folder of the page's files.
     fn bin(&self) -> PathBuf {
         self.folder.path().join(".bin")
     }
 
-    /// A program that is found before the system's, and runs it by a path of its own.
+    /// Writes a program that a script runs instead of the system's program with the same name. The folder of the new program
+    /// is removed from its own `PATH`, so that `script` can run the system's program.
     fn write_program(&self, name: &str, script: &str) {
         let bin = self.bin().display().to_string();
         let path = self.bin().join(name);
@@ -215,14 +216,14 @@ impl Session {
     }
 }
 
-/// The lines of a script; a line that ends with a backslash goes on in the next one.
+/// Returns the lines of a script. If a line ends with a backslash, it is joined with the next line.
 fn logical_lines(text: &str) -> impl Iterator<Item = String> {
     let text = text.replace("\\\n", " ");
     let lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
     lines.into_iter()
 }
 
-/// `text` with one number in place of another, where it is no part of a longer one.
+/// Replaces the number `from` by the number `to` in a text. Digits that are only part of a longer number stay.
 fn replace_number(text: &str, from: u16, to: u16) -> String {
     let (from, to) = (from.to_string(), to.to_string());
     let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());

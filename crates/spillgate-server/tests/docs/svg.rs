@@ -1,4 +1,4 @@
-//! A picture as text: a few shapes, in the order in which they are drawn.
+//! Builds a picture as the text of an SVG file. The picture is a list of shapes, in the order in which they are drawn.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,8 @@ pub(crate) const DARK: &str = "#222222";
 pub(crate) const PALE: &str = "#dbe9f6";
 pub(crate) const SAND: &str = "#f6ecd9";
 
-/// Lengths are in pixels. Numbers have one decimal at most, so that a picture is the same on every machine.
+/// A picture that is being drawn. Lengths are in pixels. Numbers have at most one decimal, so that the picture is the same on
+/// every machine.
 #[derive(Debug)]
 pub(crate) struct Svg {
     width: u32,
@@ -33,7 +34,7 @@ impl Svg {
         self.add(&format!(r#"{line} stroke-dasharray="4 3"/>"#));
     }
 
-    /// A line with a head.
+    /// Draws an arrow.
     pub(crate) fn arrow(&mut self, from: (f64, f64), to: (f64, f64)) {
         self.line(from, to, DARK);
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -52,7 +53,7 @@ impl Svg {
         self.add(&format!(r#"<rect x="{x:.1}" y="{y:.1}" width="{w:.1}" height="{h:.1}" fill="{color}"/>"#));
     }
 
-    /// A box with lines of text in its middle.
+    /// Draws a box with lines of text in its middle.
     pub(crate) fn labelled(&mut self, at: (f64, f64), size: (f64, f64), color: &str, lines: &[&str]) {
         let ((x, y), (w, h)) = (at, size);
         let shape = format!(r#"<rect x="{x:.1}" y="{y:.1}" width="{w:.1}" height="{h:.1}" rx="4" fill="{color}""#);
@@ -63,17 +64,17 @@ impl Svg {
         }
     }
 
-    /// Text that begins here.
+    /// Writes text that begins at this position.
     pub(crate) fn text(&mut self, at: (f64, f64), text: &str) {
         self.write(at, "start", text);
     }
 
-    /// Text around here.
+    /// Writes text with its middle at this position.
     pub(crate) fn middle(&mut self, at: (f64, f64), text: &str) {
         self.write(at, "middle", text);
     }
 
-    /// Text that ends here.
+    /// Writes text that ends at this position.
     pub(crate) fn end(&mut self, at: (f64, f64), text: &str) {
         self.write(at, "end", text);
     }

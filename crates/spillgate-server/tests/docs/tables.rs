@@ -1,7 +1,7 @@
-//! Tables of the book that are made from the code: settings, rules, commands, exit codes, metrics, failures.
+//! Makes the tables of the book from the code: settings, rules, commands, exit codes, metrics, failures.
 //!
-//! A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`. The test fails if it is not what the code
-//! says, and writes it instead if `WRITE_DOCS` is set.
+//! A table is between `<!-- table: NAME -->` and `<!-- end of table -->`. The test fails if the table in the page differs from
+//! the table that is made from the code. If `WRITE_DOCS` is set, the test writes the new table into the page instead.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::support::root;
 /// Makes the text of a table.
 type Make = fn() -> String;
 
-/// The tables: their pages, their names and what makes them.
+/// The tables. Each entry has the page, the name of the table, and the function that makes the table.
 const TABLES: [(&str, &str, Make); 8] = [
     ("reference/settings.md", "settings", settings),
     ("reference/rules.md", "rules-top", || properties("/properties")),
@@ -43,12 +43,12 @@ fn generated_tables_are_those_of_the_code() {
             let text = format!("{before}{begin}{made}<!-- end of table -->{after}");
             fs::write(root().join(&path), text).expect("the page can be written");
         } else {
-            assert_eq!(table, made, "{path}: the table {name} is not what the code says: run `make docs-tables`");
+            assert_eq!(table, made, "{path}: the table {name} differs from the code: run `make docs-tables`");
         }
     }
 }
 
-/// A table of Markdown.
+/// Returns a Markdown table.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(N));
     for row in rows {
@@ -61,13 +61,13 @@ fn code(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("`{text}`") }
 }
 
-/// What begins with a capital letter.
+/// Returns the text with a capital letter at its beginning.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().collect::<String>() + chars.as_str())
 }
 
-/// The groups of settings, as a file has them, with a heading each.
+/// The groups of settings. Each has its name in a settings file, and a heading.
 const GROUPS: [(&str, &str); 6] = [
     ("", "General"),
     ("store", "The shared store"),
@@ -91,7 +91,7 @@ fn settings() -> String {
 fn properties(pointer: &str) -> String {
     let schema: Value = serde_json::from_str(spillgate::rules::SCHEMA).expect("the schema is JSON");
     let properties = schema.pointer(pointer).and_then(Value::as_object).expect("properties");
-    // In the order of the schema: reading it as JSON sorts the names.
+    // The JSON parser sorts the names, so their order in the text of the schema is restored here.
     let section = pointer.trim_end_matches("/properties").rsplit('/').next().unwrap_or_default();
     let begin = spillgate::rules::SCHEMA.find(&format!("\n    \"{section}\": {{")).map_or(0, |at| at + section.len());
     let mut properties: Vec<_> = properties.iter().collect();
@@ -107,7 +107,7 @@ fn properties(pointer: &str) -> String {
     table(["key", "value", "meaning"], rows)
 }
 
-/// What a property may be.
+/// Describes the values that a property of the schema may have.
 fn values(property: &Map<String, Value>) -> String {
     let reference = |value: &Map<String, Value>| {
         let name = value.get("$ref")?.as_str()?.rsplit('/').next()?;

@@ -1,6 +1,6 @@
-//! Tests with hostile clients: each test also checks that an honest client is still served.
+//! Tests with hostile clients. Each test also checks that the server still answers an honest client.
 //!
-//! Without a bound on each part of a call, one such client could use up the server's memory or connections.
+//! Without a bound on each part of a call, one hostile client could use up the server's memory or connections.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -38,7 +38,7 @@ async fn a_message_over_the_bound_is_refused_and_its_connection_stays_open() {
     let mut client = server.client().await;
     let giant = "x".repeat(4 << 20);
     let refused = ask(&mut client, "api", &[descriptor(&[("user", &giant)])]).await.unwrap_err();
-    // A client that is still sending may also see its stream reset.
+    // If the client is still sending, the server may also reset the stream.
     assert_ne!(refused.code(), Code::Unavailable, "{refused:?}");
     honest_client_is_served(&mut client).await;
     assert_eq!(server.metrics.connections_accepted.get(), 1);

@@ -1,6 +1,7 @@
 //! Tests of how connections begin and end: their bounds, their idle time, and draining.
 //!
-//! A server that drains must still answer every request that it has judged. A client that hangs must not delay its end.
+//! A server that drains must still answer every request that it has decided. A client that hangs must not delay the end of the
+//! server.
 
 use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
@@ -24,7 +25,7 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 4000000}
 ";
 
-/// Whether the server has closed the connection.
+/// Returns whether the server has closed the connection.
 fn closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let mut buffer = [0; 1024];
@@ -68,7 +69,7 @@ async fn an_idle_connection_is_closed_and_its_client_connects_again() {
     ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await.expect("the channel connects again");
 }
 
-/// The answer to every request that the server judged reaches its client, whenever the drain begins.
+/// The drain can begin at any time. Each request that the server decided is still answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_loses_no_request() {
     for round in 0..5 {
@@ -83,7 +84,7 @@ async fn draining_loses_no_request() {
                     while !stop.load(Ordering::Relaxed) {
                         match ask(&mut client, "api", &[descriptor(&[("user", "7")])]).await {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
-                            // The request was not sent: the server closes the connection and accepts no other.
+                            // This request was not sent, because the server closes the connection and accepts no new one.
                             Err(_) => break,
                         };
                     }
@@ -105,7 +106,8 @@ async fn draining_loses_no_request() {
     }
 }
 
-/// An HTTP server with three handlers: one waits, one panics, and one returns the client's address.
+/// Starts an HTTP server with three handlers. `/wait` waits until `release` is true, `/boom` panics, and `/who` returns the
+/// address of the client.
 fn http_server(limits: Limits, release: Arc<AtomicBool>) -> (std::net::SocketAddr, Server, Arc<Metrics>) {
     let wait = async move || {
         while !release.load(Ordering::Relaxed) {
@@ -154,7 +156,7 @@ async fn a_request_that_waits_is_answered_before_the_server_ends() {
     assert_eq!(ended.await.unwrap().unwrap().connections_cut, 0);
 }
 
-/// Asks on one keep-alive connection until an answer has `connection: close`. Returns the number of answers.
+/// Sends requests on one keep-alive connection until an answer has `connection: close`. Returns the number of answers.
 async fn ask_until_connection_close(address: std::net::SocketAddr, answered: Arc<AtomicU64>) -> u64 {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -203,7 +205,7 @@ async fn a_request_that_never_ends_is_cut_at_the_drain_deadline() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /wait HTTP/1.1\r\nhost: test\r\n\r\n").await.unwrap();
-        // The read ends with no bytes or a reset when the server closes the connection.
+        // When the server closes the connection, the client reads no more bytes, or gets an error because of a TCP reset.
         stream.read(&mut [0; 64]).await.unwrap_or(0)
     });
     eventually("the client is connected", || metrics.connections.get() == 1).await;

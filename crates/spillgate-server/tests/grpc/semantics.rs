@@ -1,6 +1,6 @@
-//! Tests of the answers of `ShouldRateLimit`, one rule of its meaning in each test.
+//! Tests of the answers of the gRPC method `ShouldRateLimit`. Each test checks one rule about these answers.
 //!
-//! Envoy acts on each field of these answers, so a wrong one refuses or allows the wrong requests.
+//! Envoy uses each field of an answer. If a field is wrong, Envoy refuses or allows the wrong requests.
 
 use spillgate::rules::{Rules, RulesFile};
 use spillgate_server::metrics::Rejection;
@@ -75,10 +75,10 @@ async fn counts_down_to_zero_and_then_refuses() {
             assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (20, Unit::Hour, "per_user"));
             let reset = status.duration_until_reset.unwrap();
             assert!((1..=3600).contains(&reset.seconds) && reset.nanos == 0, "{reset:?}");
-            assert!(reset.seconds <= last_reset, "the time to the end of the window only falls");
+            assert!(reset.seconds <= last_reset, "the time to the end of the window never grows");
             last_reset = reset.seconds;
         }
-        // Another value has its own counter.
+        // Another value of the key has its own counter.
         assert_eq!(asked(&mut client, &[descriptor(&[("user", "8")])]).await, (Ok, vec![(Ok, 19)]));
     })
     .await;
@@ -179,8 +179,16 @@ async fn hits_come_from_the_descriptor_or_the_request_and_default_to_one() {
         let response = client.should_rate_limit(own).await.unwrap().into_inner();
         assert_eq!(summary(&response), (Ok, vec![(Ok, 13)]));
         assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 13)]), "0 hits are a peek");
-        assert_eq!(asked(&mut client, &[descriptor(user)]).await, (Ok, vec![(Ok, 12)]), "no number of hits means one");
-        assert_eq!(asked(&mut client, &[hits(user, 13)]).await, (OverLimit, vec![(OverLimit, 0)]), "all or nothing");
+        assert_eq!(
+            asked(&mut client, &[descriptor(user)]).await,
+            (Ok, vec![(Ok, 12)]),
+            "a descriptor without `hits_addend` takes one unit"
+        );
+        assert_eq!(
+            asked(&mut client, &[hits(user, 13)]).await,
+            (OverLimit, vec![(OverLimit, 0)]),
+            "13 units do not fit in the 12 that are left"
+        );
         assert_eq!(asked(&mut client, &[hits(user, u64::MAX)]).await, (OverLimit, vec![(OverLimit, 0)]));
         assert_eq!(asked(&mut client, &[hits(user, 0)]).await, (Ok, vec![(Ok, 12)]), "refused hits are not charged");
     })
@@ -192,7 +200,8 @@ async fn a_refused_status_has_nothing_remaining() {
     in_one_hour(|| async {
         let server = TestServer::start(&[BASIC]);
         let mut client = server.client().await;
-        // Fewer units are left than this request asks for. Envoy would show their number in its answer 429.
+        // Some units are left, but fewer than the cost of this request. Envoy shows the remaining units in its answer 429, so the
+        // answer must have 0 there.
         for key in ["user", "bucket", "permits", "quota", "batch"] {
             let refused = asked(&mut client, &[hits(&[(key, "x")], 21)]).await;
             assert_eq!(refused, (OverLimit, vec![(OverLimit, 0)]), "{key}");
@@ -218,7 +227,7 @@ async fn negative_hits_refund_at_most_what_was_taken() {
         assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
         assert_eq!(asked(&mut client, &[refund(user, 5)]).await, (Ok, vec![(Ok, 5)]));
         assert_eq!(asked(&mut client, &[refund(user, 500)]).await, (Ok, vec![(Ok, 20)]));
-        // A refund does not help a take in the same request.
+        // A take cannot use the units that another descriptor of the same request refunds.
         assert_eq!(asked(&mut client, &[hits(user, 20)]).await, (Ok, vec![(Ok, 0)]));
         let (code, _) = asked(&mut client, &[hits(user, 1), refund(user, 5)]).await;
         assert_eq!(code, OverLimit);
@@ -316,7 +325,7 @@ async fn a_refusal_has_the_wait_unless_it_is_unknown() {
     assert_eq!(asked(&mut client, &bucket).await, (Ok, vec![(Ok, 0)]));
     let response = ask(&mut client, "api", &bucket).await.unwrap();
     let wait = response.statuses[0].duration_until_reset.unwrap();
-    // The bucket gets one token every twenty minutes. The wait is rounded up.
+    // The bucket gets one token every twenty minutes. The wait is rounded up to whole seconds.
     assert!((1170..=1200).contains(&wait.seconds) && wait.nanos == 0, "{wait:?}");
 
     assert_eq!(asked(&mut client, &[descriptor(&[("permits", "x")])]).await, (Ok, vec![(Ok, 0)]));
@@ -325,7 +334,7 @@ async fn a_refusal_has_the_wait_unless_it_is_unknown() {
     assert!(full.statuses[0].duration_until_reset.is_none(), "{full:?}");
 }
 
-/// Envoy writes `x-ratelimit-reset: 0` if the duration is missing.
+/// If an answer has no duration, Envoy writes `x-ratelimit-reset: 0`. So a refusal must have a duration even if no wait ends it.
 #[tokio::test]
 async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
     in_one_hour(|| async {
@@ -333,8 +342,8 @@ async fn a_refusal_that_no_wait_ends_has_the_time_to_the_reset() {
         let mut client = server.client().await;
         let used = asked(&mut client, &[descriptor(&[("bucket", "used")])]).await;
         assert_eq!(used, (Ok, vec![(Ok, 0)]));
-        // Three times are possible. A fixed window ends with the hour of the clock.
-        // The used bucket is full after 1200 s. A full bucket shows its whole window.
+        // A fixed window ends when the hour of the clock ends. The used bucket is full again after 1200 s. For a bucket that is
+        // already full, the answer has the whole window of 3600 s.
         let to_the_hour_s = 3600 - now_s() % 3600;
         for (key, value, cost, longest_s) in [
             ("banned", "x", 1, to_the_hour_s),
@@ -373,7 +382,11 @@ async fn a_post_paid_limit_is_always_charged_and_refuses_peeks() {
         let mut client = server.client().await;
         let (take, peek) = ([hits(&[("paid_later", "x")], 2)], [hits(&[("paid_later", "x")], 0)]);
         assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
-        assert_eq!(asked(&mut client, &peek).await.0, Ok, "the limit is used up, but not exceeded");
+        assert_eq!(
+            asked(&mut client, &peek).await.0,
+            Ok,
+            "a peek is allowed, because the limit is used up but not exceeded"
+        );
         assert_eq!(asked(&mut client, &take).await, (Ok, vec![(Ok, 0)]));
         assert_eq!(asked(&mut client, &peek).await, (OverLimit, vec![(OverLimit, 0)]));
     })
@@ -403,7 +416,7 @@ async fn the_global_shadow_mode_allows_everything_and_shows_which_limits_are_ove
         let both = [descriptor(&[("user", "7")]), descriptor(&[("tenant", "a")])];
         for call in 0..15_u32 {
             let (code, left) = if call < 10 { (Ok, 9 - call) } else { (OverLimit, 0) };
-            // The request is allowed, so every limit with enough units left is charged.
+            // The request is allowed. So each limit that has enough units left is charged.
             assert_eq!(asked(&mut client, &both).await, (Ok, vec![(Ok, 19 - call), (code, left)]), "call {call}");
         }
         assert_eq!((server.metrics.allowed.get(), server.metrics.refused.get()), (15, 0));
@@ -457,7 +470,8 @@ async fn peeks_at_a_limit_that_never_refuses_them_are_counted_by_rule() {
     let server = TestServer::start(&[&rules("minute")]);
     let mut client = server.client().await;
     let peek = |key| hits(&[(key, "7")], 0);
-    // Envoy's `apply_on_stream_done` sends a peek first. It takes what was used when the stream ends.
+    // With `apply_on_stream_done`, Envoy first sends a peek (a request of cost 0). When the stream ends, Envoy takes the
+    // units that were used.
     let stream = [peek("user"), peek("minute"), peek("paid_later"), peek("free"), peek("unknown")];
     for _ in 0..2 {
         assert_eq!(ask(&mut client, "api", &stream).await.unwrap().overall_code(), Ok);

@@ -1,6 +1,6 @@
 //! Tests of the other parts of the gRPC listener: health, reflection and Unix sockets.
 //!
-//! Orchestrators and debugging tools rely on them, and they must agree with the service.
+//! Orchestrators and debugging tools depend on these parts. The health of the server must agree with its readiness.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -52,7 +52,7 @@ async fn health_reports_the_readiness_of_the_service() {
     assert_eq!(check("").await.unwrap(), ServingStatus::NotServing, "a server that drains never becomes ready again");
 }
 
-/// Probes that were written for the reference server ask for its name.
+/// Health probes for Envoy's reference server ask for the service name `ratelimit`. So this server must know this name too.
 #[tokio::test]
 async fn health_knows_the_name_that_the_reference_server_has() {
     let server = TestServer::start(&[RULES]);
@@ -128,7 +128,7 @@ async fn unix_client(path: &Path) -> Client {
 async fn a_unix_socket_serves_replaces_a_stale_file_and_is_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rls.sock");
-    // A killed server leaves its socket file behind, and no process listens on it.
+    // When a server is killed, its socket file stays, but no process listens on it.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
 

@@ -1,6 +1,7 @@
-//! Tests of unusual but valid calls: sent in pieces, interleaved, cancelled, or with answers that are never read.
+//! Tests of unusual but valid calls. The client sends calls in pieces, mixes the pieces of several calls, cancels calls, or never
+//! reads the answers.
 //!
-//! gRPC clients in other languages send such calls. A usual client library would not send them in a test.
+//! gRPC clients in other languages may send such calls. Usual client libraries do not, so these tests have their own client.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ descriptors:
     rate_limit: {unit: year, requests_per_unit: 1000}
 ";
 
-/// A client with full control of HTTP/2 streams and frames. Its only gRPC code is in this file.
+/// A client that controls each HTTP/2 stream and frame. It uses no gRPC library. The gRPC code that it needs is in this file.
 pub(crate) struct Raw {
     client: SendRequest<Bytes>,
     connection: JoinHandle<()>,
@@ -53,7 +54,7 @@ impl Raw {
         Raw { client, connection: tokio::spawn(async move { drop(connection.await) }) }
     }
 
-    /// Starts a call. The caller sends the message afterwards.
+    /// Starts a call. After that, the caller of this function sends the message.
     pub(crate) async fn call(&mut self, headers: &[(&str, &str)]) -> (ResponseFuture, SendStream<Bytes>) {
         let mut call = Request::post("http://test/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
         for (name, value) in headers {
@@ -78,12 +79,12 @@ pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     [&[0], &length[..], bytes].concat()
 }
 
-/// The message of one hit on a user's limit.
+/// Returns the message of a request for one unit of a user's limit.
 pub(crate) fn hit(user: &str) -> Vec<u8> {
     message(&request("api", &[descriptor(&[("user", user)])]).encode_to_vec())
 }
 
-/// The status of a call, and the message of its answer.
+/// Returns the status of a call, and the message of its answer.
 pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitResponse>) {
     let code = |headers: &http::HeaderMap| headers.get("grpc-status").map(|status| Code::from_bytes(status.as_bytes()));
     let (head, mut body) = tokio::time::timeout(DEADLINE, response).await.unwrap().unwrap().into_parts();
@@ -107,7 +108,7 @@ pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitR
     (code(&trailers).expect("a status"), Some(RateLimitResponse::decode(wire).unwrap()))
 }
 
-/// The number of units that an answer leaves to the user.
+/// Returns the number of units that remain for the user, as the answer reports it.
 pub(crate) fn left((code, response): (Code, Option<RateLimitResponse>)) -> u32 {
     assert_eq!(code, Code::Ok);
     let response = response.expect("a message");
@@ -121,7 +122,7 @@ async fn messages_in_interleaved_pieces_are_each_answered() {
     let mut raw = Raw::connect(&server).await;
     let mut calls = Vec::new();
     for user in 0..10 {
-        // Each call takes a different number of hits, so a mixed-up answer is noticed.
+        // Each call takes a different number of units. So the test notices if a call gets the answer of another call.
         let descriptors = [hits(&[("user", &user.to_string())], user + 1)];
         let body = message(&request("api", &descriptors).encode_to_vec());
         let (response, stream) = raw.call(&GRPC).await;
@@ -189,7 +190,8 @@ async fn calls_that_are_cancelled_midway_free_their_streams() {
     assert_eq!((server.metrics.panics.get(), server.metrics.connections_accepted.get()), (0, 1));
 }
 
-/// A client that accepts no DATA frame until the sender is used.
+/// Returns a client that accepts no DATA frame, and a sender. After the test has sent on this sender, the client accepts DATA
+/// frames.
 async fn client_that_reads_nothing(server: &TestServer) -> (Raw, tokio::sync::oneshot::Sender<()>) {
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(0);
@@ -222,7 +224,7 @@ async fn a_client_that_reads_no_answers_harms_only_itself_and_may_read_them_late
     for response in answers {
         lefts.push(left(answer(response).await));
     }
-    // The server reads the calls together and decides one after the other.
+    // The server reads the calls together, but decides them one after the other.
     assert_eq!(lefts, (872..1000).rev().collect::<Vec<_>>());
 }
 
@@ -254,7 +256,7 @@ async fn a_stream_of_answers_waits_for_its_client() {
     for change in 1..=20 {
         let readiness = if change % 2 == 0 { Readiness::Ready } else { Readiness::StoreDown };
         server.service.set_readiness(readiness);
-        // A later call was answered, so the server has seen the change.
+        // After each change, the test sends a call. When this call is decided, the server has also noticed the change.
         let (_, mut stream) = raw.call(&GRPC).await;
         stream.send_data(hit("7").into(), true).unwrap();
         eventually("the call is decided", || server.metrics.allowed.get() == change).await;
@@ -266,7 +268,8 @@ async fn a_stream_of_answers_waits_for_its_client() {
         received.extend_from_slice(&data.unwrap());
     }
     let messages: Vec<_> = received.chunks(7).map(|message| message[6]).collect();
-    // The client gets the messages already sent, a pending one, and the last state. It does not get every change.
+    // The client gets the messages that were already sent or queued, and the last state. It does not get a message for each
+    // change.
     assert!(messages.len() < 8 && messages.last() == Some(&2), "{messages:?}");
 }
 

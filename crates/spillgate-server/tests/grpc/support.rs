@@ -1,6 +1,6 @@
-//! A server on a free port, and short functions that build requests and summarize answers.
+//! Helpers for the tests of the gRPC listener: a server on a free port, and functions that build requests and summarize answers.
 //!
-//! The tests of the gRPC listener share them, so that each test shows only what it tests.
+//! The tests share these helpers, so that the code of a test shows only what it tests.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
-/// Much longer than any step of these tests should take.
+/// The time limit of one step of a test. A step normally takes much less time.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) const ALL_GRANTS: Grants = Grants { refund: true, overriding: true };
@@ -53,7 +53,7 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// The settings of a test's server that differ between tests.
+/// The settings of a server that can be different in each test.
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
@@ -114,17 +114,17 @@ impl TestServer {
         RateLimitServiceClient::new(self.channel().await)
     }
 
-    /// All metrics as text.
+    /// Returns all metrics as text.
     pub(crate) fn page(&self) -> String {
         self.service.update_metrics();
         let mut page = Page::new(Format::Text);
         std::iter::from_fn(|| page.next(&self.metrics)).collect()
     }
 
-    /// Connects and sends `bytes`.
+    /// Opens a new connection and sends `bytes` on it.
     pub(crate) fn send(&self, bytes: &[u8]) -> std::net::TcpStream {
         let mut stream = std::net::TcpStream::connect(self.address()).unwrap();
-        // The server may have closed the connection already. The caller checks that.
+        // The server may have closed the connection already. The caller checks whether the connection is open.
         let _ = stream.write_all(bytes);
         stream
     }
@@ -165,24 +165,24 @@ pub(crate) async fn ask(
     client.should_rate_limit(request(domain, descriptors)).await.map(tonic::Response::into_inner)
 }
 
-/// The overall code with the code and the remaining units of each descriptor.
+/// Returns the overall code of an answer, and the code and the remaining units of each descriptor.
 pub(crate) fn summary(response: &RateLimitResponse) -> (Code, Vec<(Code, u32)>) {
     let status = |status: &DescriptorStatus| (status.code(), status.limit_remaining);
     (response.overall_code(), response.statuses.iter().map(status).collect())
 }
 
-/// Whole seconds since the Unix epoch.
+/// Returns the whole seconds since the Unix epoch.
 pub(crate) fn now_s() -> u64 {
     SystemClock::start().now().as_nanos() / 1_000_000_000
 }
 
-/// Runs a test that counts in windows of an hour or a day. If it fails and an hour ended meanwhile, it runs again,
-/// because its counts may have restarted at zero.
+/// Runs a test that counts in windows of an hour or a day. If the test fails and an hour ended during the test, it is run again.
+/// A new window had begun then, so its counts were at zero again.
 pub(crate) async fn in_one_hour<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
     again_if_changed(|| now_s() / 3600, test).await;
 }
 
-/// Runs `test` again as long as it fails and `hour` changes while it runs.
+/// Runs `test`. If it fails and `hour` changed during the test, runs it again.
 async fn again_if_changed<F: Future<Output = ()> + 'static>(hour: impl Fn() -> u64, test: impl Fn() -> F) {
     let tasks = tokio::task::LocalSet::new();
     loop {

@@ -1,6 +1,6 @@
-//! Tests that compare calls sent all at once with the same calls sent one by one.
+//! Tests that send the same calls twice: all at once, and one after the other. Both ways must give the same answers.
 //!
-//! The server reads calls that arrive together as a batch. A batch must not change any answer or charge.
+//! If calls arrive together, the server reads them as a batch. The batch must not change an answer or what is charged.
 
 use bytes::Bytes;
 use h2::Reason;
@@ -14,8 +14,8 @@ use tonic::Code;
 use crate::streams::{GRPC, Raw, answer, hit, left, message};
 use crate::support::*;
 
-/// A unit that is taken returns after days at the earliest, so never within a test. If both limits of a user refuse, the
-/// yearly one has by far the longer wait. So it is always the one that is shown.
+/// A unit that is taken comes back after days, so never during a test. If both limits of a user refuse a request, the yearly
+/// limit has a much longer wait than the monthly limit. So the answer always shows the yearly limit.
 const RULES: &str = "
 domain: api
 descriptors:
@@ -64,7 +64,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// The message of a call about users of `side`. Each side has its own users.
+/// Returns the message of a call. The users in the message belong to `side`, and each side has its own users.
 fn body(side: &str, call: &Call) -> Vec<u8> {
     let asked = match call {
         Call::Asks(asked) => &asked[..],
@@ -85,7 +85,7 @@ fn shown((code, response): (Code, Option<RateLimitResponse>)) -> Answered {
     (code, response.as_ref().map(summary))
 }
 
-/// The answers in the order of the calls. The answers to slow calls are at the end.
+/// Returns the answers in the order of the calls. The answers to slow calls are at the end.
 async fn answers(raw: &mut Raw, side: &str, calls: &[Call], one_by_one: bool) -> Vec<Answered> {
     let (mut open, mut slow, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     for call in calls {
@@ -158,7 +158,7 @@ async fn calls_on_a_broken_connection_are_charged_if_they_were_decided() {
         }
         drop(raw);
         eventually("the connection has ended", || server.metrics.connections.get() == 1).await;
-        // This call is charged and counted too.
+        // The last call also takes a unit, and it is counted in the metric too.
         let used = 1000 - u64::from(left(honest.ask(&hit("7")).await));
         assert_eq!(used, server.metrics.allowed.get());
         assert!(used > decided);

@@ -1,6 +1,6 @@
-//! A server under attack, an honest client that must still be served, and random input.
+//! Helpers for attacks: a server that is attacked, an honest client that must still be served, and random input.
 //!
-//! Every attack has the same checks, so that no test forgets one of them.
+//! All tests use the checks in this file, so no test can forget a check.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use crate::http2;
 use crate::support::spillgate::Spillgate;
 use crate::support::{DEADLINE, http};
 
-/// How much the memory of the server may grow under attack. The connections of these tests need less.
+/// The most memory that the server may use in addition during an attack. The connections of these tests need less memory.
 const GROWTH_BYTES: u64 = 256 << 20;
 const RULES: &str =
     "domain: attack\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 4000000000}\n";
@@ -51,7 +51,8 @@ impl Attack {
         Attack { spillgate, honest: Some(honest), over, served, resident_bytes, _rules: rules }
     }
 
-    /// Repeats `round` for `HOSTILE_SECONDS`, by default 1.5 seconds, and at least 10 times. Its argument is the number of the round.
+    /// Calls `round` again and again for `HOSTILE_SECONDS` (by default 1.5 seconds), and at least 10 times. The argument of
+    /// `round` is the number of the call.
     pub(crate) fn repeat(&self, mut round: impl FnMut(u64)) {
         let seconds = std::env::var("HOSTILE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1.5);
         let end = Instant::now() + Duration::from_secs_f64(seconds);
@@ -80,7 +81,8 @@ impl Attack {
         assert!(now < before + GROWTH_BYTES, "the server grew from {before} to {now} bytes");
     }
 
-    /// Asserts that the honest client was always served, that a new client is served, and that the process lives without a panic.
+    /// Asserts that the honest client was always served and a new client is served. Also asserts that the server still runs and
+    /// has not panicked.
     pub(crate) fn end(mut self) {
         self.wait_served(1);
         self.over.store(true, Ordering::SeqCst);
@@ -93,7 +95,7 @@ impl Attack {
         assert_eq!(panics, Some(0), "the server panicked: {:?}", self.spillgate.process.stderr());
     }
 
-    /// The value of a counter of the admin listener.
+    /// Returns the value of a counter at `/metrics` of the admin listener.
     pub(crate) fn metric(&self, name: &str) -> Option<u64> {
         let metrics = http::get(self.spillgate.admin(), "/metrics", &[]);
         let line = metrics.body.lines().find_map(|line| line.strip_prefix(name))?;
@@ -107,7 +109,7 @@ impl Drop for Attack {
     }
 }
 
-/// A client that keeps one connection to each port.
+/// A client with one open connection to each port of the server.
 struct Honest {
     http: TcpStream,
     grpc: http2::Connection,
@@ -121,13 +123,13 @@ impl Honest {
         Ok(Honest { http, grpc: http2::Connection::open(grpc)? })
     }
 
-    /// Sends one request on each connection, and panics unless both are allowed.
+    /// Sends one request on each connection. Panics if one of the two requests is not allowed.
     fn ask(&mut self) {
         let (status, body) = post(&mut self.http, "/v1/check", CHECK.as_bytes()).expect("HTTP is served");
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let message = http2::message(&http2::rate_limit_request("attack", "user", "honest", 1));
         let answer = self.grpc.call(http2::SHOULD_RATE_LIMIT, &message).expect("gRPC is served");
-        // A prefix of five bytes, then field 1, the overall code: OK.
+        // After the gRPC prefix of five bytes, the answer begins with field 1, the overall code. Its value is OK.
         assert_eq!(answer.as_deref().and_then(|data| data.get(5..7)), Some(&[8u8, 1][..]));
     }
 }
@@ -152,7 +154,7 @@ pub(crate) fn post(stream: &mut TcpStream, path: &str, body: &[u8]) -> io::Resul
     }
 }
 
-/// Parses an answer with a content-length. `None` if it is not complete yet.
+/// Parses an answer that has a `content-length`. Returns `None` if the answer is not complete yet.
 fn parse(read: &[u8]) -> Option<(u16, Vec<u8>)> {
     let end = read.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&read[..end]).ok()?.to_ascii_lowercase();
@@ -176,7 +178,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A random number below `bound`.
+    /// Returns a random number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
@@ -194,7 +196,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// A copy of `seed` with one to four changes: bytes are flipped, replaced, inserted, removed or cut off.
+    /// Returns a copy of `seed` with one to four changes: bytes are flipped, replaced, inserted, removed or cut off.
     pub(crate) fn mutated(&mut self, seed: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {

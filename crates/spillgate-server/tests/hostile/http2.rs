@@ -1,6 +1,6 @@
 //! A minimal HTTP/2 client that can also send invalid frames.
 //!
-//! A real client library refuses to send what an attacker sends.
+//! An attacker sends invalid frames. Client libraries refuse to send such frames.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +37,8 @@ pub(crate) fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload
     out.extend_from_slice(payload);
 }
 
-/// The preface, SETTINGS without a header table, and a connection window that is never used up.
+/// Returns the bytes that begin a connection: the preface, SETTINGS without a header table, and a connection window that is so
+/// large that it is never used up.
 pub(crate) fn greeting() -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     frame(&mut out, SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
@@ -45,7 +46,7 @@ pub(crate) fn greeting() -> Vec<u8> {
     out
 }
 
-/// The header block of a gRPC call of `path`, without entries of the dynamic table.
+/// Returns the header block of a gRPC call of `path`. The block uses no entries of the dynamic table.
 pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86]; // :method POST, :scheme http
     let fields: [(&[u8], &str); 4] =
@@ -58,7 +59,7 @@ pub(crate) fn call_headers(path: &str) -> Vec<u8> {
     block
 }
 
-/// A message with its gRPC prefix.
+/// Returns a message with its gRPC prefix: a zero byte (not compressed) and the length.
 pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![0];
     out.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_be_bytes());
@@ -66,7 +67,7 @@ pub(crate) fn message(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A RateLimitRequest of `count` descriptors, each with the one entry `key: value`.
+/// Returns a RateLimitRequest of `count` descriptors. Each descriptor has only the entry `key: value`.
 pub(crate) fn rate_limit_request(domain: &str, key: &str, value: &str, count: usize) -> Vec<u8> {
     let field = |number: u8, content: &[u8]| {
         let len = u8::try_from(content.len()).ok().filter(|len| *len < 128).unwrap();
@@ -77,15 +78,15 @@ pub(crate) fn rate_limit_request(domain: &str, key: &str, value: &str, count: us
     [field(1, domain.as_bytes()), descriptor.repeat(count)].concat()
 }
 
-/// A valid HTTP/2 connection.
+/// A connection that follows the rules of HTTP/2.
 pub(crate) struct Connection {
     stream: TcpStream,
     next_stream: u32,
-    /// Bytes of DATA that the server still accepts: on the connection, and on the stream of the call.
+    /// How many bytes of DATA the server still accepts: first on the connection, then on the stream of the call.
     windows: [usize; 2],
 }
 
-/// The size of each window at first.
+/// The size of each window when the connection begins.
 const FIRST_WINDOW: usize = 65_535;
 /// The size of a DATA frame. Every server must accept frames of 16,384 bytes.
 const CHUNK: usize = 16_000;
@@ -99,8 +100,8 @@ impl Connection {
         Ok(Connection { stream, next_stream: 1, windows: [FIRST_WINDOW; 2] })
     }
 
-    /// Sends raw DATA in a new call of `path`, as the windows allow, and reads until the server ends the stream. Returns the
-    /// DATA of the server, or `None` if the server reset the stream or closes the connection.
+    /// Starts a call of `path`, and sends `data` as far as the windows allow. Reads until the server ends the stream. Returns the
+    /// DATA of the server. Returns `None` if the server reset the stream or closed the connection.
     pub(crate) fn call(&mut self, path: &str, data: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let id = self.next_stream;
         self.next_stream += 2;

@@ -1,6 +1,6 @@
 //! Tests of the admin listener: its token, metrics, rules and resets.
 //!
-//! This listener shows all rules and can delete counts, so each test of access also checks who is refused.
+//! This listener shows all rules and can delete counts. So the tests also check that clients without a right are refused.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -161,7 +161,7 @@ fn with_a_token_every_path_except_health_requires_it() {
         }
     }
     assert_eq!(ask(Some("Bearer s3cret"), "/metrics").status, 200);
-    assert_eq!(ask(Some("bearer s3cret"), "/rules").status, 200, "the name of a scheme may have any case");
+    assert_eq!(ask(Some("bearer s3cret"), "/rules").status, 200, "the scheme name `Bearer` may be in lower case");
     assert_eq!((ask(None, "/healthz").status, ask(None, "/readyz").status), (200, 200));
     assert_eq!(ask(Some("Bearer s3cret"), "/anything").status, 404);
     assert_eq!(ask(Some("Bearer s3cret"), "/reset").header("allow"), Some("POST"));
@@ -176,7 +176,7 @@ fn an_empty_token_is_refused_at_the_start() {
     }
 }
 
-/// The documentation and the help list the routes, and say which ones a token protects.
+/// The book and the help name the routes. They say which routes need a token.
 #[test]
 fn book_and_help_name_the_routes_and_what_the_token_guards() {
     let app = App::new();

@@ -1,6 +1,7 @@
-//! The handlers of the listeners without sockets, and a clock that only the test moves.
+//! A helper for the tests of the HTTP paths. It calls the handlers of the listeners without sockets, and has a clock that only
+//! the test changes.
 //!
-//! The tests of the HTTP paths share it. Without sockets and real time they are fast and exact.
+//! Without sockets and real time, the tests are fast and exact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +95,7 @@ impl Reply {
         self.headers.get(name).map(|value| value.to_str().expect("visible ASCII"))
     }
 
-    /// The detail and the help of a problem with this status.
+    /// Asserts that the answer is a problem (a JSON error) with this status. Returns its detail and its help.
     pub(crate) fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", self.body);
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{}", self.body);
@@ -157,7 +158,7 @@ impl App {
         self.reply(async { admin::router(state).oneshot(request).await.expect("routers do not fail") })
     }
 
-    /// Runs `ask`, and returns its reply and the time that it took by the runtime's clock.
+    /// Runs `ask`. Returns its reply, and the time that it took on the clock of the async runtime.
     pub(crate) fn held(&self, ask: impl FnOnce(&App) -> Reply) -> (Reply, Duration) {
         let now = || self.runtime.block_on(async { tokio::time::Instant::now() });
         let begun = now();

@@ -1,6 +1,6 @@
 //! Tests of `POST /v1/check`: its answers, header fields and problems.
 //!
-//! Applications read each member and field, so a test names the whole answer where it can.
+//! Applications read each member and header field. So the tests compare whole answers if possible.
 
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ fn members_keep_their_written_order_and_pairs_are_equivalent() {
     assert_eq!(
         check(&app, r#"{"inner":"2","outer":"1"}"#).json()["limit"],
         Value::Null,
-        "no rule matches another order"
+        "no rule matches if the entries are in another order"
     );
 }
 
@@ -199,13 +199,17 @@ fn a_queued_request_is_refused_without_a_charge_or_delayed_until_its_turn() {
     for _ in 0..3 {
         let (reply, held) = ask("");
         assert_eq!((reply.status, held), (429, Duration::ZERO));
-        assert_eq!(reply.json()["retry_after_ms"], 500, "the wait is its delay, and no refusal was charged");
+        assert_eq!(
+            reply.json()["retry_after_ms"],
+            500,
+            "the wait is the delay in the queue, and no refused request was charged"
+        );
     }
     let (reply, held) = ask("?wait=1s");
     assert_eq!((reply.status, &reply.json()["delay_ms"]), (200, &json!(500)));
     assert!((Duration::from_millis(500)..Duration::from_millis(510)).contains(&held), "{held:?}");
     let (reply, held) = ask("?wait=10ms");
-    assert_eq!((reply.status, held), (429, Duration::ZERO), "its turn is later than the longest wait");
+    assert_eq!((reply.status, held), (429, Duration::ZERO), "the delay in the queue is longer than `wait`");
     assert!(reply.problem(429).contains("later than it can wait"));
 }
 
@@ -325,7 +329,7 @@ fn values_that_are_not_scalars_or_not_exact_are_errors() {
     }
 }
 
-/// The quota in the answer has the burst of a bucket. The policy header has only the rate.
+/// The member `quota` of the answer includes the burst of a bucket. The header field `ratelimit-policy` has only the rate.
 #[test]
 fn the_answer_has_the_quota_and_the_capacity() {
     let app = App::new();
@@ -375,5 +379,9 @@ fn an_unmatched_descriptor_is_refused_if_the_settings_say_deny() {
 
     let shadow = App::with(options(), ServiceOptions { shadow: true, ..strict });
     assert_eq!(check(&shadow, r#"{"user":"7"}"#).status, 200);
-    assert_eq!(check(&App::new(), r#"{"user":"7"}"#).status, 200, "the default is to allow it");
+    assert_eq!(
+        check(&App::new(), r#"{"user":"7"}"#).status,
+        200,
+        "by default, a request that no rule matches is allowed"
+    );
 }

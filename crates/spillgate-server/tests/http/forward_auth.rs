@@ -1,6 +1,6 @@
 //! Tests of `GET /v1/forward-auth`, which nginx, Caddy and Traefik ask before they forward a request.
 //!
-//! A client writes most of such a request. It must not be able to avoid its limit.
+//! The client writes most of this request, and must not be able to avoid its limit.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -53,7 +53,7 @@ fn each_client_is_limited_by_the_address_that_can_be_trusted() {
     assert_eq!(
         via_proxy(b"198.51.100.9, 203.0.113.1"),
         429,
-        "addresses that the client writes to the left are ignored"
+        "addresses that the client writes into the field are ignored"
     );
     assert_eq!(via_proxy(b"203.0.113.2"), 200);
     let direct = |forged: &[u8]| ask(&app, tcp("203.0.113.3"), &[("x-forwarded-for", forged)]).status;

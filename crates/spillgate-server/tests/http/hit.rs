@@ -1,6 +1,6 @@
 //! Tests of `POST /v1/hit`, where the request itself contains the limit.
 //!
-//! Every algorithm and option can be requested, so each must work or be refused with a clear reason.
+//! A request may contain any algorithm and option. So each of them must work, or be refused with a clear reason.
 
 use std::time::Duration;
 

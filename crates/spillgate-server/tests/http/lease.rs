@@ -1,6 +1,7 @@
 //! Tests of leases: taking, releasing and renewing permits.
 //!
-//! A lease id that frees too many permits breaks the limit. One that frees too few blocks clients until it expires.
+//! If a release freed too many permits, more clients than the limit could hold one. If it freed too few, clients would be blocked
+//! until the lease expires.
 
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ fn ids_of_another_server_and_junk_are_refused() {
     assert_eq!(app.post("/v1/hit", SEAT).status, 429, "no permit was released");
 }
 
-/// A service with wide bounds, and a check of `count` jobs that each take a permit.
+/// Returns a service with high bounds, and the body of a check of `count` jobs. Each job takes a permit.
 fn many_jobs(count: usize) -> (App, String) {
     let bounds = Bounds { descriptors: 256, ..Bounds::default() };
     let app = App::with(options(), ServiceOptions { bounds, ..ServiceOptions::default() });

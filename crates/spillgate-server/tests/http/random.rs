@@ -1,6 +1,6 @@
-//! Tests with random bodies, from random text to almost valid JSON. Each gets a clear answer.
+//! Tests with random bodies, from random text to almost valid JSON. Each request gets a clear answer.
 //!
-//! They find bodies that crash the server or get an answer without a reason.
+//! These tests can find a body that crashes the server, or an error answer without a reason.
 
 use std::cell::OnceCell;
 
@@ -17,7 +17,7 @@ fn post(path: &str, body: &str) -> Reply {
     APP.with(|app| app.get_or_init(App::new).post(path, body))
 }
 
-/// Words with a meaning in request bodies. With them a random body passes many checks before one refuses it.
+/// Words that have a meaning in request bodies. A random body with such words passes many checks before a check refuses it.
 const KNOWN: &[&str] = &[
     "domain",
     "descriptors",
@@ -77,7 +77,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Hits whose fields have the right types and random values.
+/// Generates bodies of `/v1/hit`. Their fields have the right types and random values.
 fn hit() -> impl Strategy<Value = Value> {
     let algorithm = proptest::sample::select(
         &[

@@ -1,8 +1,8 @@
-"""A client of Envoy's rate limit service with published stubs, and attempts that stay within one window.
+"""A gRPC client of Envoy's rate limit service that uses published stubs, and the code that runs a test case with it.
 
-A fixed window ends at a known time. A case that runs across that end counts in two windows, and its numbers are wrong.
-So an `Attempt` starts only if enough of the window is left. At its end it checks whether a window has ended. It compares
-the clock, and every `duration_until_reset` of the answers. If a window has ended, `run` tries the case again.
+A fixed window ends at a known time. If a window ends during a case, the case counts in two windows, and its numbers are wrong.
+So an `Attempt` (one run of a case) starts only if enough time of the window is left. At its end, the attempt checks the
+clock. It also checks each `duration_until_reset` of the answers. If a window has ended, `run` runs the case again.
 """
 
 import time
@@ -25,17 +25,18 @@ OverrideUnit = ratelimit_unit_pb2.RateLimitUnit
 SECOND, HOUR, DAY = 1, 3600, 86400
 DEADLINE_S = 10
 ATTEMPTS = 100
-# The largest expected difference between the server's clock and ours. An attempt keeps this distance from a window's end.
+# The largest expected difference between the server's clock and the client's clock. An attempt begins and ends at least this
+# long before or after the end of a window.
 CLOCKS_APART_S = 0.1
 
 
 class Straddled(Exception):
-    """A window ended during the attempt, so its counts mean nothing."""
+    """A window ended during the attempt, so the counts of the attempt are wrong."""
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """`entries` are pairs; `override` is (requests_per_unit, unit)."""
+    """A descriptor of a request. `entries` are pairs of a key and a value. `override` is (requests_per_unit, unit)."""
 
     entries: tuple
     hits: int | None = None
@@ -53,7 +54,7 @@ class Descriptor:
         return message
 
     def other_message(self):
-        """The message of the stubs that know `is_negative_hits`."""
+        """Returns the message for the other stubs. Only these stubs have the field `is_negative_hits`, which a refund needs."""
         entries = [other_common.RateLimitDescriptorEntry(key=key, value=value) for key, value in self.entries]
         return other_common.RateLimitDescriptor(
             entries=entries, hits_addend=self.hits, is_negative_hits=self.refund
@@ -80,14 +81,15 @@ class Client:
         return self.stub.ShouldRateLimit(request, timeout=DEADLINE_S)
 
     def health(self, service=""):
-        """Asks grpc.health.v1. Its request has one field, the name of the service. Its answer has one field, the status."""
+        """Calls the health service (grpc.health.v1) and returns the bytes of its answer. The request has one field, the name of
+        a service. The answer has one field, the status."""
         name = service.encode()
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check")
         return check(b"\x0a" + bytes([len(name)]) + name if name else b"", timeout=DEADLINE_S)
 
 
 class Attempt:
-    """One attempt at a case, with its own values. It checks that its windows do not end."""
+    """One run of a case, with its own descriptor values. It checks that no window ends during the run."""
 
     def __init__(self, client, window_s, needs_s):
         self.client = client
@@ -104,7 +106,7 @@ class Attempt:
         self.window = time.time() // window_s
 
     def one(self, key, *nested, **options):
-        """A descriptor that only this attempt uses: the value of its first entry is the attempt's id."""
+        """Returns a descriptor that no other attempt uses, because the value of its first entry is the id of this attempt."""
         return Descriptor(((key, self.id), *nested), **options)
 
     def ask(self, *descriptors, hits=0, domain=None):
@@ -120,7 +122,7 @@ class Attempt:
             return
         counted = (descriptor.entries, status.current_limit.unit)
         before_s = self.resets.get(counted, reset_s)
-        # Within one window this time only falls. A higher time belongs to the next window.
+        # During a window, the time to its end only falls. If the time is higher than before, a new window has begun.
         if reset_s > before_s:
             raise Straddled
         self.resets[counted] = reset_s
@@ -136,11 +138,15 @@ def seconds(status):
 
 def same(found, wanted, what):
     if found != wanted:
-        raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
+        raise AssertionError(f"{what}: found {found!r}, expected {wanted!r}")
 
 
 def expect(response, overall, *statuses):
-    """Each status as (code, limit_remaining), or (code, limit_remaining, requests_per_unit or None for no limit)."""
+    """Compares a response with the expected overall code and statuses.
+
+    An expected status is (code, limit_remaining) or (code, limit_remaining, requests_per_unit). `None` as requests_per_unit
+    means that the status must have no limit.
+    """
     name = rls_pb2.RateLimitResponse.Code.Name
     found = []
     for status, wanted in zip(response.statuses, statuses):
@@ -162,7 +168,7 @@ def expect_error(code, ask):
 
 
 def run(client, case):
-    """Tries `case` until an attempt stays within its windows, and returns the number of attempts."""
+    """Runs `case` until no window ends during an attempt. Returns the number of attempts."""
     for number in range(1, ATTEMPTS + 1):
         attempt = Attempt(client, case.window_s, case.needs_s)
         try:
@@ -172,7 +178,7 @@ def run(client, case):
         except Straddled:
             continue
         except AssertionError:
-            # Wrong counts are not an error if a window ended.
+            # If a window ended during the attempt, wrong counts are not an error.
             try:
                 attempt.finish()
             except Straddled:

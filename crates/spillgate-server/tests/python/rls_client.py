@@ -1,10 +1,10 @@
-"""Checks each rule of spillgate's gRPC contract with an independent client.
+"""Checks spillgate's answers over gRPC with an independent client. Each function marked with `@case` checks one rule.
 
     python rls_client.py HOST:PORT [enforcing|guarded]
 
 The suite `enforcing` needs a server with rules/ and examples/reference.yaml that allows refunds and overrides.
-The suite `guarded` needs the same rules with `--shadow`, and neither refunds nor overrides allowed.
-The program prints a line for each case, and then the number that passed. It exits with 1 if a case failed.
+The suite `guarded` needs a server with the same rules and `--shadow` that allows neither refunds nor overrides.
+The program prints a line for each case, and then how many cases passed. If a case failed, its exit code is 1.
 """
 
 import sys
@@ -257,14 +257,14 @@ def hits_of_request_and_descriptor(attempt):
     expect(too_many, OVER, (OVER, 0, 20))
     never = attempt.ask(attempt.one("per_hour", hits=21))
     expect(never, OVER, (OVER, 0, 20))
-    same(0 < seconds(never.statuses[0]) <= HOUR, True, "21 of 20 never fit, so the time is the end of the window")
+    same(0 < seconds(never.statuses[0]) <= HOUR, True, "21 units never fit into a limit of 20, so the duration is the time to the end of the window")
 
 
 @case()
 def limit_of_zero_bans(attempt):
     refused = attempt.ask(attempt.one("banned"))
     expect(refused, OVER, (OVER, 0))
-    same(0 < seconds(refused.statuses[0]) <= HOUR, True, "a ban does not end, so the time is the end of the window")
+    same(0 < seconds(refused.statuses[0]) <= HOUR, True, "a ban does not end, so the duration is the time to the end of the window")
 
 
 @case()

@@ -1,6 +1,7 @@
 //! Tests of `spillgate check --store` and `spillgate key`.
 //!
-//! Operators use them to see what a fleet counts, so both must agree with the servers.
+//! Operators use these commands to see what a fleet (servers that share a store) counts. So both commands must agree with the
+//! servers.
 
 use serde_json::Value;
 use spillgate_testkit::free_port;
@@ -32,7 +33,8 @@ fn run_check(folder: &Folder, redis: &Redis, arguments: &str) -> (i32, Value) {
     (output.code, json(&output))
 }
 
-/// For each limit: whether it allows the request, and the units that remain before and after.
+/// Returns three values for each limit: whether the limit allows the request, the units that remain before the request, and
+/// the units that remain after it.
 fn limits(answer: &Value) -> Vec<(bool, u64, u64)> {
     let left = |limit: &Value, when: &str| limit[when]["remaining"].as_u64().expect("a number");
     let limits = answer["asked"][0]["limits"].as_array().expect("limits").iter();
@@ -53,7 +55,8 @@ fn check_peeks_at_the_store_and_takes_only_with_the_flag() {
     assert_eq!((code, limits(&answer)), (0, vec![(true, 3, 0), (true, 5, 2)]));
     let (code, answer) = peek("");
     assert_eq!((code, limits(&answer)), (1, vec![(false, 0, 0), (true, 2, 2)]));
-    // The wait is a third of a year, a little less because the store's clock runs on.
+    // The bucket gets one unit in each third of a year, which is about 121.7 days. The wait is a little shorter, because the
+    // store's clock runs on during the test.
     let day_ns = 86_400_000_000_000_u64;
     let retry_ns = answer["asked"][0]["retry_after_ns"].as_u64().expect("a time");
     assert!((121 * day_ns..=122 * day_ns).contains(&retry_ns), "{retry_ns}");
@@ -140,11 +143,15 @@ fn a_peek_that_cannot_predict_the_take_says_so() {
 fn check_reports_the_delay_of_a_queue() {
     let (redis, folder) = (Redis::start(), rules(LIMITS));
     assert_eq!(run_check(&folder, &redis, "-e queue=7 --take").0, 0);
-    assert_eq!(run_check(&folder, &redis, "-e queue=7").0, 1, "the request may not wait");
+    assert_eq!(
+        run_check(&folder, &redis, "-e queue=7").0,
+        1,
+        "without --wait, a request that would have to wait is refused"
+    );
     let (code, answer) = run_check(&folder, &redis, "-e queue=7 --wait 2h");
     let delay_ns = answer["asked"][0]["delay_ns"].as_u64().expect("a delay");
     assert!(code == 0 && (1..=3_600_000_000_000).contains(&delay_ns), "{answer}");
-    assert_eq!(run_check(&folder, &redis, "-e free=7").0, 0, "no rule limits it");
+    assert_eq!(run_check(&folder, &redis, "-e free=7").0, 0, "the rule `free` has no limit");
 }
 
 #[test]
@@ -186,7 +193,8 @@ fn check_asks_the_store_that_a_file_or_a_variable_names() {
     assert_eq!((of_file.code, of_file.stderr.as_str()), (0, ""), "{of_file:?}");
     assert!(of_file.stdout.starts_with(&format!("{store}taken from")), "{of_file:?}");
     assert_eq!((ask("-c s.yaml", &[]).code, redis.keys(&[]).len()), (1, 2), "the units were taken");
-    // Without the fleet's secret these are other keys. No units were taken from them, and a note says why.
+    // Without the fleet's key secret, the command computes other Redis keys. Nothing was taken from these keys, so the request
+    // is allowed. A note says that the secret is missing.
     let url = redis.url();
     for (arguments, variables) in [
         (format!("--store {url}"), &[][..]),
@@ -226,7 +234,7 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
         (&report["keys"][0]["limit"], &report["keys"][1]["algorithm"]),
         (&"bucket".into(), &"sliding_window_log".into())
     );
-    // A node computes slots also while its cluster does not work.
+    // This node is not in a working cluster, but it can compute slots.
     let (cluster, _) = Redis::start_node();
     let slot = |key: &str| cluster.run(&["cluster", "keyslot", key]).parse::<u64>().expect("a slot");
     assert!(
@@ -241,7 +249,7 @@ fn key_prints_the_redis_keys_that_a_server_uses() {
     assert!(plain.stderr.contains("without a secret"), "{}", plain.stderr);
     assert_eq!(folder.run("key rules.yaml -d api -e free=1").code, 1);
     assert_eq!(folder.run("key rules.yaml -d web -e user=1").code, 2);
-    // The command does not use the store, so it accepts settings that contradict each other.
+    // `spillgate key` does not use the store, so it accepts settings that contradict each other.
     folder.write("memory.yaml", "memory: {snapshot: {path: x}}");
     let of_memory = folder.run("key rules.yaml -c memory.yaml -d api -e user=7 -e user=8");
     assert_eq!((of_memory.code, &of_memory.stdout), (0, &plain.stdout), "{}", of_memory.stderr);

@@ -1,6 +1,7 @@
-//! `spillgate doctor` on real stores: what it finds, and the rights that it checks.
+//! Tests of `spillgate doctor`, the command that examines a store, with real stores. They check what the doctor finds, and
+//! which rights it needs and checks.
 //!
-//! Operators follow its help to the letter, so the tests run the commands that it prints.
+//! Operators copy the commands from the doctor's help. So one test runs the ACL command from this help.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -18,7 +19,7 @@ use crate::support::eventually;
 use crate::support::process::Process;
 use crate::support::redis::{Cluster, Redis};
 
-/// What the doctor examined, and the grade of each.
+/// Returns the name and the grade of each finding. The name says what the doctor examined, for example `rights`.
 fn grades(report: &Value) -> Vec<(String, String)> {
     let text = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
     let findings = report["findings"].as_array().expect("findings").iter();
@@ -29,7 +30,7 @@ fn to_fix(report: &Value) -> Vec<String> {
     grades(report).into_iter().filter(|(_, grade)| grade == "mend").map(|(what, _)| what).collect()
 }
 
-/// The help of the first finding with that name.
+/// Returns the help of the first finding with the name `what`.
 fn help(report: &Value, what: &str) -> String {
     let mut findings = report["findings"].as_array().expect("findings").iter();
     let found = findings.find(|finding| finding["what"] == what).unwrap_or_else(|| panic!("no {what}: {report}"));
@@ -47,7 +48,7 @@ fn doctor_finds_nothing_to_fix_in_a_good_store() {
     assert_eq!((output.code, to_fix(&report)), (0, vec![]), "{report}");
     let examined: Vec<_> = grades(&report).into_iter().map(|(what, _)| what).collect();
     assert_eq!(examined, ["version", "role", "eviction", "rights", "scripts", "clock", "latency"]);
-    assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
+    assert_eq!(redis.run(&["dbsize"]), "0", "the doctor leaves no key in the store");
     let output = folder.run("doctor -c s.yaml");
     assert!(output.code == 0 && output.stdout.contains("all is well"), "{output:?}");
 }
@@ -62,11 +63,11 @@ fn doctor_says_what_to_fix() {
     assert!(code == 1 && to_fix(&report).contains(&"eviction".to_owned()), "{report}");
     assert!(
         help(&report, "eviction").contains("limits are answered by on_store_failure"),
-        "a full Redis with noeviction does not raise existing counters either: {report}"
+        "the help says what happens if Redis is full and its policy is noeviction: {report}"
     );
     redis.run(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     assert!(!to_fix(&json(&run(&redis.url()))).contains(&"eviction".to_owned()));
-    // First nearly full, then full: a full Redis runs no script.
+    // Redis is first nearly full, and after this loop it is full. A full Redis runs no script.
     let used = redis.run(&["info", "memory"]);
     let used: u64 =
         used.split("used_memory:").nth(1).and_then(|it| it.lines().next()?.trim().parse().ok()).expect("used");
@@ -132,10 +133,15 @@ fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
             folder.run(&format!("doctor --json --store redis-sentinel://{sentinels}/main --store-deadline 5s"));
         (output.code, json(&output))
     };
-    let grade =
-        |report: &Value, what: &str| grades(report).into_iter().find(|(it, _)| it == what).expect("looked at").1;
+    let grade = |report: &Value, what: &str| {
+        grades(report).into_iter().find(|(it, _)| it == what).expect("the doctor examined it").1
+    };
     let (_, report) = doctor(&live);
-    assert_eq!(["sentinels", "failover"].map(|what| grade(&report, what)), ["ok", "note"], "no replica: {report}");
+    assert_eq!(
+        ["sentinels", "failover"].map(|what| grade(&report, what)),
+        ["ok", "note"],
+        "the primary has no replica: {report}"
+    );
 
     let _replica = Redis::start_at(free_port(), &["--replicaof", "127.0.0.1", &port]);
     eventually("the replica follows", || primary.run(&["info", "replication"]).contains("state=online").then_some(()));
@@ -152,7 +158,7 @@ fn doctor_examines_every_sentinel_and_what_a_primary_that_is_cut_off_does() {
     assert_eq!((code, to_fix(&report)), (0, vec![]), "{report}");
 }
 
-/// A sentinel and its address.
+/// Starts a sentinel. Returns its process and its address.
 fn sentinel(folder: &Folder, settings: &str) -> (Process, String) {
     let port = free_port().to_string();
     folder.write("sentinel.conf", settings);
@@ -173,7 +179,8 @@ fn doctor_says_how_to_create_a_cluster_of_nodes_without_one() {
     assert!(grades(&report).iter().all(|(what, _)| what != "replicas"), "{report}");
 }
 
-/// A new cluster is in this state: a primary knows its replica, and the other nodes do not know it yet.
+/// While a cluster is new, a primary may know its replica although the other nodes do not know this replica yet. The test
+/// creates this state.
 #[test]
 fn a_replica_that_the_cluster_does_not_list_yet_is_not_missing() {
     let (cluster, folder) = (Cluster::start(), rules(LIMITS));
@@ -199,7 +206,7 @@ fn doctor_shows_ipv6_nodes_as_they_can_be_pasted() {
     assert_eq!(node.run(&["cluster", "addslotsrange", "0", "16383"]), "OK");
     assert_eq!(node.run(&["config", "set", "cluster-announce-ip", "::1"]), "OK");
     eventually("the node announces this address", || node.run(&["cluster", "slots"]).contains("::1").then_some(()));
-    // The address need not be reachable for this test.
+    // Nothing has to answer at the address that the node announces.
     let url = node.url().replace("redis://", "redis-cluster://");
     let address = url.replace("redis-cluster://127.0.0.1", "[::1]");
     let report = json(&folder.run(&format!("doctor --json --store {url}"))).to_string();
@@ -218,13 +225,13 @@ fn doctor_without_a_password_says_that_it_needs_one() {
     }
 }
 
-/// Commands as an ACL allows them.
+/// Returns the words with which a Redis ACL allows `commands`, for example `+get +script|load`.
 fn rights(commands: &[&str]) -> String {
     let rights = commands.iter().map(|command| format!("+{}", command.to_ascii_lowercase().replace(' ', "|")));
     rights.collect::<Vec<_>>().join(" ")
 }
 
-/// The least rights, as the book has them.
+/// Returns the least rights that a server needs, as the page least-rights.md of the book lists them.
 fn least() -> String {
     format!("+evalsha +script|load {}", rights(&SCRIPT_COMMANDS))
 }
@@ -232,7 +239,7 @@ fn least() -> String {
 fn assert_the_book_has(text: &str) {
     let page = crate::support::root().join("docs/src/operating/least-rights.md");
     let page = std::fs::read_to_string(page).expect("a page");
-    // The text as the shell reads it, without the escapes of Markdown tables.
+    // Line breaks and quotes are removed as a shell does it, and so are the escapes of Markdown tables.
     let one_line = page.replace("\\\n", " ").replace("\\|", "|").replace('\'', "");
     let one_line = one_line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(one_line.contains(text), "least-rights.md does not have: {text}");
@@ -240,13 +247,13 @@ fn assert_the_book_has(text: &str) {
 
 const LOGIN: &str = "--store-user limiter --store-password-file password";
 
-/// Creates the user of `LOGIN` with exactly these rights.
+/// Creates the Redis user `limiter` of `LOGIN` with exactly these rights.
 fn user(redis: &Redis, rights: &str) {
     let words = format!("acl setuser limiter reset on >hush ~sg:* resetchannels {rights}");
     assert_eq!(redis.run(&words.split(' ').collect::<Vec<_>>()), "OK");
 }
 
-/// A folder with that user's password, and arguments for a server.
+/// Returns a folder that has a file with the password of `limiter`, and arguments for a server that logs in as `limiter`.
 fn login() -> (Folder, Vec<String>) {
     let folder = rules(LIMITS);
     folder.write("password", "hush");
@@ -256,7 +263,7 @@ fn login() -> (Folder, Vec<String>) {
     (folder, arguments)
 }
 
-/// Grade and help of the rights on each server.
+/// Returns the grade and the help of each finding about rights. The report has one such finding for each Redis server.
 fn rights_findings(report: &Value) -> Vec<(&str, &str)> {
     let findings =
         report["findings"].as_array().expect("findings").iter().filter(|finding| finding["what"] == "rights");
@@ -279,7 +286,10 @@ fn the_least_rights_are_enough_and_a_missing_one_is_reported() {
     user(&redis, &least());
     let report = doctor();
     assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
-    assert!(grades(&report).contains(&("version".to_owned(), "note".to_owned())), "the user lacks INFO: {report}");
+    assert!(
+        grades(&report).contains(&("version".to_owned(), "note".to_owned())),
+        "the doctor cannot read the version, because the user may not run INFO: {report}"
+    );
     for command in SCRIPT_COMMANDS {
         user(&redis, &format!("{} -{}", least(), command.to_ascii_lowercase()));
         let report = doctor();
@@ -290,28 +300,28 @@ fn the_least_rights_are_enough_and_a_missing_one_is_reported() {
     for missing in ["evalsha", "script|load"] {
         user(&redis, &least().replace(&format!("+{missing}"), ""));
         assert_eq!(help(&doctor(), "rights"), format!("ACL SETUSER limiter ~sg:* +{missing}"));
-        assert_eq!(redis.run(&["keys", "*"]), "", "it leaves nothing behind");
+        assert_eq!(redis.run(&["keys", "*"]), "", "the doctor leaves no key in the store");
     }
-    // The help of one run gives all missing rights.
+    // The doctor finds all missing rights in one run, so one ACL command from the help is enough.
     user(&redis, "+ping");
     let report = doctor();
     assert!(help(&report, "clock").contains("+time"), "{report}");
     let words = help(&report, "rights");
     redis.run(&words.split(' ').collect::<Vec<_>>());
     assert_eq!(help(&doctor(), "rights"), "", "{words}");
-    // The doctor leaves no lasting keys, even if it may not remove keys.
+    // If the doctor may not delete keys, it can leave keys in the store. All these keys expire.
     user(&redis, &format!("{} -set -del -pexpire -pexpireat", least()));
     redis.run(&["flushall"]);
     doctor();
     let left = redis.run(&["eval", LASTING, "0"]);
-    assert_eq!(left, "", "the doctor leaves keys that stay");
+    assert_eq!(left, "", "the doctor left keys that never expire");
     user(&redis, &least());
     let output = folder.run(&format!("doctor --store {}/1 {LOGIN}", redis.url()));
     assert!(output.code == 3 && output.stderr.contains("+select"), "{output:?}");
     assert_all_is_served(&folder, &redis.url(), &arguments);
 }
 
-/// The keys that do not expire.
+/// A script that returns the keys that never expire.
 const LASTING: &str = "local lasting = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
                        if redis.call('PTTL', key) < 0 then lasting[#lasting + 1] = key end end return lasting";
 
@@ -337,7 +347,7 @@ fn the_least_rights_without_scripts_are_enough_and_a_missing_one_is_reported() {
         assert_eq!(grade, "mend", "{command}: {report}");
         assert!(help.ends_with(&format!(" ~sg:* +{}", command.to_ascii_lowercase())), "{command}: {help}");
     }
-    assert_eq!(redis.run(&["dbsize"]), "0", "it leaves nothing behind");
+    assert_eq!(redis.run(&["dbsize"]), "0", "the doctor leaves no key in the store");
     user(&redis, &least);
     let arguments: Vec<_> = arguments.iter().map(String::as_str).chain(["--store-scripts", "off"]).collect();
     let server = serve(&folder, &redis.url(), &arguments);
@@ -356,7 +366,7 @@ fn the_least_rights_on_a_cluster_are_enough_and_a_missing_one_is_reported() {
     let report = json(&doctor());
     assert!(to_fix(&report).iter().all(|what| what == "latency"), "{report}");
     assert_eq!(rights_findings(&report), [("ok", ""); 3], "{report}");
-    // ASKING is missing on one node: a redirection to it would fail.
+    // On one node the user may not run ASKING, so a redirection to this node would fail.
     user(&cluster.nodes[1], &format!("{} {more} -asking", least()));
     let report = json(&doctor());
     let wrong: Vec<_> = rights_findings(&report).into_iter().filter(|(grade, _)| *grade == "mend").collect();
@@ -391,8 +401,10 @@ fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_asked() 
     let port = replica.url().rsplit(':').next().expect("a port").to_owned();
     assert_eq!(run(&format!("cluster meet 127.0.0.1 {port} {bus}")), "OK");
     let id = run("cluster myid");
-    eventually("a replica", || (replica.run(&["cluster", "replicate", &id]) == "OK").then_some(()));
-    eventually("all know of it", || (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(()));
+    eventually("the second node becomes a replica", || {
+        (replica.run(&["cluster", "replicate", &id]) == "OK").then_some(())
+    });
+    eventually("the primary lists it", || (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(()));
     let url = primary.url().replace("redis://", "redis-cluster://");
     let doctor = |login: &str| json(&folder.run(&format!("doctor --json --store {url} {login}")));
     let grade =
@@ -406,7 +418,11 @@ fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_asked() 
     }
     user(&primary, &format!("{} {}", least(), rights(&CLUSTER_COMMANDS)));
     let report = doctor(LOGIN);
-    assert_eq!(rights_findings(&report), [("ok", "")], "the replica has no such user: {report}");
+    assert_eq!(
+        rights_findings(&report),
+        [("ok", "")],
+        "only the primary is examined, because the replica has no user limiter: {report}"
+    );
     assert_eq!(grade(&report, "replicas").as_deref(), Some("note"), "{report}");
     assert!(help(&report, "replicas").contains("the user limiter too"), "{report}");
 }

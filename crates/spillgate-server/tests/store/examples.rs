@@ -1,6 +1,6 @@
-//! The settings files in `examples`, unchanged except for the address of the store.
+//! Runs servers with the files of the folder `examples`. Only the address of the store is changed.
 //!
-//! Users copy these files, so each must work as it is.
+//! Users copy these files, so each file must work as it is.
 
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
     assert_eq!(findings.iter().filter(|finding| finding["what"] == "scripts" && finding["grade"] == "ok").count(), 3);
     let of = |what: &str| findings.iter().find(|finding| finding["what"] == what).expect("a finding");
     assert_eq!([of("cluster"), of("slots"), of("replicas")].map(|finding| &finding["grade"]), ["ok", "ok", "note"]);
-    // For the URL of one node, the doctor says that it is a node of a cluster.
+    // If the URL is that of a single server, the doctor says that this server is a node of a cluster.
     let role = doctor(&cluster.nodes[0].url());
     let role = role["findings"].as_array().expect("findings").iter().find(|finding| finding["what"] == "role").cloned();
     assert!(role.is_some_and(|role| role["grade"] == "mend" && role["help"].to_string().contains("redis-cluster://")));

@@ -1,4 +1,5 @@
-//! Servers while the store is down and after it has come back: answers, readiness and log lines.
+//! Tests of a server while its store is down, and after the store has come back. They check the server's answers, its
+//! readiness and its log lines.
 //!
 //! A rate limiter must not take down the service that it protects.
 
@@ -24,7 +25,7 @@ use crate::support::redis::{Cluster, Redis};
 use crate::support::spillgate::Spillgate;
 use crate::support::{eventually, http as plain_http};
 
-/// Rules with one limit for each value of `on_store_failure`.
+/// Returns rules with one limit for each value of `on_store_failure`. The key of each rule is the name of this value.
 fn policies() -> Folder {
     let limit = |policy: &str| {
         format!("  - {{key: {policy}, rate_limit: {{unit: year, requests_per_unit: 4, on_store_failure: {policy}}}}}\n")
@@ -32,7 +33,7 @@ fn policies() -> Folder {
     rules(&["allow", "deny", "error", "local"].map(limit).concat())
 }
 
-/// Status and text of `/readyz`. Both listeners that have it must return the same status.
+/// Returns the status and the text of `/readyz`. The HTTP listener and the admin listener must return the same status.
 fn readiness(server: &Spillgate) -> (u16, String) {
     let [http, admin] = [server.http(), server.admin()].map(|listener| plain_http::get(listener, "/readyz", &[]));
     assert_eq!(http.status, admin.status, "{} {}", http.body, admin.body);
@@ -47,14 +48,14 @@ fn until_ready(server: &Spillgate, status: u16, text: &str) {
     assert_eq!(readiness(server).0, status);
 }
 
-/// The number of requests that the store did not decide.
+/// Returns the number of requests that the store did not decide.
 fn failures(server: &Spillgate) -> u64 {
     let count =
         |class: ErrorKind| metric(server, &format!("spillgate_store_failures_total{{class=\"{}\"}}", class.as_str()));
     ErrorKind::ALL.map(count).iter().sum()
 }
 
-/// Whether grpc.health.v1 reports SERVING.
+/// Returns whether the gRPC health service (grpc.health.v1) reports SERVING.
 fn serving(server: &Spillgate) -> bool {
     use tonic_health::pb::health_check_response::ServingStatus;
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -76,23 +77,24 @@ fn a_server_started_without_a_store_answers_by_policy_and_recovers_by_itself() {
     let (status, problem) = check(server.http(), "error", "a");
     let detail = problem["detail"].as_str().unwrap_or_default();
     assert!(status == 503 && detail.contains("the store is unavailable"), "{problem}");
-    // The rules allow 4 requests, and the server is one of two. Its share is 2.
+    // The rules allow 4 requests. Two servers share this limit, so without the store each server may allow 2 requests.
     let local: Vec<_> = (0..3).map(|_| decided(server.http(), "local", "a")).collect();
     assert_eq!(local, [200, 200, 429].map(|status| (status, "local".to_owned())));
     until_ready(&server, 503, "not ready: the store has not answered for");
     assert!(!serving(&server));
-    // No request is sent until the server is ready.
+    // The test sends no request until the server is ready. So the server notices by itself that the store has started.
     let redis = Redis::start_at(port, &[]);
     until_ready(&server, 200, "ready: the store answers");
     assert!(serving(&server));
     logged(&server.process, "the store decides again after");
     until_store(server.http(), "error", "b");
     assert_eq!(decided(server.http(), "local", "a"), (200, "store".to_owned()));
-    assert_eq!(redis.keys(&[]).len(), 2, "requests that a policy answered are not in the store");
+    assert_eq!(redis.keys(&[]).len(), 2, "the store has no keys of requests that a policy answered");
     assert_eq!(metric(&server, "spillgate_store_recoveries_total"), 1);
 }
 
-/// It applies to rules without `on_store_failure`, and to limits that come with a request. The number of servers is not needed.
+/// The setting applies to rules without `on_store_failure`, and to limits that come with a request. No limit here has the
+/// policy `local`, so the server does not need to know how many servers there are.
 #[test]
 fn the_setting_on_store_failure_applies_to_all_limits_without_their_own() {
     let folder = rules(
@@ -145,7 +147,7 @@ fn a_server_whose_limits_all_have_a_fallback_is_ready_without_the_store() {
     until_ready(&server, 503, "not ready");
 }
 
-/// Stops the threads that send requests when it is dropped, also if the test fails.
+/// When this value is dropped, the threads that send requests stop. They stop also if the test fails.
 struct Done<'d>(&'d AtomicBool);
 
 impl Drop for Done<'_> {
@@ -199,10 +201,14 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
     assert_eq!(classes.len(), distinct.len(), "one line for each class: {classes:?}");
     let line = |text: &str| log.iter().position(|line| line.contains(text));
     let consequence = line("did not decide: it failed, and requests");
-    // The failure of a probe is a cause too: perhaps no request was in flight when the connections ended.
+    // The cause is the failure of a request or of a probe (the server's own health check of the store). If no request was
+    // in flight when the connections ended, only the probe fails.
     let causes = ["the store does not answer", "did not decide: the connection to it ended"];
     let cause = causes.into_iter().filter_map(line).min();
-    assert!(consequence.is_none_or(|at| cause.is_some_and(|cause| cause < at)), "the cause comes first: {log:?}");
+    assert!(
+        consequence.is_none_or(|at| cause.is_some_and(|cause| cause < at)),
+        "the log names the cause before its consequence: {log:?}"
+    );
     assert!(log.iter().all(|line| !line.contains("changes=")), "{log:?}");
 }
 
@@ -220,7 +226,8 @@ fn a_store_that_stops_is_noticed_without_traffic_and_so_is_its_return() {
     assert_eq!(failures(&server), 0, "probes do not count as requests");
 }
 
-/// No probe is needed for this: the first request that the circuit breaker refuses is enough.
+/// As soon as the circuit breaker refuses a request, the server is not ready. The server does not wait until its next probe
+/// (health check) of the store.
 #[test]
 fn the_server_is_not_ready_as_soon_as_the_circuit_opens() {
     let (mut redis, folder) = (Redis::start(), policies());
@@ -261,7 +268,8 @@ fn a_store_that_comes_and_goes_does_not_fill_the_log() {
     }
 }
 
-/// Two such stores: one whose user may read and not write, and one node of a cluster whose URL does not say so.
+/// The test uses two such stores. The user of the first store may read but not write. The second store is a node of a
+/// Redis Cluster, but its URL begins with `redis://` instead of `redis-cluster://`.
 #[test]
 fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
     let (redis, folder) = (Redis::start(), policies());
@@ -282,7 +290,7 @@ fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
         check(server.http(), "error", &format!("user-{user}"));
         assert_eq!(readiness(&server).0, 503);
     }
-    // The node gets all slots. The server notices this without a request.
+    // The node gets all slots of the cluster, so it can decide every request. The server notices this without a request.
     let [alone, others @ ..] = cluster.nodes;
     drop(others);
     // Redis does not reset a node that has keys, and the probes of the server write keys all the time.
@@ -294,7 +302,8 @@ fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
     until_ready(&server, 200, "ready: the store answers");
 }
 
-/// Another server could not decide the requests for the missing node either.
+/// The server stays ready, because no other server can reach the missing node either. A load balancer would gain nothing
+/// if it sent the requests to another server.
 #[test]
 fn a_server_is_ready_while_a_cluster_lacks_one_node() {
     let (cluster, folder) = (Cluster::start(), policies());
@@ -333,11 +342,12 @@ fn a_server_is_ready_while_a_cluster_lacks_one_node() {
 #[test]
 fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
     let (redis, folder) = (Redis::start(), policies());
-    // The server alone would wait for the store for a minute.
+    // Without the timeout of the caller, the server would wait one minute for the store.
     let server = serve(&folder, &redis.url(), &["--store-deadline", "1m"]);
     until_store(server.http(), "error", "a");
     let (runtime, mut attempts) = (Runtime::new().expect("a runtime"), 0);
-    // A worker without a connection sends nothing, so the test tries again.
+    // A worker thread that has no connection to the store sends nothing, so the store is not charged. The test then tries
+    // again.
     eventually("a request that the policy answered is charged in the store nevertheless", || {
         attempts += 1;
         let (late, after) = (format!("late-{attempts}"), format!("after-{attempts}"));
@@ -353,9 +363,9 @@ fn a_caller_with_a_shorter_timeout_than_the_store_is_answered_within_it() {
 }
 
 /// The server stops waiting for the store 4 ms before the caller's timeout. The test requires that answers arrive at least
-/// 2 ms before it: the other 2 ms are for writing the answer and for the network.
+/// 2 ms before this timeout. The other 2 ms are for writing the answer and for the network.
 ///
-/// The test checks the median, because on a busy machine single answers may be late.
+/// The test checks the median of nine answers, because on a busy machine single answers may be late.
 #[test]
 fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
     const ATTEMPTS: usize = 9;
@@ -364,7 +374,7 @@ fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
     let (timeout, mut took) = (Duration::from_millis(50), Vec::new());
     let runtime = Runtime::new().expect("a runtime");
     let mut client = runtime.block_on(connect(server.grpc()));
-    eventually("most answers come in time, and not at once", || {
+    eventually("most answers arrive before the timeout, but only after the server waited for the store", || {
         until_store(server.http(), "error", &took.len().to_string());
         runtime.block_on(call(&mut client, "10S", "before"));
         signal(redis.id(), "STOP");
@@ -381,7 +391,8 @@ fn an_answer_without_the_store_arrives_before_its_caller_gives_up() {
     });
 }
 
-/// Calls with a `grpc-timeout`. The client itself ignores it and waits for the answer, however late it is.
+/// Calls the server with the header field `grpc-timeout`. The client ignores this timeout. It waits for the answer, even if
+/// the answer is late.
 async fn ask_with_timeout(server: SocketAddr, timeout: &str, user: &str) -> RateLimitResponse {
     call(&mut connect(server).await, timeout, user).await
 }
@@ -414,7 +425,7 @@ async fn call(client: &mut SendRequest<Bytes>, timeout: &str, user: &str) -> Rat
     };
     tokio::time::timeout(Duration::from_secs(50), answered)
         .await
-        .expect("the answer comes before the minute for the store is over")
+        .expect("the answer arrives before `store.deadline` (one minute) is over")
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Each error of a store: the request still gets a decision, and the error a metric and a log line.
+//! Tests each error of a store. The request still gets a decision. The error is counted in a metric and written to the log.
 //!
-//! Otherwise an operator could not tell one error from another.
+//! Without the metric and the log line, an operator could not distinguish one error from another.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -78,7 +78,9 @@ fn more_requests_than_may_wait_are_answered_by_policy_at_once() {
             });
         }
         eventually("a request waits", || (metric(&server, "spillgate_store_in_flight") > 0).then_some(()));
-        eventually("others do not wait", || (failures(&server, "overloaded") > before).then_some(()));
+        eventually("other requests are refused by the bound and do not wait", || {
+            (failures(&server, "overloaded") > before).then_some(())
+        });
     });
     signal(redis.id(), "CONT");
     logged(&server.process, "class=\"overloaded\"");
@@ -100,18 +102,19 @@ fn units_that_cannot_be_refunded_are_counted() {
         assert_eq!(
             (refused(&user), decided(server.http(), "user", &user).0),
             (429, 200),
-            "the unit of {user} was refunded"
+            "the refused request took a unit of {user}, and the server refunded it"
         );
     }
     assert_eq!(metric(&server, "spillgate_store_give_backs_lost_total"), 0);
-    // A refund of everything deletes the key.
+    // If no units are left in a state after a refund, the refund deletes the Redis key. Without the right to use DEL, the
+    // refund fails.
     for node in &cluster.nodes {
         assert_eq!(node.run(&["acl", "setuser", "default", "-del"]), "OK");
     }
     for user in 0..8 {
         assert_eq!(refused(&format!("b{user}")), 429);
     }
-    eventually("a unit was not refunded", || {
+    eventually("the metric counts a unit that was not refunded", || {
         (metric(&server, "spillgate_store_give_backs_lost_total") > 0).then_some(())
     });
 }

@@ -1,6 +1,6 @@
-//! Helpers for servers that share a store: start one, send a request, read its log and metrics.
+//! Helpers for tests of servers that share a store. They start a server, send requests to it, and read its log and metrics.
 //!
-//! Without them every test of the store would repeat the same requests.
+//! Without these helpers, every test of the store would repeat this code.
 
 use std::net::SocketAddr;
 
@@ -18,34 +18,36 @@ use crate::support::{DEADLINE, eventually, http};
 
 pub(crate) type Client = RateLimitServiceClient<Channel>;
 
-/// A deadline long enough for a loaded machine, for tests that are not about deadlines.
+/// A store deadline that is long enough on a busy machine. Tests use it if they do not test deadlines.
 pub(crate) const LONG_DEADLINE: [&str; 2] = ["--store-deadline", "30s"];
 
-/// A folder with one rules file of one domain, `api`.
+/// Creates a folder with one rules file. The file has one domain, `api`, with these descriptors.
 pub(crate) fn rules(descriptors: &str) -> Folder {
     Folder::new(&[("rules.yaml", &format!("domain: api\ndescriptors:\n{descriptors}"))])
 }
 
-/// Starts a server with the store at `url`. It is one of two servers, and has two workers.
+/// Starts a server that uses the store at `url` and has two worker threads. Its settings say that two servers share the
+/// store (`store.expected_nodes`).
 pub(crate) fn serve(folder: &Folder, url: &str, arguments: &[&str]) -> Spillgate {
     let store = ["--store", url, "--store-expected-nodes", "2", "--workers", "2"];
     Spillgate::serve(&folder.path("rules.yaml"), &[&store[..], arguments].concat())
 }
 
-/// The answer of `/v1/check` to one descriptor with one entry: status and body.
+/// Sends one descriptor with one entry to `/v1/check`. Returns the status and the body of the answer.
 pub(crate) fn check(server: SocketAddr, key: &str, value: &str) -> (u16, Value) {
     let body = format!(r#"{{"domain":"api","descriptors":[{{"{key}":"{value}"}}]}}"#);
     let answer = http::request(server, "POST", "/v1/check", &[], &body).expect("an answer");
     (answer.status, serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body)))
 }
 
-/// Status and source of the answer of `/v1/check`: `store`, `policy`, `local` or `deny_cache`.
+/// Sends one descriptor with one entry to `/v1/check`. Returns the status, and the source of the answer: `store`, `policy`,
+/// `local` or `deny_cache`.
 pub(crate) fn decided(server: SocketAddr, key: &str, value: &str) -> (u16, String) {
     let (status, answer) = check(server, key, value);
     (status, answer["source"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Sends requests until the store decides one.
+/// Sends requests until the store decides one of them.
 pub(crate) fn until_store(server: SocketAddr, key: &str, value: &str) {
     eventually("the store decides", || (decided(server, key, value).1 == "store").then_some(()));
 }
@@ -54,7 +56,7 @@ pub(crate) fn logged(process: &Process, text: &str) -> String {
     eventually(&format!("`{text}` in the log"), || process.stderr().into_iter().find(|line| line.contains(text)))
 }
 
-/// The value of a counter or gauge of the admin listener.
+/// Returns the value of a counter or gauge at `/metrics` of the admin listener.
 pub(crate) fn metric(server: &Spillgate, name: &str) -> u64 {
     let text = http::get(server.admin(), "/metrics", &[]).body;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -66,7 +68,7 @@ pub(crate) async fn client(server: &Spillgate) -> Client {
     RateLimitServiceClient::new(endpoint.timeout(DEADLINE).connect().await.expect("it listens"))
 }
 
-/// A request with one descriptor for each of these values of a key.
+/// Returns a request with one descriptor for each of `values`. Each descriptor has one entry with this key.
 pub(crate) fn request(key: &str, values: &[&str]) -> RateLimitRequest {
     let descriptor = |value: &&str| RateLimitDescriptor {
         entries: vec![Entry { key: key.to_owned(), value: (*value).to_owned() }],

@@ -1,6 +1,7 @@
-//! Settings of a shared store: errors are reported with their place and fix, and no secret is shown.
+//! Tests the settings of a shared store. The report of a wrong setting says where the setting is and how to fix it. It never
+//! shows a secret.
 //!
-//! Errors and logs quote settings, so a password can leak there.
+//! Errors and log lines quote settings, so without these tests they could show a password.
 
 use spillgate_testkit::free_port;
 
@@ -10,7 +11,7 @@ use crate::support::redis::Redis;
 
 const LIMIT: &str = "  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
 
-/// The output of `serve` with wrong settings.
+/// Runs `serve` with wrong settings and returns its output. Asserts that `serve` ends with code 2 and prints help.
 fn refused(folder: &Folder, arguments: &str) -> Output {
     let output = folder.run(&format!("serve rules.yaml --http 127.0.0.1:0 --grpc off --admin off {arguments}"));
     assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arguments}: {output:?}");
@@ -145,7 +146,7 @@ fn a_url_in_the_wrong_place_or_form_shows_no_password() {
         for output in ["", "--json"] {
             silent(&format!("serve rules.yaml -c s.yaml --store {url} {output}"));
         }
-        // The line is shown for errors on other lines too.
+        // An error on line 2 or 4 of the file also shows line 3, where the URL is. The URL must be hidden there too.
         folder.write("wrong.yaml", &format!("store:\n  user: []\n  url: '{url}'\n  usr: a\n"));
         silent("serve rules.yaml -c wrong.yaml");
         silent("serve rules.yaml -c wrong.yaml --json");
@@ -265,6 +266,6 @@ fn no_password_is_shown_anywhere() {
         assert!(!text.contains("hush"), "{text}");
     }
     assert!(shown.stdout.contains("redis://:***"), "{}", shown.stdout);
-    // One server has a key secret and the other does not: they do not share their counters.
+    // One server has a key secret and another server has none. They hash the same key differently, so Redis has two keys.
     assert_eq!(redis.keys(&["-a", "hush/hush@1"]).len(), 2);
 }

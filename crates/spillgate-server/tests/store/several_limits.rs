@@ -1,6 +1,8 @@
-//! Limits that change: servers with different limits for one rule, and a limit that is lowered and restored.
+//! Tests two cases. In one case, two servers have different limits for one rule. In the other case, a limit is lowered and then
+//! restored.
 //!
-//! Both happen in a canary, and while a new rules file reaches one server after the other. Neither may admit extra requests.
+//! Servers have different limits while a new rules file is copied to one server after the other. A limit is restored when a
+//! change of the rules is undone. In neither case may the servers admit extra requests.
 #![allow(clippy::disallowed_methods, reason = "a limit refills while the test runs, so the test measures its own time")]
 
 use spillgate_server::protocol::grpc::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -11,7 +13,7 @@ use crate::fleet::{LONG_DEADLINE, check, client, request, rules, serve};
 use crate::support::redis::Redis;
 use crate::support::spillgate::Spillgate;
 
-/// How many requests the fleet gets. One in 41 goes to the server with the small limit.
+/// Returns how many requests the test sends to the two servers. One request in 41 goes to the server with the small limit.
 fn requests() -> usize {
     std::env::var("SEVERAL_LIMITS_ASKED").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000)
 }
@@ -41,14 +43,15 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
             }
             admitted
         });
-        // The bucket has a thousand units at once, and gets one more each 3.6 s.
+        // The bucket starts with 1000 units, and gets one more unit every 3.6 s.
         let most = 1000 + began.elapsed().as_millis() as usize / 3600;
         println!("deny cache {deny_cache}: {by_large} with 1000 an hour and {by_small} with 10 an hour, of {most}");
         assert!((1000..=most).contains(&(by_large + by_small)), "{by_large} and {by_small} of {most}");
     }
 }
 
-/// A limit of 50 an hour is used up, lowered to 3 and restored. Requests come all the time, and this is done three times.
+/// Requests use up a limit of 50 an hour. The limit is then lowered to 3, gets more requests, and is restored to 50. The test
+/// does this three times.
 #[test]
 fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
     let redis = Redis::start();
@@ -74,10 +77,11 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
             }
         }
         let most = match algorithm {
-            // An hour may end during the test.
+            // An hour may end during the test. The next window then admits another 50 requests.
             "fixed_window" => 100,
             "sliding_window_log" => 50,
-            // A bucket gets one unit more each 72 s. The counts of the previous hour in a counter fade as fast.
+            // A token bucket gets one more unit every 72 s. In a sliding window counter, the weight of the previous hour falls,
+            // so one more unit is free after the same time.
             _ => 50 + began.elapsed().as_secs() as usize / 72,
         };
         println!("{algorithm} on {}: {admitted} admitted", store.map_or("memory", |_| "Redis"));

@@ -1,6 +1,6 @@
-//! Tests of several servers on one store: together they admit what one server would.
+//! Tests of several servers that share one store. Together they admit as many requests as a single server would.
 //!
-//! This is the reason for a shared store. A fleet must not admit a limit once for each server.
+//! Without a shared store, each server of a fleet would admit the whole limit.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ const LIMIT: usize = 100;
 const TASKS: usize = 64;
 const EACH: usize = 3;
 
-/// Sends 3 requests from each of 64 tasks over gRPC. Returns how many the server admits.
+/// Sends 3 requests from each of 64 tasks over gRPC. Returns how many requests the server admits.
 async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     let client = client(server).await;
     let mut tasks = JoinSet::new();
@@ -37,16 +37,16 @@ async fn by_grpc(server: &Spillgate, key: &'static str) -> usize {
     tasks.join_all().await.into_iter().sum()
 }
 
-/// Every algorithm: the key of its rule, the limit, and how many of the simultaneous requests it admits.
+/// A row for each algorithm: the key of its rule, its limit, and how many of the simultaneous requests the servers admit.
 const ALGORITHMS: [(&str, &str, usize); 7] = [
     ("token_bucket", "algorithm: token_bucket, unit: year, requests_per_unit: 100", LIMIT),
     ("fixed_window", "algorithm: fixed_window, unit: year, requests_per_unit: 100", LIMIT),
     ("first_hit", "algorithm: fixed_window, anchor: first_hit, unit: year, requests_per_unit: 100", LIMIT),
     ("sliding_window_log", "algorithm: sliding_window_log, unit: year, requests_per_unit: 100", LIMIT),
     ("sliding_window_counter", "algorithm: sliding_window_counter, unit: year, requests_per_unit: 100", LIMIT),
-    // No client releases a permit.
+    // The test releases no permit, so 100 requests are admitted.
     ("concurrency", "algorithm: concurrency, limit: 100, lease: 1d", LIMIT),
-    // A request that would have to wait is refused, because this protocol cannot wait.
+    // Only the first request need not wait. All other requests are refused, because a request over gRPC cannot wait.
     ("leaky_bucket", "algorithm: leaky_bucket, unit: year, requests_per_unit: 100, queue: 10", 1),
 ];
 
@@ -80,7 +80,7 @@ fn leases_and_resets_are_shared() {
     let post = |server: SocketAddr, path: &str, body: &str| {
         crate::support::http::request(server, "POST", path, &[], body).expect("an answer")
     };
-    // Lease ids are signed with the fleet's secret, so any server accepts them.
+    // Servers that share a store sign lease ids with the same secret, so each server accepts the ids of the other one.
     let released = post(other.http(), "/v1/release", &release);
     assert_eq!(released.status, 200, "{}", released.body);
     assert_eq!(decided(other.http(), "job", "a").0, 200);
@@ -105,8 +105,8 @@ fn a_refusal_is_repeated_without_the_store_only_by_the_server_that_received_it()
     assert_eq!(servers.each_ref().map(|server| metric(server, counted)), [1, 1]);
 }
 
-/// Envoy shows its clients the numbers of the limit that looks tightest. Wrong numbers of a limit that allowed the request could
-/// replace those of the limit that refused it.
+/// Envoy sends its clients the numbers of one limit only: the limit with the fewest remaining units. If the limit that allowed
+/// the request had wrong numbers, Envoy could send them instead of the numbers of the limit that refused the request.
 #[test]
 fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at_all() {
     let limits = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
@@ -139,7 +139,7 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
     assert!(repeated[1].duration_until_reset.is_some() && repeated[0].current_limit.is_some());
     assert!(both("/json").body.contains(r#""name":"all""#));
     assert!(both("/v1/check").header("ratelimit").is_some_and(|limits| limits.contains(r#""all";r=99"#)));
-    // A request of another user is admitted. Now the server does not know any more how much of `all` is left.
+    // A request of another user is admitted. The server then no longer knows how many units of the limit `all` are left.
     assert_eq!(statuses("8")[1].limit_remaining, 98);
     let repeated = statuses("7");
     assert_eq!((by_cache(), repeated[0].code(), repeated[1].code()), (4, Code::OverLimit, Code::Ok));
@@ -152,8 +152,8 @@ fn a_limit_beside_a_repeated_refusal_is_reported_as_the_store_answered_or_not_at
     assert_eq!(by_cache(), 6);
 }
 
-/// The costs are 6, 6 and 4 on a limit of 10. In order, the second is refused but charged, so the third is refused too. If
-/// the third came before the second, it would be allowed.
+/// Three descriptors with the costs 6, 6 and 4 use a limit of 10 units. The second descriptor is refused, but it is charged. So
+/// the third descriptor is refused too. If the third one were charged before the second one, it would be allowed.
 #[test]
 fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
     let limit = |key: &str| format!("{{key: {key}, rate_limit: {{unit: year, requests_per_unit: 10}}}}");
@@ -178,7 +178,7 @@ fn in_compat_descriptors_that_share_a_state_are_charged_in_order() {
     }
 }
 
-/// The thread that checks the store's health has other connections.
+/// A worker thread opens two connections to the store. The thread that checks the store's health uses a third connection.
 #[test]
 fn a_worker_has_two_connections_of_its_own() {
     let (redis, folder) =
@@ -186,7 +186,7 @@ fn a_worker_has_two_connections_of_its_own() {
     let url = redis.url();
     let arguments = [&["--store", &url, "--store-expected-nodes", "2", "--workers", "1"], &LONG_DEADLINE[..]].concat();
     let server = Spillgate::serve(&folder.path("rules.yaml"), &arguments);
-    eventually("three connections of the server, and one of redis-cli", || {
+    eventually("Redis lists three connections of the server and one of redis-cli", || {
         until_store(server.http(), "user", "7");
         (redis.run(&["client", "list"]).lines().count() >= 4).then_some(())
     });
@@ -269,5 +269,9 @@ fn an_unmatched_descriptor_is_refused_if_the_settings_say_deny() {
     let codes: Vec<_> = answer.statuses.iter().map(|status| status.code()).collect();
     assert_eq!((answer.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::OverLimit]));
     let (status, left) = check(server.http(), "a", "1");
-    assert_eq!((status, left["remaining"].as_u64()), (200, Some(4)), "only one unit of the other limit was taken");
+    assert_eq!(
+        (status, left["remaining"].as_u64()),
+        (200, Some(4)),
+        "the refused request took no unit of the limit `a`, and this request took one"
+    );
 }

@@ -1,6 +1,6 @@
-//! Ways to reach a store: a Unix socket, TLS, sentinels. Also settings that change how the store counts.
+//! Tests of the ways to reach a store (a Unix socket, TLS, sentinels), and of settings that change how the store counts.
 //!
-//! Each setting must have its effect in the real server, not only in the parser.
+//! A test of the parser does not show that a setting has an effect in the real server.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ use crate::support::spillgate::Spillgate;
 const LIMITS: &str = "  - {key: user, rate_limit: {unit: year, requests_per_unit: 1}}\n  \
                       - {key: log, rate_limit: {unit: year, requests_per_unit: 1, algorithm: sliding_window_log}}\n";
 
-/// Asserts that a server with this URL and these arguments lets the store decide.
+/// Starts a server with this URL and these arguments. Asserts that the store decides its requests.
 fn assert_decides(folder: &Folder, url: &str, arguments: &[&str]) {
     let server = serve(folder, url, &[&LONG_DEADLINE[..], &["--store-deny-cache", "off"], arguments].concat());
     until_store(server.http(), "user", "first");
@@ -72,10 +72,11 @@ fn tls_works_with_certificates_on_both_sides() {
     assert_eq!(redis.keys(&[]).len(), 2);
     let without_certificate =
         folder.run(&format!("check rules.yaml -d api -e user=a --store {url} --store-tls-ca ca.pem"));
-    assert_eq!(without_certificate.code, 3, "the store requires a certificate: {without_certificate:?}");
+    assert_eq!(without_certificate.code, 3, "the store requires a certificate of the client: {without_certificate:?}");
 }
 
-/// The certificate is its own authority, as `openssl req -x509` makes it. It is for another host name.
+/// The store has a self-signed certificate, like those from `openssl req -x509`. The certificate is for another host name than
+/// the URL has. For both faults, the test follows the help.
 #[test]
 fn the_help_for_a_refused_certificate_works() {
     let folder = rules(LIMITS);
@@ -121,7 +122,7 @@ fn sentinels_give_the_address_of_the_primary() {
     let mut command = Command::new("redis-server");
     let command = command.arg(folder.path("sentinel.conf")).arg("--sentinel").current_dir(folder.path("."));
     let _sentinel = Process::start("sentinel", command);
-    // The server looks for the primary until the sentinel is ready.
+    // The sentinel may not be ready yet. The server asks it again until it gives the address of the primary.
     let (url, password) = (format!("redis-sentinel://127.0.0.1:{port}/main"), folder.path("password"));
     assert_decides(&folder, &url, &["--store-sentinel-password-file", &password.display().to_string()]);
     assert_eq!(redis.keys(&[]).len(), 2);
@@ -165,7 +166,8 @@ fn slot_by_keeps_the_counters_of_a_tenant_in_one_slot_of_a_cluster() {
     assert_eq!(check(server.http(), "tenant", "t").1["remaining"], 91);
 }
 
-/// One of two keys of a slot has moved, so no node has both.
+/// The rule has two limits, so it has two keys, which are in the same slot. After one key has moved to the other node, no node
+/// has both keys. Then no node can decide the request.
 #[test]
 fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by_the_store() {
     let limits = "{algorithm: fixed_window, unit: year, requests_per_unit: 100}, \
@@ -183,7 +185,7 @@ fn while_a_slot_moves_a_rule_of_two_limits_is_answered_by_its_policy_and_then_by
     let port = to.url().rsplit(':').next().map(str::to_owned).expect("a port");
     let migrate = |key: &str| assert_eq!(from.run(&["migrate", "127.0.0.1", &port, key, "0", "5000"]), "OK");
     migrate(&keys[0]);
-    // The request waits for the other key until its deadline. No count is lost.
+    // The server tries again until its deadline, because no node has both keys. Then the policy `local` answers.
     let left = |answer: &Value| answer["remaining"].as_u64().expect("a number");
     let (before, local) = (server_failures(&server), check(server.http(), "user", "7").1);
     assert_eq!((local["source"].as_str(), server_failures(&server) > before), (Some("local"), true));

@@ -1,6 +1,6 @@
 //! A minimal HTTP/1.1 client with one request for each connection, and an upstream that counts its requests.
 //!
-//! The tests read answers byte by byte as they are, without the repairs of a client library.
+//! A client library could correct a wrong answer. This client returns each answer exactly as the server sent it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// The only header field of this name.
+    /// Returns the value of the header field with this name. Panics if the answer has the field twice.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(other, _)| other == name).map(|(_, value)| value.as_str());
         let first = found.next();
@@ -29,7 +29,7 @@ impl Response {
         first
     }
 
-    /// A header field that is a whole number.
+    /// Returns the value of a header field that must be a whole number.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let value = self.header(name).unwrap_or_else(|| panic!("no {name}: {self:?}"));
         value.parse().unwrap_or_else(|_| panic!("{name}: {value} is not a whole number"))
@@ -40,7 +40,7 @@ pub(crate) fn get(server: SocketAddr, path: &str, headers: &[(&str, &str)]) -> R
     request(server, "GET", path, headers, "").unwrap_or_else(|error| panic!("GET {path} of {server}: {error}"))
 }
 
-/// Like [`get`], from another address of this machine.
+/// Sends a request like [`get`], but from another address of this machine.
 pub(crate) fn get_from(client: IpAddr, server: SocketAddr, path: &str) -> Response {
     let send = || {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
@@ -102,7 +102,7 @@ fn unchunked(mut body: &str) -> Option<String> {
     }
 }
 
-/// A real upstream. It answers every request with 200, and counts the requests.
+/// An upstream server for proxies. It answers every request with 200, and counts the requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     address: SocketAddr,
@@ -135,7 +135,7 @@ impl Upstream {
         self.address.port()
     }
 
-    /// The number of requests so far.
+    /// Returns the number of requests so far.
     pub(crate) fn seen(&self) -> usize {
         self.seen.load(Ordering::SeqCst)
     }
@@ -144,7 +144,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::SeqCst);
-        // Wakes the accept loop, so that it sees the flag.
+        // This connection wakes the accept loop. The loop then sees the flag and ends.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -152,7 +152,7 @@ impl Drop for Upstream {
     }
 }
 
-/// Counts a complete request, then answers it. A client that has the answer can rely on the count.
+/// Reads a complete request, counts it, and then answers it. So a client that has its answer knows that the request was counted.
 fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> {
     stream.set_read_timeout(Some(DEADLINE))?;
     let (mut reader, mut length) = (BufReader::new(stream), 0);
@@ -164,7 +164,7 @@ fn answer(mut stream: &TcpStream, counter: &AtomicUsize) -> std::io::Result<()> 
         line.clear();
     }
     if line == "\r\n" {
-        // An unread body would reset the connection when it is closed.
+        // The whole body must be read. Otherwise the close of the connection would be a TCP reset.
         std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
         counter.fetch_add(1, Ordering::SeqCst);
         let (body, length) = (Upstream::BODY, Upstream::BODY.len());

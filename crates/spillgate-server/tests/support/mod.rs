@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use spillgate_testkit::{DEADLINE, eventually};
 
-/// The top folder of the repository.
+/// Returns the top folder of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
 }
 
-/// A file of the virtual environment `name` that scripts/setup.sh makes.
+/// Returns the path of a file in the Python environment `name`, which scripts/setup.sh creates. Panics if the file is missing.
 pub(crate) fn from_environment(name: &str, file: &str) -> PathBuf {
     let path = root().join("target/venv").join(name).join(file);
     assert!(path.exists(), "{} is missing: run scripts/setup.sh", path.display());

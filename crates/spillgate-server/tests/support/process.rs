@@ -1,6 +1,7 @@
-//! A child process that never outlives its test. Its output is read while it runs.
+//! A child process that ends at the latest when its test ends. Its output is read while it runs.
 //!
-//! A full pipe would stop the process, and a process that is left over would disturb the next test.
+//! If no code read the output, the pipe would become full and the process would stop. If a process ran after its test, it would
+//! disturb the next test.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
-    /// The lines of stdout. The channel is closed when the process has ended.
+    /// Receives the lines of stdout. The channel is closed when the process has ended.
     stdout: Receiver<String>,
     stderr: Arc<Mutex<VecDeque<String>>>,
 }
@@ -33,7 +34,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"));
         let (send, stdout) = sync_channel(WAITING_LINES);
-        // If too many lines wait, new lines are dropped: a full pipe must not stop the process.
+        // If too many lines wait, new lines are dropped. So the pipe never becomes full, which would stop the process.
         lines(child.stdout.take().expect("piped"), move |line| drop(send.try_send(line)));
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&stderr);
@@ -51,14 +52,14 @@ impl Process {
         self.child.id()
     }
 
-    /// The resident memory of the process.
+    /// Returns the resident memory of the process, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("a running process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a running process has a size");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a whole number") * 1024
     }
 
-    /// The next line of stdout. `None` if the process has closed stdout.
+    /// Returns the next line of stdout. Returns `None` if the process has closed stdout.
     pub(crate) fn line(&self) -> Option<String> {
         self.line_within(DEADLINE)
     }
@@ -71,7 +72,7 @@ impl Process {
         }
     }
 
-    /// The last lines of stderr, at most [`KEPT_LINES`].
+    /// Returns the last lines of stderr, at most [`KEPT_LINES`].
     pub(crate) fn stderr(&self) -> Vec<String> {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -87,14 +88,14 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends SIGTERM. Spillgate then drains.
+    /// Sends SIGTERM. After this signal, spillgate finishes its requests and ends.
     pub(crate) fn terminate(&self) {
         // The standard library can send only SIGKILL.
         let status = Command::new("sh").args(["-c", r#"kill -TERM "$1""#, "sh", &self.id().to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "SIGTERM cannot be sent to {}", self.name);
     }
 
-    /// Sends SIGKILL and waits for the end.
+    /// Sends SIGKILL, and waits until the process has ended.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");

@@ -1,6 +1,6 @@
 //! A redis-server that belongs to one test, and a cluster of three of them.
 //!
-//! Tests stop, kill and reconfigure their servers, so they cannot share one.
+//! Tests stop, kill and reconfigure their Redis servers, so two tests cannot share a server.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,7 +21,7 @@ impl Redis {
         Redis(RedisServer::start_with(port, arguments))
     }
 
-    /// A node that does not belong to a cluster yet, and the port on which the nodes talk to each other.
+    /// Starts a node that does not belong to a cluster yet. Returns the node, and the port on which it talks to other nodes.
     pub(crate) fn start_node() -> (Redis, String) {
         let (node, bus) = RedisServer::start_node();
         (Redis(node), bus)
@@ -32,8 +32,8 @@ impl Redis {
         self.cli(words)
     }
 
-    /// The keys that requests have written, sorted. Keys of the probes of a server are left out, since they come and go all the
-    /// time.
+    /// Returns the sorted keys that requests have written. The keys of a server's probes (health checks) are left out, because
+    /// the server writes and removes them all the time.
     pub(crate) fn keys(&self, login: &[&str]) -> Vec<String> {
         let all = self.run(&[login, &["keys", "sg:*"]].concat());
         let mut keys: Vec<_> = all.lines().filter(|key| !key.starts_with("sg:{AAA")).map(str::to_owned).collect();
@@ -56,7 +56,7 @@ impl DerefMut for Redis {
     }
 }
 
-/// Three primaries that share the slots.
+/// A Redis Cluster of three primaries. Each primary has a third of the slots.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) nodes: [Redis; 3],

@@ -18,7 +18,8 @@ pub(crate) struct Spillgate {
 }
 
 impl Spillgate {
-    /// Serves `rules` and returns when all listeners are open. `arguments` replace the defaults of this function.
+    /// Starts a server with `rules`, and returns when all its listeners are open. `arguments` replace the defaults of this
+    /// function.
     pub(crate) fn serve(rules: &Path, arguments: &[&str]) -> Spillgate {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillgate"));
         command.arg("serve").arg(rules).arg("--json");

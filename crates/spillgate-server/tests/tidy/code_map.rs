@@ -1,21 +1,21 @@
-//! Holds the pages for contributors to the tree: every path that they name exists, and the code map of ARCHITECTURE.md
-//! misses no part of a crate.
+//! Checks the pages for contributors: every path that they name exists, and the code map of ARCHITECTURE.md has a row for each
+//! file and folder in the `src` of each crate.
 //!
-//! A newcomer starts from these pages. Without this test, a moved file would leave a path that leads nowhere.
+//! A newcomer starts from these pages. Without this test, they would still name the old path of a file that was moved.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{assert_none, files, is_shipped, root};
 
-/// ARCHITECTURE.md's section "Code map".
+/// Returns the section "Code map" of ARCHITECTURE.md.
 fn code_map() -> String {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let map = page.split("\n## ").find(|section| section.starts_with("Code map")).expect("the page has a code map");
     map.to_owned()
 }
 
-/// The code spans of a line, with `a/{b,c}` as `a/b` and `a/c`.
+/// Returns the code spans of a line. A code span `a/{b,c}` is returned as `a/b` and `a/c`.
 fn code_spans(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     for span in line.split('`').skip(1).step_by(2) {
@@ -29,8 +29,8 @@ fn code_spans(line: &str) -> Vec<String> {
     found
 }
 
-/// The paths in the first column of the map, from the tree's root. A path that begins with `src/` belongs to the crate
-/// of a row above.
+/// Returns the paths in the first column of the code map, relative to the root of the repository. In the map, a path that begins
+/// with `src/` belongs to the last crate that is named before it.
 fn mapped_paths(map: &str) -> Vec<String> {
     let mut owner = String::new();
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ fn every_path_of_the_code_map_exists() {
     let mapped = mapped_paths(&code_map());
     assert!(mapped.len() > 20, "only {} paths were found", mapped.len());
     let missing: Vec<_> = mapped.into_iter().filter(|path| !root().join(path).exists()).collect();
-    assert_none(&missing, "a path of ARCHITECTURE.md's code map exists");
+    assert_none(&missing, "a path in the code map of ARCHITECTURE.md must exist");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn every_path_in_pages_for_contributors_exists() {
     for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         for (line, text) in (1..).zip(text.lines()) {
-            // NAME is for the reader to fill in.
+            // A path with `NAME` is a pattern: the reader writes a name instead.
             let is_path = |span: &String| endings.iter().any(|ending| span.ends_with(ending)) && !span.contains("NAME");
             for path in code_spans(text).into_iter().filter(is_path) {
                 let suffix = format!("/{path}");
@@ -75,7 +75,7 @@ fn every_path_in_pages_for_contributors_exists() {
             }
         }
     }
-    assert_none(&problems, "a path that a page names exists");
+    assert_none(&problems, "a path that a page names must exist");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_code_map_misses_no_part_of_a_crate() {
     for (path, _) in files().into_iter().filter(|(path, _)| is_shipped(path)) {
         let (before, inside) = path.split_once("/src/").expect("a shipped file is in src");
         let part = inside.split('/').next().unwrap_or_default();
-        // `a.rs` and `a/` are one part.
+        // `a.rs` and the folder `a/` count as one part.
         parts.insert(format!("{before}/src/{}", part.trim_end_matches(".rs")));
     }
     assert!(parts.len() > 20, "only {} parts were found", parts.len());
@@ -96,7 +96,7 @@ fn the_code_map_misses_no_part_of_a_crate() {
             .any(|path| path.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])))
     };
     let missing: Vec<_> = parts.into_iter().filter(|part| !is_root(part) && !is_mapped(part)).collect();
-    assert_none(&missing, "ARCHITECTURE.md's code map has a row for every file and folder of src");
+    assert_none(&missing, "the code map of ARCHITECTURE.md must have a row for each file and folder of src");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Reads what cargo says about the workspace and its dependencies: licences, and the Rust that they need.
+//! Checks the licence and the minimum Rust version of each dependency, as `cargo metadata` reports them.
 //!
-//! A dependency can change its licence or its minimum Rust version with any update of Cargo.lock. This test finds that.
+//! With an update of Cargo.lock, a dependency can get another licence or need a newer Rust. These tests notice both.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::{assert_none, root};
 
-/// The licences under which code may be linked. `a AND b` needs both, `a OR b` one of them.
+/// The licences that a dependency may have. For `a AND b`, both licences must be in this list. For `a OR b`, one is enough.
 const LICENCES: [&str; 8] =
     ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Zlib"];
 
-/// What `cargo metadata` says of the packages for this machine. Nothing is downloaded.
+/// Returns the output of `cargo metadata` about the packages for this machine. Nothing is downloaded.
 fn metadata() -> Value {
     let output = |program: String, arguments: &[&str]| {
         let output = Command::new(&program).args(arguments).current_dir(root()).output().unwrap();
@@ -28,7 +28,8 @@ fn metadata() -> Value {
     serde_json::from_str(&output(variable("CARGO", "cargo"), &arguments)).unwrap()
 }
 
-/// The packages that compile with our crates: those of tests and benches only if `with_tests`.
+/// Returns the packages that are compiled for our crates. Packages that only tests and benches need are included if `with_tests`
+/// is true.
 fn packages(metadata: &Value, with_tests: bool) -> Vec<&Value> {
     let of = |value: &'static str, id: &Value| {
         let list = if value == "nodes" { &metadata["resolve"]["nodes"] } else { &metadata[value] };
@@ -51,7 +52,8 @@ fn packages(metadata: &Value, with_tests: bool) -> Vec<&Value> {
     found
 }
 
-/// Whether the SPDX expression can be met with [`LICENCES`]. `a/b` is an old way to write `a OR b`.
+/// Returns whether [`LICENCES`] fulfils this SPDX expression (names of licences with AND and OR). `a/b` is an old way to write
+/// `a OR b`.
 fn is_allowed(expression: &str) -> bool {
     let expression = expression.trim();
     let any = parts(expression, " OR ").into_iter().flat_map(|part| parts(part, "/")).collect::<Vec<_>>();
@@ -68,7 +70,7 @@ fn is_allowed(expression: &str) -> bool {
     }
 }
 
-/// The text cut at each separator that is outside brackets.
+/// Splits the text at each separator that is not inside brackets.
 fn parts<'t>(text: &'t str, separator: &str) -> Vec<&'t str> {
     let (mut found, mut start, mut depth) = (Vec::new(), 0, 0i32);
     for (at, c) in text.char_indices() {
@@ -91,7 +93,7 @@ fn every_licence_is_allowed() {
             problems.push(format!("{} {}: {licence}", package["name"], package["version"]));
         }
     }
-    assert_none(&problems, "a dependency needs a licence of the list");
+    assert_none(&problems, "a dependency must have a licence of the list LICENCES");
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn licence_expressions_are_read() {
     }
 }
 
-/// `1.91.0` and `1.91` as numbers.
+/// Returns the numbers of a version such as `1.91.0` or `1.91`.
 fn version(text: &str) -> Vec<u32> {
     text.split('.').map(|number| number.parse().unwrap()).chain([0]).take(3).collect()
 }

@@ -1,8 +1,8 @@
-//! Finds who imports whom, and that the folders of each crate form no cycle.
+//! Finds which folder of a crate imports which other folder, and checks that these imports form no cycle.
 //!
-//! A cycle means that no folder of it can be read, tested or replaced without the others. A name that comes through a
-//! facade (`pub use` in `lib.rs` or a folder's `mod.rs`) counts as an import of the file that defines it, since a facade
-//! would otherwise hide every cycle.
+//! The folders of a cycle cannot be read, tested or replaced one at a time. A module can import a name through a facade
+//! (`pub use` in `lib.rs` or in the `mod.rs` of a folder). The test then follows the facade to the file that defines the
+//! name. Otherwise a facade would hide every cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use super::{assert_none, is_shipped, sources};
 
 const CRATES: [&str; 4] = ["spillgate-core", "spillgate", "spillgate-redis", "spillgate-server"];
 
-/// A module's path in its crate: `["a", "b"]` for `src/a/b.rs` and for `src/a/b/mod.rs`.
+/// The path of a module in its crate: `["a", "b"]` for `src/a/b.rs` and for `src/a/b/mod.rs`.
 type ModulePath = Vec<String>;
 
 struct Module {
     file: String,
     imports: Vec<Import>,
-    /// Paths in the code, with their lines.
+    /// The paths such as `a::b` in the code, each with its line number.
     paths: Vec<(usize, String)>,
     /// The names of the items that the file defines.
     items: BTreeSet<String>,
@@ -25,12 +25,13 @@ struct Module {
 
 /// The modules of one crate.
 struct Crate {
-    /// The name that its own programs and examples import it by.
+    /// The name of the crate in paths: `spillgate_core` for the folder `spillgate-core`.
     name: String,
     modules: BTreeMap<ModulePath, Module>,
 }
 
-/// One folder imports another: from and to, and where.
+/// The imports between folders. A key has two folders: the folder that imports, and the folder that is imported. The value
+/// is the place of such an import in the code.
 type Edges = BTreeMap<(String, String), String>;
 
 impl Crate {
@@ -51,7 +52,8 @@ impl Crate {
         Crate { name: folder.replace('-', "_"), modules }
     }
 
-    /// The module that defines what `path`, written in `from`, leads to; none if that is in another crate.
+    /// Returns the module that defines the item that `path` names in the module `from`. Returns `None` if another crate
+    /// defines this item. Follows at most `depth` re-exports.
     fn definition(&self, from: &[String], path: &str, depth: usize) -> Option<ModulePath> {
         let mut segments: Vec<&str> = path.split("::").collect();
         let first = segments[0];
@@ -89,14 +91,14 @@ impl Crate {
         Some(at)
     }
 
-    /// Whether the module has a child, an import or an item of this name.
+    /// Returns whether the module has a child module, an import or an item with this name.
     fn names(&self, module: &[String], name: &str) -> bool {
         let found = self.modules.get(module);
         let imported = |module: &Module| module.imports.iter().any(|import| import.name == name);
         self.modules.contains_key(&child(module, name)) || found.is_some_and(|m| imported(m) || m.items.contains(name))
     }
 
-    /// The node of a module: its folder, or its file if that is directly in `src`.
+    /// Returns the folder of a module. A file directly in `src` counts as a folder of its own.
     fn node(&self, module: &[String]) -> String {
         let is_folder = self.modules.keys().any(|other| other.len() > module.len() && other.starts_with(module));
         let folder = if is_folder || module.len() == 1 { module } else { &module[..module.len().saturating_sub(1)] };
@@ -110,7 +112,7 @@ impl Crate {
             let paths = module.paths.iter().map(|(line, path)| (*line, path, false));
             for (line, path, public) in imports.chain(paths) {
                 let Some(to) = self.definition(from, path, 8) else { continue };
-                // A facade shows what lies below it.
+                // A facade may re-export items from its own folder. This is not an import between folders.
                 if public && to.starts_with(from) {
                     continue;
                 }
@@ -134,7 +136,7 @@ fn module_path(file: &str) -> ModulePath {
     parts.map(str::to_owned).collect()
 }
 
-/// The names of the items that the code defines, methods among them.
+/// Returns the names of the items that the code defines. Methods are included.
 fn items(code: &str) -> BTreeSet<String> {
     let keywords = ["struct", "enum", "trait", "fn", "const", "static", "type", "union", "mod", "macro_rules"];
     let words: Vec<&str> =
@@ -143,7 +145,7 @@ fn items(code: &str) -> BTreeSet<String> {
     defined.map(|pair| pair[1].to_owned()).collect()
 }
 
-/// The groups of folders that import each other, with the imports between them.
+/// Returns the groups of folders that import each other (directly or through other folders). Each group has its list of imports.
 fn cycles(edges: &Edges) -> Vec<(BTreeSet<String>, Vec<String>)> {
     let nodes: BTreeSet<&String> = edges.keys().flat_map(|(from, to)| [from, to]).collect();
     let reached = |start: &String| {
@@ -183,7 +185,10 @@ fn the_folders_of_each_crate_form_no_cycle() {
             problems.push(format!("{name}: {}\n      {}", group.join(", "), imports.join("\n      ")));
         }
     }
-    assert_none(&problems, "folders import each other in one direction");
+    assert_none(
+        &problems,
+        "if a folder imports another one, the other one must not import it, directly or through more folders",
+    );
 }
 
 #[cfg(test)]

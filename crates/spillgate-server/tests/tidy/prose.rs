@@ -1,17 +1,17 @@
-//! Holds the prose of the tree to plain English: no phrase of [`BANNED`], and no sentence of more than
-//! [`SENTENCE_WORDS_MAX`] words.
+//! Checks that comments, messages and pages are plain English. They must have no phrase of [`BANNED`], and no sentence with more
+//! than [`SENTENCE_WORDS_MAX`] words.
 //!
-//! The readers are engineers who learned English at school. Without a test, the project's old dialect comes back.
+//! The readers are engineers who learned English at school. Without this test, unusual words come back.
 
 use super::prose_text::{self, Block, Kind};
 use super::{assert_none, files, starts_with_any};
 
 const SENTENCE_WORDS_MAX: usize = 40;
 
-/// This file names the phrases, so it is not checked.
+/// The path of this file. It contains the banned phrases, so it is not checked.
 const LISTS_THEM: &str = "crates/spillgate-server/tests/tidy/prose.rs";
 
-/// Phrases that are not written here, each with what to write instead. A phrase is words in lower case.
+/// Phrases that must not be written in this repository, each with the words to write instead. Phrases are in lower case.
 const BANNED: &[(&str, &str)] = &[
     ("but for", "except"),
     ("save for", "except"),
@@ -52,14 +52,14 @@ const BANNED: &[(&str, &str)] = &[
     ("lest", "so that ... not"),
 ];
 
-/// Words for people. A machine, a caller or a thread needs another word.
+/// Words that mean people. A text about a machine, a caller or a thread must use another word.
 const PEOPLE: &[(&str, &str)] =
     &[("somebody", "a caller, a client, a user"), ("nobody", "no caller, no client, no user")];
 
-/// Files in which [`PEOPLE`] are people.
+/// Files that may contain the words of [`PEOPLE`], because they are about people.
 const OF_PEOPLE: &[&str] = &["CONTRIBUTING.md", "README.md", "DESIGN.md", "docs/"];
 
-/// Words that begin no sentence: they hide its subject. A question may begin with "Who".
+/// Words that must not begin a sentence, because they hide its subject. A question may begin with "Who".
 const BEGINNINGS: &[(&str, &str)] = &[
     ("who", "a caller that, a client that"),
     ("whoever", "a caller that"),
@@ -120,7 +120,7 @@ fn sentences_are_short_and_plain() {
 mod tests {
     use super::*;
 
-    /// A sentence of this many words.
+    /// Returns a sentence of this many words.
     fn sentence(words: usize) -> String {
         format!("A{}.", " b".repeat(words - 1))
     }

@@ -1,52 +1,53 @@
-//! Finds the prose in a file: comments, messages, names and the text of pages, cut into sentences.
+//! Finds the text for people in a file, and splits it into sentences. Such text is comments, messages, names, and the text of
+//! pages.
 //!
-//! Code must not be read as prose: without this, every second line would be reported as a long sentence.
+//! Code must be left out. Otherwise every second line of code would be reported as a long sentence.
 
 use super::rust_source::{self, Piece};
 
-/// What a block of text is. Only prose has to be whole sentences.
+/// The kind of a block of text. Only prose has to be whole sentences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A comment, a docstring, or text of a page.
     Prose,
-    /// A literal string with a space in it: a message, a help text.
+    /// A string literal that contains a space, for example a message or a help text.
     Message,
-    /// An identifier, as words.
+    /// An identifier, split into words.
     Name,
 }
 
-/// A paragraph, list item, table cell or string. No sentence reaches beyond it.
+/// A paragraph, list item, table cell or string. The end of a block also ends its last sentence.
 pub(crate) struct Block {
     pub(crate) kind: Kind,
-    /// Characters with their lines.
+    /// The characters of the block, each with its line number.
     text: Vec<(char, usize)>,
 }
 
 pub(crate) struct Sentence {
     pub(crate) words: Vec<Word>,
-    /// Words as a reader counts them: what spaces separate. A code span is one.
+    /// The number of words between spaces. A code span counts as one word.
     pub(crate) count: usize,
-    /// Whether it begins with a capital letter, and ends with a question mark.
+    /// Whether the sentence begins with a capital letter (`capital`), and whether it ends with a question mark (`question`).
     pub(crate) capital: bool,
     pub(crate) question: bool,
-    /// Whether no punctuation follows the last word.
+    /// Whether the last word has no punctuation after it.
     open: bool,
 }
 
 pub(crate) struct Word {
-    /// In lower case.
+    /// The word in lower case.
     pub(crate) text: String,
     pub(crate) line: usize,
-    /// Whether only space is between the word before and this one.
+    /// Whether only spaces are between the previous word and this word.
     adjacent: bool,
 }
 
-/// A code span: one word that no phrase contains.
+/// This character replaces each code span. It counts as one word, and no phrase contains it.
 const CODE: char = '\u{e000}';
 
 const ABBREVIATIONS: [&str; 5] = ["e.g.", "i.e.", "vs.", "cf.", "etc."];
 
-/// Whether the file's language is known here.
+/// Returns whether this module can find the prose in files with this name.
 pub(crate) fn is_read(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let endings = [".rs", ".md", ".lua", ".sh", ".py", ".yaml", ".yml", ".toml", ".conf", ".proto"];
@@ -106,7 +107,7 @@ fn rust_messages(text: &str, found: &mut Vec<Block>) {
     }
 }
 
-/// Text without a space is a key, a path or a code.
+/// A string without a space is left out, because it is a key, a path or a code.
 fn message(first: usize, text: &str, found: &mut Vec<Block>) {
     let lines = (first..).zip(text.lines().map(|line| line.trim_end_matches('\\')));
     if text.trim().contains(char::is_whitespace) {
@@ -119,7 +120,7 @@ fn rust_names(path: &str, text: &str, found: &mut Vec<Block>) {
     let mut seen = std::collections::HashSet::new();
     for (line, code) in (1..).zip(source.code.lines()) {
         for name in code.split(|c: char| !c.is_alphanumeric() && c != '_') {
-            // Names of `Option`, which are not ours.
+            // These names are from the standard library, so this project cannot change them.
             if !name.starts_with("is_none") && seen.insert(name) {
                 let mut words = String::new();
                 for c in name.chars() {
@@ -133,7 +134,7 @@ fn rust_names(path: &str, text: &str, found: &mut Vec<Block>) {
     }
 }
 
-/// Comments, docstrings and double-quoted messages of languages that end a string with its line.
+/// Finds comments, docstrings and double-quoted messages in languages in which a string ends at the end of its line.
 fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
     let mark = match ending {
         "lua" => "--",
@@ -168,7 +169,7 @@ fn script(ending: &str, text: &str, found: &mut Vec<Block>) {
     page(group.into_iter(), found);
 }
 
-/// Where a comment begins: at the start or after a space, and not in a string.
+/// Returns where the comment of a line begins. A comment begins at the start of the line or after a space, and not in a string.
 fn comment_start(line: &str, mark: &str) -> Option<usize> {
     let (mut quote, mut last) = (None, ' ');
     for (at, c) in line.char_indices() {
@@ -184,7 +185,7 @@ fn comment_start(line: &str, mark: &str) -> Option<usize> {
     None
 }
 
-/// The lines of a page without its generated tables: their texts come from the code, and are checked there.
+/// Returns the lines of a page without its generated tables. The texts of these tables come from the code, and are checked there.
 fn written(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_made = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -193,7 +194,7 @@ fn written(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The blocks of Markdown. Code blocks have none.
+/// Finds the blocks of Markdown text. Code blocks are left out.
 fn page<'t>(lines: impl Iterator<Item = (usize, &'t str)>, found: &mut Vec<Block>) {
     let mut open: Vec<(usize, &str)> = Vec::new();
     let (mut in_code, mut in_list, mut after_blank) = (false, false, true);
@@ -234,7 +235,7 @@ fn page<'t>(lines: impl Iterator<Item = (usize, &'t str)>, found: &mut Vec<Block
     flush(&mut open);
 }
 
-/// What follows `* `, `- `, `+ ` or `1. `.
+/// Returns the text after `* `, `- `, `+ ` or `1. `. Returns `None` if the line begins with none of these marks.
 fn list_item(text: &str) -> Option<&str> {
     let bullet = text.strip_prefix(['*', '-', '+']);
     let rest = bullet.or_else(|| {
@@ -244,13 +245,13 @@ fn list_item(text: &str) -> Option<&str> {
     rest?.strip_prefix(' ')
 }
 
-/// Whether it is `KEYS     what they are`.
+/// Returns whether the text is a definition such as `KEYS     the keys of the script`.
 fn is_definition(text: &str) -> bool {
     let capitals = text.chars().take_while(char::is_ascii_uppercase).count();
     capitals > 1 && text.contains("  ")
 }
 
-/// A row of a table, cut at each `|` that is in no code span.
+/// Splits a row of a table at each `|` that is not in a code span.
 fn cells(row: &str) -> Vec<&str> {
     let (mut found, mut start, mut in_span) = (Vec::new(), 0, false);
     for (at, c) in row.char_indices() {
@@ -291,7 +292,7 @@ impl Block {
     }
 }
 
-/// The text with one [`CODE`] for each code span.
+/// Replaces each code span of the text by one [`CODE`].
 fn without_code(text: &[(char, usize)]) -> Vec<(char, usize)> {
     let ticks = |at: usize| text[at..].iter().take_while(|(c, _)| *c == '`').count();
     let mut kept = Vec::new();
@@ -313,7 +314,7 @@ fn without_code(text: &[(char, usize)]) -> Vec<(char, usize)> {
     kept
 }
 
-/// The text with `[text]` for each `[text](target)`.
+/// Replaces each link `[text](target)` by `[text]`.
 fn without_targets(text: &[(char, usize)]) -> Vec<(char, usize)> {
     let mut kept = Vec::new();
     let mut at = 0;
@@ -333,7 +334,7 @@ impl Sentence {
         Sentence { words: Vec::new(), count: 0, capital: false, question: false, open: false }
     }
 
-    /// Takes in the next text without spaces; returns whether it ends the sentence.
+    /// Adds the next piece of text between spaces. Returns whether this piece ends the sentence.
     fn add(&mut self, chunk: &[(char, usize)]) -> bool {
         let is_word = |c: char| c.is_alphanumeric() || c == CODE || c == '\'' || c == '\u{2019}';
         let before = self.words.len();
@@ -359,7 +360,7 @@ impl Sentence {
         bare.ends_with(['.', '?', '!']) && !ABBREVIATIONS.contains(&bare.trim_start_matches(['(', '[', '"']))
     }
 
-    /// Whether the words from `at` on are the phrase.
+    /// Returns whether the phrase begins at the word with the index `at`.
     pub(crate) fn has(&self, at: usize, phrase: &str) -> bool {
         let mut words = self.words[at..].iter();
         let mut first = true;

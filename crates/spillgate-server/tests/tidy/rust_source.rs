@@ -1,30 +1,31 @@
-//! Rust text as far as the rules need it: code without comments and strings, functions, and the paths it names.
+//! Reads Rust source text, as far as the rules of this test need it. Finds the code without comments and strings, the functions,
+//! and the paths that the code names.
 
 use std::ops::Range;
 
 /// One file of Rust.
 pub(crate) struct Source {
-    /// From the root of the tree.
+    /// The path of the file, relative to the root of the repository.
     pub(crate) path: String,
-    /// The text with comments and literals blanked: as many lines, nothing in them that is not code.
+    /// The text of the file with spaces instead of comments and the content of literals. The number of lines stays the same.
     pub(crate) code: String,
-    /// The code without items that are compiled for tests only.
+    /// `code` without the items that are compiled for tests only.
     pub(crate) shipped_code: String,
-    /// Modules of their own files that are compiled for tests only.
+    /// The names of modules that have their own files and are compiled for tests only.
     pub(crate) test_modules: Vec<String>,
 }
 
 /// One name that a `use` brings into a module.
 pub(crate) struct Import {
     pub(crate) line: usize,
-    /// Whether it is a re-export.
+    /// Whether the `use` is a re-export (`pub use`).
     pub(crate) public: bool,
     pub(crate) path: String,
-    /// The name in this module; `*` for a glob.
+    /// The name in this module, or `*` for a glob import.
     pub(crate) name: String,
 }
 
-/// A function's name, first line and number of lines.
+/// The name of a function, its first line and its number of lines.
 pub(crate) struct Function<'s> {
     pub(crate) name: &'s str,
     pub(crate) line: usize,
@@ -48,7 +49,7 @@ impl Source {
         Source { path, code, shipped_code, test_modules }
     }
 
-    /// Every function with a body.
+    /// Returns all functions that have a body.
     pub(crate) fn functions(&self) -> Vec<Function<'_>> {
         let mut found = Vec::new();
         for (at, _) in self.code.match_indices("fn ") {
@@ -57,7 +58,7 @@ impl Source {
             }
             let rest = &self.code[at + 3..];
             let name = &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())];
-            // A type `fn (..)` has no name, a declaration no body.
+            // A function type `fn (..)` has no name, and a declaration has no body. Both are left out.
             let (Some(open), semicolon) = (rest.find('{'), rest.find(';')) else { continue };
             if name.is_empty() || semicolon.is_some_and(|at| at < open && !in_brackets(&rest[..at])) {
                 continue;
@@ -68,8 +69,8 @@ impl Source {
         found
     }
 
-    /// Every path of two or more segments, and every item of every `use`, that shipped code names: `use a::{b, c::d}`
-    /// names `a::b` and `a::c::d`. Paths from `super` are resolved to paths from the crate.
+    /// Returns every path of two or more segments in shipped code, and the full path of each item of each `use`. For example,
+    /// `use a::{b, c::d}` names `a::b` and `a::c::d`. A path that begins with `super` is changed to begin with `crate`.
     pub(crate) fn paths(&self) -> Vec<(usize, String)> {
         let (imports, mut found) = self.imports_and_paths();
         found.extend(imports.into_iter().map(|import| (import.line, import.path)));
@@ -77,7 +78,7 @@ impl Source {
         found
     }
 
-    /// Every item of every `use` of shipped code, and every path of two or more segments outside them.
+    /// Returns every item of each `use` in shipped code. Also returns every path of two or more segments that is not in a `use`.
     pub(crate) fn imports_and_paths(&self) -> (Vec<Import>, Vec<(usize, String)>) {
         let code = self.shipped_code.as_str();
         let (mut imports, mut paths) = (Vec::new(), Vec::new());
@@ -114,7 +115,7 @@ impl Source {
         self.code[..at].matches('\n').count() + 1
     }
 
-    /// `super::x` in `src/a/b.rs` is `crate::a::x`.
+    /// Changes a path that begins with `super` or `self`: `super::x` in `src/a/b.rs` becomes `crate::a::x`.
     fn resolved(&self, path: &str) -> String {
         let inside = self.path.split_once("/src/").map_or("", |(_, inside)| inside).trim_end_matches(".rs");
         let inside = inside.strip_suffix("/mod").unwrap_or(inside);
@@ -135,12 +136,12 @@ impl Source {
     }
 }
 
-/// Whether an attribute says that its item is compiled for tests only.
+/// Returns whether an attribute says that its item is compiled for tests only.
 fn is_for_tests(attribute: &str) -> bool {
     attribute.starts_with("#[cfg(test)]") || attribute.starts_with("#[cfg(all(test,")
 }
 
-/// The length of an item with its attributes: it ends with its first `;`, or with its block.
+/// Returns the length of an item with its attributes. An item ends with its first `;` or with its block.
 fn item_len(code: &str) -> usize {
     let head = code.find(']').map_or(0, |end| end + 1);
     let (open, semicolon) = (code[head..].find('{'), code[head..].find(';'));
@@ -151,7 +152,7 @@ fn item_len(code: &str) -> usize {
     }
 }
 
-/// Relative and other targets of `[text](target)`, with their lines; code blocks are left out.
+/// Returns the target of each link `[text](target)`, with its line number. Links in code blocks are left out.
 pub(crate) fn markdown_links(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut in_block = false;
@@ -171,13 +172,13 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether the text ends inside `[..; n]` or `(..)`.
+/// Returns whether the text ends inside brackets such as `[..; n]` or `(..)`.
 fn in_brackets(text: &str) -> bool {
     let count = |open, close| text.matches::<char>(open).count() > text.matches::<char>(close).count();
     count('[', ']') || count('(', ')')
 }
 
-/// The length of the block that begins with the first `{`.
+/// Returns the length of the block that begins with the first `{`.
 fn block_len(code: &str) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate() {
@@ -191,7 +192,7 @@ fn block_len(code: &str) -> usize {
     code.len()
 }
 
-/// The paths of a use tree in full, each with the name that it gets.
+/// Adds the full path of each item of a `use`, with the name that the item gets in this module.
 fn use_items(prefix: &str, tree: &str, items: &mut Vec<(String, String)>) {
     let tree = tree.trim();
     let Some(open) = tree.find('{') else {
@@ -220,7 +221,7 @@ fn use_items(prefix: &str, tree: &str, items: &mut Vec<(String, String)>) {
     }
 }
 
-/// What a piece of Rust text is, if it is not code.
+/// The kind of a piece of Rust text that is not code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Comment,
@@ -229,7 +230,7 @@ pub(crate) enum Piece {
     Char,
 }
 
-/// The comments and literals of the text, in order, with their bytes.
+/// Returns the comments and literals of the text, in order, each with its range of bytes.
 pub(crate) fn pieces(text: &str) -> Vec<(Piece, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -252,7 +253,7 @@ pub(crate) fn pieces(text: &str) -> Vec<(Piece, Range<usize>)> {
     found
 }
 
-/// The text with the content of comments, strings and character literals replaced by spaces.
+/// Replaces the content of comments, strings and character literals by spaces.
 fn blanked(text: &str) -> String {
     let mut out = text.as_bytes().to_vec();
     for (_, range) in pieces(text) {
@@ -307,7 +308,7 @@ fn raw_string_end(bytes: &[u8], from: usize) -> Option<usize> {
     Some((find(bytes, from + 2 + hashes, &close) + close.len()).min(bytes.len()))
 }
 
-/// A lifetime is no character: it has no quote behind its first one.
+/// A lifetime such as `'a` is not a character literal, because it has no second quote.
 fn char_end(bytes: &[u8], from: usize) -> Option<usize> {
     let len = match bytes.get(from + 1)? {
         b'\\' => return bytes[from + 3..].iter().position(|byte| *byte == b'\'').map(|at| from + 3 + at + 1),

@@ -1,18 +1,18 @@
-//! Random requests for the tests of stores. They are the same in every run, so that a failure can be repeated.
+//! Random requests for the tests of stores. The requests are the same in every run, so a failure can be repeated.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use spillgate_core::{Binding, Hit, Op, Quota, Receipt};
 use spillgate_testkit::Random;
 
-/// Requests drawn from random numbers.
+/// Makes requests from random numbers.
 pub(crate) trait Requests {
-    /// One of the choices.
+    /// Returns one of the choices.
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T;
 
-    /// The time from one request to the next. It is often 0.
+    /// Returns the time from one request to the next. The time is often 0.
     fn step_ns(&mut self) -> u64;
 
-    /// A request of one to four hits on five keys. `key` makes a key from a number.
+    /// Returns a request of one to four hits. The hits are on five different keys, which `key` makes from numbers.
     fn hits<'q>(&mut self, quotas: &'q [Quota], receipts: &[Receipt], key: fn(u64) -> u128) -> Vec<Hit<'q>>;
 }
 
@@ -36,7 +36,7 @@ impl Requests for Random {
     }
 }
 
-/// Usually a take, and sometimes each of the other operations.
+/// Returns a random operation. Usually it is a take, and sometimes one of the other operations.
 fn random_op(random: &mut Random, receipts: &[Receipt]) -> Op {
     let cost = random.below(4);
     let receipt = if receipts.is_empty() { None } else { Some(random.one_of(receipts)) };

@@ -15,10 +15,10 @@ use spillgate::{
 /// Whether a node's link to the store works, and how it fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It does not fail.
+    /// The link works.
     #[default]
     Works,
-    /// No request reaches the store.
+    /// The link is down, so no request reaches the store.
     Lost,
     /// The request reaches the store and is charged. Its answer is lost.
     AnswerLost,
@@ -29,7 +29,7 @@ pub(crate) enum Link {
 pub(crate) struct Shaky {
     pub(crate) shared: Arc<MemoryStore>,
     link: Arc<Mutex<Link>>,
-    /// The time of the store's own clock, if it has one.
+    /// The time of the store's clock. `None` if the store has no clock.
     pub(crate) clock: Option<Time>,
 }
 
@@ -38,7 +38,7 @@ impl Shaky {
         Shaky { shared: Arc::new(memory()), link: Arc::default(), clock: None }
     }
 
-    /// The link of another node to the same store.
+    /// Returns the link of another node to the same store.
     pub(crate) fn other_node(&self) -> Shaky {
         Shaky { link: Arc::default(), ..self.clone() }
     }
@@ -84,12 +84,12 @@ pub(crate) fn nodes(nodes: u32) -> NonZeroU32 {
     NonZeroU32::new(nodes).expect("at least one node")
 }
 
-/// `store` with an empty local store beside it.
+/// Returns `store` with an empty local store that answers while `store` fails.
 pub(crate) fn with_fallback<S: Store>(store: S, expected_nodes: u32) -> FallbackStore<S> {
     FallbackStore::new(store, memory(), nodes(expected_nodes))
 }
 
-/// The output of a future that never waits.
+/// Returns the output of a future that never waits.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
