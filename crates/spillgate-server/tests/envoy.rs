@@ -123,7 +123,7 @@ fn spend(envoy: &Envoy, upstream: &Upstream, user: &str) -> Option<Response> {
 
 fn refused_within_one_hour(envoy: &Envoy, upstream: &Upstream, case: &str) -> Response {
     let refused = (1..=3).find_map(|attempt| spend(envoy, upstream, &format!("{case}-{attempt}")));
-    refused.expect("an attempt within one hour")
+    refused.expect("no hour ends during one of three attempts")
 }
 
 #[test]

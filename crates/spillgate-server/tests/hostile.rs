@@ -328,7 +328,7 @@ fn a_body_of_a_gibibyte() {
         let mut stream = connect(attack.spillgate.http());
         stream.write_all(format!("{head}{fields}").as_bytes()).unwrap();
         let sent = fill(&mut stream, &chunk, ANNOUNCED);
-        assert!(sent < TAKEN, "the server took {sent} bytes of a body");
+        assert!(sent < TAKEN, "the server read {sent} bytes of a body that is larger than its bound");
         attack.assert_bounded();
         read_until_closed(stream);
     }

@@ -33,7 +33,8 @@ fn serve() -> Spillgate {
 fn cpu_ticks(spillgate: &Spillgate, thread: &str) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{}/task", spillgate.process.id())).unwrap();
     let stats = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("stat")).unwrap());
-    let stat = stats.into_iter().find(|stat| stat.contains(&format!("({thread})"))).expect("such a thread");
+    let stat =
+        stats.into_iter().find(|stat| stat.contains(&format!("({thread})"))).expect("the server has this thread");
     let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

@@ -243,7 +243,10 @@ fn each_request_is_decided_as_by_the_kernel_locally_or_in_the_store() {
         receipts.extend(answers.iter().filter_map(|decision| decision.receipt));
         receipts.drain(..receipts.len().saturating_sub(20));
     }
-    assert!(errors > 1000 && local > 5000 && back > 200, "{errors} errors, {local} local, {back} of them refunds");
+    assert!(
+        errors > 1000 && local > 5000 && back > 200,
+        "{errors} errors and {local} local decisions ({back} of them refunds) are too few"
+    );
 }
 
 fn without_mark(op: Op) -> Op {

@@ -165,7 +165,7 @@ async fn ask_until_connection_close(address: std::net::SocketAddr, answered: Arc
         stream
             .write_all(b"GET /who HTTP/1.1\r\nhost: test\r\n\r\n")
             .await
-            .expect("the connection is open: no answer had `connection: close`");
+            .expect("the connection is open, because no answer had `connection: close`");
         let mut answer = String::new();
         while !answer.ends_with("127.0.0.1") {
             let read = stream.read(&mut buffer).await.expect("the connection is open");

@@ -210,7 +210,7 @@ async fn a_refused_status_has_nothing_remaining() {
         assert_eq!(
             sibling,
             (OverLimit, vec![(OverLimit, 0), (Ok, 10)]),
-            "a limit that does not refuse shows what is left"
+            "the status of a limit that does not refuse has its remaining units"
         );
         let shadow = asked(&mut client, &[hits(&[("watched", "x")], 2)]).await;
         assert_eq!(shadow, (Ok, vec![(Ok, 1)]), "a shadow rule does not refuse");

@@ -103,7 +103,7 @@ pub(crate) async fn answer(response: ResponseFuture) -> (Code, Option<RateLimitR
     }
     let trailers = body.trailers().await.unwrap().expect("trailers");
     let wire = received.split_off(5);
-    assert_eq!(received[0], 0, "nothing is compressed");
+    assert_eq!(received[0], 0, "the first byte of an answer says that it is not compressed");
     assert_eq!(received[1..], u32::try_from(wire.len()).unwrap().to_be_bytes());
     (code(&trailers).expect("a status"), Some(RateLimitResponse::decode(wire).unwrap()))
 }

@@ -53,7 +53,7 @@ fn a_refusal_is_an_answer_and_a_problem_at_once() {
     assert_eq!(reply.json(), expected);
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     assert_eq!(reply.header("cache-control"), Some("no-store"));
-    assert_eq!(reply.header("retry-after"), Some("3600"), "whole seconds, rounded up");
+    assert_eq!(reply.header("retry-after"), Some("3600"), "the wait is rounded up to whole seconds");
     app.clock.advance(Duration::from_millis(3_599_500));
     assert_eq!(check(&app, r#"{"user_id":"7"}"#).status, 200, "the request is allowed after `retry_after_ms`");
 }
@@ -65,7 +65,7 @@ fn a_value_over_its_bound_is_matched_as_a_whole() {
     assert_eq!(
         check(&app, &format!(r#"{{"uri":"{padded}"}}"#)).status,
         429,
-        "a longer value does not avoid a rule that blocks"
+        "a client cannot avoid a rule that blocks it by a longer value"
     );
     let entries = json!({"domain": "api", "descriptors": [{"entries": [{"key": "uri", "value": padded}]}]});
     assert_eq!(app.post("/json", &entries.to_string()).status, 429);

@@ -31,7 +31,7 @@ fn a_permit_is_held_until_it_is_released() {
     assert_eq!(
         (refused.status, &refused.json()["retry_after_ms"]),
         (429, &Value::Null),
-        "the time of the next release is unknown"
+        "the answer has no wait, because it is unknown when a client will release a permit"
     );
     assert_eq!((refused.header("retry-after"), &refused.json()["lease_id"]), (None, &Value::Null));
     let released = with_lease(&app, "/v1/release", &first);

@@ -57,11 +57,7 @@ fn every_part_of_a_body_has_a_bound() {
         200,
         "a value that is too long is cut and accepted"
     );
-    assert_eq!(
-        ask(&" ".repeat(64 * 1024 - 100)).status,
-        400,
-        "the body is below the bound, so it is read, but it has no descriptors"
-    );
+    assert_eq!(ask(&" ".repeat(64 * 1024 - 100)).status, 400, "the body is small enough, but it has no descriptors");
     let too_large = ask(&" ".repeat(64 * 1024));
     assert!(too_large.problem(413).contains("limits.body"));
 }

@@ -61,7 +61,11 @@ fn check_peeks_at_the_store_and_takes_only_with_the_flag() {
     let retry_ns = answer["asked"][0]["retry_after_ns"].as_u64().expect("a time");
     assert!((121 * day_ns..=122 * day_ns).contains(&retry_ns), "{retry_ns}");
     let server = serve(&folder, &redis.url(), &LONG_DEADLINE);
-    assert_eq!(decided(server.http(), "user", "7").0, 429, "a server sees what the command took");
+    assert_eq!(
+        decided(server.http(), "user", "7").0,
+        429,
+        "the units that the command took are also missing for a server"
+    );
     assert_eq!(peek("").1["asked"][0]["limits"][1]["before"]["remaining"], 2);
 }
 

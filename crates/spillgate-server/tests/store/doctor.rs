@@ -404,7 +404,9 @@ fn doctor_knows_nodes_without_host_names_and_says_that_replicas_are_not_asked() 
     eventually("the second node becomes a replica", || {
         (replica.run(&["cluster", "replicate", &id]) == "OK").then_some(())
     });
-    eventually("the primary lists it", || (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(()));
+    eventually("the primary lists its replica", || {
+        (run("cluster slots").contains(&port) && is_ok(&primary)).then_some(())
+    });
     let url = primary.url().replace("redis://", "redis-cluster://");
     let doctor = |login: &str| json(&folder.run(&format!("doctor --json --store {url} {login}")));
     let grade =

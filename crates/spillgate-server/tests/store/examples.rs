@@ -73,7 +73,7 @@ fn cluster_yaml_serves_a_fleet_and_the_doctor_sees_the_cluster() {
     assert_eq!(findings.iter().filter(|finding| finding["what"] == "scripts" && finding["grade"] == "ok").count(), 3);
     let of = |what: &str| findings.iter().find(|finding| finding["what"] == what).expect("a finding");
     assert_eq!([of("cluster"), of("slots"), of("replicas")].map(|finding| &finding["grade"]), ["ok", "ok", "note"]);
-    // If the URL is that of a single server, the doctor says that this server is a node of a cluster.
+    // This URL begins with `redis://`, but the server is a node of a cluster. The doctor must report this mistake.
     let role = doctor(&cluster.nodes[0].url());
     let role = role["findings"].as_array().expect("findings").iter().find(|finding| finding["what"] == "role").cloned();
     assert!(role.is_some_and(|role| role["grade"] == "mend" && role["help"].to_string().contains("redis-cluster://")));

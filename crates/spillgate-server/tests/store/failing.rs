@@ -147,7 +147,7 @@ fn a_server_whose_limits_all_have_a_fallback_is_ready_without_the_store() {
     until_ready(&server, 503, "not ready");
 }
 
-/// When this value is dropped, the threads that send requests stop. They stop also if the test fails.
+/// When this value is dropped, the threads that send requests stop. A test that fails also drops it, so the threads always stop.
 struct Done<'d>(&'d AtomicBool);
 
 impl Drop for Done<'_> {
@@ -198,7 +198,7 @@ fn every_request_is_answered_while_the_store_is_killed_under_load() {
     let classes: Vec<_> =
         failure_lines.filter_map(|line| Some(line.split_once("class=")?.1.split(' ').next()?.to_owned())).collect();
     let distinct: BTreeSet<_> = classes.iter().collect();
-    assert_eq!(classes.len(), distinct.len(), "one line for each class: {classes:?}");
+    assert_eq!(classes.len(), distinct.len(), "the log must have only one line for each class of failure: {classes:?}");
     let line = |text: &str| log.iter().position(|line| line.contains(text));
     let consequence = line("did not decide: it failed, and requests");
     // The cause is the failure of a request or of a probe (the server's own health check of the store). If no request was
@@ -223,7 +223,7 @@ fn a_store_that_stops_is_noticed_without_traffic_and_so_is_its_return() {
     signal(redis.id(), "CONT");
     until_ready(&server, 200, "ready: the store answers");
     assert_eq!(metric(&server, "spillgate_store_up"), 1);
-    assert_eq!(failures(&server), 0, "probes do not count as requests");
+    assert_eq!(failures(&server), 0, "a failed probe is not counted as a failed request");
 }
 
 /// As soon as the circuit breaker refuses a request, the server is not ready. The server does not wait until its next probe
@@ -264,7 +264,7 @@ fn a_store_that_comes_and_goes_does_not_fill_the_log() {
     let most = 1 + start.elapsed().as_secs() / 10;
     for line in ["the store does not answer", "the store decides again"] {
         let lines = log.iter().filter(|logged| logged.contains(line)).count() as u64;
-        assert!((1..=most).contains(&lines), "{lines} lines with `{line}`, at most {most} expected");
+        assert!((1..=most).contains(&lines), "the log has {lines} lines with `{line}`, but at most {most} are allowed");
     }
 }
 
@@ -294,7 +294,7 @@ fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
     let [alone, others @ ..] = cluster.nodes;
     drop(others);
     // Redis does not reset a node that has keys, and the probes of the server write keys all the time.
-    eventually("the node forgets the others", || {
+    eventually("the node forgets the other nodes", || {
         alone.run(&["flushall"]);
         (alone.run(&["cluster", "reset"]) == "OK").then_some(())
     });

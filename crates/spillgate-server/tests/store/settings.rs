@@ -1,5 +1,5 @@
-//! Tests the settings of a shared store. The report of a wrong setting says where the setting is and how to fix it. It never
-//! shows a secret.
+//! Tests the settings of a shared store. The error about a wrong setting says where the setting is and how to fix it. The error
+//! never shows a secret.
 //!
 //! Errors and log lines quote settings, so without these tests they could show a password.
 

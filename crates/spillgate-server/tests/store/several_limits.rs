@@ -46,7 +46,10 @@ fn a_fleet_of_two_limits_admits_the_larger_one() {
         // The bucket starts with 1000 units, and gets one more unit every 3.6 s.
         let most = 1000 + began.elapsed().as_millis() as usize / 3600;
         println!("deny cache {deny_cache}: {by_large} with 1000 an hour and {by_small} with 10 an hour, of {most}");
-        assert!((1000..=most).contains(&(by_large + by_small)), "{by_large} and {by_small} of {most}");
+        assert!(
+            (1000..=most).contains(&(by_large + by_small)),
+            "the servers admitted {by_large} and {by_small} requests, but must admit 1000 to {most} together"
+        );
     }
 }
 
@@ -85,7 +88,10 @@ fn a_limit_cut_and_restored_by_reloads_admits_nothing_extra() {
             _ => 50 + began.elapsed().as_secs() as usize / 72,
         };
         println!("{algorithm} on {}: {admitted} admitted", store.map_or("memory", |_| "Redis"));
-        assert!((50..=most).contains(&admitted), "{algorithm}: {admitted} of {most}");
+        assert!(
+            (50..=most).contains(&admitted),
+            "{algorithm}: {admitted} requests were admitted, expected 50 to {most}"
+        );
     }
 }
 

@@ -76,7 +76,7 @@ fn tls_works_with_certificates_on_both_sides() {
 }
 
 /// The store has a self-signed certificate, like those from `openssl req -x509`. The certificate is for another host name than
-/// the URL has. For both faults, the test follows the help.
+/// the URL has. The doctor refuses the certificate for both reasons. The test follows the help of the doctor each time.
 #[test]
 fn the_help_for_a_refused_certificate_works() {
     let folder = rules(LIMITS);
@@ -122,7 +122,7 @@ fn sentinels_give_the_address_of_the_primary() {
     let mut command = Command::new("redis-server");
     let command = command.arg(folder.path("sentinel.conf")).arg("--sentinel").current_dir(folder.path("."));
     let _sentinel = Process::start("sentinel", command);
-    // The sentinel may not be ready yet. The server asks it again until it gives the address of the primary.
+    // The sentinel may not be ready yet. The server asks again until the sentinel returns the address of the primary.
     let (url, password) = (format!("redis-sentinel://127.0.0.1:{port}/main"), folder.path("password"));
     assert_decides(&folder, &url, &["--store-sentinel-password-file", &password.display().to_string()]);
     assert_eq!(redis.keys(&[]).len(), 2);

@@ -185,10 +185,7 @@ fn the_folders_of_each_crate_form_no_cycle() {
             problems.push(format!("{name}: {}\n      {}", group.join(", "), imports.join("\n      ")));
         }
     }
-    assert_none(
-        &problems,
-        "if a folder imports another one, the other one must not import it, directly or through more folders",
-    );
+    assert_none(&problems, "the imports between folders must not form a cycle");
 }
 
 #[cfg(test)]

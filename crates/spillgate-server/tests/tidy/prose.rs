@@ -113,7 +113,7 @@ fn sentences_are_short_and_plain() {
         }
     }
     assert!(read > 3, "only {read} files were read");
-    assert_none(&problems, "plain English, at most 40 words a sentence (a code span counts as one word)");
+    assert_none(&problems, "write plain English with at most 40 words in a sentence (a code span counts as one word)");
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Source {
                 *byte = b' ';
             }
         }
-        let shipped_code = String::from_utf8(shipped).expect("whole items are blanked");
+        let shipped_code = String::from_utf8(shipped).expect("only whole items are replaced by spaces");
         Source { path, code, shipped_code, test_modules }
     }
 
@@ -261,7 +261,7 @@ fn blanked(text: &str) -> String {
             *byte = b' ';
         }
     }
-    String::from_utf8(out).expect("whole characters are blanked")
+    String::from_utf8(out).expect("only whole characters are replaced by spaces")
 }
 
 fn find(bytes: &[u8], from: usize, what: &[u8]) -> usize {
