@@ -72,7 +72,7 @@ impl Footprint {
         Some(Footprint { live: next()?, peak: next()?, resident: next()? })
     }
 
-    /// Returns the bytes per key, by live or by resident memory, whichever is larger.
+    /// Returns the bytes per key, by allocated or by resident memory, whichever is larger.
     fn bytes_per_key(self, keys: u32) -> f64 {
         self.live.max(self.resident) as f64 / f64::from(keys)
     }
@@ -112,8 +112,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
     Ok(report)
 }
 
-/// Measures in a new process. In a process that has run before, freed memory could be used again and would be missing
-/// in the result.
+/// Measures in a new process. In a process that has measured before, freed memory could be used again and would be
+/// missing in the result.
 fn in_child(case: Case, keys: u32, max_keys: usize) -> Result<Footprint, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

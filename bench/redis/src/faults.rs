@@ -139,7 +139,8 @@ pub(crate) fn run(options: &Options) -> Result<String, String> {
         let mut rounds = Vec::new();
         for turn in 1..=options.repetitions {
             let round = round(options, fault)?;
-            eprintln!("{} {turn}: p99 {:.2} ms, decides {:.0} ms after", fault.name(), round.p99_ms, round.recovery_ms);
+            eprintln!("{}, round {turn}: p99 {:.2} ms", fault.name(), round.p99_ms);
+            eprintln!("the store decides again {:.0} ms after the first accepted write", round.recovery_ms);
             rounds.push(round);
         }
         let of = |figure: fn(&Round) -> f64| spread(rounds.iter().map(figure));

@@ -30,7 +30,7 @@ pub(crate) struct Fleet {
     pub(crate) heir: usize,
     pub(crate) url: String,
     pub(crate) sentinels: Vec<Redis>,
-    /// The last field, so that the folder is removed after all servers have ended.
+    /// This is the last field, so that the folder is removed after all servers have ended.
     _folder: TempDir,
 }
 

@@ -34,8 +34,7 @@ enum Command {
     Quotas(quotas::Options),
     /// Bytes per key with 10,000 keys. The program fails if a key needs more than its bound
     Bytes(bytes::Options),
-    /// Latency while a server is killed or frozen or its replica is promoted, and the time until the store decides
-    /// again
+    /// The latency of requests while a server fails, and the time until the store decides again
     Faults(faults::Options),
 }
 

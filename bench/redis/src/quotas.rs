@@ -30,8 +30,8 @@ pub(crate) struct Options {
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// The units that the keys of the allowed requests have used at first. This is more than the units that become free
-/// during the measurement.
+/// The units that are taken from each key of the allowed requests before the measurement. They are more than the units
+/// that become free during the measurement.
 const OWED: u64 = 10_000;
 
 /// One kind of request.

@@ -7,8 +7,8 @@ use crate::Receipt;
 
 /// What a hit does with its limit.
 ///
-/// This enum is exhaustive on purpose: a store must handle every operation. If an operation is added, the compiler
-/// shows each place that has to change.
+/// This enum is exhaustive on purpose, because a store must handle every operation. If an operation is added, the
+/// compiler shows each place that has to change.
 ///
 /// ```
 /// use spillgate_core::{Op, OpKind};

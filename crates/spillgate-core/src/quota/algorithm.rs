@@ -1,4 +1,4 @@
-//! The names of the algorithms, and the bound of each.
+//! The names of the algorithms, and the bound of each algorithm.
 //!
 //! Quotas, rules and stores use the same six algorithms, so the names and bounds are written here once.
 
@@ -18,8 +18,8 @@
 /// | n, w | the number of segments in a sliding window counter, and the length W/n of each segment | [`segments`](super::QuotaBuilder::segments) |
 /// | N | the permits of a concurrency limit | the limit |
 ///
-/// This enum is exhaustive on purpose: every store must handle every algorithm. If an algorithm is added, the compiler
-/// shows each place that has to change.
+/// This enum is exhaustive on purpose, because every store must handle every algorithm. If an algorithm is added, the
+/// compiler shows each place that has to change.
 ///
 /// ```
 /// use spillgate_core::Algorithm;

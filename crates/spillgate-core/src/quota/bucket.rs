@@ -9,7 +9,7 @@ use super::{Algorithm, Quota};
 /// The most nanoseconds by which a request can be late. A request is late if other requests that read the clock later
 /// were decided before it.
 ///
-/// If the time of a request is further behind, the clock is treated as set back.
+/// If the time of a request is further behind, the kernel (the decision code) assumes that the clock was set back.
 pub const MAX_LATE_NS: u64 = 1_000_000_000;
 
 /// The largest bound of a debt is 2 to this power, in nanoseconds.
@@ -20,7 +20,7 @@ const INTERVAL_BITS: u32 = 32;
 /// If this bit of a packed T is set, the other bits are a limit L, and T is computed from L and the window. Otherwise,
 /// the other bits are T in nanoseconds.
 const BY_UNITS: u64 = 1 << (INTERVAL_BITS - 1);
-/// The word of a quota whose T has no packed form. No packed bucket has this word.
+/// This number marks a quota whose T has no packed form. No packed bucket has this number.
 const UNPACKED: u64 = u64::MAX;
 
 impl Quota {
@@ -43,8 +43,8 @@ impl Quota {
 
     /// Returns whether a bucket that this quota charged last can be [packed](crate::State::pack).
     ///
-    /// Almost every bucket can be packed. The exceptions are [shares](Quota::share) of a quota with a T longer than two
-    /// seconds, if no limit in the same window has this T.
+    /// Almost every bucket can be packed. The exceptions are some [shares](Quota::share). Their T is longer than two
+    /// seconds, and no limit in the same window has this T.
     #[must_use]
     pub const fn packs(&self) -> bool {
         self.bucket_word != UNPACKED

@@ -26,8 +26,8 @@ pub use policy::{Denied, OnStoreFailure};
 /// every store, a counter stops at this number.
 pub const MAX_UNITS: u64 = (1 << 53) - 1;
 
-/// The longest window, lease or penalty: 2^62 ns (146 years). Twice the depth of a bucket (its capacity times T) must
-/// not be longer either.
+/// The longest window, lease or penalty: 2^62 ns (146 years). The depth of a bucket is its capacity times T, the time
+/// between two units. Twice this depth must not be longer than 2^62 ns either.
 pub(crate) const MAX_SPAN_NS: u64 = 1 << 62;
 
 /// The largest limit of a log or of a concurrency limit. A log keeps a record for each unit, and a concurrency limit
@@ -96,8 +96,8 @@ impl Quota {
         self.capacity
     }
 
-    /// Returns the hard capacity: floor(capacity * (1 + soft share)). A take that would use more than this is refused.
-    /// [`QuotaBuilder::soft_ppm`] sets the soft share.
+    /// Returns the hard capacity: floor(capacity * (1 + soft share)). A take that would use more than the hard capacity
+    /// is refused. [`QuotaBuilder::soft_ppm`] sets the soft share.
     #[must_use]
     pub const fn hard_capacity(&self) -> u64 {
         self.hard_capacity

@@ -33,8 +33,8 @@ impl Quota {
     /// years, and to a window that would admit less than one unit in 146 years.
     ///
     /// A share counts in the same state as the quota, because it has the same [identity](Quota::identity). There are
-    /// two exceptions: a share with a longer window, and the share of a queue. Each of them has an identity of its own,
-    /// so that no other limit of the same key uses its state.
+    /// two exceptions: a share with a longer window, and the share of a queue. Each of these two shares has an identity
+    /// of its own, so that no other limit of the same key uses its state.
     ///
     /// ```
     /// use core::num::NonZeroU32;
@@ -83,13 +83,13 @@ impl Quota {
         (capacity > 0).then(|| share.with_bucket())
     }
 
-    /// Returns a quota of `limit` units in the same window, or of `limit` permits. `None` if `limit` is 0.
+    /// Returns a quota of `limit` units in the same window, or of `limit` permits. Returns `None` if `limit` is 0.
     fn units(&self, limit: u64) -> Option<Quota> {
         let hard_capacity = hard_capacity(limit, self.soft_ppm);
         (limit > 0).then(|| Quota { limit, capacity: limit, hard_capacity, ..self.clone() })
     }
 
-    /// Returns a quota of one unit in a window that is `times` as long. `None` if that window is too long.
+    /// Returns a quota of one unit in a window that is `times` as long. Returns `None` if that window is too long.
     fn longer_window(&self, times: u64) -> Option<Quota> {
         let window_ns = self.window_ns.checked_mul(times).filter(|ns| *ns <= MAX_SPAN_NS)?;
         let identity = self.identity ^ identity(self.algorithm, window_ns, 0);
