@@ -18,7 +18,7 @@ use support::process::Process;
 use support::spillgate::Spillgate;
 use tempfile::TempDir;
 
-/// The limit in deploy/envoy/rules.yaml.
+/// The limits in deploy/envoy/rules.yaml: the requests an hour of a user, and the requests an hour to the log-in page.
 const LIMIT: u64 = 5;
 const LOGIN_LIMIT: u64 = 20;
 const HOUR_S: u64 = 3600;

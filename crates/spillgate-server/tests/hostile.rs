@@ -1,10 +1,10 @@
-//! Attacks on the real server: honest clients are still served, the process lives, and its memory is bounded.
+//! Attacks on the real server. During an attack, honest clients are still served, the server runs on, and its memory is bounded.
 //!
 //! Everyone who can reach a port can send any bytes, and must not be able to stop the server. Each test attacks the server while
 //! an honest client sends requests over HTTP and gRPC. Random input comes from fixed seeds. An attack with random input lasts a
 //! second or two. With `HOSTILE_SECONDS=600` it lasts ten minutes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 #![allow(clippy::disallowed_methods, reason = "attacks and timeouts of clients need real time")]
 
 mod support;

@@ -1,4 +1,4 @@
-//! Tests with an independent gRPC client: it is written in Python and uses published stubs.
+//! Tests with an independent gRPC client. It is written in Python, and its gRPC code (the stubs) was published by other people.
 //!
 //! Without this client, a mistake that both our server and our own client make would not be noticed.
 

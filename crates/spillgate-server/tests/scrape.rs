@@ -2,7 +2,7 @@
 //!
 //! Otherwise a large page could delay requests, and many slow readers of pages could fill the memory.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
 mod support;
 

@@ -3,7 +3,7 @@
 //!
 //! If the compiler, clippy.toml or deny.toml can check a rule, it is not repeated here.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
 use std::collections::BTreeSet;
 use std::env;

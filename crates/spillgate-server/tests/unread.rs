@@ -3,7 +3,7 @@
 //! Without bounds, such clients could fill the server's memory. Each client here answers PING frames, but accepts no DATA frame
 //! of HTTP/2. So all answers stay in the server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a panic makes the test fail")]
 
 mod support;
 

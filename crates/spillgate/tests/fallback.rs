@@ -398,7 +398,7 @@ fn one_request_can_renew_local_and_shared_leases() {
     assert_eq!((verdict.allowed, verdict.source), (true, Source::Store));
     assert!(decisions.iter().all(|decision| decision.allowed));
     assert_eq!((decisions[1].limit, node.left_in_store(3, &local)), (1, 11));
-    // Once the local lease has expired, nothing of the request takes effect in any store.
+    // After the local lease has expired, no part of the request takes effect, neither in the local store nor in the shared store.
     let late = NOW.after(SECOND * 20);
     let (verdict, decisions) = node.ask_at(late, &[renew(2, here), take(3, &local, 1)]).expect("decided");
     assert_eq!((verdict.allowed, verdict.binding, verdict.retry_after), (false, Some(0), Wait::Never));

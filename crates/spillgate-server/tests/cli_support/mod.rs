@@ -2,7 +2,7 @@
 //!
 //! Every run has a time limit. So a command that never ends fails its test.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, reason = "each test program uses only a part of this code")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use super::metrics;
 use super::page::read;
 use crate::support::root;
 
-/// Makes the text of a table.
+/// A function that makes the text of a table.
 type Make = fn() -> String;
 
 /// The tables. Each entry has the page, the name of the table, and the function that makes the table.

@@ -23,7 +23,7 @@ descriptors:
   - key: batch
     rate_limits:
       - {name: hourly, unit: hour, requests_per_unit: 8}
-      # A bucket, because in the last hour of a day both windows would end at the same time.
+      # This is a token bucket. A window of a day would end at the same time as the last hour of this day.
       - {name: daily, algorithm: token_bucket, unit: day, requests_per_unit: 5}
   - key: guarded
     rate_limits:

@@ -192,7 +192,7 @@ fn health_is_always_200_and_readiness_ends_with_draining() {
     assert_eq!(app.get("/readyz").body, "draining\n");
 }
 
-/// Health probes for the reference server use this path. It answers 500 when the server drains.
+/// Health probes for Envoy's reference rate limit server use the path `/healthcheck`. It answers 500 when the server drains.
 #[test]
 fn the_health_path_of_the_reference_server_answers() {
     use spillgate_server::service::Readiness;

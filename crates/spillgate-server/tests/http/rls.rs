@@ -1,6 +1,6 @@
 //! Tests of `POST /json`: Envoy's rate limit service with JSON instead of gRPC.
 //!
-//! Clients of the reference server use this path, so its answers must be the JSON form of the protobuf messages.
+//! Clients of Envoy's reference rate limit server use this path. So its answers must be the gRPC answers, written as JSON.
 
 use serde_json::json;
 use spillgate_server::protocol::http::HttpOptions;

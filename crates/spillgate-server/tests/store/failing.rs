@@ -139,7 +139,7 @@ fn a_server_whose_limits_all_have_a_fallback_is_ready_without_the_store() {
     until_ready(&server, 200, "ready: the store has not answered for");
     assert!(readiness(&server).1.contains("on_store_failure: local 1"));
     assert!(serving(&server));
-    // Readiness depends on the rules, so a reload can change it.
+    // Readiness depends on the rules, so a reload can change the readiness.
     let error =
         "domain: api\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, on_store_failure: error}}]";
     folder.write("rules.yaml", error);
@@ -293,7 +293,8 @@ fn a_server_whose_store_answers_but_does_not_decide_is_not_ready() {
     // The node gets all slots of the cluster, so it can decide every request. The server notices this without a request.
     let [alone, others @ ..] = cluster.nodes;
     drop(others);
-    // Redis does not reset a node that has keys, and the probes of the server write keys all the time.
+    // Redis does not reset a node that has keys. The probes of the server write keys all the time, so the test deletes all keys
+    // before each reset.
     eventually("the node forgets the other nodes", || {
         alone.run(&["flushall"]);
         (alone.run(&["cluster", "reset"]) == "OK").then_some(())

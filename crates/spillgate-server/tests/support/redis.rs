@@ -1,4 +1,4 @@
-//! A redis-server that belongs to one test, and a cluster of three of them.
+//! A redis-server that belongs to one test, and a Redis Cluster of three such servers.
 //!
 //! Tests stop, kill and reconfigure their Redis servers, so two tests cannot share a server.
 

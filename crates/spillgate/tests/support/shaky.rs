@@ -1,5 +1,5 @@
-//! A shared store that fails when a test says so.
-#![allow(dead_code, reason = "each test program uses its own part")]
+//! A shared store that a test can make fail.
+#![allow(dead_code, reason = "each test program uses only a part of this code")]
 
 use std::future::Future;
 use std::num::NonZeroU32;
