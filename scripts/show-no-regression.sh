@@ -2,8 +2,8 @@
 # Compares the cost of a decision with the cost at an earlier commit, in three ways:
 # * instructions of the library and of Service::decide, counted by valgrind;
 # * CPU time of the server over gRPC, over HTTP, and over gRPC with Redis, in pairs of runs;
-# * allocations per request. Prints markdown. The script fails if one of these costs grew too much, or if the
-#   measurement is too noisy for a verdict.
+# * allocations per request.
+# Prints markdown. The script fails if one of these costs grew too much, or if the measurement is too noisy for a verdict.
 #
 #     scripts/show-no-regression.sh [COMMIT [OPTIONS]]
 #

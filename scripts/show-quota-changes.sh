@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows what happens if several quotas (limits without their names) count in one state. In the first part, tests use two
+# Shows what happens if several quotas (limits) count in one state. In the first part, tests use two
 # and three quotas in any order, with every algorithm. The quotas are decided in the kernel (the pure decision code), in
 # memory and on Redis, by one server and by two servers. Reloads cut a limit and restore it. Two servers have limits of
 # 1000 and of 10 an hour for the same key, with the deny cache and without it. This part fails if more is admitted than

@@ -17,11 +17,11 @@ const ROUNDS_FACTOR_MAX: usize = 5;
 /// The verdict of all rounds. It depends on the interval that contains the true median with a confidence of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The whole interval is above the least ratio, so there is no regression.
+    /// The whole interval is above [`LEAST`], so there is no regression.
     Held,
-    /// The whole interval is below the least ratio.
+    /// The whole interval is below [`LEAST`], so there is a regression.
     Regressed,
-    /// The least ratio is inside the interval.
+    /// [`LEAST`] is inside the interval.
     Unclear,
 }
 

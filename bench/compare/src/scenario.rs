@@ -90,8 +90,8 @@ impl Scenario {
         Server::start(&format!("{stack} (answers at once)"), command, address, request)
     }
 
-    /// Starts the server of the folder `limits` that makes one script call for each request. It has this many
-    /// connections to a Redis of its own.
+    /// Starts the server of the folder `limits` that makes one script call for each request. This server has
+    /// `connections` connections to a Redis of its own.
     fn script(self, cli: &Cli, connections: u32) -> Result<Server, String> {
         let redis = Redis::start(cli.client_core, free_address()?, &[])?;
         let address = free_address()?;

@@ -1,7 +1,7 @@
 //! The answer that a limiter would give to the first request under the rule in `bench/rules.yaml`.
 //!
-//! The rule allows a billion requests in an hour, and one of them is used. The servers of this folder send this answer
-//! without a decision.
+//! The rule allows a billion requests in an hour, and one of them is used. Most servers of this folder send this answer
+//! without a decision. The server `script` sends it after a decision.
 
 use prost::Message;
 

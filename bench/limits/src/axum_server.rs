@@ -67,7 +67,7 @@ async fn check(Json(check): Json<Check>) -> (Fields, Json<Answer>) {
 pub(crate) async fn serve(listener: TcpListener) -> Outcome {
     let router = Router::new().route("/v1/check", routing::post(check));
     let listener = listener.tap_io(|stream| {
-        // An error is ignored, because it only makes the connection slower.
+        // If this option cannot be set, the connection is only slower. So an error is ignored.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, router).await?;

@@ -1,7 +1,8 @@
-//! Servers that answer without a decision. They show the highest speed of each protocol stack on a machine.
+//! Servers for comparison. All of them except `script` answer without a decision, so they show the highest speed of
+//! each protocol stack on a machine.
 //!
 //! `tonic` and `axum` decode the same requests as spillgate, and answer the same messages as spillgate does for a rule
-//! that allows. So the ratio of spillgate to them is the cost of deciding.
+//! that allows. So the difference between spillgate and these servers is the cost of the decision.
 //!
 //! `script` makes decisions too, on the Redis whose address is in the variable `REDIS`. `script` makes one script call
 //! for each request, and it sends only one call at a time on each connection. The variable `CONNECTIONS` sets the

@@ -101,7 +101,7 @@ impl core::error::Error for TraceError {}
 /// The simplest store: it keeps its states in a map and calls [`decide`](crate::decide). Every other store is compared
 /// with it.
 ///
-/// It never forgets a state, so it is only for tests. [`run_all`] has an example.
+/// This store never forgets a state, so it is only for tests. [`run_all`] has an example.
 #[derive(Debug, Default)]
 pub struct Reference {
     states: BTreeMap<u128, State>,
@@ -420,7 +420,7 @@ fn parse_hit<'q>(
     Ok(Hit::new(key, quota, op, binding))
 }
 
-/// Hashes a key with FNV-1a in 128 bits (Fowler, Noll and Vo). It spreads the few keys of a trace over a store.
+/// Hashes a key with FNV-1a in 128 bits (Fowler, Noll and Vo). The hash spreads the few keys of a trace over a store.
 fn fingerprint(trace: &str, key: &str) -> u128 {
     let bytes = trace.bytes().chain([0]).chain(key.bytes());
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {

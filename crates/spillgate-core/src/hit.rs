@@ -61,8 +61,9 @@ pub struct Hit<'q> {
 }
 
 impl<'q> Hit<'q> {
-    /// In a Redis Cluster, the bits from this bit upwards choose the hash slot of [`key`](Hit::key), whatever the quota
-    /// is. These are 30 bits, because the name of a Redis key contains them as five base64url digits of 6 bits each.
+    /// The position of the lowest bit of [`key`](Hit::key) that chooses the hash slot in a Redis Cluster. This bit and
+    /// all higher bits choose the slot, whatever the quota is. They are 30 bits, because the name of a Redis key
+    /// contains them as five base64url digits of 6 bits each.
     pub const SLOT_SHIFT: u32 = 98;
 
     /// Builds a hit that applies `op` to `quota` for `key`.
@@ -83,7 +84,7 @@ impl<'q> Hit<'q> {
         Hit { binding, ..self }
     }
 
-    /// Returns the same hit on another quota. The other quota may have a shorter lifetime.
+    /// Returns the same hit on another quota. The other quota may have a shorter Rust lifetime.
     #[must_use]
     pub const fn with_quota<'r>(self, quota: &'r Quota) -> Hit<'r> {
         let Hit { key, op, binding, .. } = self;

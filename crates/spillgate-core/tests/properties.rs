@@ -263,7 +263,7 @@ proptest! {
         assert_bound(&quota, start, &plain_steps)?;
     }
 
-    /// A charged refusal counts like a force with the same cost, but at most with the capacity as its cost.
+    /// A charged refusal counts like a force. The cost of this force is the cost of the take, but at most the capacity.
     #[test]
     fn a_charged_refusal_costs_its_units_up_to_the_capacity(
         quota in quotas_with_extras()

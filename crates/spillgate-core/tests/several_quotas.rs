@@ -107,8 +107,8 @@ enum Units {
 /// Checks the bound in every interval.
 ///
 /// For buckets, the bound is the largest depth, plus the length of the interval times the largest rate, plus the units
-/// that were given back. For windows, counters and logs, it is the bound of the largest limit, plus the units that were
-/// given back. Only quotas that charged in the interval are considered.
+/// that were given back. For windows, counters and logs, the bound is that of the largest limit, plus the units that
+/// were given back. Only quotas that charged in the interval are considered.
 fn assert_bound_of_the_largest(quotas: &[Quota], events: &[Event], late_most_ns: u64) -> Result<(), TestCaseError> {
     for (i, first) in events.iter().enumerate() {
         let (mut admitted, mut refunded, mut depth, mut interval_ns) = (0u128, 0u128, 0, u64::MAX);

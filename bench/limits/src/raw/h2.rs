@@ -1,4 +1,4 @@
-//! Answers each unary gRPC call with a constant. It has only the parts of HTTP/2 that this needs.
+//! Answers each unary gRPC call with a constant. The server has only the parts of HTTP/2 that it needs for such calls.
 
 const PREFACE_LEN: usize = 24;
 const FRAME_HEAD: usize = 9;

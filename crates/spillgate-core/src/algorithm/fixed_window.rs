@@ -1,6 +1,6 @@
 //! The fixed window: one counter for each window.
 //!
-//! Its state has only two numbers: the start of the window and a count.
+//! The state has only two numbers, the start of the window and a count, so it needs little memory.
 //!
 //! L is the limit, and W is the length of the window. [`Algorithm`] has a table of all letters. The anchor of the quota
 //! says where windows start. In an interval of length s, at most this many units are admitted:

@@ -3,9 +3,10 @@
 //! The letters: L is the limit, W is the length of the window, and w = W/n is the length of a segment.
 //! [`Algorithm`](crate::Algorithm) has a table of all letters.
 //!
-//! The window moves with time, so only a part of the oldest segment lies in it. The units of the oldest segment count
-//! in proportion to this part. The window touches up to n + 1 segments, so a key has n + 1 counters. A log would need
-//! up to L entries instead. With n = 1, this is the well-known algorithm that weights the count of the previous window.
+//! The window moves with time, so only a part of the oldest segment lies in the window. The units of the oldest segment
+//! count in proportion to this part. The window touches up to n + 1 segments, so a key has n + 1 counters. A log would
+//! need up to L entries instead. With n = 1, this is the well-known algorithm that weights the count of the previous
+//! window.
 //!
 //! In an interval of length s, at most this many units are admitted:
 //!
@@ -38,7 +39,7 @@ pub(crate) struct Segments {
 /// only partly in the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Counts {
-    /// The counters for n = 1. It is the usual case, and it owns no memory on the heap.
+    /// The counters for n = 1. This usual case owns no memory on the heap.
     Two([u64; 2]),
     Many(Box<[u64]>),
 }
@@ -126,8 +127,8 @@ impl Segments {
         u8::try_from(self.counts.len() - 1).unwrap_or(u8::MAX)
     }
 
-    /// Returns the window at `now`. If `now` is before the start of the newest segment, the request is late. It counts
-    /// as if it came at that start.
+    /// Returns the window at `now`. If `now` is before the start of the newest segment, the request is late. A late
+    /// request counts as if it came at that start.
     #[inline]
     fn view(&self, quota: &Quota, now: u64) -> View<'_> {
         let (now, segment_ns) = (now.max(self.start), quota.interval_ns());

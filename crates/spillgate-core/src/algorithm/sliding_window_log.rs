@@ -37,8 +37,8 @@ struct Entry {
 }
 
 impl Log {
-    /// Returns the time at which a request counts. A request is late if its time is before that of the newest entry. It
-    /// counts as if it came at the time of the newest entry.
+    /// Returns the time at which a request counts. A request is late if its time is before that of the newest entry. A
+    /// late request counts as if it came at the time of the newest entry.
     fn effective(&self, now: u64) -> u64 {
         self.entries.back().map_or(now, |newest| newest.at.max(now))
     }

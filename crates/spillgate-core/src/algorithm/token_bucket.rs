@@ -14,7 +14,7 @@
 //! The other is a bound of the debt. Only a clock that was set back leaves a debt above this bound.
 //!
 //! The source is ITU-T I.371, annex A (virtual scheduling). In the standard, the tolerance of bursts can be any time.
-//! Here, it is a multiple of T.
+//! Here, this tolerance is a multiple of T.
 //!
 //! In an interval of length s, a token bucket admits at most B + s/T units. A queue admits at most Q + 1 + s/T units.
 //!
@@ -143,7 +143,7 @@ impl Bucket {
 
     /// Adds debt, but at most up to the greatest debt of `quota`.
     ///
-    /// If the debt is that large already, nothing is added. Then the T of the state must not change either.
+    /// If the debt is already as large, nothing is added. Then the T of the state must not change either.
     pub(crate) fn force(&mut self, quota: &Quota, cost: u64, now: u64) {
         self.force_late(quota, cost, now, 0);
     }
@@ -157,7 +157,7 @@ impl Bucket {
         }
     }
 
-    /// Gives units back. They are counted in the T of the state, and T does not change.
+    /// Gives units back. The units are counted in the T of the state, and T does not change.
     ///
     /// A queue gives back only its last turn, and only with the receipt of that turn. An earlier turn cannot be given
     /// back, because callers with later turns already wait for exact times.

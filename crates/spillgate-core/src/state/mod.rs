@@ -29,8 +29,9 @@ pub struct State {
     /// When the penalty of the key ends, in nanoseconds since the epoch. Until then, the key is refused. 0 means no
     /// penalty.
     penalty_until: u64,
-    /// The whole duration of the penalty. If the clock is set back by more than a second, the rest of the penalty is
-    /// reduced to this duration. A smaller step changes nothing, because a request may be late by one second.
+    /// The whole duration of the penalty. If the clock is set back, the penalty may last longer than this duration, by
+    /// one second at most. If more is left, the rest is reduced to this duration. One second more is accepted, because
+    /// a request may be late by one second.
     penalty_ns: u64,
 }
 
@@ -89,7 +90,7 @@ impl Body {
 
 impl State {
     /// Returns the state in three integers. Returns `None` if the state has a penalty, a log, several segments, leases,
-    /// or a bucket that does not [pack](Quota::packs).
+    /// or a bucket that [cannot be packed](Quota::packs).
     #[must_use]
     #[inline]
     pub fn pack(&self, quota: &Quota) -> Option<Packed> {
