@@ -32,24 +32,28 @@ use spillgate_core::Time;
 /// # Ok::<(), spillgate::QuotaError>(())
 /// ```
 pub trait Clock: Send + Sync {
-    /// The time now. It may be a little earlier than at the last call; decisions tolerate that.
+    /// Returns the time now. This time may be a little earlier than the time of the last call, and decisions tolerate
+    /// that.
     fn now(&self) -> Time;
 }
 
 /// The time between two readings of the wall clock.
 const SYNC_EVERY_NS: u64 = 10_000_000;
-/// A larger difference from the wall clock is a step. The clock follows a step at once.
+/// If the clock differs from the wall clock by more than this, it follows the wall clock at once. This is called a
+/// step.
 const STEP_NS: i64 = 1_000_000_000;
-/// The clock corrects a smaller difference slowly: by this many parts per million of the elapsed time.
+/// The clock corrects a smaller difference slowly, by at most this many parts per million of the elapsed time.
 const SLEW_PPM: u64 = 500;
 
 /// The clock of a running program: monotonic time, slowly corrected toward wall time.
 ///
-/// The correction is at most 500 ppm. If the wall clock differs by more than a second, it was set, or the machine was
-/// suspended. The clock then follows the wall clock at once, and [`on_step`](SystemClock::on_step) reports it.
+/// The correction is at most 500 ppm. If the wall clock differs by more than a second, the wall clock was set, or the
+/// machine was suspended. The clock then follows the wall clock at once, and [`on_step`](SystemClock::on_step) reports
+/// it.
 ///
-/// A step changes what limits admit. After a step forward by J, a token bucket with depth B and one token per T admits
-/// at most min(B, J/T) tokens too many. After a step backward by J, a key may be refused for up to J too long.
+/// A step changes what limits admit. After a step forward by the time J, a token bucket with a depth of B tokens and
+/// one new token per time T admits at most min(B, J/T) tokens too many. After a step backward by J, a key may be
+/// refused for up to J too long.
 ///
 /// ```
 /// use spillgate::{Clock, Limiter, MemoryOptions, MemoryStore, SystemClock};
@@ -90,8 +94,8 @@ impl SystemClock {
 
     /// Calls `report` each time the clock follows a wall clock that was set.
     ///
-    /// The argument is the step in nanoseconds. It is negative if the wall clock went back. Without a `report` the
-    /// clock follows silently.
+    /// The argument is the step in nanoseconds. The step is negative if the wall clock was set back. Without a
+    /// `report`, the clock follows the wall clock silently.
     ///
     /// ```
     /// use spillgate::SystemClock;
@@ -116,8 +120,8 @@ impl SystemClock {
         if step.abs() > STEP_NS {
             (self.on_step)(step);
         }
-        // The offset is stored, not added to. A thread that was delayed here would otherwise follow a step that another
-        // thread has followed already.
+        // The new offset is stored. If `step` were added to the stored offset, a thread that was delayed here could
+        // apply a step that another thread has applied already.
         self.offset_ns.store(offset + step, Ordering::Relaxed);
     }
 }
@@ -155,7 +159,7 @@ fn wall_ns() -> i64 {
     i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A clock for tests. It shows the same time until it is set; clones share the time.
+/// A clock for tests. It shows the same time until it is set or advanced. All clones of a clock show the same time.
 ///
 /// ```
 /// use spillgate::{Clock, ManualClock, Time};
@@ -174,7 +178,7 @@ impl ManualClock {
         ManualClock(Arc::new(AtomicU64::new(time.as_nanos())))
     }
 
-    /// Sets the time, which may be earlier than before.
+    /// Sets the time. The new time may be earlier than the old time.
     pub fn set(&self, time: Time) {
         self.0.store(time.as_nanos(), Ordering::SeqCst);
     }

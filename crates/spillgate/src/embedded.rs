@@ -1,6 +1,6 @@
-//! Calls of a limiter over memory that return at once.
+//! Functions of a limiter with a memory store. None of them returns a future.
 //!
-//! Memory never waits. So a program that uses it needs no futures and no runtime.
+//! The memory store never waits for a network. A program that uses it therefore needs no async runtime.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Quota, StoreError};
@@ -11,22 +11,24 @@ use crate::{MemoryOptions, Restored, Saved, SnapshotError};
 #[cfg(feature = "snapshot")]
 use std::{io, path::Path};
 
-/// How many keys are hashed before the first of them is decided. The hits of this many keys fit the stack.
+/// The number of keys that are hashed before the first of them is decided. The hits of this many keys are stored on the
+/// stack.
 const BATCH: usize = 32;
 
 impl<C: Clock> Limiter<MemoryStore, C> {
-    /// Does what [`Limiter::hit`] does, without a future and without an error: one hit to memory never fails.
+    /// Does what [`Limiter::hit`] does, without a future. It returns no error, because one hit on a memory store never
+    /// fails.
     #[must_use]
     pub fn hit_now(&self, bucket: &str, key: &str, quota: &Quota, cost: u64) -> Decision {
-        // Hash the key before reading the clock, so that the time is that of the decision.
+        // The key is hashed before the clock is read, so that the decision follows the reading as soon as possible.
         let hit = self.hit_on(bucket, key, quota, cost);
         self.store().hit_now(self.now(), &hit)
     }
 
-    /// Calls [`hit_now`](Limiter::hit_now) for each of `keys`, in order, at one reading of the clock. `decisions` has the
-    /// same length.
+    /// Decides as [`hit_now`](Limiter::hit_now) does for each of `keys`, in order. The clock is read only once.
+    /// `decisions` must have the same length as `keys`.
     ///
-    /// With many keys this is faster than one call for each: see [`MemoryStore::hit_batch_now`].
+    /// With many keys, this is faster than one call for each key. [`MemoryStore::hit_batch_now`] says why.
     ///
     /// ```
     /// use spillgate::{Decision, Limiter, MemoryOptions, MemoryStore, Quota};
@@ -65,8 +67,9 @@ impl<C: Clock> Limiter<MemoryStore, C> {
 impl<C: Clock> Limiter<MemoryStore, C> {
     /// Writes all counts to `path`, where [`restored`](Limiter::restored) finds them.
     ///
-    /// See [`MemoryStore::save`] for what a snapshot holds if decisions go on meanwhile. A call after the last decision
-    /// loses nothing. If a program calls it at intervals, a crash loses the counts since the last call.
+    /// [`MemoryStore::save`] says which counts the file has if decisions are made during the call. If a program saves
+    /// after its last decision, no counts are lost. If a program saves at intervals, a crash loses the counts since the
+    /// last save.
     ///
     /// # Errors
     /// The folder does not exist or is not writable, or the disk is full.
@@ -74,7 +77,7 @@ impl<C: Clock> Limiter<MemoryStore, C> {
         self.store().save(self.keys(), self.now(), path)
     }
 
-    /// A limiter that continues from the counts that were [saved](Limiter::save) at `path`.
+    /// Makes a limiter that continues with the counts that were [saved](Limiter::save) at `path`.
     ///
     /// ```
     /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota, SystemClock};

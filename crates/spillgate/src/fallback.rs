@@ -1,6 +1,7 @@
 //! Decides requests while a shared store fails.
 //!
-//! Without it, every request would fail as long as the store does. Each limit has a policy that says what happens then.
+//! Without this module, every request would fail while the shared store fails. Each limit has a policy that says how
+//! its hits are answered during that time.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -13,40 +14,46 @@ use spillgate_core::{
 
 use crate::MemoryStore;
 
-/// The bit of a receipt's mark that says: taken from the local store. Marks are times in nanoseconds, at most 73 years
-/// ahead. So no store issues a mark with this bit before the year 2189. After that, a refund of such a take does
-/// nothing.
+/// If this bit is set in the mark of a receipt, the units were taken from the local store. Stores issue marks that are
+/// times in nanoseconds, at most 73 years in the future. No store itself issues a mark with this bit before the year
+/// 2189. After that, a refund to the shared store can be sent to the local store by mistake, and then does nothing.
 const LOCAL: u64 = 1 << 63;
 
-/// The window of our placeholder limits. It is longer than any real window, so that no real limit shares their state.
-/// It is a whole number of the units that any store counts time in.
+/// The window of placeholder limits (limits of hits that are decided elsewhere). It is longer than any real window, so
+/// that no real limit shares a state with a placeholder. It is a whole number of seconds, so that every store can
+/// represent it exactly.
 const NEVER: Duration = Duration::from_secs((1 << 62) / 1_000_000_000);
 
-/// A shared store, and the answers by each limit's [policy](OnStoreFailure) while it fails.
+/// A shared store. While it fails, each limit's [policy](OnStoreFailure) answers.
 ///
-/// * [`Allow`](OnStoreFailure::Allow) allows, with one exception: a take that costs more than the limit's capacity is
-///   refused, as the store would refuse it. Every take of a unit from a limit of 0 is such a take.
+/// * [`Allow`](OnStoreFailure::Allow) allows every request, with one exception. A take that costs more than the limit's
+///   capacity is refused, as the store would refuse it. A limit of 0 therefore refuses every take of one unit or more.
 /// * [`Deny`](OnStoreFailure::Deny) refuses everything.
-/// * [`Error`](OnStoreFailure::Error) returns the error of the store. A shadow hit, which refuses nothing, is allowed.
-/// * [`Local`](OnStoreFailure::Local) decides by this node's [share](Quota::share) of the quota, in a local memory store.
+/// * [`Error`](OnStoreFailure::Error) returns the error of the store. A shadow hit is allowed instead, because it never
+///   refuses a request.
+/// * [`Local`](OnStoreFailure::Local) decides in a local memory store, by this node's [share](Quota::share) of the
+///   quota (its part of it).
 ///
-/// The answer is one verdict over all hits, all or nothing like any other. Nothing is taken locally if a policy
-/// refuses.
+/// The answer is one verdict over all hits. Either all hits of a request take their units, or none. If a policy refuses
+/// the request, nothing is taken locally.
 ///
 /// # What a fleet admits
 ///
-/// A limit admits at most f(s) units in any time s, and a share of it at most f'(s). If m nodes send requests while the
-/// store fails and recovers, they admit at most f(s) + m * f'(s). Local counts are kept while the store answers.
+/// Let f(s) be the most units that a limit admits in any time s. Let f'(s) be the most units that one node's share of
+/// the limit admits in this time. If m nodes send requests while the shared store fails and recovers, the nodes
+/// together admit at most f(s) + m * f'(s) units. The local counts are kept while the shared store answers.
 ///
 /// # Refunds, renewals and resets
 ///
-/// No policy refunds, renews or resets: such a request gets the error. There is one exception. A take from the local
-/// store is refunded and renewed there, whether the shared store answers or not. Its receipt says where it was taken.
-/// Another node does not know such a receipt. A reset applies to the shared store and to the local one.
+/// No policy refunds, renews or resets. While the shared store fails, such a request gets the error of the store. There
+/// is one exception: a take from the local store is refunded and renewed in the local store, whether the shared store
+/// answers or not. The receipt of a take says which store it was taken from. Other nodes cannot use a receipt of this
+/// node's local store. A reset applies to the shared store and to the local store.
 ///
 /// # Time
 ///
-/// A caller always passes the time. The local store counts by it. The shared store uses its own clock if it has one.
+/// The caller must always pass the time, and the local store uses this time. If the shared store has a clock, it uses
+/// its clock. Otherwise it also uses the time of the caller.
 ///
 /// # Examples
 ///
@@ -67,21 +74,23 @@ pub struct FallbackStore<S> {
     local: MemoryStore,
     /// The number of nodes that share each limit.
     nodes: NonZeroU32,
-    /// The quota of a placeholder that is allowed. A placeholder is a hit in place of one that is decided elsewhere.
-    /// This quota is a limit of 0, which has no state. Every store and the policy allow a peek on it.
+    /// The quota of a placeholder that is allowed. A placeholder is a hit that replaces a hit that is decided
+    /// elsewhere. This quota is a limit of 0, which has no state. Every store and the policy of this quota allow a peek
+    /// on it.
     allowing: Quota,
-    /// The quota of a placeholder that is refused. Every store and the policy refuse a take from it.
+    /// The quota of a placeholder that is refused. Every store and the policy of this quota refuse a take from it.
     refusing: Quota,
 }
 
 impl<S: Store> FallbackStore<S> {
-    /// A store that asks `shared`. While that fails, limits with the policy `local` count in `local`.
+    /// Makes a store that sends its requests to `shared`. While `shared` fails, limits with the policy
+    /// [`Local`](OnStoreFailure::Local) count in `local`.
     ///
     /// `expected_nodes` is the number of nodes that share each limit. If it is too low, the fleet admits more than the
     /// limit while the shared store fails. If it is too high, the fleet admits less.
     ///
     /// # Panics
-    /// Never: its own placeholder limits are valid.
+    /// Never, because its placeholder limits are valid.
     #[must_use]
     pub fn new(shared: S, local: MemoryStore, expected_nodes: NonZeroU32) -> FallbackStore<S> {
         let placeholder = |policy| {
@@ -104,7 +113,7 @@ impl<S: Store> FallbackStore<S> {
         &self.local
     }
 
-    /// Asks the shared store. The policies answer if it fails.
+    /// Asks the shared store. If the shared store fails, the policies answer.
     async fn decide_in_shared(
         &self,
         now: Time,
@@ -124,12 +133,14 @@ impl<S: Store> FallbackStore<S> {
         }
     }
 
-    /// Sends local takes to the local store, resets to both stores, and everything else to the shared one.
+    /// Sends refunds and renewals of local takes to the local store, resets to both stores, and all other hits to the
+    /// shared store.
     ///
-    /// Local renewals come first. So a lease that cannot be renewed refuses the rest too, and nothing is taken.
+    /// Local renewals are decided first. If a lease cannot be renewed, the whole request is refused, and nothing is
+    /// taken.
     ///
-    /// Local refunds come last. So nothing is refunded if the shared store fails, and a caller that tries again refunds
-    /// once.
+    /// Local refunds are decided last. If the shared store fails, nothing has been refunded yet. A caller that tries
+    /// again therefore refunds only once.
     async fn decide_in_both(
         &self,
         now: Time,
@@ -161,7 +172,8 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict))
     }
 
-    /// Decides the `selected` resets and local takes in the local store. Every other hit is allowed.
+    /// Decides in the local store the resets, and the refunds and renewals of local takes, for which `selected` is
+    /// true. Every other hit is allowed.
     fn decide_locally(
         &self,
         now: Time,
@@ -178,7 +190,7 @@ impl<S: Store> FallbackStore<S> {
         self.local.decide_now(now, &local.collect::<Vec<Hit<'_>>>(), decisions)
     }
 
-    /// Answers by the policies. `error` is that of the shared store.
+    /// Answers each hit by its policy. `error` is the error of the shared store.
     fn decide_by_policies(
         &self,
         now: Time,
@@ -212,7 +224,8 @@ impl<S: Store> FallbackStore<S> {
         Ok(verdict_of(hits, decisions, verdict.with_source(source)))
     }
 
-    /// A hit in place of one that is decided elsewhere. Its answer counts in the verdict of the store that gets it.
+    /// Returns a placeholder for a hit that is decided elsewhere. It has the answer `allowed`. The store that gets the
+    /// placeholder includes this answer in its verdict.
     fn placeholder<'q>(&'q self, hit: &Hit<'_>, allowed: bool) -> Hit<'q> {
         let (quota, op) = if allowed { (&self.allowing, Op::Peek) } else { (&self.refusing, Op::take(1)) };
         Hit::new(hit.key, quota, op, hit.binding)
@@ -224,17 +237,19 @@ impl<S: Store> Store for FallbackStore<S> {
         self.shared.supports(quota, op)
     }
 
-    /// Asks the shared store. If it fails, each hit is answered by its policy.
+    /// Asks the shared store. If the shared store fails, each hit is answered by its policy.
     ///
-    /// `timing.now` is the time of the local store. It is also the time of the shared store, unless that has a clock.
+    /// `timing.now` is the time of the local store. It is also the time of the shared store, unless the shared store
+    /// has a clock.
     ///
-    /// The verdict's source is that of the shared store. While the shared store fails, the source is
-    /// [`Local`](Source::Local) if a local limit took part, else [`Policy`](Source::Policy).
+    /// The source in the verdict is usually the source that the shared store reports. While the shared store fails, the
+    /// source is [`Local`](Source::Local) if a limit of the request has the policy `local`. Otherwise it is
+    /// [`Policy`](Source::Policy).
     ///
     /// # Errors
     /// * The request is [malformed](StoreErrorKind::Malformed), or `timing` has no time.
-    /// * The shared store failed, and a hit with the policy `error` is not a shadow.
-    /// * The shared store failed, and a hit refunds, renews or resets a take that it has.
+    /// * The shared store failed, and a hit with the policy `error` is not a shadow hit.
+    /// * The shared store failed, and a hit is a reset, or refunds or renews a take from the shared store.
     async fn decide(
         &self,
         timing: Timing,
@@ -245,17 +260,17 @@ impl<S: Store> Store for FallbackStore<S> {
             return Err(StoreError::malformed("hits and decisions differ in length"));
         }
         let Some(now) = timing.now else {
-            return Err(StoreError::malformed("the local store has no clock of its own: pass the time"));
+            return Err(StoreError::malformed("the local store has no clock, so pass the time"));
         };
         if hits.iter().any(|hit| hit.op == Op::Reset || was_taken_locally(hit)) {
-            // The box keeps this rare case out of the future of every other request.
+            // This case is rare. The box keeps it out of the future of every other request, which stays small.
             return Box::pin(self.decide_in_both(now, timing, hits, decisions)).await;
         }
         self.decide_in_shared(now, timing, hits, decisions).await
     }
 }
 
-/// Whether the hit is about a take from the local store.
+/// Whether the hit refunds or renews a take from the local store.
 fn was_taken_locally(hit: &Hit<'_>) -> bool {
     match hit.op {
         Op::Refund { receipt: Some(receipt), .. } | Op::Renew { receipt } => receipt.mark & LOCAL != 0,
@@ -263,7 +278,7 @@ fn was_taken_locally(hit: &Hit<'_>) -> bool {
     }
 }
 
-/// The operation with the receipt that the local store issued.
+/// Returns the operation with its receipt as the local store issued it, without the bit `LOCAL`.
 fn without_mark(op: Op) -> Op {
     let without_mark = |receipt: Receipt| receipt.with_mark(receipt.mark & !LOCAL);
     match op {
@@ -283,8 +298,8 @@ fn is_local(hit: &Hit<'_>) -> bool {
     hit.quota.on_store_failure() == OnStoreFailure::Local
 }
 
-/// Marks the receipt of a local decision. A take that exceeds only the share may fit once the store is back, so its
-/// wait becomes unknown.
+/// Marks the receipt of a local decision. A take that costs more than the share, but not more than the limit, may fit
+/// when the shared store answers again. Its wait is therefore unknown.
 fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     if let Some(receipt) = &mut decision.receipt {
         receipt.mark |= LOCAL;
@@ -298,18 +313,19 @@ fn mark(hit: &Hit<'_>, decision: &mut Decision) {
     }
 }
 
-/// The decision of a policy that needs no state.
+/// Returns the decision of a hit's policy, without a state.
 fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
     let (quota, limit) = (hit.quota, hit.quota.capacity());
     match quota.on_store_failure() {
         OnStoreFailure::Deny => Decision::refuse(limit, Reason::StoreFailed, Wait::Unknown),
         OnStoreFailure::Allow if matches!(hit.op, Op::Take { cost, .. } if cost > quota.hard_capacity()) => {
-            // Every state refuses this take, so the kernel decides on an empty one.
+            // This take is refused whatever the state is, so the kernel (the pure decision code) decides it on an empty
+            // state.
             let mut decisions = [Decision::default()];
             decide(&mut [State::default()], &[0], &[*hit], now, &mut decisions);
             decisions[0].without_receipt()
         }
-        // Each request is allowed now, whatever it costs up to the limit.
+        // Every request up to the limit is allowed, so the whole limit is reported as remaining.
         OnStoreFailure::Allow | OnStoreFailure::Error | OnStoreFailure::Local => {
             Decision::allow(limit, limit).with_reason(Reason::StoreFailed)
         }
@@ -319,6 +335,6 @@ fn by_policy(hit: &Hit<'_>, now: Time) -> Decision {
 /// The verdict over all hits. `decided` is the verdict of the store that was asked.
 fn verdict_of(hits: &[Hit<'_>], decisions: &[Decision], decided: Verdict) -> Verdict {
     let verdict = Verdict::of(hits, decisions, decided.now).with_source(decided.source);
-    // A full local store refuses a request even if its quota-mode hits would allow it.
+    // If the local store is full, it refuses a request even if another hit with [`Binding::Quota`] would allow it.
     if verdict.allowed == decided.allowed { verdict } else { decided }
 }

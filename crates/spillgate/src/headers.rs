@@ -1,7 +1,8 @@
 //! Header fields that tell an HTTP client its limits.
 //!
-//! A client that knows what is left and when to return sends fewer requests in vain. There are several specifications
-//! of such fields, and clients differ in which one they read. The style can therefore be chosen.
+//! A client that knows how many units are left, and when to try again, sends fewer requests that are refused. There are
+//! several specifications of such fields, and each client reads only some of them. The style (the set of fields) can
+//! therefore be chosen.
 //!
 //! | style | fields |
 //! |---|---|
@@ -12,7 +13,7 @@
 //!
 //! In every style a refusal has `Retry-After` if the wait is known. All times are whole seconds, rounded up. A client
 //! that waits this long is never too early, and a refused client never reads 0. The fields of the two drafts are
-//! structured fields (RFC 9651): integers are at most 999,999,999,999,999, and names are escaped.
+//! structured fields (RFC 9651). In these fields, integers are at most 999,999,999,999,999, and names are escaped.
 //!
 //! ```
 //! use spillgate::headers::{HeaderStyle, Policy, write_fields};
@@ -41,8 +42,8 @@ pub use names::label;
 
 use names::push_name;
 
-/// Which header fields an answer has. The [module](self) has a table of them and an example. Each later draft can add a
-/// style.
+/// The set of header fields that an answer has. The [module](self) has a table of the styles and an example. A later
+/// draft can add a style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum HeaderStyle {
@@ -62,7 +63,7 @@ impl HeaderStyle {
     pub const ALL: [HeaderStyle; 4] =
         [HeaderStyle::Draft11, HeaderStyle::Draft06, HeaderStyle::XRateLimit, HeaderStyle::Off];
 
-    /// The name in settings.
+    /// Returns the name of the style in settings.
     ///
     /// ```
     /// use spillgate::headers::HeaderStyle;
@@ -83,10 +84,10 @@ impl HeaderStyle {
 impl FromStr for HeaderStyle {
     type Err = UnknownStyle;
 
-    /// Reads the name in settings.
+    /// Finds the style that has this name in settings.
     ///
     /// # Errors
-    /// [`UnknownStyle`], whose text has all names.
+    /// [`UnknownStyle`] if no style has this name. The text of the error lists all names.
     fn from_str(name: &str) -> Result<HeaderStyle, UnknownStyle> {
         HeaderStyle::ALL.into_iter().find(|style| style.as_str() == name).ok_or(UnknownStyle)
     }
@@ -117,7 +118,7 @@ pub struct Policy<'a> {
     pub name: Option<&'a str>,
     /// How much is allowed in which time.
     pub quota: &'a Quota,
-    /// The decision on this limit. What is left and when comes from it.
+    /// The decision on this limit. It says how many units are left, and when more are available.
     pub decision: &'a Decision,
 }
 
@@ -130,13 +131,13 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Writes the header fields of an answer.
 ///
 /// The value of each field is written into `buffer`, which must be empty. Then `put` is called with the name of the
-/// field in lower case and the buffer. It has to move the value out of the buffer. Every value is a valid header value.
-/// Only the buffer allocates.
+/// field in lower case and the buffer. `put` must move the value out of the buffer. Every value is a valid header
+/// value. Nothing except the buffer allocates memory.
 ///
-/// `binding` is the index of the limit that binds, and [`Verdict::binding`](crate::Verdict::binding) has it. A style
-/// with space for one limit shows this limit. Without `binding` it shows the first one.
+/// `binding` is the index of the limit that determines the answer, as in [`Verdict::binding`](crate::Verdict::binding).
+/// A style that shows only one limit shows this limit. If `binding` is `None`, such a style shows the first limit.
 ///
-/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request passed. Without `policies`,
+/// `retry_after` is the wait of the verdict. It is [`Wait::NONE`] if the request was allowed. Without `policies`,
 /// `Retry-After` is the only field.
 ///
 /// The [module](self) has an example.
@@ -205,7 +206,8 @@ impl<W: Write, P: FnMut(&'static str, &mut W)> Fields<'_, W, P> {
 
 /// Writes an item of `RateLimit-Policy`: `"per_user";q=100;w=60`.
 ///
-/// q is the limit and not the burst, so the r of [`limit_item`] can be larger than q.
+/// q is the limit, which does not include a burst. The r (remaining units) of [`limit_item`] can therefore be larger
+/// than q.
 fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let quota = policies[index].quota;
     push_name(out, policies, index);
@@ -218,7 +220,8 @@ fn policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
 
 /// Writes an item of `RateLimit`: `"per_user";r=42;t=17`.
 ///
-/// t is the time until more is available. It is left out if nothing is used, or if the time is not known.
+/// r is the number of units left. t is the time in seconds until more units are available. t is left out if no unit is
+/// used, or if the time is not known.
 fn limit_item(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let policy = &policies[index];
     push_name(out, policies, index);
@@ -234,11 +237,11 @@ fn draft_06_policy_item(out: &mut impl Write, policies: &[Policy<'_>], index: us
     push_window(out, policies[index].quota);
 }
 
-/// The nanoseconds until more is available.
+/// Returns the nanoseconds until more units are available.
 ///
-/// For a refusal this is its wait. For a bucket it is the time until the next whole unit. For other algorithms it is
-/// the time until everything is available again. A log or a counter with segments may free some of it earlier, but a
-/// decision does not say when.
+/// After a refusal, this is the wait of the decision. Otherwise, for a bucket, it is the time until the next whole
+/// unit. For the other algorithms, it is the time until all units are available again. A log or a counter with segments
+/// may free some units earlier, but a decision does not say when.
 fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     let Policy { quota, decision, .. } = policy;
     if !decision.allowed {
@@ -260,8 +263,9 @@ fn more_after_ns(policy: &Policy<'_>) -> Option<u64> {
     (more_ns > 0).then_some(more_ns)
 }
 
-/// Writes the window in whole seconds, rounded up. A client may divide the limit by it to get a rate. That rate is then
-/// never too high. Permits have no window, so nothing is written for them.
+/// Writes the window in whole seconds, rounded up. A client may divide the limit by the window to get a rate. This rate
+/// is never too high, because the window is rounded up. A concurrency limit has no window, so nothing is written for
+/// it.
 fn push_window(out: &mut impl Write, quota: &Quota) {
     if quota.window_ns() > 0 {
         push_int(out, ";w=", quota.window_ns().div_ceil(NS_PER_S));

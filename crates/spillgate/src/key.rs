@@ -10,16 +10,16 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// Hashes keys with a secret: SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012).
 ///
-/// Two keys share a state only if all bits that a store keeps of them agree. With n live keys and 128 bits, the
-/// probability of that is below n^2 / 2^129. The memory store keeps at least 88 bits: then it is about one in 10^12 for
-/// twenty million keys.
+/// A store keeps all 128 bits of a key, or fewer. Two keys share a state only if all bits that the store keeps agree.
+/// With n live keys and 128 bits, the probability that any two keys share a state is below n^2 / 2^129. The memory
+/// store keeps at least 88 bits. For twenty million keys, the probability is then about one in 10^12.
 ///
 /// ```
 /// use spillgate::KeyHasher;
 /// let keys = KeyHasher::random();
 /// let ab_c = keys.start().part(b"ab").part(b"c").finish();
 /// let a_bc = keys.start().part(b"a").part(b"bc").finish();
-/// assert_ne!(ab_c, a_bc, "parts are length-prefixed");
+/// assert_ne!(ab_c, a_bc, "the length of each part is hashed too");
 /// ```
 #[derive(Clone)]
 pub struct KeyHasher {
@@ -40,7 +40,8 @@ impl KeyHasher {
 
     /// Makes a hasher with the caller's secret, for states that several processes share.
     ///
-    /// The secret has to be random: a client that knows it can find keys that share a state.
+    /// The secret must be random, and clients must not know it. A client that knows the secret can find keys that share
+    /// a state.
     ///
     /// ```
     /// use spillgate::KeyHasher;

@@ -1,6 +1,6 @@
-//! An exact, fast rate limiter to embed.
+//! An exact, fast rate limiter that you embed in a program.
 //!
-//! The decision itself is in [`spillgate_core`], and all items of that crate are here too. This crate adds what a
+//! The decision itself is in [`spillgate_core`]. This crate re-exports all items of that crate. This crate adds what a
 //! program needs around the decision: a [`Limiter`] that reads the clock once and asks a store once, the in-process
 //! [`MemoryStore`], and a [`FallbackStore`] for the time while a shared store fails.
 //!
@@ -19,8 +19,8 @@
 //!
 //! # Features
 //!
-//! Without features there are the limiter and the memory store. They are at most 17 crates in all, and
-//! `scripts/features.sh` holds this number. Each feature adds a part.
+//! Without features, this crate has the limiter and the memory store, and needs at most 17 crates in all.
+//! `scripts/features.sh` checks this number. Each feature adds a part.
 //!
 //! | feature | what it adds | crates |
 //! |---|---|---|
@@ -30,32 +30,35 @@
 //!
 //! # Guarantees
 //!
-//! Each guarantee is one sentence, with the tests that hold it. [`spillgate_core`] has those of the decision itself.
+//! Each guarantee comes with the tests that check it. The page of [`spillgate_core`] has the guarantees of the decision
+//! itself.
 //!
-//! * The memory store decides as the core does, whatever the form of its states.
+//! * The memory store decides as the core does, however it stores a state.
 //!   `tests/conformance.rs`: `the_memory_store_passes_every_trace`, `random_requests_are_decided_as_by_the_kernel`;
 //!   `src/memory/tests/compared.rs`: `a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference`,
 //!   `counts_that_fit_no_slot_are_exact`.
 //! * Any number of threads admit as much as one thread would.
 //!   `src/memory/tests.rs`: `threads_on_one_key_admit_exactly_the_limit`;
 //!   `src/memory/tests/threads.rs`: `no_unit_is_lost_while_tables_grow_under_threads`; and in every order of events
-//!   with up to three preemptions, `src/memory/shards/tests/model.rs`: `two_threads_on_a_new_key_admit_exactly_the_limit`,
+//!   with up to two preemptions, `src/memory/shards/tests/model.rs`:
+//!   `two_threads_on_a_new_key_admit_exactly_the_limit`,
 //!   `no_unit_is_lost_or_counted_twice_while_the_table_is_replaced`,
 //!   `a_request_of_two_keys_is_charged_once_while_its_table_is_replaced`.
 //! * Requests with the same keys in any order do not deadlock.
 //!   `src/memory/tests.rs`: `requests_that_lock_the_same_shards_in_any_order_do_not_deadlock`;
 //!   `src/memory/shards/tests/model.rs`: `requests_over_the_same_two_buckets_neither_deadlock_nor_lose_units`,
 //!   `a_chain_into_the_next_bucket_and_a_request_that_starts_there_do_not_deadlock`.
-//! * A batch has the same decisions as its hits one by one.
+//! * The hits of a batch get the same decisions as in single calls.
 //!   `src/memory/tests/compared.rs`: `a_batch_decides_as_single_calls_do`.
-//! * There are never more states than [`MemoryOptions::max_keys`], and exactly this number fits.
+//! * A store can have exactly [`MemoryOptions::max_keys`] states, and never more.
 //!   `src/memory/tests/threads.rs`: `max_keys_is_exact_over_all_shards_and_threads`;
 //!   `src/memory/tests.rs`: `one_request_with_many_new_keys_cannot_exceed_the_bound`.
-//! * States outside slots take at most [`MemoryOptions::max_heap_bytes`], and one growth for each thread.
+//! * States that do not fit a slot of the table take at most [`MemoryOptions::max_heap_bytes`], plus the growth of one
+//!   state for each thread.
 //!   `src/memory/tests.rs`: `the_bytes_of_logs_are_bounded`, `the_bytes_of_token_buckets_that_fit_no_slot_are_bounded`;
 //!   `src/memory/tests/compared.rs`: `removed_states_free_their_bytes_in_the_slab`.
-//! * A full store still counts the keys that it has. [`OnFull`] says whether requests with other keys are refused without
-//!   a charge, or pass without being counted.
+//! * A full store still counts the keys that it has. [`OnFull`] says whether requests with other keys are refused
+//!   without a charge, or are allowed without being counted.
 //!   `src/memory/tests.rs`: `a_full_store_refuses_new_keys_and_keeps_the_old_ones`,
 //!   `a_request_without_capacity_charges_none_of_its_limits`, `a_full_store_that_allows_counts_nothing`.
 //! * A state is removed after it has expired, and never before.
@@ -68,28 +71,29 @@
 //! * A snapshot that was cut or altered, and a file of another kind, is rejected as a whole.
 //!   `tests/snapshot.rs`: `a_torn_file_is_rejected_wherever_it_is_torn`, `no_flipped_bit_goes_unnoticed`,
 //!   `a_correct_checksum_is_not_enough`, `other_files_and_other_formats_are_different_errors`.
-//! * A snapshot under load has each key once, as it was at some time while the snapshot was taken.
+//! * A snapshot that is taken under load has each key once, with its state at some time during the snapshot.
 //!   `tests/snapshot.rs`: `a_snapshot_under_load_has_each_key_once_as_it_was_at_some_time`.
 //! * A save that fails does not change the last snapshot.
 //!   `tests/snapshot.rs`: `a_save_that_fails_keeps_the_last_snapshot_and_leaves_no_draft`.
-//! * While a shared store fails, the policies of its limits answer every request. The nodes admit no more than the bound
-//!   of the limit and the bounds of their shares.
+//! * While a shared store fails, the policies of its limits answer every request. Together, the nodes admit no more
+//!   than the bound of the limit plus the bounds of their shares. A share is one node's part of a limit.
 //!   `tests/fallback.rs`: `allow_allows_and_deny_refuses_every_request`,
 //!   `error_returns_the_error_of_the_store_unless_its_hit_is_a_shadow`, `local_decides_by_the_share_of_this_node`;
 //!   `tests/fallback_bounds.rs`: `nodes_admit_no_more_than_the_limit_and_their_shares`,
 //!   `nodes_hold_no_more_permits_than_the_limit_and_their_shares`, `the_bound_at_once_is_reached_and_no_more`,
 //!   `no_decision_is_lost_while_the_store_comes_and_goes`.
-//! * Such a request takes units from all its local limits or from none.
+//! * While a shared store fails, a request takes units from all its local limits or from none.
 //!   `tests/fallback_bounds.rs`: `a_request_takes_from_all_its_local_limits_or_from_none_whatever_the_policies`,
 //!   `each_request_is_decided_as_by_the_kernel_locally_or_in_the_store`.
-//! * Units that were taken locally are refunded and renewed locally. A refund to a store that fails is reported.
-//!   `tests/fallback.rs`: `a_local_take_is_refunded_locally`,
-//!   `local_leases_are_renewed_and_released_locally`,
+//! * Units that were taken locally are refunded and renewed locally. If a refund of units of the shared store fails,
+//!   the caller gets the error.
+//!   `tests/fallback.rs`: `a_local_take_is_refunded_locally`, `local_leases_are_renewed_and_released_locally`,
 //!   `no_policy_refunds_renews_or_resets_takes_of_the_store`, `a_reset_applies_to_both_stores`.
 //! * Two different descriptors never share a counter because of how their names are joined.
 //!   `tests/rules_plan.rs`: `keys_distinguish_domains_entries_and_their_order`;
 //!   `tests/rules_matching.rs`: `joined_names_do_not_collide`.
-//! * Limits with the same value of `slot_by` are in one slot, and count as they would without it.
+//! * Limits with the same value of `slot_by` are in one slot of a Redis Cluster, and count as they would without
+//!   `slot_by`.
 //!   `tests/rules_plan.rs`: `slot_by_puts_limits_of_several_descriptors_into_one_slot`,
 //!   `slot_by_distinguishes_values_as_the_descriptor_does`, `values_that_share_a_counter_share_its_slot`.
 //! * A descriptor finds the same rule as a simple search through all rules.
@@ -127,7 +131,7 @@ pub use memory::{MemoryOptions, MemoryStore, OnFull};
 pub use memory::{Restored, Saved, SnapshotError};
 pub use spillgate_core::*;
 
-/// The Rust of the project's pages compiles and runs as it stands.
+/// The Rust examples of the project's pages compile and run without changes.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../README.md")]

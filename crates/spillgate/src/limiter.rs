@@ -1,6 +1,6 @@
 //! The limiter: a store, a clock and the secret for keys.
 //!
-//! Programs and the server use it, so that every request reads the clock once and asks the store once.
+//! Programs and the server use a limiter, so that every request reads the clock once and asks the store once.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use crate::{Clock, KeyHasher, SystemClock};
 
 /// A store, a clock and the secret that keys are hashed with.
 ///
-/// Share one limiter behind an `Arc`: two limiters over memory count separately. The limiters of a fleet count together
-/// if they share a store outside the process and hash keys with the same secret:
+/// Use one limiter in a program, behind an `Arc`, because two limiters with memory stores count separately. The
+/// limiters of several programs count together if they use the same store outside the process, and hash keys with the
+/// same secret:
 ///
 /// ```text
 /// let store = RedisStore::connect("redis://10.0.0.7/").await?; // from the crate spillgate-redis
@@ -20,8 +21,8 @@ use crate::{Clock, KeyHasher, SystemClock};
 /// let limiter = Limiter::with_keys(store, SystemClock::start(), KeyHasher::with_secret(secret));
 /// ```
 ///
-/// A store with a clock of its own decides by that clock, so nodes need not agree on the time. The limiter's clock is
-/// for stores without one, and for the local store of a [`FallbackStore`](crate::FallbackStore).
+/// A store that has a clock decides by that clock, so the clocks of the programs may differ. The limiter's clock is for
+/// stores without a clock, and for the local store of a [`FallbackStore`](crate::FallbackStore).
 #[derive(Debug)]
 pub struct Limiter<S, C = SystemClock> {
     store: S,
@@ -30,7 +31,7 @@ pub struct Limiter<S, C = SystemClock> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter on the system's clock, with a random secret.
+    /// Makes a limiter with the clock of the system and a random secret.
     #[must_use]
     pub fn new(store: S) -> Limiter<S> {
         Limiter::with_clock(store, SystemClock::start())
@@ -38,15 +39,15 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// A limiter on the caller's clock, with a random secret.
+    /// Makes a limiter with the caller's clock and a random secret.
     #[must_use]
     pub fn with_clock(store: S, clock: C) -> Limiter<S, C> {
         Limiter::with_keys(store, clock, KeyHasher::random())
     }
 
-    /// A limiter for a store whose keys were hashed with the secret of `keys`.
+    /// Makes a limiter that hashes keys with the secret of `keys`.
     ///
-    /// Programs that share a store need the same secret, or each of them counts for itself.
+    /// Programs that share a store need the same secret. With different secrets, each program counts separately.
     ///
     /// ```
     /// use spillgate::{KeyHasher, Limiter, ManualClock, MemoryOptions, MemoryStore, Time};
@@ -61,8 +62,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Limiter { store, clock, keys }
     }
 
-    /// Decides all `hits` of one request, all or nothing. `decisions` has the same length, at most
-    /// [`MAX_HITS`](crate::MAX_HITS).
+    /// Decides all `hits` of one request, and charges all their limits or none. There may be at most
+    /// [`MAX_HITS`](crate::MAX_HITS) hits. `decisions` must have the same length as `hits`.
     ///
     /// ```
     /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
@@ -74,7 +75,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// let hits = [&per_second, &per_day].map(|quota| Hit::new(key, quota, Op::take(1), Binding::Enforce));
     /// let mut decisions = [Decision::default(); 2];
     /// if !limiter.decide(&hits, &mut decisions).await?.allowed {
-    ///     // At least one of both limits refuses, and neither is charged.
+    ///     // At least one of the two limits refuses, and neither limit is charged.
     /// }
     /// # Ok(())
     /// # }
@@ -82,7 +83,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ///
     /// # Errors
     /// The store failed. [`StoreErrorKind::may_have_been_applied`](crate::StoreErrorKind::may_have_been_applied) says
-    /// whether it may have charged.
+    /// whether the request may have been charged.
     pub async fn decide(&self, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Result<Verdict, StoreError> {
         let timing = if self.store.has_clock() { Timing::BY_STORE } else { Timing::at(self.clock.now()) };
         self.store.decide(timing, hits, decisions).await
@@ -90,8 +91,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
     /// Does what [`decide`](Limiter::decide) does, for a caller that has read the clock already.
     ///
-    /// A store with a clock of its own ignores `now`. The caller waits at most `timeout`, or as long as the store's
-    /// setting says if that is `None`.
+    /// A store that has a clock ignores `now`. The call waits at most `timeout`. If `timeout` is `None`, the settings
+    /// of the store say how long the call waits at most.
     ///
     /// ```
     /// use spillgate::{Binding, Decision, Hit, Limiter, MemoryOptions, MemoryStore, Op, Quota};
@@ -124,13 +125,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.store.decide(timing, hits, decisions)
     }
 
-    /// Takes `cost` units for `key` in `bucket`, if they fit `quota`. A cost of 0 only peeks.
+    /// Takes `cost` units for `key`, if they fit `quota`. A cost of 0 only peeks (it reads what is left). `bucket` is
+    /// any name: the same key in another bucket is counted separately.
     ///
     /// The quota may differ from call to call. The counts are kept as long as the algorithm and the window are the
     /// same.
     ///
-    /// The time is that of the limiter's clock, or of the store's clock if it has one. Waits in the decision start at
-    /// that time.
+    /// If the store has a clock, the time of the decision comes from the store. Otherwise it comes from the limiter's
+    /// clock. The waits in the decision start at that time.
     ///
     /// ```
     /// use spillgate::{Limiter, MemoryOptions, MemoryStore, Quota};

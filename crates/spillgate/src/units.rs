@@ -1,6 +1,6 @@
-//! Durations and counts as text, for rules, settings, flags and queries.
+//! Reads and prints durations and counts as text, for rules, settings, flags and queries.
 //!
-//! There is one grammar for all of them, and one way to print. What is printed can be read again.
+//! Without this module, each of these places could have its own grammar. A printed duration can be read again.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,9 +28,9 @@ const UNITS: [(&str, u64); 8] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// The text says something else.
+    /// The text is not a number with a known unit.
     Malformed,
-    /// The number is larger than the largest one that can be counted.
+    /// The value is larger than the largest value that can be represented.
     TooLarge,
 }
 
@@ -51,7 +51,7 @@ impl std::error::Error for UnitError {}
 /// nanoseconds.
 ///
 /// # Errors
-/// The text is something else, or the duration is 2^64 nanoseconds (584 years) or more.
+/// The text is not a duration, or the duration is 2^64 nanoseconds (584 years) or more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -79,7 +79,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Ok(Duration::from_nanos(total_ns))
 }
 
-/// A number with decimals, multiplied by `scale`.
+/// Multiplies a number with decimals by `scale`. The result must be a whole number.
 fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -87,7 +87,7 @@ fn scaled(number: &str, scale: u64) -> Result<u64, UnitError> {
         return Err(UnitError::Malformed);
     }
     let decimals = decimals.trim_end_matches('0');
-    // The longest unit has fifteen digits in nanoseconds.
+    // The longest unit has fifteen digits in nanoseconds, so more than fifteen decimals are not accepted.
     if decimals.len() > 15 {
         return Err(UnitError::Malformed);
     }
@@ -119,7 +119,8 @@ pub fn format_duration(duration: Duration) -> String {
             rest_ns %= unit_ns;
         }
     }
-    // The rest is one number. Its unit is the second after longer units, else the largest unit that it reaches.
+    // The rest is printed as one number. If a longer unit was printed before it, the unit of the rest is the second.
+    // Otherwise it is the largest unit that is not longer than the rest.
     let beside = !text.is_empty();
     let unit = UNITS[4..].iter().find(|(_, unit_ns)| beside || rest_ns >= *unit_ns);
     match unit {
@@ -138,7 +139,7 @@ pub fn format_duration(duration: Duration) -> String {
 /// Reads a count: `500`, `1_000`, `10k`, `10M`, `1G`.
 ///
 /// # Errors
-/// The text is something else, or the number is more than 2^64 - 1.
+/// The text is not a count, or the number is more than 2^64 - 1.
 ///
 /// ```
 /// assert_eq!(spillgate::units::parse_count("10k"), Ok(10_000));
@@ -150,7 +151,7 @@ pub fn parse_count(text: &str) -> Result<u64, UnitError> {
 /// Reads a whole number with one of `units`. Each unit comes with its factor.
 ///
 /// # Errors
-/// The text is something else, or the number is more than 2^64 - 1.
+/// The text is not a whole number with one of `units`, or the number is more than 2^64 - 1.
 ///
 /// ```
 /// assert_eq!(spillgate::units::parse_with_units("4KiB", &[("B", 1), ("KiB", 1_024)]), Ok(4_096));

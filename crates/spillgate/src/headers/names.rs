@@ -1,4 +1,4 @@
-//! The names of limits for clients, in header fields and in `violated-policies`.
+//! The names of limits for clients, in header fields and in `violated-policies` (a list in the body of a refusal).
 //!
 //! A client has to distinguish the limits of an answer, but a limit in a rules file needs no name. A limit without a
 //! name is therefore called by its size.
@@ -10,8 +10,8 @@ use spillgate_core::Quota;
 
 use super::{NS_PER_S, Policy, push, push_number};
 
-/// The name of the limit at `index`, without the escapes of a header field. Only a limit without a name needs an
-/// allocation.
+/// Returns the name of the limit at `index`, without the escapes of a header field. Only a limit without a name needs
+/// an allocation.
 ///
 /// ```
 /// use spillgate::headers::{Policy, label};
@@ -38,8 +38,8 @@ pub fn label<'a>(policies: &[Policy<'a>], index: usize) -> Cow<'a, str> {
 
 /// Writes the name as a string of a structured field.
 ///
-/// Such a string has printable ASCII only. All other bytes of the name (UTF-8) are percent-encoded, and so is `%`
-/// itself: two different names are never written alike.
+/// Such a string can have only printable ASCII. All other bytes of the name (in UTF-8) are percent-encoded. The
+/// character `%` is percent-encoded too, so that two different names are never written in the same way.
 pub(super) fn push_name(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     push(out, "\"");
     match policies[index].name {
@@ -65,7 +65,7 @@ fn push_name_byte(out: &mut impl Write, byte: u8) {
     }
 }
 
-/// Writes the name of a limit that has none: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits have the
+/// Writes a name for a limit that has no name: `20-per-3600s`, `5-per-250ms`, `8-at-once`. If several limits have the
 /// same size, the second is `8-at-once-2`, and so on.
 fn push_description(out: &mut impl Write, policies: &[Policy<'_>], index: usize) {
     let (before, quota) = (&policies[..index], policies[index].quota);

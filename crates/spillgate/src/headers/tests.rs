@@ -1,6 +1,6 @@
-//! Header fields, parsed again by an independent parser of structured fields.
+//! Tests of the header fields. An independent parser of structured fields parses them again.
 //!
-//! A client library reads them. A field that only looks right would be ignored there.
+//! Client libraries parse these fields. They would ignore a field that only looks valid.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ fn a_bucket_says_when_its_next_unit_comes() {
     let decision = Decision::allow(6, 3).with_reset_after_ns(25_000_000_000);
     let fields =
         fields(HeaderStyle::Draft11, &[Policy { name: None, quota: &quota, decision: &decision }], 0, Wait::NONE);
-    assert_eq!(param(&items(&fields[1].1)[0], "t"), Some(5), "one each 10 s, and 25 s until all six are back");
+    assert_eq!(param(&items(&fields[1].1)[0], "t"), Some(5), "one unit every 10 s, and the third one in 25 s");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! A batch: many requests of one hit each.
+//! Decides a batch: many requests, each with one hit (one operation on one limit for one key).
 //!
-//! With many keys, a decision mostly waits for memory. A batch starts to fetch the buckets of a whole group before it
-//! decides the first hit, so that these waits overlap.
+//! If a store has many keys, a decision spends most of its time waiting for memory. A batch starts to fetch the buckets
+//! (parts of the hash table) of a whole group of hits before it decides the first hit. The waits then overlap.
 
 use smallvec::SmallVec;
 use spillgate_core::{Decision, Hit, Time};
@@ -11,16 +11,18 @@ use super::store::MemoryStore;
 
 /// The number of requests whose buckets are fetched together.
 ///
-/// A processor fetches about this many lines at a time. A thread can also hold this many tables without reference counts.
+/// A processor fetches about this many cache lines at a time. Also, `arc_swap` lets a thread use this many tables at a
+/// time without counting references.
 const GROUP: usize = 8;
 
 impl MemoryStore {
-    /// Decides each of `hits` at `now`, in order, as a request of its own. `decisions` has the same length.
+    /// Decides each of `hits` at `now`, in order, as a separate request. `decisions` must have the same length as
+    /// `hits`.
     pub(super) fn decide_each(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) {
         for (hits, decisions) in hits.chunks(GROUP).zip(decisions.chunks_mut(GROUP)) {
             let located: SmallVec<[_; GROUP]> = hits.iter().map(|hit| self.locate(hit)).collect();
             let tables: SmallVec<[_; GROUP]> = located.iter().map(|(_, shard)| shard.load()).collect();
-            // No fetch depends on an earlier one, so all are under way at once.
+            // No fetch depends on an earlier fetch, so the processor can work on all of them at the same time.
             let touched = located.iter().zip(&tables).fold(0, |sum, ((key, _), table)| sum ^ table.touch(*key));
             std::hint::black_box(touched);
             for (i, decision) in decisions.iter_mut().enumerate() {

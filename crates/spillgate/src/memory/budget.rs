@@ -1,32 +1,33 @@
-//! The budget of the store: how many keys and bytes it has, and how many it may have.
+//! The budget of the store: how many keys and bytes the store has, and how many it may have.
 //!
-//! One budget counts for all shards together, so that the bounds of [`MemoryOptions`](super::MemoryOptions) are exact.
+//! All shards (parts of the hash table) share one budget, because the bounds of [`MemoryOptions`](super::MemoryOptions)
+//! apply to the whole store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The two bounds of a store, and what is in use.
+/// The bounds of a store on keys and on bytes, and how many of both are in use.
 ///
-/// A decision on a known key in its slot does not write to it. Otherwise all threads would wait for this one cache
-/// line.
+/// A decision on a known key usually does not write to the budget. If every decision did, all threads would compete for
+/// the one cache line of the budget.
 #[derive(Debug)]
 pub(super) struct Budget {
     max_keys: usize,
     max_heap_bytes: usize,
-    /// The entries in all shards.
+    /// The number of entries (stored states) in all shards.
     keys: AtomicUsize,
-    /// The bytes of the states in all slabs.
+    /// The number of bytes of the states in all slabs. A slab has the states of a shard that do not fit the table.
     heap_bytes: AtomicUsize,
 }
 
 impl Budget {
-    /// An unused budget.
+    /// Makes a budget in which nothing is used.
     pub(super) fn new(max_keys: usize, max_heap_bytes: usize) -> Budget {
         Budget { max_keys, max_heap_bytes, keys: AtomicUsize::new(0), heap_bytes: AtomicUsize::new(0) }
     }
 
-    /// Counts one more key, and returns false if there are `max_keys` already.
+    /// Counts one more key. If there are `max_keys` keys already, counts nothing and returns false.
     ///
-    /// The count may exceed the bound for an instant, but no caller gets a key above it.
+    /// The count may exceed the bound for an instant, but the function never returns true for a key above the bound.
     pub(super) fn add_key(&self) -> bool {
         let fits = self.keys.fetch_add(1, Ordering::Relaxed) < self.max_keys;
         if !fits {
@@ -35,20 +36,20 @@ impl Budget {
         fits
     }
 
-    /// Counts one key less.
+    /// Subtracts one key from the count.
     pub(super) fn remove_key(&self) {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether a state in a slab may grow.
     ///
-    /// The bytes are counted only after the growth. Several threads can therefore see the last free bytes, and each can
-    /// grow one state.
+    /// The bytes are counted only after the growth. Several threads can therefore see the same free bytes, and each of
+    /// these threads can grow one state.
     pub(super) fn has_bytes(&self) -> bool {
         self.heap_bytes.load(Ordering::Relaxed) < self.max_heap_bytes
     }
 
-    /// Counts that a state in a slab changed from one size to another, in bytes.
+    /// Counts that the size of a state in a slab changed from `from` bytes to `to` bytes.
     pub(super) fn resize(&self, from: usize, to: usize) {
         if to >= from {
             self.heap_bytes.fetch_add(to - from, Ordering::Relaxed);

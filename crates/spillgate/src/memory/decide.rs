@@ -1,7 +1,7 @@
-//! The decisions of the memory store, as its callers see them.
+//! The functions of the memory store that decide requests, for its callers.
 //!
-//! One hit, several hits and a batch of hits take different paths, and each path is as short as its case allows. This
-//! module checks the arguments and picks the path.
+//! A hit is one operation on one limit for one key. A request of one hit, a request of several hits and a batch have
+//! separate code, so that the usual request (one hit) is fast. This module checks the arguments and calls that code.
 
 use spillgate_core::{Decision, Hit, MAX_HITS, OpKind, Quota, Store, StoreError, Time, Timing, Verdict};
 
@@ -19,7 +19,7 @@ impl MemoryStore {
     /// let mut decisions = [Decision::default(); 2];
     /// let now = Time::from_nanos(1_000_000_000);
     /// assert!(store.decide_now(now, &hits, &mut decisions)?.allowed);
-    /// // The second limit refuses, so neither is charged.
+    /// // The second limit refuses, so neither limit is charged.
     /// assert!(!store.decide_now(now, &hits, &mut decisions)?.allowed);
     /// assert_eq!(decisions.map(|decision| decision.remaining), [4, 0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -43,7 +43,8 @@ impl MemoryStore {
         })
     }
 
-    /// Decides one hit at `now`, as [`decide_now`](MemoryStore::decide_now) does, but without a verdict.
+    /// Decides one hit at `now`, as [`decide_now`](MemoryStore::decide_now) does. Returns the decision, and no verdict
+    /// (the answer to a whole request).
     #[must_use]
     pub fn hit_now(&self, now: Time, hit: &Hit<'_>) -> Decision {
         let mut decision = Decision::default();
@@ -51,10 +52,10 @@ impl MemoryStore {
         decision
     }
 
-    /// Decides each of `hits` at `now`, in order, as a request of its own.
+    /// Decides each of `hits` at `now`, in order, as a separate request.
     ///
-    /// The result is the same as with [`hit_now`](MemoryStore::hit_now) for each. It is faster if there are many
-    /// different keys, because the memory of several keys is fetched at once.
+    /// The decisions are the same as with one call of [`hit_now`](MemoryStore::hit_now) for each hit. If there are many
+    /// different keys, this function is faster, because it fetches the memory of several keys at the same time.
     ///
     /// ```
     /// use spillgate::{Binding, Decision, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
@@ -80,19 +81,20 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    /// Every quota supports the same operations in memory as in the kernel.
+    /// The memory store supports every operation that `quota` supports in the kernel (the decision code in
+    /// `spillgate-core`).
     fn supports(&self, quota: &Quota, op: OpKind) -> bool {
         quota.supports(op)
     }
 
-    /// See [`decide_now`](MemoryStore::decide_now). The caller must pass `now`.
+    /// Decides as [`decide_now`](MemoryStore::decide_now) does. The caller must pass the time in `timing.now`.
     async fn decide(
         &self,
         timing: Timing,
         hits: &[Hit<'_>],
         decisions: &mut [Decision],
     ) -> Result<Verdict, StoreError> {
-        let now = timing.now.ok_or(StoreError::malformed("the memory store has no clock of its own: pass the time"))?;
+        let now = timing.now.ok_or(StoreError::malformed("the memory store has no clock, so pass the time"))?;
         self.decide_now(now, hits, decisions)
     }
 }

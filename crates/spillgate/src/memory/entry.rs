@@ -1,9 +1,11 @@
-//! The entry of one state: found or claimed in a table, loaded for a decision, and stored again.
+//! Finds or claims the entry of a state in a table, loads the state for a decision, and stores it again. To claim an
+//! entry is to reserve a free slot for a new key.
 //!
-//! A decision needs the state as the kernel's type. A table stores it packed in a slot, or in the slab. All code that
-//! converts one into the other, and that keeps slot, slab and budget consistent, is here.
+//! A decision needs a [`State`], which is a type of the kernel (the decision code in `spillgate-core`). The store has a
+//! state packed in a slot (a part of a bucket), or in the slab (a list of states that do not fit a slot). This module
+//! converts between these forms. It also keeps slot, slab and budget consistent with each other.
 //!
-//! The order of calls under the locks of a request:
+//! A request makes these calls in this order, while it has its locks:
 //!
 //! ```text
 //! find_or_claim  -->  load_state  -->  decision  -->  store_state
@@ -17,29 +19,32 @@ use super::retry::GiveUpOn;
 use super::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Position, Slab};
 use super::store::{MemoryStore, ShardRef};
 
-/// The lowest `first` of a packed token bucket. The bits from 32 on store the bound of its debt, which is never 0. The
-/// bits below store T, the time between two tokens.
+/// The lowest value that the field `first` of a packed token bucket can have. In `first`, the bits from 32 on store the
+/// bound of the debt (used tokens, measured as time), which is never 0. The lower 32 bits store T, the time between two
+/// tokens, or the limit from which a long T is computed.
 const LEAST_TOKEN_BUCKET: u64 = 1 << 32;
 
 /// Where a request finds the state of a key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
-    /// The position of its slot. `None` if the key is unknown and gets no slot.
+    /// The position of the key's slot. It is `None` if the key is unknown and gets no slot.
     pub(super) position: Option<Position>,
     /// The index of the state, if it is in the slab.
     slab_index: Option<u32>,
     /// Whether the slot was claimed for this request.
     pub(super) new: bool,
-    /// Whether there is no capacity for what the request would charge. The state must then stay as it is.
+    /// Whether the store lacks capacity for the units that the request would charge. If so, the stored state must not
+    /// change.
     pub(super) over_budget: bool,
 }
 
-/// Whether a charge under `quota` may need more bytes in the slab. `in_slab` says that the state is there already.
+/// Whether a charge under `quota` may need more bytes in the slab. `in_slab` says whether the state is in the slab
+/// already.
 #[inline]
 fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
     match quota.algorithm() {
         Algorithm::SlidingWindowLog | Algorithm::Concurrency => true,
-        // A counter has all its segments from the start. It never grows.
+        // A counter in the slab has all its segments from the start, so it never grows.
         Algorithm::SlidingWindowCounter { segments: 2.. } => !in_slab,
         Algorithm::TokenBucket | Algorithm::LeakyBucket if !quota.packs() => !in_slab,
         Algorithm::TokenBucket
@@ -50,9 +55,11 @@ fn needs_bytes(quota: &Quota, in_slab: bool) -> bool {
 }
 
 impl MemoryStore {
-    /// Finds the entry of `key`. If the key is new and a hit under the quota `charging` needs a slot, claims one.
+    /// Finds the entry of `key`. If the key is new and `charging` is a quota, claims a slot for the key. `charging` is
+    /// the quota of a hit that may need capacity, or `None`.
     ///
-    /// Missing capacity is an obstacle at first. If the request has given up on it, the entry is over budget instead.
+    /// If capacity is missing, the function first returns an obstacle, and the request tries again. If the request has
+    /// given up on capacity, the function returns an entry that is marked as over budget.
     #[inline]
     pub(super) fn find_or_claim(
         &self,
@@ -106,14 +113,14 @@ impl MemoryStore {
         }
     }
 
-    /// Frees the slot of an entry whose state is not in the slab, and its share of the budget.
+    /// Frees the slot of an entry whose state is not in the slab. Subtracts one key from the budget.
     fn remove(&self, shard: ShardRef<'_>, locked: &LockedBuckets<'_>, key: Fingerprint, position: Position) {
         locked.remove(key, position);
         shard.shards.uncount_entry(shard.index);
         self.budget.remove_key();
     }
 
-    /// Loads the state. The caller [stores](MemoryStore::store_state) it again under the same locks.
+    /// Loads the state. The caller must [store](MemoryStore::store_state) the state again before it gives up its locks.
     #[inline]
     pub(super) fn load_state(
         &self,
@@ -130,9 +137,9 @@ impl MemoryStore {
         }
     }
 
-    /// The usual path: a take on a state that is in its slot and stays there.
+    /// Decides the usual hit: a take on a state that is in its slot and stays in its slot.
     ///
-    /// Returns false and changes nothing if the hit needs another path.
+    /// If the hit needs another path, returns false and does not change the state.
     #[inline]
     pub(super) fn decide_in_slot(
         &self,
@@ -147,17 +154,19 @@ impl MemoryStore {
         if !packed.decide(hit, now, decision) || packed.expires_at == 0 {
             return false;
         }
-        // Every packed token bucket passes this check. A window with a large count passes it too. Its time is then
-        // noted without need, which does no harm.
+        // The time is noted for every packed token bucket. It is also noted for a window with a large count, where it
+        // is not needed but does no harm.
         if packed.first >= LEAST_TOKEN_BUCKET {
             bucket.note_time(now.as_nanos());
         }
         bucket.replace(width, position.slot, packed)
     }
 
-    /// The newest time at which the state may have been charged, if the algorithm needs it; else `now`.
+    /// Returns the newest time at which the state may have been charged. If the algorithm does not need this time,
+    /// returns `now`.
     ///
-    /// Requests do not arrive in the order in which they read the clock.
+    /// The newest time may be later than `now`, because requests do not arrive in the order in which they read the
+    /// clock.
     pub(super) fn newest(&self, locked: &LockedBuckets<'_>, entry: &Entry, quota: &Quota, now: Time) -> Time {
         match entry.position {
             Some(position) if quota.algorithm() == Algorithm::TokenBucket => {
@@ -167,7 +176,8 @@ impl MemoryStore {
         }
     }
 
-    /// Loads a state from the slab. Its bytes do not count until it is stored again.
+    /// Loads a state from the slab. The bytes of the state are not counted in the budget until the state is stored
+    /// again.
     fn load_from_slab(&self, shard: ShardRef<'_>, entry: &Entry, index: u32) -> State {
         let mut slab = shard.shards.slab(shard.index).lock();
         if entry.over_budget {
@@ -179,10 +189,10 @@ impl MemoryStore {
         state
     }
 
-    /// Stores the state. An empty state is removed instead, and nothing is stored for an entry that is over budget.
+    /// Stores the state. If the state is empty, removes the entry instead. If the entry is over budget, does nothing.
     ///
-    /// The state goes to the slot if its numbers fit, and else to the slab. It moves from one to the other as its
-    /// numbers grow and shrink.
+    /// A state whose numbers fit the slot is stored in the slot. Any other state is stored in the slab. A state moves
+    /// between slot and slab as its numbers grow and shrink.
     #[inline]
     pub(super) fn store_state(
         &self,
@@ -211,7 +221,7 @@ impl MemoryStore {
         self.store_unpacked(shard, locked, (key, position, entry.slab_index), state, quota);
     }
 
-    /// Stores a state that does not fit a slot, or removes an empty one.
+    /// Stores a state that does not fit a slot. If the state is empty, removes its entry instead.
     #[cold]
     fn store_unpacked(
         &self,

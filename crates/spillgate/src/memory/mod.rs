@@ -1,14 +1,15 @@
-//! A store in the memory of this process. It is exact and bounded, and a snapshot can keep its states over a restart.
+//! A store in the memory of this process. Its decisions are exact and its memory is bounded. A snapshot file can keep
+//! its states over a restart.
 //!
-//! Without it a program could not decide anything by itself: every other store needs a server. It also counts this
-//! node's share of each limit while a shared store fails.
+//! Without this store, a program could not decide anything by itself, because every other store needs a server. While a
+//! shared store fails, this store also counts for this node alone.
 //!
 //! # Words
 //!
 //! ```text
 //! MemoryStore
 //!   narrow, wide     two sets of shards, by the width of their slots
-//!     shard 0 .. n   one part of the keys: a table, a slab, a sweep cursor
+//!     shard 0 .. n   a part of the keys, with a table, a slab and a sweep cursor
 //!       table        bucket | bucket | bucket | bucket | ... | spill buckets
 //!         bucket     slot slot slot slot slot lock            (two cache lines)
 //!           slot     fingerprint | time | state or slab index
@@ -18,29 +19,35 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | entry | the state of one key, as the store has it |
-//! | shard | a part of the keys, with a table of its own; a table grows, shrinks and is swept by itself |
+//! | state | how much of a limit one key has used |
+//! | entry | the state of one key in the store: in a slot, or in the slab with its index in a slot |
+//! | shard | a part of the keys; each shard has its own table, which grows, shrinks and is swept separately |
 //! | table | the buckets of one shard; a new table replaces it when the shard grows or shrinks |
-//! | bucket | a few slots and a lock in two cache lines; the algorithm of this name is always called token bucket |
-//! | slot | the cell of one entry in a bucket; three words (narrow) or five words (wide) |
+//! | bucket | a few slots and a lock in two cache lines; the rate-limit algorithm is always called token bucket |
+//! | slot | the part of a bucket that can store one entry; it has three words of 8 bytes (narrow) or five words (wide) |
 //! | fingerprint | the bits of a key that a slot stores |
 //! | position | the bucket and the slot of an entry |
 //! | home bucket | the bucket where the search for a key begins |
-//! | chain | the buckets from a home bucket on that may have its entries |
-//! | overflow count | how many entries went past a bucket because it was full; a search ends at a bucket whose count is 0 |
-//! | spill bucket | a bucket behind the last home bucket, for the ends of chains |
-//! | rank | the number of a key in the order of all keys of its shard; the size of the table does not matter |
-//! | slab, index | the states of a shard that do not fit a slot, and where a state is there |
+//! | chain | the home bucket of a key, and the buckets after it in which the key may be |
+//! | overflow count | how many entries passed a bucket because it was full; a search ends at a bucket whose count is 0 |
+//! | spill bucket | a bucket after the last home bucket; it stores entries for which the last home buckets have no free slot |
+//! | rank | a number that sorts the keys of a shard; it does not depend on the size of the table |
+//! | slab | the list of the states of a shard that do not fit a slot |
+//! | index | the number of a state in the slab |
 //! | claim | to write the fingerprint of a new key into a free slot, before the decision |
-//! | sweep, sweep cursor | to remove expired entries, a few buckets at a time; the bucket that is next |
-//! | obstacle | why a request must be tried again: its table was replaced or is crowded, or the budget is used up |
-//! | budget, capacity | the bounds of the store, and what they still allow |
+//! | sweep | to remove expired entries, a few buckets at a time |
+//! | sweep cursor | the home bucket of a shard that is swept next |
+//! | obstacle | why a request must be tried again: its table is being replaced or is crowded, or the budget is used up |
+//! | crowded | a table is crowded if no slot near the home bucket of a key is free |
+//! | budget | the highest numbers of keys and bytes in the store, and how many are in use |
+//! | capacity | the part of the budget that is still free |
 //!
 //! # Where to read on
 //!
-//! `decide.rs` has the calls. A request takes one of three paths: `single.rs`, `several.rs` or `batch.rs`. They share
-//! `entry.rs` (slot to state and back), `retry.rs` (obstacles and sweeps) and `over_budget.rs`. The hash table is in
-//! `shards/`, and the file is in `snapshot/`.
+//! `decide.rs` has the functions that callers use. A request takes one of three paths: `single.rs`, `several.rs` or
+//! `batch.rs`. All three paths use `entry.rs` (it loads and stores states), `retry.rs` (it removes obstacles and
+//! sweeps) and `over_budget.rs` (it decides if capacity is missing). The hash table is in `shards/`, and the code for
+//! snapshot files is in `snapshot/`.
 
 mod batch;
 mod budget;

@@ -1,11 +1,13 @@
-//! The bounds of the memory store, and what it does when they are reached.
+//! The bounds of the memory store, and what the store does when a bound is reached.
 //!
-//! A client can send any number of different keys. Without bounds it could use up the memory of the process.
+//! A client can send any number of different keys. Without bounds, such a client could use up the memory of the
+//! process.
 
 /// What happens to a request that needs capacity when the store is full.
 ///
-/// A new key needs capacity. At the bound on bytes, a key whose log or leases would grow needs capacity too. The store
-/// never evicts a live state to get capacity, because the key of that state could then exceed its limit.
+/// A new key needs capacity. If the bound on bytes is reached, a known key also needs capacity if its log or its leases
+/// would grow. The store never evicts a live state to get capacity, because the key of that state could then exceed its
+/// limit.
 ///
 /// ```
 /// use spillgate::{Limiter, MemoryOptions, MemoryStore, OnFull, Quota, Reason};
@@ -20,17 +22,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// A request is refused if one of its takes needs capacity. It charges nothing: its forces are not counted either.
+    /// A request is refused if one of its takes needs capacity. Such a request charges nothing. Its forces (units to be
+    /// counted without a check) are not counted either. A take in shadow mode never causes this refusal.
     #[default]
     Deny,
-    /// A hit that needs capacity is decided, but not counted. A client that sends ever new keys is then not limited.
+    /// A hit that needs capacity is decided, but not counted. A client that uses a new key for each request is then not
+    /// limited.
     Allow,
 }
 
 /// The bounds of a [`MemoryStore`](crate::MemoryStore).
 ///
 /// The store allocates as states arrive. A high bound therefore costs nothing until it is used. 10 million keys of
-/// token buckets take about 310 MB.
+/// token buckets take about 310 MB of memory.
 ///
 /// ```
 /// use spillgate::{MemoryOptions, MemoryStore};
@@ -40,15 +44,16 @@ pub enum OnFull {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryOptions {
-    /// The highest number of states; 10 million by default. A key has one state for each algorithm and window.
+    /// The highest number of states; 10 million by default. A key has a separate state for each algorithm and window.
     pub max_keys: usize,
-    /// The highest number of bytes in states that do not fit a slot; 1 GiB by default.
+    /// The highest number of bytes in states that do not fit a slot of the hash table; 1 GiB by default.
     ///
-    /// These are logs, counters of several segments, leases and penalties. At the bound no such state grows. Each
-    /// thread may exceed the bound by one growth. While a request at the bound is decided, there is also a copy of each
-    /// state that it may not charge.
+    /// Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. At
+    /// the bound, no such state grows. If several threads reach the bound together, each thread may exceed it by the
+    /// growth of one state. While a request without capacity is decided, the store also has a copy of each state that
+    /// the request may not charge.
     pub max_heap_bytes: usize,
-    /// What happens at either bound. [`OnFull`] has an example.
+    /// What happens when one of the two bounds is reached. [`OnFull`] has an example.
     pub on_full: OnFull,
 }
 

@@ -1,7 +1,8 @@
-//! The decision of a request that needs more capacity than the store has.
+//! Decides a request that needs more capacity than the store has.
 //!
-//! The store may neither drop a live state nor exceed its bounds. Such a request is refused or is not counted, as
-//! [`OnFull`] says. In both cases the states that lack capacity are decided on copies.
+//! The store may neither drop a live state nor exceed its bounds. [`OnFull`] says whether such a request is refused, or
+//! decided without being counted. In both cases, a state without capacity is not changed, because its hits are decided
+//! on a copy.
 
 use std::sync::atomic::Ordering;
 
@@ -12,13 +13,12 @@ use super::options::OnFull;
 use super::store::MemoryStore;
 
 impl MemoryStore {
-    /// Decides a request with states for which there is no capacity. `over_budget` says which states these are. The
-    /// caller does not store them.
+    /// Decides a request for which the store has too little capacity. `over_budget[j]` says whether there is no
+    /// capacity for `states[j]`. The caller must not store such a state.
     ///
-    /// `state_of[i]` is the index of the state of `hits[i]`, and `over_budget` has an item for each state. `newest` is
-    /// as in [`decide_late`].
+    /// `state_of[i]` is the index of the state of `hits[i]`, and `newest` has the same meaning as in [`decide_late`].
     ///
-    /// A shadow hit never makes the store refuse a request.
+    /// A shadow hit (one that is decided but never refuses its request) does not make the store refuse the request.
     #[cold]
     pub(super) fn decide_over_budget(
         &self,
@@ -36,7 +36,7 @@ impl MemoryStore {
         let Some(first) = (0..hits.len()).find(|&i| refuses(i)) else {
             return decide_late(states, state_of, hits, now, newest, decisions);
         };
-        // The whole request is refused. To charge nothing, its takes and forces become peeks.
+        // The whole request is refused. Its takes and forces become peeks, so that it charges nothing.
         let peek = |hit: &Hit<'_>| match hit.op.kind() {
             OpKind::Take | OpKind::Force => Op::Peek,
             _ => hit.op,

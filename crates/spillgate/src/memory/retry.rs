@@ -1,36 +1,37 @@
-//! How an obstacle is removed before a request is tried again, and when a shard is swept.
+//! Removes the obstacle of a request before the request is tried again, and decides when a shard is swept. To sweep is
+//! to remove expired entries.
 //!
-//! A request charges nothing before it has locks and slots for all its states. If it cannot get one of them, it gives
-//! its locks up, tries to remove the obstacle, and starts again.
+//! A request charges nothing before it has locks and slots for all its states. If it cannot get a lock or a slot, it
+//! gives its locks up, tries to remove the obstacle, and starts again.
 
 use spillgate_core::Time;
 
 use super::shards::{Content, Fingerprint, Obstacle, Slab};
 use super::store::{MemoryStore, ShardRef};
 
-/// The number of home buckets that a sweep usually checks.
+/// The number of home buckets that a sweep usually checks. A home bucket is where the search for a key begins.
 const SWEEP_STEPS: usize = 8;
 /// The number of home buckets that a sweep checks if the store is full.
 const SWEEP_STEPS_WHEN_FULL: usize = 32;
-/// One new key in 2^2 causes a sweep. All buckets of a shard are swept while half as many new keys arrive as it has
-/// buckets.
+/// One new key in 2^2 causes a sweep. A sweep checks 8 home buckets, so a new key causes 2 checks on average. After n/2
+/// new keys, all n home buckets of a shard have been checked.
 const NEW_KEY_BITS: u32 = 2;
-/// One decision on a known key in 2^6 causes a sweep.
+/// One in 2^6 decisions on known keys causes a sweep.
 const KNOWN_KEY_BITS: u32 = 6;
 
-/// What a request could not get in earlier attempts. In the next attempt, a state that needs it is over budget.
+/// The things that a request could not get in earlier attempts, and no longer waits for. If a state lacks one of these
+/// things in the next attempt, the state is over budget.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct GiveUpOn {
-    /// The request gives up on capacity in the budget. A sweep was tried before.
+    /// The store was swept for this request. If capacity is still missing, the request gives up on it.
     pub(super) capacity: bool,
-    /// The request gives up on a larger table, because it would not help. This is a flag of its own: a request that
-    /// lacked capacity before may have it now, and still need a larger table.
+    /// The request gives up on a larger table, because a larger table would not help. This flag is separate from
+    /// `capacity`, because a request that found capacity after a sweep may still need a larger table.
     pub(super) larger_table: bool,
 }
 
 impl MemoryStore {
-    /// Tries to remove the obstacle of a request. If that is not possible, notes in `give_up_on` what the next attempt
-    /// has to do without.
+    /// Tries to remove the obstacle of a request. Notes in `give_up_on` what the next attempt must not wait for again.
     #[cold]
     pub(super) fn remove_obstacle(
         &self,
@@ -45,7 +46,8 @@ impl MemoryStore {
                 give_up_on.capacity = true;
             }
             Obstacle::Moved => shard.shards.wait(shard.index),
-            // Hashed keys never crowd a table that is nearly empty. Other keys may, and no larger table helps them.
+            // If the table is nearly empty but has no free slot for this key, a larger table would not help. Hashed
+            // keys never cause this, but other keys can.
             Obstacle::Crowded => {
                 let grown = shard.shards.grow(shard.index, now.as_nanos(), |content| self.uncount(shard, content));
                 give_up_on.larger_table |= !grown;
@@ -63,8 +65,8 @@ impl MemoryStore {
         }
     }
 
-    /// Sweeps one shard of each width. All requests may be for one width, while expired entries of the other width use
-    /// up the budget.
+    /// Sweeps one shard of each width. If all requests are for one width, expired entries of the other width would
+    /// otherwise use up the budget.
     fn sweep(&self, shard: usize, steps: usize, now: Time) {
         for shards in [&self.narrow, &self.wide] {
             shards.sweep(shard, steps, now.as_nanos(), |content| {
@@ -73,7 +75,7 @@ impl MemoryStore {
         }
     }
 
-    /// Gives back to the budget the key and the bytes of a removed entry.
+    /// Subtracts a removed entry from the budget. If its state is in the slab, frees the state there.
     fn uncount(&self, shard: ShardRef<'_>, content: Content) {
         self.budget.remove_key();
         if let Content::InSlab { index, .. } = content {

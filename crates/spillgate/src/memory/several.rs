@@ -1,7 +1,7 @@
-//! A request of several hits: locks the buckets of all hits, decides, and stores the states.
+//! Decides a request of several hits. A hit is one operation on one limit for one key.
 //!
-//! Such a request charges all its limits or none, so no other request may see its states between two charges. It keeps
-//! the locks of all its buckets from the first check to the last charge.
+//! Such a request charges all its limits or none. No other request may see its states between two of its charges. The
+//! request therefore keeps the locks of all its buckets until all its states are stored.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::single::charging;
 use super::store::{MemoryStore, ShardRef};
 
-/// A state of the request. Several hits may count in it.
+/// A state that the request uses. Several hits may use the same state.
 struct Target<'s, 'q> {
     /// The key of the state.
     key: Fingerprint,
     /// The shard that has the key.
     shard: ShardRef<'s>,
-    /// The quota of the first hit on the state. Other hits may have another limit, but the same
-    /// [identity](Quota::identity).
+    /// The quota of the first hit on the state. The quotas of later hits on this state may have another limit, but they
+    /// have the same [identity](Quota::identity).
     quota: &'q Quota,
-    /// The quota of a hit that may need capacity, if there is one.
+    /// The quota of the first hit that may need capacity. It is `None` if no hit may need capacity.
     charging: Option<&'q Quota>,
 }
 
@@ -38,12 +38,13 @@ struct MultiHit<'r, 's, 'q> {
     targets: SmallVec<[Target<'s, 'q>; 4]>,
     /// For each hit, the index of its target.
     state_of: SmallVec<[usize; 4]>,
-    /// The indices of the targets in the order of their buckets. All requests lock in this order.
+    /// The indices of the targets, in the order in which their buckets are locked. All requests lock buckets in the
+    /// same order, so that they cannot deadlock.
     lock_order: SmallVec<[usize; 4]>,
 }
 
 impl<'r, 's, 'q> MultiHit<'r, 's, 'q> {
-    /// Finds the targets of the hits. Two hits have one target if they count in the same state.
+    /// Finds the targets of the hits. Two hits have the same target if they use the same state.
     fn new(store: &'s MemoryStore, now: Time, hits: &'r [Hit<'q>]) -> MultiHit<'r, 's, 'q> {
         let mut targets: SmallVec<[Target<'s, 'q>; 4]> = SmallVec::new();
         let mut state_of = SmallVec::new();
@@ -62,15 +63,15 @@ impl<'r, 's, 'q> MultiHit<'r, 's, 'q> {
     }
 }
 
-/// The result of an attempt. If it succeeds, this is the verdict, and whether each target is new. Else it is the index
-/// of the target that met an obstacle, and the obstacle.
+/// The result of an attempt. `Ok` has the verdict, and says for each target whether its key is new. `Err` has the index
+/// of the target that met an obstacle, and the obstacle (the reason why the request must be tried again).
 type Attempt = Result<(Verdict, SmallVec<[bool; 4]>), (usize, Obstacle)>;
 
 /// The locks of a request, in ascending order, and the entries of its targets.
 struct LockedEntries<'t> {
-    /// One item for each chain of buckets that does not overlap an earlier one.
+    /// The locked chains of buckets. Chains that overlap have one item together.
     locks: SmallVec<[LockedBuckets<'t>; 4]>,
-    /// For each target, the index of its locks, and its entry.
+    /// For each target, the index of its chain in `locks`, and its entry.
     entries: SmallVec<[(usize, Entry); 4]>,
 }
 
@@ -78,7 +79,7 @@ impl MemoryStore {
     /// Decides a request of any number of hits.
     ///
     /// The tables are loaded before the first lock is taken, and kept until the last lock is given up. If a table is
-    /// replaced in between, the locks report it as an obstacle.
+    /// replaced before all its buckets are locked, the attempt ends with an obstacle.
     pub(super) fn decide_all(&self, now: Time, hits: &[Hit<'_>], decisions: &mut [Decision]) -> Verdict {
         let request = MultiHit::new(self, now, hits);
         let mut give_up_on = GiveUpOn::default();
@@ -100,7 +101,8 @@ impl MemoryStore {
         }
     }
 
-    /// One attempt: everything from the locks to the stored states, or the first obstacle.
+    /// Makes one attempt: locks the buckets, decides, and stores the states. If it meets an obstacle, returns the
+    /// obstacle.
     fn try_all(
         &self,
         request: &MultiHit<'_, '_, '_>,
@@ -127,18 +129,18 @@ impl MemoryStore {
         } else {
             decide_late(&mut states, &request.state_of, request.hits, now, newest, decisions)
         };
-        // The decision converted no debt that drains before `newest`. All states of the request must remember `newest`,
-        // even a state whose own newest time was older.
+        // `decide_late` requires that all states of the request remember `newest`, even a state whose last charge was
+        // earlier.
         for ((t, (lock, entry)), state) in targets().zip(states) {
             self.store_state(t.shard, &locks[*lock], (t.key, entry), state, (t.quota, newest));
         }
         Ok((verdict, entries.iter().map(|(_, entry)| entry.new).collect()))
     }
 
-    /// Locks all buckets that the request needs, and finds or claims its slots: all of them or none.
+    /// Locks all buckets that the request needs, and finds or claims an entry for each target.
     ///
-    /// If a target meets an obstacle, the entries that were claimed are removed and all locks are given up. The index
-    /// of the target is returned with the obstacle.
+    /// If a target meets an obstacle, removes the entries that were claimed, and gives up all locks. Then returns the
+    /// index of the target and the obstacle.
     fn lock_entries<'t>(
         &self,
         request: &MultiHit<'_, '_, '_>,
@@ -151,7 +153,7 @@ impl MemoryStore {
         for (done, &i) in request.lock_order.iter().enumerate() {
             let target = &request.targets[i];
             let home = tables[i].home_bucket(target.key);
-            // Two chains may overlap. A bucket that is locked already must not be locked again.
+            // Two chains may overlap. If this thread locked the same bucket twice, it would wait for itself forever.
             if !locks.last().is_some_and(|last| last.contains(&tables[i], home)) {
                 locks.push(LockedBuckets::starting_at(&tables[i], home));
             }

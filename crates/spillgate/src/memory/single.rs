@@ -1,7 +1,7 @@
-//! A request of one hit.
+//! Decides a request of one hit (one operation on one limit for one key).
 //!
-//! Most requests have one hit, so this path has no lists and no allocation. The usual take on a known key does not leave
-//! [`try_one`](MemoryStore::try_one): it is decided on the packed state, in the slot.
+//! Most requests have one hit, so this path has no lists and no allocation. [`try_one`](MemoryStore::try_one) alone
+//! decides most takes on known keys. It works directly on the packed state in the slot.
 
 use std::slice;
 
@@ -11,7 +11,7 @@ use super::retry::GiveUpOn;
 use super::shards::{Fingerprint, LockedBuckets, Obstacle, Table};
 use super::store::{MemoryStore, ShardRef};
 
-/// The quota of the hit, if the hit may need capacity.
+/// Returns the quota of the hit if the hit may need capacity. Otherwise returns `None`.
 #[inline]
 pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
     // A take of cost 0 uses nothing, but its refusal may start a penalty, and the penalty needs a slot.
@@ -22,7 +22,8 @@ pub(super) fn charging<'q>(hit: &Hit<'q>) -> Option<&'q Quota> {
 impl MemoryStore {
     /// Decides a request of one hit, with the same result as [`decide_all`](MemoryStore::decide_all).
     ///
-    /// It repeats attempts until one meets no obstacle. Each obstacle is removed, or the request gives up on it.
+    /// An attempt can meet an obstacle, for example a table that is being replaced. `remove_obstacle` then removes the
+    /// obstacle, or notes what the request has to do without. After that, the request is tried again.
     #[inline]
     pub(super) fn decide_one(&self, now: Time, hit: &Hit<'_>, decision: &mut Decision) {
         let (key, shard) = self.locate(hit);
@@ -39,9 +40,9 @@ impl MemoryStore {
         }
     }
 
-    /// One attempt. Returns whether the key is new, or the obstacle.
+    /// Makes one attempt. Returns whether the key is new, or the obstacle that stopped the attempt.
     ///
-    /// The locks are given up when it returns, so that a sweep may follow.
+    /// This function gives up its locks before it returns, so that the caller can sweep.
     #[inline]
     pub(super) fn try_one(
         &self,
@@ -60,9 +61,9 @@ impl MemoryStore {
         self.try_any(now, hit, (key, shard, &mut locked), give_up_on, decision)
     }
 
-    /// One attempt for a hit of any kind, on a known or a new key.
+    /// Makes one attempt for a hit of any kind, on a known or a new key.
     ///
-    /// It is not inlined, to keep the usual path short.
+    /// This function is not inlined, so that `try_one` stays short.
     #[inline(never)]
     fn try_any(
         &self,

@@ -13,25 +13,28 @@ use super::budget::Budget;
 use super::options::{MemoryOptions, OnFull};
 use super::shards::{Fingerprint, Shards, Table, Width};
 
-/// A shard is made for this many keys. A table that grows copies about this many entries at most.
+/// One shard (a part of the keys) is meant for this many keys. A table that grows copies about this many entries at
+/// most.
 const SHARD_KEYS: usize = 128 * 1024;
-/// There are at most 2^12 shards, enough for 500 million keys. More shards help no machine.
+/// There are at most 2^12 shards, which is enough for 500 million keys. No machine would be faster with more shards.
 const MAX_SHARD_BITS: u32 = 12;
 
-/// A store in this process: hash tables of small buckets, each bucket with a lock of its own.
+/// A store in the memory of this process. It has hash tables of small buckets, and each bucket has its own lock.
 ///
-/// A request locks the buckets of all its hits, decides, and unlocks them. All requests lock in the same order. Any
-/// number of threads admit exactly what one thread would.
+/// A request locks the buckets of all its hits, decides, and unlocks them. All requests lock buckets in the same order,
+/// so they cannot deadlock. Any number of threads together admit exactly what one thread would admit.
 ///
-/// The store removes only states that equal an empty state, a bounded number in each call. It grows one shard at a
-/// time. The [crate's page](crate#guarantees) lists what it guarantees, and the tests of each guarantee.
+/// The store removes only expired states, which are equal to an empty state. Each call removes a bounded number of
+/// them. The store grows one shard (a part of the keys) at a time. The [crate's page](crate#guarantees) lists what it
+/// guarantees, and the tests of each guarantee.
 ///
-/// Memory for each key, if there are a million keys or more:
+/// If there are a million keys or more, a key takes this much memory:
 ///
-/// * A token bucket, a queue or a fixed window costs 31 bytes on average, everything included.
-/// * A sliding counter of one segment costs 52 bytes.
-/// * A state that does not fit a slot needs more: a state under a penalty, a log, a counter of several segments, or
-///   leases. A count above 2^38 that is not a multiple of a thousand does not fit either.
+/// * A token bucket, a leaky bucket or a fixed window takes 31 bytes on average, including all overhead.
+/// * A sliding counter of one segment takes 52 bytes.
+/// * A state that does not fit a slot of the table needs more. Such states are logs, leases, counters of several
+///   segments, and states under a penalty. A count above 2^38 that is not a multiple of a thousand does not fit a slot
+///   either.
 ///
 /// ```
 /// use spillgate::{Binding, Hit, MemoryOptions, MemoryStore, Op, Quota, Time};
@@ -46,15 +49,15 @@ const MAX_SHARD_BITS: u32 = 12;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MemoryStore {
-    /// States that fit three words, and the slab indices of states that fit no slot.
+    /// The shards for all states except the states in `wide`.
     pub(super) narrow: Shards,
-    /// Sliding counters of one segment.
+    /// The shards for sliding counters of one segment.
     pub(super) wide: Shards,
     /// Keys and bytes in use, for all shards together.
     pub(super) budget: Budget,
-    /// What happens at the bounds.
+    /// What happens when a bound is reached.
     pub(super) on_full: OnFull,
-    /// How many requests met a bound.
+    /// How many requests needed more capacity than the store had.
     pub(super) full_requests: AtomicU64,
 }
 
@@ -73,7 +76,8 @@ impl MemoryStore {
         }
     }
 
-    /// The number of requests that met a bound of the store. They were refused or not counted: see [`OnFull`].
+    /// Returns the number of requests that needed more capacity than the store had. [`OnFull`] says whether such
+    /// requests are refused or not counted.
     ///
     /// If this number grows, [`MemoryOptions::max_keys`] or [`MemoryOptions::max_heap_bytes`] is too low for the
     /// traffic.
@@ -106,7 +110,7 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// The key of a hit's state, and the shard that has it.
+    /// Returns the key of the hit's state, and the shard to which the key belongs.
     #[inline]
     pub(super) fn locate(&self, hit: &Hit<'_>) -> (Fingerprint, ShardRef<'_>) {
         let shards = self.shards(hit.quota);
@@ -135,12 +139,12 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// One shard of the store. Two of them are equal if they are the same shard.
+/// A reference to one shard of the store. Two references are equal if they refer to the same shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShardRef<'s> {
     /// The narrow or the wide shards.
     pub(super) shards: &'s Shards,
-    /// The index of the shard among them.
+    /// The index of the shard in `shards`.
     pub(super) index: usize,
 }
 
@@ -151,12 +155,12 @@ impl PartialEq for ShardRef<'_> {
 }
 
 impl<'s> ShardRef<'s> {
-    /// The order in which a request locks several shards.
+    /// Returns a sort key. A request locks its shards in ascending order of this key.
     pub(super) fn lock_order(self) -> (bool, usize) {
         (self.shards.width() == Width::Wide, self.index)
     }
 
-    /// The table of the shard. It lives as long as the guard.
+    /// Returns the table of the shard. The table lives at least as long as the guard.
     #[inline]
     pub(super) fn load(self) -> Guard<Arc<Table>> {
         self.shards.load(self.index)

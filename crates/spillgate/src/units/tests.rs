@@ -1,4 +1,4 @@
-//! Durations and counts: which texts are read, and that what is printed can be read again.
+//! Tests of durations and counts: which texts can be read, and that a printed duration can be read again.
 
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! A bucket: a few slots and their lock, in two neighbouring cache lines.
 //!
-//! Lock, fingerprints and states share these lines on purpose. A decision waits for memory once, and two threads
-//! disturb each other only if they need the same bucket.
+//! The lock, the fingerprints (bits of keys) and the states share these cache lines for two reasons. A decision waits
+//! for memory only once. Two threads slow each other down only if they need the same bucket.
 //!
 //! ```text
 //! words 0 to 14    five narrow or three wide slots
@@ -11,7 +11,8 @@
 //!                  bits 0 to 19   the overflow count
 //! ```
 //!
-//! The time in word 15 is for requests that are late: see [`decide_late`](spillgate_core::decide_late).
+//! The time in word 15 is needed for late requests. A late request has an earlier time than a request that was decided
+//! before it. [`decide_late`](spillgate_core::decide_late) says more.
 
 use spillgate_core::{MAX_LATE_NS, Packed};
 
@@ -23,33 +24,36 @@ use super::sync::{AtomicU64, Ordering, relax};
 const WORDS: usize = 16;
 /// The index of the word with everything except the slots.
 const META: usize = WORDS - 1;
-/// A thread has the lock.
+/// This bit says that a thread has the lock.
 const LOCKED: u64 = 1 << 63;
-/// The entries of the bucket are in a newer table. No thread gets this lock again.
+/// This bit says that the entries of the bucket are in a newer table. No thread can lock this bucket again.
 const MOVED: u64 = 1 << 62;
-/// The number of bits of the overflow count. A chain has fewer than a thousand entries.
+/// The number of bits of the overflow count (how many entries passed this bucket because it was full). These bits are
+/// enough, because a chain (the buckets of one search) has fewer than a thousand entries.
 const OVERFLOW_BITS: u32 = 20;
 /// The bits of the overflow count.
 const OVERFLOWS: u64 = (1 << OVERFLOW_BITS) - 1;
-/// The low bits of the newest time, in nanoseconds, at which a token bucket in these slots was charged.
+/// The mask for the newest time, in nanoseconds, at which a token bucket in these slots was charged. Only the low bits
+/// of this time are stored.
 ///
-/// These bits repeat every 73 minutes, so an older time can seem to be ahead of a request, by a second at most. That
-/// happens to one request in 4000. It matters only if the request has another T (the time between two tokens) than the
-/// charge before. Up to a second of the debt then stays at the old T.
+/// These bits repeat every 73 minutes. An old time can therefore look as if it were up to a second after the time of a
+/// request. This happens to about one request in 4000. It matters only if the request has another T (the time between
+/// two tokens) than the charge before it. Up to a second of the debt (used tokens, measured as time) then stays at the
+/// old T.
 const NEWEST: u64 = (1 << 42) - 1;
 /// A shift by this many bits moves the newest time to the top of a word.
 const TOP_SHIFT: u32 = NEWEST.leading_zeros();
 
 /// The slots of a bucket, and the word with its lock.
 ///
-/// All words are atomic, because the lock is one of them and a sweep reads times without the lock.
+/// All words are atomic, because one of them has the lock, and because a sweep reads times without the lock.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Bucket {
     words: [AtomicU64; WORDS],
 }
 
-/// The bucket belongs to a table that has been replaced.
+/// The reason why a bucket cannot be locked: it belongs to a table that has been replaced.
 #[derive(Debug)]
 pub(crate) struct Moved;
 
@@ -98,7 +102,8 @@ impl Bucket {
         self.set(META, self.get(META) + 1);
     }
 
-    /// Counts that such an entry was removed.
+    /// Counts that an entry in a later bucket was removed, after [`count_overflow`](Bucket::count_overflow) had counted
+    /// it here.
     pub(super) fn uncount_overflow(&self) {
         debug_assert!(self.overflows() > 0, "the entry was counted");
         self.set(META, self.get(META) - 1);
@@ -108,27 +113,28 @@ impl Bucket {
     #[inline]
     pub(crate) fn note_time(&self, now_ns: u64) {
         let meta = self.get(META);
-        // The times are compared at the top of the word, where no bits have to be masked.
+        // Both times are shifted to the top of a word before they are compared, so that no bits have to be masked.
         let ahead = (meta >> OVERFLOW_BITS).wrapping_sub(now_ns) << TOP_SHIFT;
         if ahead > MAX_LATE_NS << TOP_SHIFT {
             self.set(META, meta & !(NEWEST << OVERFLOW_BITS) | now_ns << TOP_SHIFT >> (TOP_SHIFT - OVERFLOW_BITS));
         }
     }
 
-    /// The newest time at which token buckets here were charged, if it is at most a second after `now_ns`; else
-    /// `now_ns`.
+    /// Returns the newest time at which token buckets in this bucket were charged. If this time is not between `now_ns`
+    /// and one second later, returns `now_ns`.
     pub(super) fn newest_ns(&self, now_ns: u64) -> u64 {
         let ahead_ns = self.ahead_ns(now_ns);
         if ahead_ns > MAX_LATE_NS { now_ns } else { now_ns + ahead_ns }
     }
 
-    /// How far the newest time is ahead of `now_ns`, modulo 2^42 ns.
+    /// Returns how many nanoseconds the newest time is after `now_ns`, modulo 2^42.
     #[inline]
     fn ahead_ns(&self, now_ns: u64) -> u64 {
         (self.get(META) >> OVERFLOW_BITS).wrapping_sub(now_ns) & NEWEST
     }
 
-    /// The slot of `key`. All slots are compared without a branch, because the matching one cannot be predicted.
+    /// Returns the slot of `key`. All slots are compared without a branch, because a processor cannot predict which
+    /// slot matches.
     #[inline]
     pub(super) fn find(&self, width: Width, key: Fingerprint) -> Option<usize> {
         let found = match width {
@@ -138,7 +144,7 @@ impl Bucket {
         (found < width.slots()).then_some(found)
     }
 
-    /// The slot of `key`, where a slot has `SLOT` words; `usize::MAX` if no slot has it.
+    /// Returns the slot of `key`, or `usize::MAX` if no slot has this key. Each slot has `SLOT` words.
     #[inline]
     fn scan<const SLOT: usize>(&self, key: Fingerprint, low_shift: u32) -> usize {
         let mut found = usize::MAX;
@@ -154,7 +160,7 @@ impl Bucket {
         (0..width.slots()).find(|&slot| self.get(slot * width.words()) == 0)
     }
 
-    /// The bits of the fingerprint that a slot stores; `None` if the slot is free.
+    /// Returns the bits of the fingerprint that a slot stores, or `None` if the slot is free.
     pub(super) fn fingerprint(&self, width: Width, slot: usize) -> Option<Fingerprint> {
         let word = slot * width.words();
         let (high, low) = (self.get(word), self.get(word + 1));
@@ -165,7 +171,7 @@ impl Bucket {
         (high != 0).then_some(Fingerprint { high, low })
     }
 
-    /// The content of a slot that is not free. The caller has the lock, as for all that reads or writes slots.
+    /// Returns the content of a slot that is not free. The caller must have the lock of the bucket.
     #[inline]
     pub(crate) fn content(&self, width: Width, slot: usize) -> Content {
         let word = slot * width.words();
@@ -228,7 +234,8 @@ impl Bucket {
 
     /// Copies a slot of `from` into a free slot of this bucket, and returns false if no slot is free.
     ///
-    /// Each of the two buckets has a newest time. This bucket then has the newer one of both.
+    /// Each of the two buckets stores the newest time at which its token buckets were charged. This bucket then stores
+    /// the later of the two times.
     #[inline]
     pub(super) fn copy_slot(&self, width: Width, from: &Bucket, slot: usize, now_ns: u64) -> bool {
         let Some(free) = self.free_slot(width) else { return false };
@@ -236,7 +243,7 @@ impl Bucket {
             self.set(free * width.words() + word, from.get(slot * width.words() + word));
         }
         let (meta, other) = (self.get(META), from.get(META));
-        // Other requests may be up to a second ahead of this one: as much as a request may be late.
+        // Other requests may have times up to a second after `now_ns`, because a request may be up to a second late.
         let age = |meta: u64| (now_ns + MAX_LATE_NS).wrapping_sub(meta >> OVERFLOW_BITS) & NEWEST;
         if age(other) < age(meta) {
             let newest = NEWEST << OVERFLOW_BITS;
@@ -252,7 +259,8 @@ impl Bucket {
         }
     }
 
-    /// A hint, read without the lock: whether an entry may have expired. It may be wrong either way.
+    /// Returns a hint whether an entry has expired. `true` and `false` can both be wrong, because the function reads
+    /// without the lock.
     pub(super) fn may_have_expired(&self, width: Width, now_ns: u64) -> bool {
         let mut times = (0..width.slots()).map(|slot| self.get(slot * width.words() + 2) & !IN_SLAB);
         times.any(|time| time != 0 && has_expired(time, now_ns))
@@ -266,7 +274,8 @@ impl Bucket {
 
     /// Reads a word.
     ///
-    /// Relaxed order is enough: a thread that reads or writes slots has the lock, and the lock orders all of it.
+    /// Relaxed order is enough. A thread that reads or writes slots has the lock, and the lock orders its reads and
+    /// writes.
     #[inline]
     fn get(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Relaxed)

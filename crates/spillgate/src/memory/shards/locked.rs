@@ -1,28 +1,30 @@
-//! The locks over a chain of buckets, and what a thread may do under them.
+//! Locks a chain of buckets, and reads and writes entries in it. A chain is a home bucket, where the search for a key
+//! begins, and the buckets after it.
 //!
 //! An entry may be in any bucket of the chain that begins at its home bucket. A thread locks the chain bucket by
 //! bucket, in ascending order. All threads use this order, so no two requests can wait for each other.
 //!
 //! A search keeps the locks of all buckets that it has read. Otherwise two requests could claim a slot for the same new
-//! key, in two buckets of its chain. A lock is one bit of its bucket, so it costs no other cache line.
+//! key, in two buckets of its chain. A lock is one bit of its bucket, so a lock needs no additional cache line.
 
 use super::bucket::{Bucket, Moved};
 use super::fingerprint::Fingerprint;
 use super::slot::{Content, Width};
 use super::table::Table;
 
-/// A new entry is at most this many buckets from its home bucket. Chains of hashed keys are always much shorter. The
-/// bound is for callers that pass other keys.
+/// A chain has at most this many buckets. Chains of hashed keys are always much shorter. The bound limits the work for
+/// callers whose keys are not hashes.
 const MAX_CHAIN: usize = 128;
 
-/// Why a request must be tried again. It has charged nothing.
+/// The reason why a request must be tried again. The request has charged nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// The table is being replaced.
     Moved,
     /// The table has no free slot near the home bucket of the key.
     Crowded,
-    /// The budget of the store is used up. Some of it may belong to entries that have expired.
+    /// The budget of the store (its highest numbers of keys and bytes) is used up. Expired entries may use a part of
+    /// it.
     Full,
 }
 
@@ -32,7 +34,7 @@ impl From<Moved> for Obstacle {
     }
 }
 
-/// Where an entry is in a table. It is valid as long as the bucket is locked.
+/// The place of an entry in a table. A position is valid as long as its bucket is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The index of the bucket in the table.
@@ -60,19 +62,21 @@ impl Drop for LockedBuckets<'_> {
 }
 
 impl<'t> LockedBuckets<'t> {
-    /// Locks nothing yet. Buckets from index `bucket` on are locked when they are needed.
+    /// Prepares to lock a chain that begins at the index `bucket`. No bucket is locked yet. Each bucket is locked when
+    /// it is needed.
     #[inline]
     pub(crate) fn starting_at(table: &'t Table, bucket: usize) -> LockedBuckets<'t> {
         LockedBuckets { table, from: bucket, to: bucket }
     }
 
-    /// Whether this bucket of `table` is locked here.
+    /// Whether this value has the lock of this bucket of `table`.
     pub(crate) fn contains(&self, table: &Table, bucket: usize) -> bool {
         std::ptr::eq(self.table, table) && (self.from..self.to).contains(&bucket)
     }
 
     /// Locks all buckets up to this index, and returns the bucket with this index.
-    // Always inlined: most decisions lock one bucket, and a call would cost a tenth of their time outside memory.
+    // This function is always inlined. Most decisions lock one bucket. A call would cost a tenth of the time in which a
+    // decision does not wait for memory.
     #[inline(always)]
     fn extend_to(&mut self, bucket: usize) -> Result<&'t Bucket, Moved> {
         while self.to <= bucket {
@@ -86,7 +90,8 @@ impl<'t> LockedBuckets<'t> {
     #[inline]
     pub(crate) fn find(&mut self, key: Fingerprint) -> Result<Option<Position>, Moved> {
         let bucket = self.table.home_bucket(key);
-        // Both cache lines are fetched at once. Otherwise the second would wait for the lock in the first.
+        // Both cache lines of the bucket are fetched at the same time. Otherwise the thread could wait for memory
+        // twice, for the lock and then for the slots.
         std::hint::black_box(self.table.bucket(bucket).touch());
         let here = self.extend_to(bucket)?;
         match here.find(self.table.width, key) {
@@ -114,7 +119,7 @@ impl<'t> LockedBuckets<'t> {
 
     /// Claims a free slot for `key`, which must not be in the table. The entry counts as expired until it is written.
     ///
-    /// Returns [`Obstacle::Crowded`] if no bucket within the longest chain has a free slot.
+    /// Returns [`Obstacle::Crowded`] if none of the first `MAX_CHAIN` buckets of the chain has a free slot.
     pub(crate) fn claim(&mut self, key: Fingerprint) -> Result<Position, Obstacle> {
         let (home, width) = (self.table.home_bucket(key), self.table.width);
         for bucket in home..self.table.buckets().min(home + MAX_CHAIN) {
@@ -159,12 +164,14 @@ impl<'t> LockedBuckets<'t> {
         self.table.bucket(position.bucket).note_time(now_ns);
     }
 
-    /// The newest time at which a token bucket in this bucket was charged, as far as the bucket remembers it.
+    /// Returns the newest time at which a token bucket in the bucket of `position` was charged. If this time is not
+    /// between `now_ns` and one second later, returns `now_ns`.
     pub(crate) fn newest_ns(&self, position: Position, now_ns: u64) -> u64 {
         self.table.bucket(position.bucket).newest_ns(now_ns)
     }
 
-    /// Calls `each` for every entry whose home bucket is the first locked bucket, or for none if the table has moved.
+    /// Calls `each` for every entry whose home bucket is the first bucket of this chain. If the table was replaced,
+    /// returns an error and calls `each` for no entry.
     pub(super) fn for_each_of_home(&mut self, mut each: impl FnMut(&Self, Fingerprint, Position)) -> Result<(), Moved> {
         let (home, width) = (self.from, self.table.width);
         let mut last = home;
@@ -182,7 +189,8 @@ impl<'t> LockedBuckets<'t> {
         Ok(())
     }
 
-    /// Removes the expired entries whose home bucket is the first locked bucket. Calls `removed` for each.
+    /// Removes the expired entries whose home bucket is the first bucket of this chain. Calls `removed` for each of
+    /// these entries.
     pub(super) fn remove_expired(&mut self, now_ns: u64, mut removed: impl FnMut(Content)) -> Result<(), Moved> {
         self.for_each_of_home(|locked, key, position| {
             let content = locked.content(position);

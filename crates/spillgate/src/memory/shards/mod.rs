@@ -1,16 +1,19 @@
-//! A concurrent hash table in shards: it grows, shrinks and removes expired entries in small steps.
+//! A concurrent hash table that is split into shards (parts of the keys). It grows, shrinks and removes expired entries
+//! in small steps.
 //!
-//! One large table would stop every request while it grows. A shard is small enough to be copied in a short time, and
-//! only requests for its keys wait. Nothing here knows quotas or decisions.
+//! One large table would stop every request while it grows. The table of one shard is copied in a short time, and only
+//! requests for keys of this shard wait. The code in this folder knows nothing about quotas or decisions.
 //!
 //! A table is replaced in these steps:
 //!
-//! 1. A thread gets the lock of the sweep cursor, so it is the only one that replaces this table.
-//! 2. It locks one bucket at a time, copies its live entries to the new table, and marks the bucket as moved.
+//! 1. A thread gets the lock of the sweep cursor (the bucket that is swept next). No other thread can then replace this
+//!    table.
+//! 2. The thread locks one bucket at a time, copies its live entries to the new table, and marks the bucket as moved.
 //! 3. A request that meets a moved bucket gives its locks up and waits for the lock of the sweep cursor.
-//! 4. The thread stores the pointer to the new table and gives the lock up. The requests start again with that table.
+//! 4. The thread stores the pointer to the new table and gives the lock up. The waiting requests start again with the
+//!    new table.
 //!
-//! The models in `tests/model.rs` check these steps in every order of events.
+//! The models in `tests/model.rs` check these steps in all orders of events with at most two preemptions.
 
 mod bucket;
 mod fingerprint;
@@ -34,19 +37,23 @@ pub(super) use slab::Slab;
 pub(super) use slot::{Content, Width};
 pub(super) use table::Table;
 
-/// A table grows above this share of used slots. A higher share would make chains long; a lower one costs memory.
+/// A table grows if the share of its used slots is above this bound. A higher bound would make searches longer. A lower
+/// bound would need more memory.
 const MAX_LOAD: f64 = 0.89;
-/// A table shrinks below this share of used slots.
+/// A table shrinks if the share of its used slots is below this bound.
 const MIN_LOAD: f64 = 0.4;
-/// Below this share a crowded table does not grow. Its keys agree in most bits, and no larger table separates them.
+/// A table does not grow for a crowded key (no free slot near its home bucket) if the share of used slots is below this
+/// bound. In such a table, many keys agree in most bits, and no larger table would separate them.
 const MIN_LOAD_TO_GROW: f64 = 1.0 / 16.0;
-/// A table grows in steps of 2^(1/8), about a tenth. Shards grow at different times.
+/// A table doubles its size in this many steps. Each step makes it larger by the factor 2^(1/8), which is about a
+/// tenth.
 const STEPS_TO_DOUBLE: f64 = 8.0;
 /// A table with this many home buckets has slots for all new keys of one request. A smaller table may always grow, even
-/// if it seems to be empty. It can seem so because a request that meets an obstacle first removes the entries that it
-/// claimed.
+/// if it seems to be empty. A request that meets an obstacle removes the entries that it claimed before it makes the
+/// table grow. The table can then seem to be empty, although the request needs more slots.
 const HOME_BUCKETS_FOR_ANY_REQUEST: usize = 4 * MIN_HOME_BUCKETS;
-/// The smallest table that is not empty has about this many home buckets, because a table has whole blocks.
+/// A table for more than one home bucket has at least this many home buckets. It may have a few more, because buckets
+/// are allocated in blocks.
 const MIN_HOME_BUCKETS: usize = 56;
 
 /// All tables with slots of one width.
@@ -55,27 +62,28 @@ pub(super) struct Shards {
     width: Width,
     /// The number of shards is 2 to this power.
     bits: u32,
-    /// The table of each shard. Every decision reads them and they seldom change, so they are apart from what often
-    /// changes.
+    /// The table of each shard. Every decision reads these pointers, and they seldom change. They are therefore stored
+    /// apart from the data that often changes.
     tables: Box<[ArcSwap<Table>]>,
-    /// The rest of each shard.
+    /// The other data of each shard.
     shards: Box<[Shard]>,
 }
 
-/// The data of a shard, except its table. Most decisions do not need it.
+/// The data of a shard, except its table. Most decisions do not need this data.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Shard {
-    /// The number of entries, expired ones included.
+    /// The number of entries, including expired entries.
     entries: AtomicUsize,
-    /// The home bucket that is swept next. The thread that replaces the table has this lock.
+    /// The home bucket that is swept next. A thread that replaces the table has the lock of this cursor.
     sweep_cursor: Mutex<usize>,
-    /// The states that do not fit a slot. Its lock is taken under the lock of a bucket, never the other way round.
+    /// The states that do not fit a slot. A thread that has the lock of a bucket may lock the slab. A thread that has
+    /// the lock of the slab must not lock a bucket.
     slab: Mutex<Slab>,
 }
 
 impl Shards {
-    /// `2^bits` empty shards.
+    /// Makes `2^bits` empty shards.
     pub(super) fn new(width: Width, bits: u32) -> Shards {
         let count = 1 << bits;
         Shards {
@@ -86,7 +94,7 @@ impl Shards {
         }
     }
 
-    /// The table of a shard. It lives as long as the guard.
+    /// Returns the table of a shard. The table lives at least as long as the guard.
     #[inline]
     pub(super) fn load(&self, shard: usize) -> Guard<Arc<Table>> {
         self.tables[shard].load()
@@ -103,7 +111,7 @@ impl Shards {
         &self.shards[shard].slab
     }
 
-    /// The number of entries in all shards, expired ones included.
+    /// Returns the number of entries in all shards, including expired entries.
     pub(super) fn entries(&self) -> usize {
         self.shards.iter().map(|shard| shard.entries.load(Ordering::Relaxed)).sum()
     }
@@ -139,8 +147,9 @@ impl Shards {
         drop(self.shards[shard].sweep_cursor.lock());
     }
 
-    /// Calls `each` for the entries of one home bucket of `shard` whose rank is at least `rank`, under the locks of
-    /// their buckets. Returns the rank to continue from, or `None` at the end.
+    /// Scans one home bucket of `shard`: the home bucket to which `rank` belongs. A rank is a number that sorts the
+    /// keys of a shard. Calls `each` for the entries with at least this rank, while their buckets are locked. Returns
+    /// the rank for the next call, or `None` after the last home bucket.
     ///
     /// A scan in such steps meets each entry exactly once if the entry is in the table during the whole scan. The table
     /// may be replaced between two steps, because the rank of a key does not depend on the table.
@@ -168,7 +177,7 @@ impl Shards {
         }
     }
 
-    /// The number of home buckets that this many entries fill up to the highest load.
+    /// Returns the number of home buckets that this many entries fill up to `MAX_LOAD`.
     fn home_buckets_for(&self, entries: usize) -> usize {
         (entries as f64 / (self.width.slots() as f64 * MAX_LOAD)) as usize
     }
@@ -187,20 +196,21 @@ impl Shards {
         useful
     }
 
-    /// Removes expired entries from the next `steps` home buckets of `shard`, and calls `removed` for each. Grows or
-    /// shrinks the table if that is due. Does nothing while another thread sweeps the shard or replaces its table.
+    /// Removes expired entries from the next `steps` home buckets of `shard`, and calls `removed` for each of these
+    /// entries. Then grows the table if it is too full, or shrinks it if it is too empty. Does nothing while another
+    /// thread sweeps the shard or replaces its table.
     pub(super) fn sweep(&self, shard: usize, steps: usize, now_ns: u64, mut removed: impl FnMut(Content)) {
         let Some(mut cursor) = self.shards[shard].sweep_cursor.try_lock() else { return };
         let table = self.load(shard);
         let mut round_complete = false;
         for _ in 0..steps.min(table.home_buckets()) {
-            // The check without a lock comes first: a lock costs more, and usually nothing has expired.
+            // The check without a lock comes first, because a lock costs more and usually nothing has expired.
             if table.may_have_expired(*cursor, now_ns) {
                 let swept = LockedBuckets::starting_at(&table, *cursor).remove_expired(now_ns, |content| {
                     self.uncount_entry(shard);
                     removed(content);
                 });
-                // The table cannot move while this thread has the lock of the cursor.
+                // No thread can replace the table while this thread has the lock of the cursor.
                 debug_assert!(swept.is_ok());
             }
             *cursor += 1;
@@ -235,9 +245,9 @@ impl Shards {
         self.tables[shard].store(Arc::new(new));
     }
 
-    /// The next size above `home_buckets` in the series of sizes of this shard.
+    /// Returns the next table size above `home_buckets`. Each shard has its own series of table sizes.
     ///
-    /// The series of different shards are shifted against each other, so that the shards do not all grow at once.
+    /// The sizes differ a little from shard to shard, so that the shards do not all grow at the same time.
     fn size_above(&self, shard: usize, home_buckets: usize) -> usize {
         let shift = shard as f64 / self.shards.len() as f64;
         let of_step = |step: f64| (MIN_HOME_BUCKETS as f64 * ((step + shift) / STEPS_TO_DOUBLE).exp2()) as usize;

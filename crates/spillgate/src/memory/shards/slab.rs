@@ -1,11 +1,11 @@
 //! The slab of a shard: states that do not fit a slot.
 //!
-//! Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. A slot
-//! stores only the index of such a state, so that a bucket fits two cache lines whatever its states are.
+//! Such states are logs, counters of several segments, leases, states under a penalty, and very large counts. A slot of
+//! the table stores only the index of such a state. A bucket of slots therefore always fits two cache lines.
 
 use spillgate_core::State;
 
-/// States are allocated in blocks of this many. A block never moves, so growth copies no states.
+/// States are allocated in blocks of this many states. A slab grows by whole blocks, so no state is copied.
 const BLOCK: usize = u64::BITS as usize;
 
 /// The states of one shard that are not in slots, each with an index.
@@ -13,14 +13,15 @@ const BLOCK: usize = u64::BITS as usize;
 pub(crate) struct Slab {
     /// The state of index i is in block i / 64.
     blocks: Vec<Block>,
-    /// No block before this one has a free index.
+    /// The index of a block. No block before it has a free index.
     first_free: usize,
 }
 
 /// The states of 64 neighbouring indices.
 #[derive(Debug)]
 struct Block {
-    /// The states that were ever used. The capacity is enough for all, so that none is moved.
+    /// One state for each index that was ever used. The capacity is enough for 64 states, so that no state is ever
+    /// moved.
     states: Vec<State>,
     /// One bit for each index; 1 means free.
     free: u64,
@@ -33,7 +34,7 @@ impl Default for Block {
 }
 
 impl Slab {
-    /// The bytes that a state costs here.
+    /// Returns how many bytes a state takes in the slab, including its memory on the heap.
     pub(crate) fn bytes(state: &State) -> usize {
         size_of::<State>() + state.heap_bytes()
     }
@@ -50,13 +51,14 @@ impl Slab {
         let index = free.trailing_zeros() as usize;
         *free &= *free - 1;
         if index == states.len() {
-            // The lowest free index is allocated first, so it is below the length or equal to it.
+            // The lowest free index is allocated first, so it is never above `states.len()`.
             states.push(State::default());
         }
         u32::try_from(self.first_free * BLOCK + index).expect("a shard has far fewer keys than 2^32")
     }
 
-    /// Moves the state out. The caller [stores](Slab::store) it again under the same locks.
+    /// Takes the state out of the slab. The caller must [store](Slab::store) the state again before it gives up its
+    /// locks.
     pub(crate) fn load(&mut self, index: u32) -> State {
         std::mem::take(self.state(index))
     }
@@ -66,19 +68,19 @@ impl Slab {
         *self.state(index) = state;
     }
 
-    /// The state of an allocated index.
+    /// Returns the state of an allocated index.
     pub(crate) fn get(&self, index: u32) -> &State {
         &self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }
 
-    /// The state of an allocated index, to be changed.
+    /// Returns the state of an allocated index, so that it can be changed.
     fn state(&mut self, index: u32) -> &mut State {
         &mut self.blocks[index as usize / BLOCK].states[index as usize % BLOCK]
     }
 
-    /// Frees the index and returns its state. Deallocates blocks at the end in which every index is free.
+    /// Frees the index and returns its state. Then deallocates the last block as long as all its indices are free.
     ///
-    /// An index that is free is reused, lowest first. Memory therefore shrinks after a peak, from its end.
+    /// The lowest free index is always allocated first. After a peak, the last blocks therefore become free first.
     pub(crate) fn remove(&mut self, index: u32) -> State {
         let state = self.load(index);
         let block = index as usize / BLOCK;

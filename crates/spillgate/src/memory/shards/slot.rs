@@ -1,6 +1,7 @@
 //! One slot: its width, its contents, and how a large number fits 40 bits.
 //!
-//! A bucket must fit two cache lines, so each slot is packed by hand. A state that does not fit goes to the slab.
+//! A bucket must fit two cache lines, so a slot has only a few words. A state that does not fit a slot is stored in the
+//! slab (a list of states).
 //!
 //! ```text
 //!             word 0            word 1                           word 2      word 3    word 4
@@ -8,7 +9,7 @@
 //! wide        fingerprint 64    fingerprint 64                   time 64     payload   payload
 //! ```
 //!
-//! Word 0 is 0 in a free slot. The highest bit of the time says that the payload is an index in the slab.
+//! Word 0 is 0 in a free slot. If the highest bit of the time is 1, the payload is an index in the slab.
 
 use spillgate_core::Time;
 
@@ -42,7 +43,7 @@ impl Width {
 /// What a slot stores in addition to the fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The state itself, as [`Packed`](spillgate_core::Packed) has it.
+    /// The state itself, in the numbers of [`Packed`](spillgate_core::Packed).
     Inline {
         /// The time when the state expires, in nanoseconds: not 0, and below 2^63.
         expires_at: u64,
@@ -68,27 +69,28 @@ impl Content {
     }
 }
 
-/// The bit of a slot's time that says: the state is in the slab.
+/// This bit of a slot's time is 1 if the state is in the slab.
 pub(super) const IN_SLAB: u64 = 1 << 63;
 /// The number of bits for the payload of a narrow slot.
 pub(super) const PAYLOAD_BITS: u32 = 40;
-/// The payload of a narrow slot is a number below 2^38 and, above it, two bits for a scale. The value is the number
-/// times 1000^scale.
+/// The payload of a narrow slot has a number in its low 38 bits, and a scale from 0 to 3 in its two high bits. The
+/// stored value is the number times 1000^scale.
 const SCALE_SHIFT: u32 = PAYLOAD_BITS - 2;
 /// The factor of each scale.
 const SCALES: [u64; 4] = [1, 1_000, 1_000_000, 1_000_000_000];
 
 /// Whether a state that expires at `time_ns` equals an empty state at `now_ns`.
 ///
-/// [`Time::MAX`] also stands for every later time, which a slot cannot store. Such a state never expires.
+/// A slot cannot store a time after [`Time::MAX`]. It stores [`Time::MAX`] instead. A state with this time never
+/// expires.
 pub(super) fn has_expired(time_ns: u64, now_ns: u64) -> bool {
     time_ns <= now_ns && time_ns < Time::MAX.as_nanos()
 }
 
-/// Packs `value` into the payload of a narrow slot; `None` if it does not fit.
+/// Packs `value` into the payload of a narrow slot. Returns `None` if the value does not fit.
 ///
-/// Every number below 2^38 fits (10^11 units, and each number of a packed token bucket), and so do larger multiples of a
-/// thousand, a million or a billion.
+/// Every number below 2^38 fits. A larger number fits if it is a multiple of a thousand, a million or a billion, and
+/// the result of the division is below 2^38.
 #[inline]
 pub(super) fn scaled(value: u64) -> Option<u64> {
     if value >> SCALE_SHIFT == 0 {
@@ -100,7 +102,7 @@ pub(super) fn scaled(value: u64) -> Option<u64> {
     })
 }
 
-/// The value that [`scaled`] packed.
+/// Returns the value that [`scaled`] packed into `payload`.
 #[inline]
 pub(super) fn unscaled(payload: u64) -> u64 {
     (payload & ((1 << SCALE_SHIFT) - 1)) * SCALES[(payload >> SCALE_SHIFT) as usize & 3]

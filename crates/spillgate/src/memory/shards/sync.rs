@@ -1,13 +1,15 @@
 //! The atomics of the table.
 //!
-//! They are imported here only, so that loom can replace them when it checks the locks (`tests/model.rs`).
+//! Only this file imports them. Loom, a model checker for threads, can therefore replace them when it checks the locks
+//! (`tests/model.rs`).
 
 #[cfg(loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub(super) use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A thread spins this many times before it yields the processor: the thread that has the lock may be waiting for it.
+/// A thread that waits for a lock spins this many times. Then it yields the processor, because the thread that has the
+/// lock may need the processor.
 #[cfg(not(loom))]
 const SPINS: u32 = 64;
 

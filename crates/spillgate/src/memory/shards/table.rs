@@ -1,7 +1,7 @@
-//! The table of one shard: its buckets, and which of them is the home of a key.
+//! The table of one shard (a part of the keys): its buckets, and which bucket is the home bucket of a key.
 //!
-//! An entry is in its home bucket or in one of the next buckets. Each bucket counts the entries that went past it, so
-//! that a search knows where to end.
+//! An entry is in its home bucket or in one of the next buckets. Each bucket counts the entries that passed it because
+//! it was full. A search uses these counts to find its end.
 //!
 //! ```text
 //! bucket            0      1      2      3   ...   last home   spill   spill
@@ -9,19 +9,19 @@
 //! entries                  full   full   a
 //! ```
 //!
-//! Here bucket 1 is the home bucket of the entry `a`. Buckets 1 and 2 were full, so `a` is in bucket 3, and both
-//! buckets count it. Another entry of bucket 1 is in bucket 2, so bucket 1 counts two. A search for a key of bucket 1
-//! ends in bucket 3 at the latest, because the count there is 0.
+//! Here bucket 1 is the home bucket of the entry `a`. Buckets 1 and 2 were full, so `a` is in bucket 3, and buckets 1
+//! and 2 both count it. Another entry with the home bucket 1 is in bucket 2, so the count of bucket 1 is two. A search
+//! for a key with the home bucket 1 ends in bucket 3 at the latest, because the count of bucket 3 is 0.
 
 use super::bucket::Bucket;
 use super::fingerprint::Fingerprint;
 use super::slot::{Content, Width};
 
-/// Buckets are allocated in blocks of this many. All blocks have one size, so that a new table can reuse the memory of
-/// an old one under every allocator.
+/// Buckets are allocated in blocks of this many buckets. Blocks of equal size let a new table reuse the memory of an
+/// old table with every allocator.
 const BLOCK: usize = 64;
-/// There are this many buckets behind the last home bucket, and one more for each `SPILL_SHARE` home buckets. They
-/// store the entries that the last home buckets have no slot for.
+/// A table has this many spill buckets after its last home bucket, and one more for each `SPILL_SHARE` home buckets.
+/// Spill buckets store entries for which the last home buckets have no free slot.
 const SPILL: usize = 6;
 const SPILL_SHARE: usize = 256;
 
@@ -31,17 +31,17 @@ pub(crate) struct Table {
     pub(super) width: Width,
     /// The number of shards of the store is 2 to this power.
     shard_bits: u32,
-    /// The number of buckets that are home to keys. The buckets behind them are for spilled entries.
+    /// The number of home buckets. The buckets after them are spill buckets.
     home_buckets: usize,
     /// Each block has `BLOCK` buckets, except the last.
     blocks: Vec<Box<[Bucket]>>,
 }
 
 impl Table {
-    /// A table with at least `home_buckets`, in whole blocks.
+    /// Makes a table with at least this many home buckets, in whole blocks.
     ///
-    /// A table for one home bucket has a single bucket. It needs one even while it is empty: the lock of a bucket is
-    /// where a thread learns that the table was replaced.
+    /// A table for one home bucket has a single bucket. Even an empty table needs a bucket, because a thread that locks
+    /// a bucket learns whether the table was replaced.
     pub(crate) fn new(width: Width, shard_bits: u32, home_buckets: usize) -> Table {
         if home_buckets <= 1 {
             return Table::with_spill(width, shard_bits, 1, 0);
@@ -60,21 +60,21 @@ impl Table {
         SPILL + home_buckets / SPILL_SHARE
     }
 
-    /// A table with exactly `home_buckets`, and `spill` buckets behind them.
+    /// Makes a table with exactly this many home buckets, and with `spill` spill buckets after them.
     pub(super) fn with_spill(width: Width, shard_bits: u32, home_buckets: usize, spill: usize) -> Table {
         let buckets = home_buckets + spill;
         let block = |first: usize| (first..buckets.min(first + BLOCK)).map(|_| Bucket::default()).collect();
         Table { width, shard_bits, home_buckets, blocks: (0..buckets).step_by(BLOCK).map(block).collect() }
     }
 
-    /// Adds a bucket behind all others.
+    /// Adds a bucket after the last bucket.
     fn add_bucket(&mut self) {
         let short = self.blocks.pop_if(|last| last.len() < BLOCK);
         let last = short.into_iter().flatten().chain([Bucket::default()]);
         self.blocks.push(last.collect());
     }
 
-    /// The number of all buckets: home buckets and those behind them.
+    /// Returns the number of all buckets: home buckets and spill buckets.
     pub(super) fn buckets(&self) -> usize {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }
@@ -85,7 +85,7 @@ impl Table {
         &self.blocks[index / BLOCK][index % BLOCK]
     }
 
-    /// The buckets that an entry went past if its home bucket is `home` and its slot is in `bucket`.
+    /// Returns the buckets that an entry passed if its home bucket is `home` and its slot is in `bucket`.
     pub(super) fn between(&self, home: usize, bucket: usize) -> impl Iterator<Item = &Bucket> {
         (home..bucket).map(|index| self.bucket(index))
     }
@@ -118,8 +118,8 @@ impl Table {
         self.bucket(self.home_bucket(key)).touch()
     }
 
-    /// A hint, read without a lock: whether an entry of the home bucket `home` may have expired. It may be wrong either
-    /// way.
+    /// Returns a hint whether an entry with the home bucket `home` has expired. `true` and `false` can both be wrong,
+    /// because the function reads without a lock.
     pub(super) fn may_have_expired(&self, home: usize, now_ns: u64) -> bool {
         for bucket in self.between(home, self.buckets()) {
             if bucket.may_have_expired(self.width, now_ns) {
@@ -132,12 +132,12 @@ impl Table {
         false
     }
 
-    /// Moves the entries that have not expired to `new`, which no other thread sees yet. Calls `removed` for the
-    /// others.
+    /// Moves the entries that have not expired to `new`, which no other thread sees yet. Calls `removed` for each
+    /// expired entry.
     pub(crate) fn move_entries_to(&self, new: &mut Table, now_ns: u64, mut removed: impl FnMut(Content)) {
         for bucket in self.blocks.iter().flat_map(|block| block.iter()) {
-            // This thread has one lock at a time, so it cannot deadlock with a thread that waits for another one. No
-            // bucket has moved already: only one thread at a time replaces a table.
+            // This thread has only one lock at a time, so it cannot deadlock. `lock` does not fail here, because only
+            // one thread at a time replaces a table.
             if bucket.lock().is_err() {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Table {
         }
     }
 
-    /// Copies the entry of `key` from a slot of another table's bucket.
+    /// Copies the entry of `key` from the slot `slot` of `from`, which is a bucket of another table.
     fn copy_entry(&mut self, key: Fingerprint, from: &Bucket, slot: usize, now_ns: u64) {
         let mut bucket = self.home_bucket(key);
         while !self.bucket(bucket).copy_slot(self.width, from, slot, now_ns) {

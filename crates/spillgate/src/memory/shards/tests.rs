@@ -1,4 +1,5 @@
-//! Tests of the hash table. Loom runs its models with atomics of its own, and nothing else.
+//! Tests of the hash table. A build for loom (a model checker for threads) has only the models, because loom replaces
+//! the atomics.
 
 #[cfg(loom)]
 mod model;

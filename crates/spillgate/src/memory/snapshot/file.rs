@@ -1,6 +1,8 @@
-//! How a snapshot gets to its file: buffered, with a checksum, and under a temporary name until it is complete.
+//! Writes the file of a snapshot: through a buffer, with a checksum, and under a temporary name until the file is
+//! complete.
 //!
-//! A process may be killed at any time. A reader must then find the snapshot before this one, not half of this one.
+//! A process may be killed while it writes a snapshot. A reader must then find the previous snapshot, not an incomplete
+//! new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher as _;
@@ -14,7 +16,7 @@ pub(super) struct Writer<'f> {
     file: &'f File,
     /// The bytes to write next.
     pub(super) buffer: Vec<u8>,
-    /// Over all bytes that were written.
+    /// The checksum of all bytes that were written.
     checksum: SipHasher13,
     /// How many bytes were written.
     bytes: u64,
@@ -44,7 +46,7 @@ impl<'f> Writer<'f> {
     }
 }
 
-/// A file with a temporary name, beside its final path. It is removed unless it is published.
+/// A file with a temporary name, in the folder of its final path. It is removed on drop unless it was published.
 pub(super) struct Draft<'p> {
     /// The final path.
     path: &'p Path,
@@ -59,7 +61,8 @@ impl<'p> Draft<'p> {
         let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
         name.push(".draft");
         let draft = path.with_file_name(name);
-        // A process that was killed may have left this file. It is not reused: it could be a link, or have another mode.
+        // A process that was killed may have left this file. It is not reused, because it could be a link or have other
+        // permissions.
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -81,14 +84,14 @@ impl<'p> Draft<'p> {
         self.file.sync_all()?;
         fs::rename(&self.draft, self.path)?;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        // On other systems a folder cannot be opened, and a rename lasts by itself.
+        // On systems other than Unix, a folder cannot be opened, and a rename lasts without this call.
         if cfg!(unix) { File::open(folder.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
     }
 }
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // The error is ignored: after a rename there is nothing to remove.
+        // The error is ignored, because after a rename there is nothing to remove.
         let _ = fs::remove_file(&self.draft);
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! | part | bytes |
 //! |---|---|
-//! | header | the magic bytes, the format, the time, the secret of the key hasher, how many narrow and wide entries |
-//! | record | its kind (1 byte), the fingerprint, the time when it expires, its numbers or the words of its state |
+//! | header | the magic bytes, the format, the time, the secret of the key hasher, the numbers of narrow and of wide entries |
+//! | record | its kind (1 byte), the fingerprint of the key, the time when the state expires, the numbers or words of the state |
 //! | end | kind 0, the number of records |
 //! | checksum | SipHash-1-3 of all bytes before it, 16 bytes |
 //!
@@ -25,24 +25,25 @@ use crate::memory::shards::{Content, Fingerprint, Slab, Width};
 
 /// The first bytes of a snapshot.
 const MAGIC: [u8; 16] = *b"spillgate state\n";
-/// The number of this format. Snapshots of other formats are not converted: most states of an old file expire soon
-/// anyway.
+/// The number of this format. Snapshots of other formats are not converted, because most states of an old file expire
+/// soon anyway.
 const FORMAT: u64 = 2;
 
-/// The first byte of a record is its kind. This kind ends the list of records.
+/// The kind (the first byte of a record) that ends the list of records.
 const END: u8 = 0;
-/// A state in a narrow slot.
+/// The kind of a state in a narrow slot.
 const NARROW_INLINE: u8 = 1;
-/// A state in the slab, with its index in a narrow slot.
+/// The kind of a state in the slab (a list of states that do not fit a slot), with its index in a narrow slot.
 const NARROW_IN_SLAB: u8 = 2;
-/// A state in a wide slot.
+/// The kind of a state in a wide slot.
 const WIDE_INLINE: u8 = 3;
-/// A state in the slab, with its index in a wide slot.
+/// The kind of a state in the slab, with its index in a wide slot.
 const WIDE_IN_SLAB: u8 = 4;
 
 /// The size of the smallest record: its kind, two words of fingerprint, a time and a number.
 pub(super) const LEAST_RECORD_BYTES: u64 = 33;
-/// The number of words in the largest state: the highest number of leases, with four words each, and a few more words.
+/// The number of words in the largest state. It has the highest number of leases, with four words for each lease, and a
+/// few more words.
 const MAX_STATE_WORDS: u64 = 4 * 65_536 + 8;
 
 /// Why a snapshot was rejected. Nothing of a rejected snapshot is used.
@@ -63,7 +64,7 @@ pub enum SnapshotError {
     Io(io::Error),
     /// The file is not a snapshot.
     NotASnapshot,
-    /// Another version of this program wrote the snapshot, in the format of this number.
+    /// Another version of this program wrote the snapshot. The number is the format of the snapshot.
     Format(u64),
     /// The snapshot was cut or altered. The text says what is wrong in it.
     Damaged(&'static str),
@@ -97,13 +98,14 @@ impl From<io::Error> for SnapshotError {
     }
 }
 
-/// What the header of a snapshot has.
+/// The contents of the header of a snapshot.
 pub(super) struct Header {
-    /// The time when the snapshot was begun.
+    /// The time at which the save began.
     pub(super) taken_at: Time,
     /// The secret of the hasher whose keys are in the snapshot.
     pub(super) secret: [u8; 16],
-    /// About how many narrow and wide entries there are. With these numbers a reader allocates the tables at once.
+    /// The approximate numbers of narrow and of wide entries. A reader uses them to allocate tables of the right size
+    /// at the beginning.
     pub(super) entries: [u64; 2],
 }
 
@@ -241,7 +243,7 @@ impl<R: Read> Reader<R> {
         Ok(state)
     }
 
-    /// Checks the number of records and the checksum, and that the file ends there.
+    /// Checks the number of records and the checksum, and that the file ends after the checksum.
     pub(super) fn end(mut self, records: u64) -> Result<(), SnapshotError> {
         let complete = self.word()? == records;
         let checksum = self.checksum.finish128().as_bytes();
@@ -266,7 +268,7 @@ impl Fingerprint {
     }
 }
 
-/// The error of a file that cannot be read to its end.
+/// Returns the error for a file that cannot be read to its end.
 fn read_error(error: io::Error) -> SnapshotError {
     match error.kind() {
         ErrorKind::UnexpectedEof => SnapshotError::Damaged("it ends too early"),

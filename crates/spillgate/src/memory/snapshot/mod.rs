@@ -1,8 +1,8 @@
-//! The memory store in a file, so that a restart forgets nothing.
+//! Saves the memory store in a file and restores it, so that a restart forgets nothing.
 //!
-//! The file is written under a temporary name and then renamed. The given path always has a whole snapshot, the last
-//! one that was finished. A checksum over the whole file detects a file that was cut or altered. The file has hashes of
-//! keys and the secret of the hash, so only its owner may read it.
+//! A snapshot is written under a temporary name and then renamed. The given path therefore always has the last snapshot
+//! that was written completely. A checksum over the whole file detects a file that was cut or altered. The file
+//! contains hashes of keys and the secret of the hash function, so only its owner may read it.
 
 mod file;
 mod format;
@@ -42,26 +42,27 @@ pub struct Saved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
-    /// The time when the snapshot was begun.
+    /// The time at which the save began.
     pub taken_at: Time,
     /// The number of states that were restored.
     pub entries: usize,
-    /// The number of states that have expired since then, and were dropped.
+    /// The number of states that had expired before the restore. They were dropped.
     pub expired: usize,
-    /// The number of states that the bounds of the store had no capacity for. Their keys start again from an empty
-    /// state.
+    /// The number of states for which the new store had no capacity. Their keys start again with an empty state.
     pub left_out: usize,
 }
 
 impl MemoryStore {
-    /// Writes all states to `path`, which only its owner may read. `keys` is the hasher of the keys in the store.
+    /// Writes all states to a file at `path`, which only its owner may read. `keys` is the hasher that made the keys in
+    /// the store.
     ///
-    /// Decisions continue during the call. A decision waits at most until one bucket is copied. The file has each state
-    /// as it was at some instant of the call. If one request charges two states during the call, the file may have one
-    /// of them from before the charge and the other from after it. Decisions after the call are not in the file.
+    /// Decisions continue during the call. A decision waits at most while a few buckets are copied. The file has each
+    /// state as it was at some instant of the call. If one request charges two states during the call, the file may
+    /// have one state as it was before the charge, and the other state as it was after the charge. Decisions after the
+    /// call are not in the file.
     ///
-    /// `path` has the last whole snapshot at every time, even if the machine stops. A call that fails does not change
-    /// it. Only one call at a time may write to a path.
+    /// At every time, `path` has the last complete snapshot, even if the machine stops. A call that fails does not
+    /// change this snapshot. Only one call at a time may write to a path.
     ///
     /// ```
     /// use spillgate::{KeyHasher, MemoryOptions, MemoryStore, Time};
@@ -96,11 +97,12 @@ impl MemoryStore {
 
     /// Reads a store that was [saved](MemoryStore::save), and the hasher of its keys. Expired states are dropped.
     ///
-    /// The whole file is read and checked first: a snapshot is restored as a whole or not at all. The bounds may differ
-    /// from those of the saved store. States that they have no capacity for are left out.
+    /// The whole file is read and checked before a store is returned. If any part of the file is wrong, nothing is
+    /// restored. `options` may have other bounds than the saved store had. States for which the new store has no
+    /// capacity are left out.
     ///
-    /// Times in the file are wall times. If the clock was set back after the save, the states are treated as in a store
-    /// that was running when the clock was set back. [`MemoryStore::save`] has an example.
+    /// Times in the file are wall-clock times. If the clock was set back after the save, the restored store behaves
+    /// like a store that was running when the clock was set back. [`MemoryStore::save`] has an example.
     ///
     /// # Errors
     /// The file does not exist, or it is not a whole snapshot of this format.
@@ -109,7 +111,7 @@ impl MemoryStore {
         now: Time,
         path: &Path,
     ) -> Result<(MemoryStore, KeyHasher, Restored), SnapshotError> {
-        // A pipe is rejected here: to open it could block until another process writes to it.
+        // A pipe is rejected before it is opened, because opening it could block until another process writes to it.
         let metadata = fs::metadata(path)?;
         if !metadata.is_file() {
             return Err(SnapshotError::NotASnapshot);

@@ -1,7 +1,7 @@
-//! One state of a snapshot, stored in a new memory store.
+//! Stores one state of a snapshot in a new memory store.
 //!
-//! A request claims the slot of a new key in the same way. Here no decision is made. A state that fits nowhere shows
-//! that the file is damaged.
+//! A slot is claimed in the same way as for the new key of a request, but no decision is made. If a state does not fit
+//! its slot, the file is damaged.
 
 use spillgate_core::{Packed, State, Time};
 
@@ -9,14 +9,14 @@ use crate::memory::retry::GiveUpOn;
 use crate::memory::shards::{Content, Fingerprint, LockedBuckets, Obstacle, Shards};
 use crate::memory::store::{MemoryStore, ShardRef};
 
-/// A state as a record has it: packed for a slot, or not.
+/// A state that was read from a record of the file.
 #[derive(Clone, Debug)]
 pub(super) enum SavedState {
     /// A state that was in its slot.
     Inline(Packed),
     /// A state that was in the slab.
     InSlab {
-        /// The time when it expires, in nanoseconds.
+        /// The time when this state expires, in nanoseconds.
         expires_at: u64,
         /// The state as the kernel has it.
         state: State,
@@ -36,19 +36,19 @@ impl SavedState {
 /// What happened to a state that was to be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is in the store.
+    /// The state is in the store now.
     Restored,
     /// The bounds of the store have no capacity for it.
     NoCapacity,
-    /// Its numbers fit no slot of this width, its key is in the store already, or its key and others are closer
-    /// together than hashed keys can be.
+    /// The state is invalid in one of three ways. Its numbers do not fit a slot of this width. Or its key is in the
+    /// store already. Or no table has a free slot near its home bucket, which never happens with hashed keys.
     Invalid,
 }
 
 impl MemoryStore {
     /// Stores a saved state. No other thread uses the store yet.
     ///
-    /// A full store is no reason to sweep: expired states were dropped before, so a sweep would free nothing.
+    /// A full store is not swept. Expired states were dropped before, so a sweep would free nothing.
     pub(super) fn restore_state(&self, shards: &Shards, key: Fingerprint, state: &SavedState, now: Time) -> Outcome {
         let shard = ShardRef { shards, index: shards.shard_of(key) };
         loop {
@@ -70,7 +70,8 @@ impl MemoryStore {
         }
     }
 
-    /// One attempt. An obstacle is a table that must grow first, or a budget that is used up.
+    /// Makes one attempt. Returns an obstacle if the table must grow first, or if the budget (the highest numbers of
+    /// keys and bytes) is used up.
     fn try_restore(
         &self,
         shard: ShardRef<'_>,

@@ -1,4 +1,5 @@
-//! The store compared with the reference: the kernel over a map that never drops a state.
+//! Compares the store with the reference, which is the kernel (the pure decision code) with a map that never drops a
+//! state.
 
 use proptest::prelude::*;
 use spillgate_core::Anchor;
@@ -44,7 +45,7 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference() {
     let (mut pair, mut random, mut now) = (Pair::new(1_000_000), Random(1), at(1).as_nanos());
     let (mut most, mut least_after) = (0, usize::MAX);
     for step in 0..60_000u64 {
-        // Many keys are live at a time, then few: new keys come slowly while the others expire.
+        // In the busy steps, many keys are live. In the other steps, new keys come slowly while the old keys expire.
         let busy = step / 15_000 % 2 == 0;
         now += if busy { random.below(20) } else { random.below(2_000) };
         let mut any_hit = || {
@@ -68,7 +69,8 @@ fn a_store_that_grows_sweeps_and_shrinks_decides_as_the_reference() {
 fn counts_that_fit_no_slot_are_exact() {
     let most = (1 << 53) - 1;
     let quotas = [
-        // T is 12,342,857,142,858 ns: above 2^38, and not a multiple of a thousand.
+        // T, the time between two tokens, is 12,342,857,142,858 ns. This is above 2^38, and not a multiple of a
+        // thousand.
         Quota::per_day(7).build().expect("valid"),
         Quota::fixed_window(most, SECOND).build().expect("valid"),
         Quota::sliding_window_counter(most, SECOND).build().expect("valid"),
@@ -116,7 +118,7 @@ fn removed_states_free_their_bytes_in_the_slab() {
             }
         }
         assert!(pair.store.budget.heap_bytes() >= 100 * 32, "{:?} has states in the slab", quota.algorithm());
-        // Half of the states are read again. The other half is swept as other keys come.
+        // Half of the states are read again. The other half is swept while new keys come.
         for key in 0..50 {
             pair.decide(at(4 * 86_400), &[Hit::new(key, quota, Op::Peek, Binding::Enforce)]);
         }

@@ -1,4 +1,4 @@
-//! A store that grows, shrinks, sweeps, and has keys that no table can separate.
+//! Tests of a store that grows, shrinks and sweeps, and of keys that no table can separate.
 
 use super::*;
 
@@ -9,7 +9,8 @@ const CHAIN: usize = 128;
 fn keys_that_no_table_can_separate_are_refused_in_bounded_memory() {
     let quota = Quota::fixed_window(2, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);
-    // No two hashed keys agree in these 64 bits, but a caller that numbers its keys can make all of them agree.
+    // All these keys agree in the 64 bits that choose the home bucket. Hashed keys never do, but a caller that chooses
+    // its own keys can make such keys.
     let key = |i: u128| {
         let low = (i << 40) as u64;
         (u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63) << 64 | u128::from(low)) ^ quota.identity()
@@ -33,7 +34,7 @@ fn a_store_shrinks_when_its_keys_have_expired() {
         (0..100_000).for_each(|key| assert!(hit(&store, key, quota, at(1)).allowed));
         let slots = store.slots();
         assert!((100_000..150_000).contains(&slots), "{slots} slots for 100,000 keys");
-        // A key lives while one or two thousand others come.
+        // One key comes each millisecond, so a key is live while one or two thousand later keys come.
         for key in 100_000..250_000 {
             let now = Time::from_nanos(at(4).as_nanos() + key * 1_000_000);
             assert!(hit(&store, key, quota, now).allowed);
@@ -79,7 +80,7 @@ fn a_call_removes_few_entries_unless_it_replaces_the_table() {
         assert!(hit(&store, turn % 50, &long, now).allowed);
         let after = (store.len(), store.slots());
         if after.1 == before.1 {
-            // The entries of eight home buckets with five slots, and those that are in later buckets.
+            // One call sweeps eight home buckets with 40 slots in all. More of their entries can be in later buckets.
             assert!(before.0.saturating_sub(after.0) <= 80, "one call removed {}", before.0 - after.0);
         } else {
             replaced += 1;
@@ -97,7 +98,8 @@ fn keys_that_agree_in_all_stored_bits_are_one_key() {
         let own = Hit::new(number, &quota, Op::take(1), Binding::Enforce);
         (own, Fingerprint::of(own.state_key(), Width::Narrow))
     };
-    // The keys differ in the lowest of 128 bits. The effect of that bit on the others is undone.
+    // The two keys differ in the lowest of their 128 bits. The fingerprint mixes this bit into other bits, so the
+    // second key undoes this effect.
     let mixed = |low: u64| u128::from(low.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64;
     let low = quota.identity() as u64;
     let ((one, stored), (other, also_stored)) = (key(0), key(1 ^ mixed(low) ^ mixed(low ^ 1)));
@@ -147,7 +149,8 @@ fn a_request_with_the_highest_number_of_new_keys_fits_an_empty_store() {
 fn a_key_that_finds_a_full_store_and_then_a_crowded_table_gets_a_larger_table() {
     let quota = Quota::fixed_window(2, SECOND * 3600).build().expect("valid");
     let brief = Quota::sliding_window_counter(1, SECOND).build().expect("valid");
-    // In the smallest table the last home bucket is home to all these keys. Six buckets of five slots are behind it.
+    // In the smallest table, all these keys have the last home bucket as their home bucket. After it come six spill
+    // buckets of five slots, so 35 of these keys fit.
     let last = |&key: &u64| {
         let hit = Hit::new(u128::from(key), &quota, Op::take(1), Binding::Enforce);
         let key = Fingerprint::of(hit.state_key(), Width::Narrow);

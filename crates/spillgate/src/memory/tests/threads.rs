@@ -1,4 +1,4 @@
-//! Many threads with many keys, while tables grow and expired entries are swept.
+//! Tests with many threads and many keys, while tables grow and expired entries are swept.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ fn each_thread(work: impl Fn(u64) -> u64 + Sync) -> u64 {
 fn no_unit_is_lost_while_tables_grow_under_threads() {
     let quota = Quota::fixed_window(100, SECOND).build().expect("valid");
     let store = store(1_000_000, OnFull::Deny);
-    // Two threads take each key. They begin at different keys.
+    // Two threads take a unit of each key. These two threads begin at different keys.
     let admitted = each_thread(|worker| {
         let keys = (0..KEYS).map(|i| (i + worker / 2 * (KEYS / 2)) % KEYS).filter(|key| key % 2 == worker % 2);
         keys.filter(|&key| hit(&store, key, &quota, at(1)).allowed).count() as u64

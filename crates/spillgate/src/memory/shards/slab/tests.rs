@@ -1,4 +1,4 @@
-//! Indices of the slab: each is allocated once, reused when it is free, and deallocated at the end.
+//! Tests of the indices of the slab (the list of states that do not fit a slot).
 //!
 //! Two states with one index would overwrite each other.
 

@@ -1,7 +1,9 @@
-//! Models of the locks and of the replacement of a table. Loom runs them in every order of events that matters.
+//! Models (small programs) of the locks and of the replacement of a table. Loom runs each model in all orders of
+//! events, up to a number of preemptions.
 //!
 //! Ordinary tests meet only the orders that the machine happens to produce. The models use the real buckets, locks and
-//! tables. A [`Shard`] replaces the pointer to the table, and the mutex of the thread that replaces it.
+//! tables. Two parts are simplified in [`Shard`]: the pointer to the table, and the mutex of the thread that replaces
+//! the table.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +33,8 @@ fn together<T: Send + 'static>(threads: Vec<Box<dyn FnOnce() -> T + Send>>) -> V
     threads.into_iter().map(|thread| thread.join().expect("a thread ends")).collect()
 }
 
-/// A key in the lower or the upper half. With two home buckets its home bucket is 0 or 1.
+/// Makes a key in the lower half (0) or the upper half (1) of all keys. In a table with two home buckets, `half` is its
+/// home bucket.
 fn key(half: u64, number: u64) -> Fingerprint {
     Fingerprint { high: half << 63 | 1, low: number }
 }
@@ -47,7 +50,7 @@ fn units(content: Content) -> u64 {
     }
 }
 
-/// Takes one unit for `key` under `locked`, up to `limit`. Returns whether it was admitted.
+/// Takes one unit for `key` if fewer than `limit` units are used. Returns whether the unit was admitted.
 fn take_locked(locked: &mut LockedBuckets<'_>, key: Fingerprint, limit: u64) -> Result<bool, Obstacle> {
     let (position, used) = match locked.find(key)? {
         Some(position) if !locked.content(position).has_expired(NOW_NS) => (position, units(locked.content(position))),
@@ -65,14 +68,14 @@ fn take(table: &Table, key: Fingerprint, limit: u64) -> Result<bool, Obstacle> {
     take_locked(&mut LockedBuckets::starting_at(table, table.home_bucket(key)), key, limit)
 }
 
-/// The units that are counted for `key`; `None` if it is not in the table.
+/// Returns the units that are counted for `key`, or `None` if the key is not in the table.
 fn counted(table: &Table, key: Fingerprint) -> Option<u64> {
     let mut locked = LockedBuckets::starting_at(table, table.home_bucket(key));
     let position = locked.find(key).expect("the table has not moved");
     position.map(|position| units(locked.content(position)))
 }
 
-/// A table and the one that replaces it.
+/// A table, and the new table that replaces it.
 struct Shard {
     old: Table,
     new: OnceLock<Table>,
@@ -89,17 +92,17 @@ impl Shard {
         if self.replaced.load(Ordering::Acquire) { self.new.get().expect("the new table exists") } else { &self.old }
     }
 
-    /// Replaces the table by one with `home_buckets`. Returns how many entries had expired.
+    /// Replaces the table by a table with this many home buckets. Returns how many entries had expired.
     fn replace(&self, home_buckets: usize) -> usize {
         let _cursor = self.sweep_cursor.lock().expect("no thread panics");
         let (mut new, mut removed) = (table(home_buckets, 1), 0);
         self.old.move_entries_to(&mut new, NOW_NS, |_| removed += 1);
-        assert!(self.new.set(new).is_ok(), "replaced once");
+        assert!(self.new.set(new).is_ok(), "the table is replaced only once");
         self.replaced.store(true, Ordering::Release);
         removed
     }
 
-    /// One request. It starts again when it meets a table that is being replaced.
+    /// Makes one request. The request starts again if it meets a table that is being replaced.
     fn request<T>(&self, attempt: impl Fn(&Table) -> Result<T, Obstacle>) -> T {
         loop {
             match attempt(self.load()) {
@@ -191,7 +194,7 @@ fn no_unit_is_lost_or_counted_twice_while_the_table_is_replaced() {
         assert_eq!(counted(shared.load(), key(0, 1)), Some(2));
         assert!(
             LockedBuckets::starting_at(&shared.old, 0).find(key(0, 1)).is_err(),
-            "no request gets the old table any more"
+            "no request can lock a bucket of the old table any more"
         );
     });
 }
@@ -239,7 +242,7 @@ fn two_new_keys_that_need_the_last_slot_are_both_found() {
         };
         together(vec![worker(shared.clone(), free), worker(shared.clone(), free + 1)]);
         assert_eq!([free, free + 1].map(|number| counted(&shared, key(0, number))), [Some(1), Some(1)]);
-        assert_eq!(shared.overflows(), [1, 0], "one of them is behind its home bucket");
+        assert_eq!(shared.overflows(), [1, 0], "one of the two keys is in the bucket after its home bucket");
     });
 }
 

@@ -1,4 +1,5 @@
-//! Tables that grow, shrink, are crowded or end; and what a slot can store.
+//! Tests of crowded tables, of the last buckets of a table, of tables that are replaced, and of the numbers that fit a
+//! slot.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ const LAST_TIME: u64 = u64::MAX >> 1;
 /// An entry may be in one of this many buckets, from its home bucket on.
 const CHAIN: u64 = 128;
 
-/// Keys with one home bucket, however large the table is: only bits that do not choose the bucket differ.
+/// Makes a key. All keys with the same `high` have the same home bucket, however large the table is, because `low` does
+/// not choose the bucket.
 fn same_home(high: u64, number: u64) -> Fingerprint {
     Fingerprint { high, low: number << 40 }
 }
@@ -25,7 +27,7 @@ fn insert(table: &Table, key: Fingerprint, number: u64) -> Result<(), Obstacle> 
     Ok(())
 }
 
-/// The number that was stored for a key.
+/// Returns the number that was stored for a key.
 fn number(table: &Table, key: Fingerprint) -> Option<u64> {
     let mut locked = LockedBuckets::starting_at(table, table.home_bucket(key));
     let position = locked.find(key).expect("the table has not moved")?;
